@@ -98,6 +98,8 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"max_power left out", "model: {idle_power: 40}", "model::max_power: must be more than 0 watts, is 0"},
 		{"a model that is not used is checked as well", "{meters: {use: [powercap]}, model: {idle_power: -1, max_power: 5}}",
 			"model::idle_power: must be between 0 and 1e+06 watts, is -1"},
+		{"no points", "model: {points: []}", "model::max_power: must be more than 0 watts, is 0"},
+		{"powers of 0", "model: {idle_power: 0, max_power: 0}", "model::max_power: must be more than 0 watts, is 0"},
 		{"points out of order", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.4, power: 2}]}",
 			"model::points::1::utilization: must be above the 0.5 before it, is 0.4"},
 		{"points at the same utilization", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.5, power: 2}]}",
@@ -194,8 +196,8 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestAllBadFieldsAreNamedAtOnce(t *testing.T) {
-	_, err := load(t, "{root_path: x, meter: y, cpu_time: z, zones: [w], processes: {min_energy: -1, max: -1}, model: {max_power: -1}, collection_interval: 0}")
-	for _, field := range []string{"root_path: ", "meter: ", "cpu_time: ", "zones::0: ", "series::processes::min_energy: ",
+	_, err := load(t, "{root_path: x, meters: {use: [y]}, cpu_time: z, zones: [w], series: {processes: {min_energy: -1, max: -1}}, model: {max_power: -1}, collection_interval: 0}")
+	for _, field := range []string{"root_path: ", "meters::use::0: ", "cpu_time: ", "zones::0: ", "series::processes::min_energy: ",
 		"series::processes::max: ", "model::max_power: ", "collection_interval"} {
 		assert.ErrorContains(t, err, field)
 	}
@@ -217,12 +219,12 @@ func TestUnknownSettingsAreRejected(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"interval: 5s":                                       "invalid keys: interval",
 		"model: {idling: 40}":                                "invalid keys: idling",
-		"series: {processes: {limit: 5}}":                             "invalid keys: limit",
+		"series: {processes: {limit: 5}}":                    "invalid keys: limit",
 		"model: {points: [{utilization: 0, watts: 1}]}":      "invalid keys: watts",
 		"metrics: {process.energie: {enabled: false}}":       "invalid keys: process.energie",
 		"metrics: {process.energy: {on: false}}":             "invalid keys: on",
 		"resource_attributes: {pid: {enabled: false}}":       "invalid keys: pid",
-		"series: {processes: {max: many}}":                             "'max'",
+		"series: {processes: {max: many}}":                   "'series.processes.max'",
 		"model: {idle_power: forty}":                         "'idle_power'",
 		"collection_interval: soon":                          "'collection_interval'",
 		"zones: {package: true}":                             "'zones'",

@@ -46,7 +46,11 @@ func TestInterruptsAreUnattributedIfSet(t *testing.T) {
 		"unattributed":            {InterruptsUnattributed, "", 6. / 9, 2. / 9},
 		"unattributed, by memory": {InterruptsUnattributed, WeightMemoryCPUTime, 6. / 7, 0}, // interrupts hold none
 	} {
-		n := interruptedNode(t, func(a *AttributionConfig) { a.Interrupts, a.Weight = c.rule, allWeight(c.weight) })
+		n := interruptedNode(t, func(a *AttributionConfig) {
+			if a.Interrupts = c.rule; c.weight != "" {
+				a.Weight = allWeight(c.weight)
+			}
+		})
 		active := n.sum("system.energy", nil, "energy.state=active")
 		assert.InEpsilon(t, c.a, n.sum("container.energy", attrs{"container.id": idA})/active, 1e-6, name)
 		assert.InDelta(t, c.unattributed, n.sum("system.unattributed.energy", nil)/active, 1e-6, "%s: less what ksoftirqd has", name)

@@ -139,21 +139,6 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	}
 }
 
-// The container's memory is that of its cgroup, however much its processes share with others.
-func TestProcessesDivideTheMemoryOfTheirCgroup(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
-	n.host.Processes[20].Cgroup = docker(idA)
-	n.host.Processes[40].Resident = 0
-	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
-	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
-	assert.InDelta(t, 180, n.one("container.energy").value, 2e-3, "900 of 1200 pages")
-	assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.executable.name": "a"}), 2e-3)
-	assert.InDelta(t, 120, n.sum("process.energy", attrs{"process.executable.name": "b"}), 2e-3)
-	assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.executable.name": "c"}), 2e-3)
-}
-
 // It held its memory for 4 of 10 s.
 func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
@@ -303,21 +288,6 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	assert.Positive(t, weighed)
 }
 
-// The memory of an inner container is included in the outer one's charge.
-func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
-	outer := "/system.slice/docker-" + idA + ".scope"
-	inner := outer + "/docker/" + idB
-	n.host.Processes[20].Cgroup = "0::" + inner
-	n.host.Processes[30].Resident, n.host.Processes[40].Resident = 0, 0
-	n.host.Cgroups[outer], n.host.Cgroups[inner] = 0, 0
-	n.host.Memory[outer], n.host.Memory[inner] = 400*uint64(os.Getpagesize()), 300*uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	requireFigures(t, figures{a: 60, node: 240}, n.figures("active"))
-	assert.InDelta(t, 180, n.sum("container.energy", attrs{"container.id": idA + "/" + idB}), 2e-3)
-}
-
 // A zone whose reading is pending over such intervals must not mix units.
 func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) {
@@ -356,15 +326,4 @@ func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
 	n.scrape()
 	requireFigures(t, figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}, n.figures("active").less(before))
-}
-
-// All of a container's processes hold a share of its memory, sleeping ones too, whatever other keys are used.
-func TestSleepingProcessesHoldTheirShareOfTheContainersMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemoryCPUTime) })
-	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages
-	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
-	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 200, 30: 200})
-	requireFigures(t, figures{120, 0, 120, 0, 240}, n.figures("active"))
 }

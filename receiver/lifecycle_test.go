@@ -256,7 +256,7 @@ func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 }
 
 func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterPowercap), withModel(40, 120)) // the model is not used
+	n := newTestNode(t, withMeter(MeterPowercap))
 	zone := n.host.Zones["intel-rapl:0"]
 	delete(n.host.Zones, "intel-rapl:0")
 	n.start()

@@ -270,7 +270,7 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
-// A meter of the setting http may read the GPU, and has not answered yet.
+// A meter of meters::http/NAME may read the GPU, and has not answered yet.
 func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
 	n := newTestNode(t)
 	n.addNVIDIA()

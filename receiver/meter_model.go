@@ -40,6 +40,9 @@ type ModelConfig struct {
 	// model of dram otherwise.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
+	// hasCurve reports whether the curve is configured, be it by powers of 0.
+	hasCurve bool
+
 	_ struct{}
 }
 
@@ -70,6 +73,12 @@ func (m *ModelConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 		return fmt.Errorf("must be none, auto or a map of settings, is %q", fmt.Sprint(raw))
 	}
 	return nil
+}
+
+// Unmarshal implements confmap.Unmarshaler.
+func (m *ModelConfig) Unmarshal(conf *confmap.Conf) error {
+	m.hasCurve = conf.IsSet("idle_power") || conf.IsSet("max_power") || conf.IsSet("points")
+	return conf.Unmarshal(m)
 }
 
 // maxPower is in watts. No node has a megawatt.
@@ -174,7 +183,7 @@ func (m *ModelConfig) stated() (model.ZoneCurve, error) {
 
 // isStated reports whether the configuration states the curve.
 func (m *ModelConfig) isStated() bool {
-	return m.File == "" && (len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
+	return m.File == "" && (m.hasCurve || len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
 }
 
 // curves returns the curves of the zone kinds of the machine. The error tells which are missing, and why.

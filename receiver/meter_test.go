@@ -170,7 +170,7 @@ func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 }
 
 func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterHwmon), withModel(40, 120))
+	n := newTestNode(t, withMeter(MeterHwmon))
 	n.start()
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("hw.energy", nil))

@@ -429,8 +429,8 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 
 	failed, sink := lastNode(t, nil, func(c *Config) {
 		c.Storage = ""
-		c.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
 	})
+	failed.s.cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
 	require.Error(t, failed.s.start(t.Context(), failed))
 	require.NoError(t, failed.s.shutdown(t.Context()))
 	assert.Empty(t, sink.AllMetrics())

@@ -131,8 +131,9 @@ func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
 
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
 	n.start()
-	n.run(100*joule, nil)
+	n.run(100*joule, map[int]int64{20: 900})
 	taken := n.s.ledger.Last().Stamp
 	n.host.Processes[10] = newborn(n.host)
 	n.host.Processes[10].Cgroup = docker(idA)

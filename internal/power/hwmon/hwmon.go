@@ -132,7 +132,7 @@ func (m *Meter) isKnown(zone *power.Zone) bool {
 func (m *Meter) SoonestWrap() time.Duration { return m.files.SoonestWrap() }
 
 // Unused lists the sensors that the last discovery found and whose meaning is not known, as they can be named in the
-// configuration: `{chip: xe, device: "0000:03:00.0", sensor: "energy2"}`.
+// configuration: `xe/0000:03:00.0/energy2`.
 func (m *Meter) Unused() []string { return m.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.

@@ -41,7 +41,7 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 		}
 		tr.expectTotal(tr.one(m, "1-0040:VDD_IN"), 76*units.Joule)
 		if want := []string{
-			`{chip: ltc2947, device: "2-005c", sensor: "energy1"}`, `{chip: ltc2947, device: "2-005c", sensor: "energy2"}`,
+			`ltc2947/2-005c/energy1`, `ltc2947/2-005c/energy2`,
 		}; !slices.Equal(m.Unused(), want) {
 			t.Errorf("unused %q, want %q", m.Unused(), want)
 		}

@@ -56,7 +56,9 @@ func schemaOf(s *setting) object {
 	case "duration", "filter", "metric", "resource_attribute":
 		out = object{"$ref": "#/$defs/" + s.kind}
 	case "array":
-		out["items"] = schemaOf(s.element)
+		if out["items"] = schemaOf(s.element); s.theirs { // some of them may be maps
+			out = object{"type": []string{"array", "object"}}
+		}
 	case "object":
 		objectSchema(out, s)
 	}

@@ -92,7 +92,9 @@ func addsUp(t *testing.T, r *Result) {
 func noted(r *Result, text string) bool { return strings.Contains(strings.Join(r.Notes, "\n"), text) }
 
 var allActive = map[string]any{"attribution": map[string]any{
-	"split": "fixed", "static_power": map[string]any{"package": 0, "dram": 0},
+	"static_power": map[string]any{
+		"package": map[string]any{"model": "fixed", "power": 0}, "dram": map[string]any{"model": "fixed", "power": 0},
+	},
 }}
 
 // busy is a script that uses CPU time.
