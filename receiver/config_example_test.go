@@ -3,8 +3,10 @@
 package energyreceiver
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +59,27 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.Equal(t, allWeight(WeightCycles), cfgs["energy/short"].Attribution.Weight)
 	assert.Empty(t, cfgs["energy/estimated"].Meters.Use)
 	assert.False(t, cfgs["energy/none"].Model.HasValue())
+}
+
+func TestTasksOfTheConfigurationPageAreValid(t *testing.T) {
+	page, err := os.ReadFile("../docs/configuration.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, block)
+	retrieved, err := confmap.NewRetrievedFromYAML(block[1])
+	require.NoError(t, err)
+	conf, err := retrieved.AsConf()
+	require.NoError(t, err)
+	receivers, err := conf.Sub("receivers")
+	require.NoError(t, err)
+	require.Len(t, receivers.ToStringMap(), 5)
+	for id := range receivers.ToStringMap() {
+		task, err := receivers.Sub(id)
+		require.NoError(t, err)
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, task.Unmarshal(cfg), id)
+		assert.NoError(t, confmap.Validate(cfg), id)
+	}
 }
 
 func TestExampleConfigurationHasEveryOption(t *testing.T) {

@@ -31,7 +31,7 @@ func main() {
 	for file, generate := range map[string]func() ([]byte, error){schemaFile: schemaText, referenceFile: pageText} {
 		text, err := generate()
 		if err == nil {
-			err = os.WriteFile(file, text, 0o644)
+			err = os.WriteFile(file, text, 0o644) //nolint:gosec // files of the repository
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "configdoc: %s: %v\n", file, err)
