@@ -127,7 +127,7 @@ func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
 	base, nvidia := documents(t, "kubernetes/config.yaml")[0], documents(t, "kubernetes-nvidia/nodes/nvidia.yaml")[0]
 	extensions := strs(t, at(t, nvidia, "service", "extensions"))
 	assert.Subset(t, extensions, strs(t, at(t, base, "service", "extensions")))
-	for _, name := range strs(t, at(t, nvidia, "receivers", "energy", "gpu", "extensions")) {
+	for _, name := range strs(t, at(t, nvidia, "receivers", "energy", "meters", "gpu", "extensions")) {
 		assert.Contains(t, extensions, name)
 	}
 

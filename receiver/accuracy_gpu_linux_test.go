@@ -36,7 +36,7 @@ type gpuSetting struct {
 	name   string
 	driver string // of the cards: "xe" and "amdgpu" are read by fdinfo and hwmon, "nvidia" by a library
 	window time.Duration
-	split  SplitRule
+	static StaticModel
 	// learns is how long it learns from cards under varied load before the measurement.
 	learns time.Duration
 	// kepler, if set, is how often Kepler's rule reads, in place of the receiver.
@@ -47,13 +47,13 @@ type gpuSetting struct {
 var gpuSettings = []gpuSetting{
 	{name: "utilization, fdinfo (xe), 10 s", driver: "xe"},
 	{name: "utilization, library, 10 s", driver: "nvidia"},
-	{name: "fixed, fdinfo (xe), 10 s", driver: "xe", split: SplitFixed},
-	{name: "fixed, library, 10 s", driver: "nvidia", split: SplitFixed},
-	{name: "fixed, fdinfo (xe), 1 s", driver: "xe", split: SplitFixed, window: time.Second},
-	{name: "fixed, fdinfo (amdgpu), 1 s", driver: "amdgpu", split: SplitFixed, window: time.Second},
-	{name: "fixed, library, 1 s", driver: "nvidia", split: SplitFixed, window: time.Second},
-	{name: "learned, fdinfo (xe), 1 s", driver: "xe", split: SplitLearned, window: time.Second, learns: 6 * time.Hour},
-	{name: "learned, library, 1 s", driver: "nvidia", split: SplitLearned, window: time.Second, learns: 6 * time.Hour},
+	{name: "fixed, fdinfo (xe), 10 s", driver: "xe", static: StaticFixed},
+	{name: "fixed, library, 10 s", driver: "nvidia", static: StaticFixed},
+	{name: "fixed, fdinfo (xe), 1 s", driver: "xe", static: StaticFixed, window: time.Second},
+	{name: "fixed, fdinfo (amdgpu), 1 s", driver: "amdgpu", static: StaticFixed, window: time.Second},
+	{name: "fixed, library, 1 s", driver: "nvidia", static: StaticFixed, window: time.Second},
+	{name: "trained, fdinfo (xe), 1 s", driver: "xe", static: StaticTrained, window: time.Second, learns: 6 * time.Hour},
+	{name: "trained, library, 1 s", driver: "nvidia", static: StaticTrained, window: time.Second, learns: 6 * time.Hour},
 	{name: "Kepler's rule, 5 s", driver: "nvidia", kepler: 5 * time.Second},
 	{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
 }
@@ -275,17 +275,22 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		return l.runKepler(lib, setting, drive, horizon)
 	}
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Processes, cfg.SamplingInterval = root, SeriesConfig{}, setting.window
+	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, ProcessSeriesConfig{}, setting.window
 	host := libraryHost{}
 	if setting.driver == "nvidia" {
-		cfg.GPU.Extensions = []component.ID{libraryID}
+		cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		host.library = &labLibrary{Library: lib}
 	}
-	if cfg.Attribution.Split = setting.split; setting.split == SplitFixed {
-		cfg.Attribution.StaticPower = l.rest()
+	switch setting.static {
+	case "":
+	case StaticFixed:
+		rest := l.rest()
 		for _, g := range l.machine.GPUs {
-			cfg.Attribution.StaticPower[power.GPU] += g.Idle
+			rest[power.GPU] += g.Idle
 		}
+		cfg.Attribution.StaticPower = fixedPower(rest)
+	default:
+		cfg.Attribution.StaticPower = allStatic(setting.static)
 	}
 	require.NoError(t, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
@@ -296,7 +301,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	l.s.now = time.Now
 	kernel := hostsim.NewKernel(l.machine)
 	l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
-	l.s.sampler.window = cfg.SamplingInterval // the lab's clock is the sampler
+	l.s.sampler.window = cfg.Window // the lab's clock is the sampler
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.s.start(t.Context(), host))
 	defer func() { require.NoError(t, l.s.shutdown(context.WithoutCancel(t.Context()))) }()
@@ -308,8 +313,8 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	before, energy := l.gpuTotals(), l.cardEnergy()
 	for at := time.Duration(0); at < horizon; {
 		window := cfg.CollectionInterval
-		if cfg.SamplingInterval > 0 {
-			window = cfg.SamplingInterval
+		if cfg.Window > 0 {
+			window = cfg.Window
 		}
 		start := at
 		l.let(window, func(in time.Duration) {
@@ -325,7 +330,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 			l.s.sample()
 		}
 	}
-	require.Equal(t, cfg.SamplingInterval, l.s.sampler.window, "nothing else measured")
+	require.Equal(t, cfg.Window, l.s.sampler.window, "nothing else measured")
 	l.checkGPUs()
 	return l.gpuAccuracy(before, energy)
 }
@@ -610,9 +615,9 @@ func TestSteadyUsersOfAGPUAreToldApart(t *testing.T) {
 func TestBurstsOnAGPUAreMisplacedLittleInWindowsOfASecond(t *testing.T) {
 	bursts := gpuScenarioOf(t, "Bursts on a card")
 	for _, driver := range []string{"xe", "amdgpu", "nvidia"} {
-		a := measureGPUs(t, bursts, gpuSetting{driver: driver, split: SplitFixed, window: time.Second}, gpuHorizon)
+		a := measureGPUs(t, bursts, gpuSetting{driver: driver, static: StaticFixed, window: time.Second}, gpuHorizon)
 		assert.Less(t, a.misplaced, 0.05, driver)
-		long := measureGPUs(t, bursts, gpuSetting{driver: driver, split: SplitFixed}, gpuHorizon)
+		long := measureGPUs(t, bursts, gpuSetting{driver: driver, static: StaticFixed}, gpuHorizon)
 		assert.Greater(t, long.misplaced, 2*a.misplaced, driver)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -335,7 +334,7 @@ func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, name)
 		a := measure(t, labHardware[i], rule(cpu.KindBPF, 0), labHorizon)
 		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
-		a = measure(t, labHardware[i], byZone("", SplitFixed, cpu.KindBPF, time.Second), labHorizon)
+		a = measure(t, labHardware[i], byZone("", StaticFixed, cpu.KindBPF, time.Second), labHorizon)
 		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
 	}
 }
@@ -351,7 +350,7 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 		return drive
 	}
 	for _, window := range []time.Duration{minWindow, 100 * time.Millisecond} {
-		setting := byZone("", SplitFixed, cpu.KindBPF, window)
+		setting := byZone("", StaticFixed, cpu.KindBPF, window)
 		a, b := measure(t, noisy, setting, labShort).misplaced, measure(t, exact, setting, labShort).misplaced
 		assert.InDelta(t, b, a, 1e-3, window)
 		assert.NotEqual(t, b, a)
@@ -361,10 +360,10 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 // The container that holds the most memory reads little of it.
 func TestKeysOfMemoryMisplaceTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
 	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "NUMA" })
-	misplaced := func(key claims.Key) float64 {
-		return measure(t, labHardware[i], byZone(key, SplitFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
+	misplaced := func(key Weight) float64 {
+		return measure(t, labHardware[i], byZone(key, StaticFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
 	}
-	assert.InDelta(t, 0.506, misplaced(claims.KeyCPUTime), 0.002)
-	assert.InDelta(t, 0.411, misplaced(claims.KeyMemory), 0.002)
-	assert.InDelta(t, 0.282, misplaced(claims.KeyMemoryCPUTime), 0.002)
+	assert.InDelta(t, 0.506, misplaced(WeightCPUTime), 0.002)
+	assert.InDelta(t, 0.411, misplaced(WeightMemory), 0.002)
+	assert.InDelta(t, 0.282, misplaced(WeightMemoryCPUTime), 0.002)
 }

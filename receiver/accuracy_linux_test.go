@@ -26,7 +26,6 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -217,14 +216,14 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = l.root
-	cfg.Meter = MeterPowercap
+	cfg.Meters.Use = only(MeterPowercap)
 	cfg.CPUTime = setting.source
-	cfg.Processes = SeriesConfig{} // every process has a series
+	cfg.Series.Processes = ProcessSeriesConfig{} // every process has a series
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)
-	if cfg.Attribution.Split == SplitFixed {
-		cfg.Attribution.StaticPower = l.rest()
+	if cfg.Attribution.StaticPower[AllZones].Model == StaticFixed {
+		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}
 	require.NoError(l.tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
@@ -237,7 +236,7 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	}
-	window = cmp.Or(cfg.SamplingInterval, cfg.presetWindow(setting.source == cpu.KindBPF))
+	window = cmp.Or(cfg.Window, cfg.presetWindow(setting.source == cpu.KindBPF))
 	l.s.sampler.window = window // the lab's clock is the sampler
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.s.start(context.Background(), simHost{}))
@@ -559,9 +558,9 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
-			node := measure(t, labScenarioOf(t, name), splitting(SplitFixed, 0), labShort)
+			node := measure(t, labScenarioOf(t, name), splitting(StaticFixed, 0), labShort)
 			assert.Greater(t, node.misplaced, 0.05, name)
-			zone := measure(t, labScenarioOf(t, name), byZone("", SplitFixed, source, 0), labShort)
+			zone := measure(t, labScenarioOf(t, name), byZone("", StaticFixed, source, 0), labShort)
 			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
 			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
 		}
@@ -572,7 +571,7 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
 		sc := labScenarioOf(t, name)
 		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
-			node := byZone("", SplitFixed, source, 0)
+			node := byZone("", StaticFixed, source, 0)
 			zone := node
 			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = ScopeNode }
 			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
@@ -587,7 +586,7 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
 			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
-			a := measure(t, sc, keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, window), labShort)
+			a := measure(t, sc, keyed(StaticFixed, WeightFrequencySquared, WeightMemoryCPUTime, window), labShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
 			if !math.IsNaN(a.misplacedDRAM) {
@@ -599,8 +598,8 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 
 func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := labScenarioOf(t, "Memory-bound and compute-bound")
-	for _, key := range []claims.Key{claims.KeyMemory, claims.KeyMemoryCPUTime} {
-		a := measure(t, sc, keyed(SplitFixed, claims.KeyCPUTime, 1, key, 0), labShort)
+	for _, key := range []Weight{WeightMemory, WeightMemoryCPUTime} {
+		a := measure(t, sc, keyed(StaticFixed, WeightCPUTime, key, 0), labShort)
 		assert.Less(t, a.misplacedDRAM, 0.02, key)
 	}
 }
@@ -646,7 +645,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 
 // Six hours after midnight have enough different loads for the learned model.
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
-	setting := splitting(SplitLearned, 0)
+	setting := splitting(StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	for _, c := range labCurves(t) {
 		for _, load := range []float64{0.1, 1} {
@@ -659,7 +658,7 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 
 func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	setting := splitting(SplitLearned, 0)
+	setting := splitting(StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	a := measure(t, bursts, setting, labShort)
 	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
@@ -668,7 +667,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	again := setting
 	again.configure = func(c *Config) {
 		setting.configure(c)
-		c.Attribution.Key = claims.KeyFrequency
+		c.Attribution.Weight = allWeight(WeightFrequency)
 	}
 	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
 }
@@ -759,7 +758,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := labCurves(t)[0]
 	for _, pair := range [][2]labSetting{
-		{preset(PresetKepler09), splitting(SplitMinimum, 0)}, {preset(PresetKavanagh), splitting(SplitBase, 0)},
+		{preset(PresetKepler09), splitting(StaticMinimum, 0)}, {preset(PresetKavanagh), splitting(StaticBase, 0)},
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -73,11 +72,11 @@ var labSettings = []labSetting{
 // labRules are the static power models other than the default. The learning ones take minutes, so they are measured only
 // when the page is written. Fixed gets the machine's true power at rest, so that it has no error on the curves.
 var labRules = []labSetting{
-	splitting(SplitFixed, time.Second),
-	splitting(SplitMinimum, 0).among(ofModels...).onCurves(), splitting(SplitResting, 0).among(ofModels...).onCurves(),
-	splitting(SplitBase, 0).among(ofModels...).onCurves(), splitting(SplitRegression, 0).among(ofModels...).onCurves(),
-	splitting(SplitLearned, 0).among(nowhere...).onAllCurves(), splitting(SplitLearned, time.Second),
-	splitting(SplitLearned, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
+	splitting(StaticFixed, time.Second),
+	splitting(StaticMinimum, 0).among(ofModels...).onCurves(), splitting(StaticResting, 0).among(ofModels...).onCurves(),
+	splitting(StaticBase, 0).among(ofModels...).onCurves(), splitting(StaticRegression, 0).among(ofModels...).onCurves(),
+	splitting(StaticTrained, 0).among(nowhere...).onAllCurves(), splitting(StaticTrained, time.Second),
+	splitting(StaticTrained, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
 	interruptsUnattributed(0).among(ofInterrupts...), interruptsUnattributed(time.Second).among(ofInterrupts...),
 	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
@@ -96,24 +95,24 @@ var labPresets = []labSetting{
 // labKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
 var labKeys = []labSetting{
-	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, 0).among("Frequency scaling"),
-	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, time.Second).among(ofClocks...),
-	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyCPUTime, time.Second).among(ofClocks...),
-	keyed(SplitFixed, claims.KeyFrequency, 3, claims.KeyCPUTime, time.Second).among(ofClocks...),
-	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemory, time.Second).among(ofMemory...),
-	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemoryCPUTime, time.Second).among(ofMemory...),
-	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second).among("Mixed node"),
-	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
+	keyed(StaticFixed, WeightFrequency, WeightCPUTime, 0).among("Frequency scaling"),
+	keyed(StaticFixed, WeightFrequency, WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(StaticFixed, WeightFrequencySquared, WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(StaticFixed, WeightFrequencyCubed, WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(StaticFixed, WeightCPUTime, WeightMemory, time.Second).among(ofMemory...),
+	keyed(StaticFixed, WeightCPUTime, WeightMemoryCPUTime, time.Second).among(ofMemory...),
+	keyed(StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, time.Second).among("Mixed node"),
+	keyed(StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
 }
 
 // labScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
 // among them. On one socket they are as the scope node.
 var labScopes = []labSetting{
-	byZone("", SplitUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", SplitFixed, cpu.KindBPF, 0).among(ofSockets...),
-	byZone("", SplitFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", SplitFixed, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone("", SplitLearned, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
-	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
+	byZone("", StaticUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", StaticFixed, cpu.KindBPF, 0).among(ofSockets...),
+	byZone("", StaticFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", StaticFixed, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone("", StaticTrained, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
+	byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
 }
 
 // ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so the weight 0.6 is correct.
@@ -138,42 +137,41 @@ func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Co
 
 // cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
 func (s *labSetting) cheap() bool {
-	window := s.config().SamplingInterval
+	window := s.config().Window
 	return s.learns == 0 && (window == 0 || window >= time.Second)
 }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
-func byZone(dram claims.Key, split SplitRule, source cpu.Kind, window time.Duration) labSetting {
-	name := "scope zone, " + string(split)
+func byZone(dram Weight, static StaticModel, source cpu.Kind, window time.Duration) labSetting {
+	name := "scope zone, " + string(static)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
 	}
 	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
-		a.Scope, a.Split = ScopeZone, split
+		a.Scope, a.StaticPower = ScopeZone, allStatic(static)
 		if dram != "" {
-			a.Keys = map[power.Kind]claims.Key{power.DRAM: dram}
+			a.Weight = map[power.Kind]Weight{power.DRAM: dram}
 		}
 	})
 	s.source = source
 	return s
 }
 
-// keyed returns a setting with a model, a key for packages with frequency to a power, and a key for memory, in windows
-// of a length.
-func keyed(split SplitRule, key claims.Key, exponent int, dram claims.Key, window time.Duration) labSetting {
-	name := string(split)
-	if key != claims.KeyCPUTime {
-		name += ", " + string(key) + [...]string{"", "", "²", "³"}[exponent]
+// keyed returns a setting with a model, a weight for packages and a weight for memory, in windows of a length.
+func keyed(static StaticModel, weight, dram Weight, window time.Duration) labSetting {
+	name := string(static)
+	if weight != WeightCPUTime {
+		name += ", " + string(weight)
 	}
-	if dram != claims.KeyCPUTime {
+	if dram != WeightCPUTime {
 		name += ", DRAM by " + string(dram)
 	}
 	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
-		a.Split, a.Key, a.FrequencyExponent, a.Keys = split, key, exponent, map[power.Kind]claims.Key{power.DRAM: dram}
+		a.StaticPower, a.Weight = allStatic(static), map[power.Kind]Weight{AllZones: weight, power.DRAM: dram}
 	})
 }
 
@@ -182,10 +180,10 @@ var sourceNames = map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procf
 var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", minWindow: "10 ms"}
 
 // splitting returns a setting with a static power model in windows of a length.
-func splitting(split SplitRule, window time.Duration) labSetting {
-	return afterADay(fmt.Sprintf("%s, %s, BPF", split, lengths[window]), func(c *Config) {
+func splitting(static StaticModel, window time.Duration) labSetting {
+	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
-		c.Attribution.Split = split
+		c.Attribution.StaticPower = allStatic(static)
 	})
 }
 
@@ -195,15 +193,15 @@ func interruptsUnattributed(window time.Duration) labSetting {
 		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
 		configure: func(c *Config) {
 			inWindows(window)(c)
-			c.Attribution.Split, c.Attribution.Interrupts = SplitFixed, InterruptsUnattributed
+			c.Attribution.StaticPower, c.Attribution.Interrupts = allStatic(StaticFixed), InterruptsUnattributed
 		},
 	}
 }
 
 // sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
 func sharing(weight float64, window time.Duration) labSetting {
-	s := splitting(SplitFixed, window)
-	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", SplitFixed, weight, lengths[window])
+	s := splitting(StaticFixed, window)
+	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", StaticFixed, weight, lengths[window])
 	fixed := s.configure
 	s.configure = func(c *Config) {
 		fixed(c)
@@ -227,7 +225,7 @@ func accurate(source cpu.Kind) labSetting {
 // afterADay returns the setting with a day to learn in, if it learns.
 func afterADay(name string, configure func(*Config)) labSetting {
 	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
-	if cfg := s.config(); cfg.Attribution.learns(cfg.Zones) {
+	if cfg := s.config(); cfg.Attribution.trains(cfg.Zones) {
 		s.learns = 24 * time.Hour
 	}
 	return s
@@ -244,9 +242,9 @@ func (s *labSetting) config() *Config {
 func (s *labSetting) learning() string {
 	cfg := s.config()
 	a := cfg.Attribution
-	a.Split = a.splitOf(power.Package)
-	a.Key, a.Keys, a.FrequencyExponent, a.Idle, a.IdleAmong = "", nil, 0, "", ""
-	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.SamplingInterval, a)
+	a.StaticPower = allStatic(a.staticModelOf(power.Package))
+	a.Weight, a.Idle = nil, ""
+	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.Window, a)
 }
 
 // run identifies everything that active energy depends on, so that settings with the same run are measured once. It
@@ -255,28 +253,26 @@ func (s *labSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
 	rules := presets[a.Preset]
-	rules.split, rules.idle, rules.among = "", "", ""
-	a.Split, a.Preset, a.Idle, a.IdleAmong = a.splitOf(power.Package), "", "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.SamplingInterval, a, rules)
+	rules.static, rules.idle, rules.excludedInFixed = "", "", false
+	a.StaticPower, a.Preset, a.Idle = allStatic(a.staticModelOf(power.Package)), "", ""
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.Window, a, rules)
 }
 
 // labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.
 var (
 	labIdleRules = []labSetting{
-		idling("none", IdleNone, ""), idling("equal, among processes", IdleEqual, AmongProcesses),
-		idling("equal, among containers", IdleEqual, AmongContainers), idling("requested", IdleRequested, ""),
-		idling("used", IdleUsed, ""),
+		idling(IdleNone), idling(IdleEqual), idling(IdleEqualContainers), idling(IdleRequested), idling(IdleUsed),
 	}
 	labIdleScenarios = []string{"Bursts", "Short-lived containers", "One container on one socket", "Mixed node"}
 )
 
-func idling(name string, idle IdleRule, among IdleAmong) labSetting {
-	return labSetting{name: name, source: cpu.KindBPF, configure: func(c *Config) {
-		c.Attribution.Split, c.Attribution.Idle, c.Attribution.IdleAmong = SplitFixed, idle, among
+func idling(idle IdleRule) labSetting {
+	return labSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *Config) {
+		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(StaticFixed), idle
 	}}
 }
 
 // inWindows sets the length of the windows. 0 is one per collection, 10 s.
 func inWindows(length time.Duration) func(*Config) {
-	return func(c *Config) { c.SamplingInterval = length }
+	return func(c *Config) { c.Window = length }
 }

@@ -72,8 +72,8 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 // known describes what claims.Deviation is told of a measurement, and returns what it returns.
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
-	key := cfg.Attribution.keyOf(zone)
-	window := max(cfg.SamplingInterval, cfg.presetWindow(s.source == cpu.KindBPF))
+	key := cfg.Attribution.weightOf(zone).key()
+	window := max(cfg.Window, cfg.presetWindow(s.source == cpu.KindBPF))
 	if window == 0 {
 		window = cfg.CollectionInterval
 	}
@@ -92,11 +92,11 @@ func (s *labSetting) known(zone power.Kind, sockets int) (known string, used flo
 
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
 func uncertaintySettings(learn time.Duration) (settings []labSetting) {
-	ticks := splitting(SplitLearned, 0)
+	ticks := splitting(StaticTrained, 0)
 	ticks.name, ticks.source = "learned, 10 s, procfs", cpu.KindProcfs
 	for _, s := range []labSetting{
-		splitting(SplitLearned, 0), ticks, splitting(SplitLearned, time.Second),
-		byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second), accurate(cpu.KindBPF), accurate(cpu.KindProcfs),
+		splitting(StaticTrained, 0), ticks, splitting(StaticTrained, time.Second),
+		byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second), accurate(cpu.KindBPF), accurate(cpu.KindProcfs),
 	} {
 		s.learns = learn
 		settings = append(settings, s)
@@ -175,7 +175,7 @@ func uncertaintyTables(t *testing.T) string {
 		}
 		for i, c := range curves {
 			for n, night := range nights {
-				setting, sc := splitting(SplitLearned, 0), afterNights(c, night)
+				setting, sc := splitting(StaticTrained, 0), afterNights(c, night)
 				setting.name = fmt.Sprintf("nights at %.0f %%", 100*night)
 				t.Run(sc.name, func(t *testing.T) {
 					t.Parallel()

@@ -23,7 +23,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -130,22 +129,22 @@ func BenchmarkRules(b *testing.B) {
 		rules = append(rules, AttributionConfig{Preset: preset})
 	}
 	for _, idle := range []IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed} {
-		rules = append(rules, AttributionConfig{Preset: PresetKepler, Split: SplitLearned, Idle: idle})
+		rules = append(rules, AttributionConfig{Preset: PresetKepler, StaticPower: allStatic(StaticTrained), Idle: idle})
 	}
-	for _, key := range claims.AllKeys[1:] {
-		rules = append(rules, AttributionConfig{Preset: PresetKepler, Key: key})
+	for _, weight := range weights[1:] {
+		rules = append(rules, AttributionConfig{Preset: PresetKepler, Weight: allWeight(weight)})
 	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			for _, c := range rules {
-				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.Split, c.Idle, c.Key), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.StaticPower[AllZones].Model, c.Idle, c.Weight[AllZones]), func(b *testing.B) {
 					window := time.Duration(0)
 					if kind == cpu.KindBPF {
 						window = pause / 2 // otherwise the node's CPU time would come in ticks
 					}
 					s := realScraper(b, kind, window, func(cfg *Config) {
-						a := &cfg.Attribution
-						a.Preset, a.Split, a.Idle, a.Key, a.RestUtilization = c.Preset, c.Split, c.Idle, c.Key, 1
+						cfg.Attribution = c
+						cfg.Attribution.tuning.rest = 1
 					})
 					for _, err := range s.keys.Failed() {
 						b.Skip(err)
@@ -166,7 +165,7 @@ func BenchmarkRulesInContainers(b *testing.B) {
 			for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
 				b.Run(string(preset), func(b *testing.B) {
 					s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's CPU time does not come in ticks
-						cfg.Attribution.Preset, cfg.Attribution.RestUtilization, cfg.Attribution.IdleAmong = preset, 1, AmongContainers
+						cfg.Attribution.Preset, cfg.Attribution.tuning.rest = preset, 1
 					})
 					measureCPU(b, func() { collect(b, s) })
 				})
@@ -186,7 +185,7 @@ func BenchmarkScope(b *testing.B) {
 					b.Run(string(kind)+"/"+string(scope), func(b *testing.B) {
 						root, add := twoPackages(b)
 						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meter, c.Attribution.Scope = root, MeterPowercap, scope
+							c.RootPath, c.Meters.Use, c.Attribution.Scope = root, only(MeterPowercap), scope
 						})
 						require.Equal(b, scope == ScopeZone, s.cpu.Topology() != nil)
 						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
@@ -207,7 +206,7 @@ func BenchmarkSMTWeight(b *testing.B) {
 					b.Run(fmt.Sprint(kind, "/", weight), func(b *testing.B) {
 						root, add := twoPackages(b)
 						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meter, c.Attribution.SMTWeight = root, MeterPowercap, weight
+							c.RootPath, c.Meters.Use, c.Attribution.SMTWeight = root, only(MeterPowercap), weight
 						})
 						require.Equal(b, weight < 1, s.siblings != nil && s.siblings.Shared())
 						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
@@ -257,8 +256,8 @@ func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func
 
 func realConfig(kind cpu.Kind, window time.Duration, edit ...func(*Config)) *Config {
 	cfg := createDefaultConfig().(*Config)
-	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+	cfg.Meters.Use, cfg.CPUTime, cfg.Window = only(), kind, window
+	cfg.Model = configoptional.Some(linear(40, 120))
 	for _, f := range edit {
 		f(cfg)
 	}

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -47,8 +46,8 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b.machine = hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 64, Idle: 20, DRAMIdle: 3, Curve: curve})
 	b.kernel = hostsim.NewKernel(b.machine)
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Meter = b.machine.Host.Root(), MeterPowercap
-	cfg.Processes = SeriesConfig{}
+	cfg.RootPath, cfg.Meters.Use = b.machine.Host.Root(), only(MeterPowercap)
+	cfg.Series.Processes = ProcessSeriesConfig{}
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
@@ -200,12 +199,13 @@ func TestCompactingChangesNoResult(t *testing.T) {
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"by memory, idle energy shared": func(c *Config) {
-			c.Attribution.Key, c.Attribution.MemorySize = claims.KeyMemory, MemoryCgroup
+			c.Attribution.Weight = allWeight(WeightMemory)
 			c.Attribution.Idle = IdleRequested
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"few series": func(c *Config) {
-			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 4}
+			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,16 +222,17 @@ func TestCompactingChangesNoResult(t *testing.T) {
 
 func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
-		"default": func(c *Config) { c.Processes = SeriesConfig{MinEnergy: 1, Max: 500} },
+		"default": func(c *Config) { c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 500} },
 		"few series": func(c *Config) {
-			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 4}
+			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 		"excluded by cgroup": func(c *Config) {
-			c.Processes = SeriesConfig{MinEnergy: 1, Max: 500}
+			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 500}
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"units, idle energy by use": func(c *Config) {
-			c.Processes = SeriesConfig{MinEnergy: 0.001, Max: 500}
+			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 0.001, Max: 500}
 			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = IdleUsed, true
 		},
 	} {

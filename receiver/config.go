@@ -18,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/durations"
+	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -29,108 +30,112 @@ type Config struct {
 	scraperhelper.ControllerConfig `mapstructure:",squash"`
 	metadata.MetricsBuilderConfig  `mapstructure:",squash"`
 
-	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
+	// RootPath is the host's root directory: /, or the directory at which a container mounts it.
 	RootPath string `mapstructure:"root_path"`
-	// Meter selects where energy is read: auto, powercap, perf, cray, hwmon, ipmi or model.
-	Meter MeterKind `mapstructure:"meter"`
-	// IPMI says how the BMC is asked.
-	IPMI IPMIConfig `mapstructure:"ipmi"`
+	// Storage stores totals and trained static power models: the absolute path of a directory, or the ID of a storage
+	// extension. Without storage, totals start at 0 and models are trained again after each start.
+	Storage string `mapstructure:"storage"`
 	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
-	// Model says how energy is estimated that no sensor measures. Without it nothing is modeled.
-	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
-	// PowercapPath is a powercap tree that the hypervisor writes for this virtual machine. It is read in place of the machine's
-	// own; its energy is reported, not measured.
-	PowercapPath string `mapstructure:"powercap_path"`
-	// Hypervisor is asked over vsock what energy this virtual machine was attributed. Without it nobody is asked.
-	Hypervisor configoptional.Optional[HypervisorConfig] `mapstructure:"hypervisor"`
-	// Guests says how the virtual machines of this node are told their energy. Without it they are told nothing.
+	// Meters selects and configures the meters.
+	Meters MetersConfig `mapstructure:"meters"`
+	// Guests exports their energy to the virtual machines of this node.
 	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
-	// Hwmon names sensors of hwmon chips of which the receiver does not know what they measure.
-	Hwmon HwmonConfig `mapstructure:"hwmon"`
-	// GPU says how GPUs are read.
-	GPU GPUConfig `mapstructure:"gpu"`
-	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
-	HTTP []HTTPConfig `mapstructure:"http"`
-	// Redfish is this machine's BMC. Without it none is asked.
-	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
-	// CPUTime selects the CPU time source: auto, bpf or procfs.
+	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
+	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
+	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"none,auto"`
+	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 selects the preset's, or one window per
-	// collection.
-	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
-	// Processes, Containers, Pods and VMs bound which of them are reported one by one.
-	Processes  SeriesConfig `mapstructure:"processes"`
-	Containers SeriesConfig `mapstructure:"containers"`
-	Pods       SeriesConfig `mapstructure:"pods"`
-	VMs        SeriesConfig `mapstructure:"vms"`
-	// ZeroPoints begins each new series of energy, CPU time and time with a point of value 0.
-	ZeroPoints bool `mapstructure:"zero_points"`
-	// Names says where names of containers and pods are read.
+	// Window is the length of an attribution window, from 10ms to collection_interval. 0s selects the preset's, or one
+	// window per collection.
+	Window time.Duration `mapstructure:"window"`
+	// Series limits the number of series.
+	Series SeriesConfig `mapstructure:"series"`
+	// Names configures the sources of the names of containers and pods.
 	Names NamesConfig `mapstructure:"names"`
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
-	// Storage is where totals and trained static power models are stored: an absolute path is a directory, anything else is the ID
-	// of a storage extension. If it is empty, totals start at 0 and models are trained again after each start.
-	Storage string `mapstructure:"storage"`
+
+	// noZeroPoints omits the zero-value points at which new series start.
+	noZeroPoints bool
 
 	_ struct{} // keyed literals only
 }
 
-// MeterKind is a value of the setting meter.
-type MeterKind string
-
-// The meters.
-const (
-	MeterAuto       MeterKind = "auto"    // for each zone kind powercap, else perf, else cray, else hwmon, else ipmi, else the model if it is configured
-	MeterHTTP       MeterKind = "http"    // is read where http is set
-	MeterRedfish    MeterKind = "redfish" // is read where redfish is set
-	MeterPowercap   MeterKind = "powercap"
-	MeterPerf       MeterKind = "perf"
-	MeterCray       MeterKind = "cray"
-	MeterHwmon      MeterKind = "hwmon"
-	MeterIPMI       MeterKind = "ipmi"
-	MeterModel      MeterKind = "model"
-	MeterGPU        MeterKind = "gpu"        // is read where gpu::extensions is set
-	MeterHypervisor MeterKind = "hypervisor" // is asked where hypervisor is set
-)
-
-// SeriesConfig bounds which processes, containers, pods or VMs have a series of their own. The energy of the rest is in
-// one series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+// SeriesConfig limits how many processes, containers, pods and virtual machines have a series each. The energy of the others
+// is in an overflow series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
 type SeriesConfig struct {
-	// MinEnergy is the energy in joules that one must have used before it has a series. 0 means none.
+	// Processes limits the series of processes.
+	Processes ProcessSeriesConfig `mapstructure:"processes"`
+	// Containers limits the series of containers.
+	Containers EntitySeriesConfig `mapstructure:"containers"`
+	// Pods limits the series of Kubernetes pods.
+	Pods EntitySeriesConfig `mapstructure:"pods"`
+	// VMs limits the series of virtual machines.
+	VMs EntitySeriesConfig `mapstructure:"vms"`
+
+	_ struct{}
+}
+
+// ProcessSeriesConfig limits the series of processes.
+type ProcessSeriesConfig struct {
+	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
+	Max int `mapstructure:"max"`
+	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
-	// Max is how many have a series at once: those that use the most. 0 means no limit.
+
+	_ struct{}
+}
+
+// EntitySeriesConfig limits the series of containers, pods or virtual machines.
+type EntitySeriesConfig struct {
+	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. Durations need a unit, and type errors contain the value.
-func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Decode(conf, c) }
+// Unmarshal implements confmap.Unmarshaler. It returns an error for settings of the former configuration and for durations
+// without a unit. Type errors contain the value.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := oldconfig.Check(conf.ToStringMap()); err != nil {
+		return err
+	}
+	noModel := conf.Get("model") == "none"
+	if noModel {
+		conf.Delete("model")
+	}
+	if err := durations.Decode(conf, c); err != nil {
+		return err
+	}
+	if noModel {
+		c.Model = configoptional.None[ModelConfig]()
+	}
+	return nil
+}
 
-// Validate checks what can be checked without the machine. Each error names its field.
+// reporter reports an invalid setting.
+type reporter func(setting, format string, args ...any)
+
+// under returns a reporter of the settings of a section.
+func (r reporter) under(section string) reporter {
+	return func(setting, format string, args ...any) { r(section+"::"+setting, format, args...) }
+}
+
+// Validate checks what can be checked without the machine. Each error names its setting.
 func (c *Config) Validate() error {
 	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
-	}
+	wrong := reporter(func(setting, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", setting, fmt.Errorf(format, args...)))
+	})
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
-	if c.PowercapPath != "" {
-		c.validatePowercapPath(wrong)
+	if c.Storage != "" && !filepath.IsAbs(c.Storage) && new(component.ID).UnmarshalText([]byte(c.Storage)) != nil {
+		wrong("storage", "must be the absolute path of a directory or the ID of a storage extension, is %q", c.Storage)
 	}
-	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI, MeterModel)
-	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if i := c.CollectionInterval; i > 0 && i < minWindow { // the collector refuses 0 and less
 		wrong("collection_interval", "must be at least %v, is %v", minWindow, i)
-	}
-	if c.InitialDelay < 0 {
-		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
-	}
-	if w := c.SamplingInterval; w != 0 && (w < minWindow || w > c.CollectionInterval) {
-		wrong("sampling_interval", "must be 0 or from %v to collection_interval, is %v", minWindow, w)
 	}
 	if len(c.Zones) == 0 {
 		wrong("zones", "must name at least one of %s", join(power.Kinds))
@@ -142,65 +147,32 @@ func (c *Config) Validate() error {
 			wrong(field, "%q is named twice", zone)
 		}
 	}
-	if c.Meter == MeterModel && !c.Model.HasValue() {
-		wrong("model", "must be set when meter is %q", MeterModel)
+	c.validateMeters(wrong)
+	if c.Model.HasValue() {
+		c.validateModel(wrong)
 	}
-	if c.Model.HasValue() && c.mayModel() {
-		if zone := c.Model.Get().zone(); len(c.Zones) > 0 && !slices.Contains(c.Zones, zone) {
-			wrong("zones", "must name %q, the zone that the model stands in for", zone)
-		}
-		if c.Model.Get().MemoryPower > 0 && !slices.Contains(c.modeledKinds(), power.DRAM) {
-			wrong("model::memory_power", "must not be set unless zones names %q and the model's zone is %q", power.DRAM, power.Package)
-		}
+	if c.Guests.HasValue() {
+		c.Guests.Get().validate(wrong.under("guests"))
 	}
-	c.Hwmon.validate(wrong, c.Zones)
-	validateHTTP(wrong, c.HTTP, c.Zones)
-	c.IPMI.validate(wrong)
-	c.GPU.validate(wrong)
-	c.Processes.validate(wrong, "processes")
-	c.Containers.validate(wrong, "containers")
-	c.Pods.validate(wrong, "pods")
-	c.VMs.validate(wrong, "vms")
-	c.Names.validate(wrong)
-	c.Attribution.validate(wrong, c.Zones)
-	if c.Storage != "" && !filepath.IsAbs(c.Storage) && new(component.ID).UnmarshalText([]byte(c.Storage)) != nil {
-		wrong("storage", "must be the absolute path of a directory or the ID of a storage extension, is %q", c.Storage)
+	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
+	if w := c.Window; w != 0 && (w < minWindow || w > c.CollectionInterval) {
+		wrong("window", "must be 0s or from %v to collection_interval, is %v", minWindow, w)
 	}
+	c.Series.validate(wrong.under("series"))
+	c.Names.validate(wrong.under("names"))
+	c.Attribution.validate(wrong.under("attribution"), c.Zones)
 	return errors.Join(errs...)
 }
 
-func (c *Config) validatePowercapPath(wrong func(field, format string, args ...any)) {
-	if !filepath.IsAbs(c.PowercapPath) {
-		wrong("powercap_path", "must be an absolute path, is %q", c.PowercapPath)
-	}
-	if c.Hypervisor.HasValue() {
-		wrong("powercap_path", "must not be set together with hypervisor: both report the same energy")
-	}
-}
-
-// asksFor reports whether the meter is configured, and not only used if it is there.
-func (c *Config) asksFor(meter string) bool {
-	switch MeterKind(meter) {
-	case MeterHTTP, MeterRedfish, MeterHypervisor, MeterGPU:
-		return true
-	case MeterPowercap:
-		return c.Meter != MeterAuto || c.PowercapPath != ""
-	}
-	return c.Meter != MeterAuto
-}
-
-// mayModel reports whether the meter may be a model.
-func (c *Config) mayModel() bool { return c.Meter == MeterAuto || c.Meter == MeterModel }
-
-// minWindow is the shortest window. Measuring a shorter one would cost more than what it shows.
+// minWindow is the shortest window. A shorter one costs more than its resolution is worth.
 const minWindow = 10 * time.Millisecond
 
 // maxMinEnergy is a GWh in joules. Above it nothing would ever be reported.
 const maxMinEnergy = 3.6e12
 
-func oneOf[T ~string](wrong func(field, format string, args ...any), field string, value T, allowed ...T) {
+func oneOf[T ~string](wrong reporter, setting string, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
-		wrong(field, "must be one of %s, is %q", join(allowed), value)
+		wrong(setting, "must be one of %s, is %q", join(allowed), value)
 	}
 }
 
@@ -212,16 +184,35 @@ func join[T ~string](values []T) string {
 	return strings.Join(s, ", ")
 }
 
-func (s *SeriesConfig) validate(wrong func(field, format string, args ...any), field string) {
-	if e := s.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
-		wrong(field+"::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
+func (s *SeriesConfig) validate(wrong reporter) {
+	if e := s.Processes.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
+		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
 	}
-	if s.Max < 0 {
-		wrong(field+"::max", "must not be negative, is %d", s.Max)
+	for _, limit := range []struct {
+		setting string
+		max     int
+	}{
+		{"processes::max", s.Processes.Max}, {"containers::max", s.Containers.Max}, {"pods::max", s.Pods.Max}, {"vms::max", s.VMs.Max},
+	} {
+		if limit.max < 0 {
+			wrong(limit.setting, "must not be negative, is %d", limit.max)
+		}
 	}
 }
 
-// limit returns the bounds in the engine's units.
-func (s *SeriesConfig) limit() attribution.Limit {
-	return attribution.Limit{MinEnergy: units.Energy(math.Round(s.MinEnergy * float64(units.Joule))), Max: s.Max}
+// limits returns the limits in the engine's units.
+func (s *SeriesConfig) limits() (limits attribution.Limits) {
+	for entity := range limits {
+		limits[entity].Max = maxHostSeries
+	}
+	limits[units.ProcessEntity] = attribution.Limit{
+		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
+	}
+	limits[units.ContainerEntity].Max = s.Containers.Max
+	limits[units.PodEntity].Max = s.Pods.Max
+	limits[units.VMEntity].Max = s.VMs.Max
+	return limits
 }
+
+// maxHostSeries is the maximum number of series of an entity without a setting.
+const maxHostSeries = 2000

@@ -3,8 +3,10 @@
 package energyreceiver
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,14 +45,41 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.Equal(t, 30*time.Second, cfg.CollectionInterval)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.PSys}, cfg.Zones)
 	assert.Len(t, cfg.Model.Get().Points, 3)
-	assert.Equal(t, SeriesConfig{MinEnergy: 0.5, Max: 200}, cfg.Containers)
-	assert.Equal(t, SplitLearned, cfg.Attribution.Split)
-	assert.InDelta(t, 55, cfg.Attribution.StaticPower[power.PSys], 0)
+	assert.Equal(t, 200, cfg.Series.Containers.Max)
+	watts := 55.0
+	assert.Equal(t, map[power.Kind]StaticPowerConfig{
+		AllZones: {Model: StaticTrained}, power.DRAM: {Model: StaticMinimum}, power.PSys: {Model: StaticFixed, Power: &watts},
+	}, cfg.Attribution.StaticPower)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
-	assert.Equal(t, "file_storage/energy", cfgs["energy/storage"].Storage)
+	assert.Equal(t, "file_storage/energy", cfg.Storage)
+	assert.Equal(t, allStatic(StaticTrained), cfgs["energy/short"].Attribution.StaticPower)
+	assert.Equal(t, allWeight(WeightCycles), cfgs["energy/short"].Attribution.Weight)
+	assert.Empty(t, cfgs["energy/estimated"].Meters.Use)
+	assert.False(t, cfgs["energy/none"].Model.HasValue())
+}
+
+func TestTasksOfTheConfigurationPageAreValid(t *testing.T) {
+	page, err := os.ReadFile("../docs/configuration.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, block)
+	retrieved, err := confmap.NewRetrievedFromYAML(block[1])
+	require.NoError(t, err)
+	conf, err := retrieved.AsConf()
+	require.NoError(t, err)
+	receivers, err := conf.Sub("receivers")
+	require.NoError(t, err)
+	require.Len(t, receivers.ToStringMap(), 5)
+	for id := range receivers.ToStringMap() {
+		task, err := receivers.Sub(id)
+		require.NoError(t, err)
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, task.Unmarshal(cfg), id)
+		assert.NoError(t, confmap.Validate(cfg), id)
+	}
 }
 
 func TestExampleConfigurationHasEveryOption(t *testing.T) {
@@ -59,7 +88,7 @@ func TestExampleConfigurationHasEveryOption(t *testing.T) {
 		collectKeys(conf.ToStringMap(), "", set)
 	}
 	options := optionsOf(reflect.TypeFor[Config](), "")
-	require.Contains(t, options, "attribution::exclude::cgroup", "nested options are found")
+	require.Contains(t, options, "meters::http/NAME::pointer", "nested options are found")
 	for _, option := range options {
 		assert.True(t, set[option], "%s is not in testdata/config.yaml", option)
 	}
@@ -68,10 +97,18 @@ func TestExampleConfigurationHasEveryOption(t *testing.T) {
 // collectKeys adds the paths of all keys of a map, and of the maps in its lists.
 func collectKeys(m map[string]any, path string, into map[string]bool) {
 	for key, value := range m {
+		if strings.HasPrefix(key, "http/") {
+			key = "http/NAME"
+		}
 		into[path+key] = true
 		switch v := value.(type) {
 		case map[string]any:
 			collectKeys(v, path+key+"::", into)
+			for _, element := range v { // of a map of settings
+				if m, ok := element.(map[string]any); ok {
+					collectKeys(m, path+key+"::", into)
+				}
+			}
 		case []any:
 			for _, element := range v {
 				if m, ok := element.(map[string]any); ok {
@@ -85,7 +122,7 @@ func collectKeys(m map[string]any, path string, into map[string]bool) {
 // optionsOf lists the options of a configuration struct by their paths. Single metrics and resource attributes are
 // generated and have a test of their own.
 func optionsOf(t reflect.Type, path string) (options []string) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
@@ -100,7 +137,11 @@ func optionsOf(t reflect.Type, path string) (options []string) {
 		case !field.IsExported():
 		case strings.Contains(flags, "squash") && path == "":
 			options = append(options, squashed(field.Type)...)
-		case strings.Contains(flags, "squash"): // the collector's settings of clients have a page of their own
+		case strings.Contains(flags, "squash") && field.Type.PkgPath() != t.PkgPath(): // confighttp documents its settings
+		case strings.Contains(flags, "squash"):
+			options = append(options, optionsOf(field.Type, path)...)
+		case strings.Contains(flags, "remain"):
+			options = append(options, optionsOf(field.Type, path+field.Tag.Get("keys")+"::")...)
 		default:
 			options = append(options, path+name)
 			options = append(options, optionsOf(field.Type, path+name+"::")...)

@@ -42,8 +42,8 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.
 	id := fmt.Sprintf("%064x", os.Getpid())
 	dir := filepath.Join(unifiedMount(t), "docker-"+id+".scope")
 	cfg := createDefaultConfig().(*Config)
-	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
+	cfg.Model = configoptional.Some(linear(40, 120))
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	if err := s.start(t.Context(), componenttest.NewNopHost()); err != nil {

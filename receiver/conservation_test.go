@@ -52,7 +52,7 @@ func (c *tally) grown() (by float64) {
 
 func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	model := func(c *Config) {
-		c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+		c.Model = configoptional.Some(linear(40, 120))
 	}
 	// In ten seconds the sensor counts 100 J, and the model 10 s of 88 W.
 	for name, c := range map[string]struct {
@@ -60,7 +60,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 		total float64
 	}{
 		"powercap": {func(*Config) {}, 100},
-		"model":    {func(c *Config) { model(c); c.Meter = MeterModel }, 880},
+		"model":    {func(c *Config) { model(c); c.Meters.Use = only() }, 880},
 	} {
 		for _, windows := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", windows ", windows), func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 )
 
 // Embedded is the receiver in a program that is no collector. It measures when it is asked. On its own it measures only if the
-// configuration sets a sampling_interval, or an energy counter could wrap between two collections.
+// configuration sets window, or an energy counter could wrap between two collections.
 //
 // Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An Embedded is not safe for
 // concurrent use.
@@ -58,7 +58,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		return nil, errContainer
 	}
 	own := *cfg
-	own.ZeroPoints = false
+	own.noZeroPoints = true
 	own.Guests = configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()
@@ -76,7 +76,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		return nil, err
 	}
 	s.staticPower = o.StaticPower
-	if s.state.readOnly = true; filepath.IsAbs(cfg.Storage) && cfg.Attribution.learns(cfg.Zones) {
+	if s.state.readOnly = true; filepath.IsAbs(cfg.Storage) && cfg.Attribution.trains(cfg.Zones) {
 		s.state.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: cfg.Storage}, nil }}
 	}
 	if o.CPU != nil {
@@ -90,14 +90,14 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 
 // showContainer changes what would keep the only container from having a series of its own, with all of its energy.
 func (c *Config) showContainer() {
-	c.Containers.MinEnergy, c.Containers.Max = 0, max(c.Containers.Max, 2) // the container, and other
+	c.Series.Containers.Max = max(c.Series.Containers.Max, 2) // the container, and other
 	c.Metrics.ContainerEnergy.Enabled = true
 	c.Metrics.SystemEnergy.Enabled = true
 	c.Metrics.SystemUnattributedEnergy.Enabled = true
 	c.ResourceAttributes.ContainerID.Enabled = true
 	c.Attribution.Scope = ScopeNode
 	c.Attribution.Exclude = ExcludeConfig{}
-	c.Names.From = nil
+	c.Names.disable()
 }
 
 // Start opens the meters and takes the baseline.

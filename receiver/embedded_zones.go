@@ -41,17 +41,13 @@ func (e *Embedded) Waits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.meters.set.Status(), func(m power.Status) bool {
-		return isWaiting(&m) && (!sensed || s.meters.configured(m.Name))
+		return isWaiting(&m) && (!sensed || s.meters.required(m.Name))
 	})
 }
 
-// Split returns the static power model of a kind of the ledger.
-func (c *Config) Split(kind claims.Kind) SplitRule {
-	split := c.Attribution.splitOfKind(kind)
-	if split == SplitFixed && fixedModel(&c.Attribution, kind.Zone) == nil {
-		return SplitUtilization
-	}
-	return split
+// StaticModel returns the static power model of a kind of the ledger.
+func (c *Config) StaticModel(kind claims.Kind) StaticModel {
+	return c.Attribution.staticModelOfKind(kind)
 }
 
 // know replaces the rule utilization where the static power of a kind is known: as stated, the power of a modeled zone while no CPU

@@ -22,7 +22,7 @@ import (
 )
 
 func modeledHost(c *Config) {
-	c.Meter, c.Model = MeterModel, configoptional.Some(ModelConfig{IdlePower: 10, MaxPower: 50})
+	c.Meters.Use, c.Model = only(), configoptional.Some(ModelConfig{IdlePower: 10, MaxPower: 50})
 }
 
 // It may have the configuration of a collector on the same machine.
@@ -55,8 +55,7 @@ func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
 		"of a sensor":                       {func(*Config) {}, map[claims.Kind]float64{measured: 3}, 30},
 		"of a sensor, unknown":              {func(*Config) {}, map[claims.Kind]float64{}, 50},
 		"as configured": {func(c *Config) {
-			c.Attribution.Split, c.Zones = SplitFixed, []power.Kind{power.Package}
-			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 1}
+			c.Attribution.StaticPower, c.Zones = fixedPower(map[power.Kind]float64{power.Package: 1}), []power.Kind{power.Package}
 		}, map[claims.Kind]float64{measured: 3}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,11 +77,11 @@ func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
 }
 
 func TestReportedEnergyHasNoStaticPower(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.PowercapPath = "/energy" })
+	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
 	n.s.staticPower = map[claims.Kind]float64{}
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(MeterHypervisor), Meter: m}), nil
+		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
 	}
 	n.start()
 	for range 3 {

@@ -58,9 +58,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	t.Helper()
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
-		*c = *mustLoad(t, "zones: [package, core, uncore, dram]\nprocesses: {min_energy: 0.5}\n"+
-			"attribution: {split: base, base_time: 1s, rest_utilization: 1, idle: equal}")
-		c.RootPath = root
+		*c = *mustLoad(t, "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
+			"attribution: {static_power: base, idle: equal}")
+		c.RootPath, c.Attribution.tuning = root, staticTuning{base: time.Second, rest: 1}
 	}}, options...)...)
 	h := n.host
 	n.s.now = func() time.Time { return h.Booted.Add(h.Uptime) }

@@ -182,7 +182,7 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 // The process keeps its series and its energy.
 func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
-	n.s.cfg.Processes.MinEnergy = 100
+	n.s.cfg.Series.Processes.MinEnergy = 100
 	n.start()
 	n.run(600*joule, map[int]int64{30: 200})
 	for i, in := range []string{"/a", "/b", "/c"} {

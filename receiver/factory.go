@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -26,30 +26,29 @@ func NewFactory() receiver.Factory {
 		receiver.WithMetrics(createMetrics, metadata.MetricsStability))
 }
 
-// initialDelay is the time from the baseline to the first collection: some updates of a RAPL counter, which come every millisecond.
-// The pipeline is started before its receivers, so it is not waited for.
-const initialDelay = 50 * time.Millisecond
-
 func createDefaultConfig() component.Config {
 	controller := scraperhelper.NewDefaultControllerConfig()
 	controller.CollectionInterval = 10 * time.Second
-	controller.InitialDelay = initialDelay
 	return &Config{
 		ControllerConfig:     controller,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		RootPath:             "/",
-		Meter:                MeterAuto,
-		IPMI:                 IPMIConfig{Interval: minIPMIInterval},
 		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
-		GPU:                  GPUConfig{Interval: defaultGPUInterval},
-		CPUTime:              cpu.Auto,
-		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},
-		Containers:           SeriesConfig{Max: 2000},
-		Pods:                 SeriesConfig{Max: 1000},
-		VMs:                  SeriesConfig{Max: 500},
-		ZeroPoints:           true,
-		Names:                NamesConfig{From: slices.Clone(workload.NameSources)},
-		Attribution:          defaultAttribution(),
+		Meters: MetersConfig{
+			Use:     slices.Clone(localMeters),
+			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}},
+			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
+			Redfish: configoptional.Default(defaultRedfishConfig()),
+		},
+		Model:   configoptional.Default(defaultModelConfig()),
+		CPUTime: cpu.Auto,
+		Series: SeriesConfig{
+			Processes:  ProcessSeriesConfig{Max: 500, MinEnergy: 1},
+			Containers: EntitySeriesConfig{Max: 2000},
+			Pods:       EntitySeriesConfig{Max: 1000},
+			VMs:        EntitySeriesConfig{Max: 500},
+		},
+		Attribution: AttributionConfig{Preset: PresetKepler},
 	}
 }
 

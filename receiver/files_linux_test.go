@@ -33,7 +33,7 @@ func TestAPasswordFileThatIsNoRegularFileIsAnErrorAndDelaysNothing(t *testing.T)
 			c.Password, c.PasswordFile = "", path
 			options := httpOptions()
 			options.Config = createDefaultConfig().(*Config)
-			options.Redfish = configoptional.Some(*c)
+			options.Meters.Redfish = configoptional.Some(*c)
 			meter, err := openRedfish(t.Context(), options)
 			require.NoError(t, err)
 			assert.Eventually(t, func() bool {

@@ -52,7 +52,7 @@ func FuzzTick(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = power.Kinds
-			c.Processes = SeriesConfig{MinEnergy: 0.5, Max: 4}
+			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 0.5, Max: 4}
 			c.ResourceAttributes.ProcessCommandLine.Enabled = true
 			c.Metrics.ProcessCPUTime.Enabled = true
 			c.Metrics.ContainerCPUTime.Enabled = true
@@ -161,13 +161,13 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 
 // FuzzTrainedModels changes the trained models of a state, and starts the receiver with them.
 func FuzzTrainedModels(f *testing.F) {
-	rules := []SplitRule{SplitMinimum, SplitResting, SplitBase, SplitRegression, SplitLearned}
+	rules := []StaticModel{StaticMinimum, StaticResting, StaticBase, StaticRegression, StaticTrained}
 	stored := make([][]byte, len(rules))
 	trained := make([]float64, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
 		n := sharedNode(t, func(c *AttributionConfig) {
-			c.Split = rules[rule]
-			c.RestUtilization, c.BaseTime, c.RegressionSamples = 1, 10*time.Second, 1
+			c.StaticPower = allStatic(rules[rule])
+			c.tuning = staticTuning{rest: 1, base: 10 * time.Second, samples: 1}
 		})
 		n.s.cfg.Storage = storageID.String()
 		n.extensions = map[component.ID]component.Component{storageID: s}

@@ -44,8 +44,8 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 		root := c.RootPath
 		*c = *mustLoad(t, string(settings))
 		c.RootPath = root
-		if c.PowercapPath != "" {
-			c.PowercapPath = filepath.Join(root, c.PowercapPath)
+		if c.Meters.Powercap.Path != "" {
+			c.Meters.Powercap.Path = filepath.Join(root, c.Meters.Powercap.Path)
 		}
 		for _, f := range edit {
 			f(c)
@@ -53,7 +53,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	})
 	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
 	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
-	polls := n.s.cfg.PowercapPath != "" // in the synctest bubble
+	polls := n.s.cfg.Meters.Powercap.Path != "" // in the synctest bubble
 	if isDir(filepath.Join(n.host.Root(), "sys/class/hwmon")) {
 		polls = true
 		n.s.openMeters = openPolled

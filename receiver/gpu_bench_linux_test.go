@@ -58,9 +58,9 @@ func BenchmarkGPUs(b *testing.B) {
 // measure returns the CPU time of a second with a collection, in µs.
 func (c *benchCards) measure(b *testing.B, kind cpu.Kind, variant string) (used float64) {
 	s := startScraper(b, realConfig(kind, 0, func(cfg *Config) {
-		cfg.RootPath, cfg.Meter = c.roots[variant], MeterAuto
+		cfg.RootPath, cfg.Meters.Use = c.roots[variant], localMeters
 		if variant == "library" {
-			cfg.GPU.Extensions = []component.ID{libraryID}
+			cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		}
 	}), libraryHost{library: &benchLibrary{cards: c}})
 	m := newMetronome(time.Second)

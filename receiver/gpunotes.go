@@ -36,7 +36,7 @@ const (
 	gpuGrace = time.Minute
 )
 
-// check notes what the readings and the usage of an interval lack. The error tells that a library of the setting gpu::extensions is
+// check notes what the readings and the usage of an interval lack. The error tells that a library of the setting meters::gpu::extensions is
 // not there although the machine has a GPU that needs it.
 func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
 	if g.began.IsZero() {
@@ -46,7 +46,7 @@ func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usa
 	if !early {
 		g.checkUsers(readings, used)
 	}
-	if early && (len(g.cfg.GPU.Extensions) > 0 || len(g.cfg.HTTP) > 0) {
+	if early && (len(g.cfg.Meters.GPU.Extensions) > 0 || len(g.cfg.Meters.HTTP) > 0) {
 		return nil
 	}
 	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain {
@@ -73,8 +73,8 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 		return nil
 	}
 	g.unread = true
-	message := "NVIDIA GPUs not read: no extension that gpu::extensions names finds them"
-	if len(g.cfg.GPU.Extensions) == 0 {
+	message := "NVIDIA GPUs not read: no extension that meters::gpu::extensions names finds them"
+	if len(g.cfg.Meters.GPU.Extensions) == 0 {
 		message = "NVIDIA GPUs not read: run a collector with the extension nvml (make build-gpu), with deploy/docker/gpu.yaml as a " +
 			"second --config. See docs/gpus.md"
 	}
@@ -91,7 +91,7 @@ func pciAddress(domain units.Domain) string {
 	return strings.TrimPrefix(string(domain), string(units.GPU("")))
 }
 
-// libraryError returns why the libraries of the setting gpu::extensions cannot be read.
+// libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
 func libraryError(meters *power.Set) error {
 	for _, meter := range meters.Status() {
 		if meter.Name == string(MeterGPU) {

@@ -17,32 +17,33 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/drm"
 )
 
-// GPUConfig says how GPUs are read.
+// GPUConfig configures the extensions that read GPUs.
 type GPUConfig struct {
-	// Extensions are the component IDs of extensions that read GPUs by the library of a vendor, such as nvml.
+	PollConfig `mapstructure:",squash"`
+
+	// Extensions are the component IDs of extensions that read GPUs through a vendor's library, such as nvml. Each must be among
+	// service::extensions.
 	Extensions []component.ID `mapstructure:"extensions"`
-	// Interval is how often a library is asked.
-	Interval time.Duration `mapstructure:"interval"`
 
 	_ struct{}
 }
 
 const (
 	defaultGPUInterval = time.Second
-	// The bounds of Interval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's driver keeps the samples
+	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's driver keeps the samples
 	// of who used a GPU for some eight seconds.
 	minGPUInterval = 100 * time.Millisecond
 	maxGPUInterval = 5 * time.Second
 )
 
-func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
-	if c.Interval < minGPUInterval || c.Interval > maxGPUInterval {
-		wrong("gpu::interval", "must be from %v to %v, is %v", minGPUInterval, maxGPUInterval, c.Interval)
+func (c *GPUConfig) validate(wrong reporter) {
+	if i := c.PollInterval; i < minGPUInterval || i > maxGPUInterval {
+		wrong("poll_interval", "must be from %v to %v, is %v", minGPUInterval, maxGPUInterval, i)
 	}
 	seen := map[component.ID]bool{}
 	for i, id := range c.Extensions {
 		if seen[id] {
-			wrong(fmt.Sprintf("gpu::extensions::%d", i), "%q is named twice", id)
+			wrong(fmt.Sprintf("extensions::%d", i), "%q is named twice", id)
 		}
 		seen[id] = true
 	}

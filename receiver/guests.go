@@ -3,12 +3,11 @@
 package energyreceiver
 
 import (
-	"errors"
-	"fmt"
-	"math"
 	"net"
 	"path/filepath"
 	"slices"
+
+	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
@@ -17,32 +16,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// GuestsConfig says how the virtual machines of this node are told the energy that they were attributed.
+// GuestsConfig exports their energy to the virtual machines of this node.
 type GuestsConfig struct {
-	// Path is a directory in which each virtual machine has a directory with a powercap tree, to be shared with it read-only.
+	// Path is the absolute path of a directory in which each virtual machine has a directory with a powercap tree, to be shared
+	// with the machine read-only.
 	Path string `mapstructure:"path"`
-	// VsockPort is the vsock port at which virtual machines are told. 0 means none.
-	VsockPort int `mapstructure:"vsock_port"`
+	// Vsock serves the virtual machines over vsock.
+	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
 
 	_ struct{}
 }
 
-// maxVsockPort is the largest port. The one above means any port (VMADDR_PORT_ANY).
-const maxVsockPort = math.MaxUint32 - 1
-
-// Validate checks the settings. Each error names its field.
-func (c *GuestsConfig) Validate() error {
-	var errs []error
-	if c.Path == "" && c.VsockPort == 0 {
-		errs = append(errs, errors.New("path: must be set where vsock_port is not"))
+func (c *GuestsConfig) validate(wrong reporter) {
+	if c.Path == "" && !c.Vsock.HasValue() {
+		wrong("path", "must be set if vsock is not")
 	}
 	if c.Path != "" && !filepath.IsAbs(c.Path) {
-		errs = append(errs, fmt.Errorf("path: must be an absolute path, is %q", c.Path))
+		wrong("path", "must be an absolute path, is %q", c.Path)
 	}
-	if port := int64(c.VsockPort); port < 0 || port > maxVsockPort {
-		errs = append(errs, fmt.Errorf("vsock_port: must be between 0 and %d, is %d", maxVsockPort, port))
+	if c.Vsock.HasValue() {
+		c.Vsock.Get().validate(wrong.under("vsock"))
 	}
-	return errors.Join(errs...)
 }
 
 // guests tells the virtual machines of this node what they were attributed.
@@ -60,8 +54,8 @@ func (g *guests) open(cfg *Config) {
 	}
 	c := cfg.Guests.Get()
 	g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: c.Path})
-	if c.VsockPort != 0 {
-		g.server = guest.NewServer(uint32(c.VsockPort), g.publisher.Report)
+	if c.Vsock.HasValue() {
+		g.server = guest.NewServer(uint32(c.Vsock.Get().Port), g.publisher.Report)
 		g.server.Listen = g.listen
 		g.server.Start()
 	}

@@ -58,7 +58,9 @@ func (l *vsockListener) ask(t *testing.T, cid uint32) string {
 func TestOverVsockAMachineIsToldWhatItsSeriesHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &vsockListener{conns: make(chan net.Conn), stop: make(chan struct{})}
-		n := newTestNode(t, func(c *Config) { c.Guests = configoptional.Some(GuestsConfig{VsockPort: 9480}) })
+		n := newTestNode(t, func(c *Config) {
+			c.Guests = configoptional.Some(GuestsConfig{Vsock: configoptional.Some(VsockConfig{Port: 9480})})
+		})
 		n.s.guests.listen = func(port uint32) (net.Listener, error) {
 			assert.Equal(t, uint32(9480), port)
 			return l, nil
@@ -95,7 +97,9 @@ func TestOverVsockAMachineIsToldWhatItsSeriesHas(t *testing.T) {
 func TestAUsersProgramWithAnothersContextIDChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &vsockListener{conns: make(chan net.Conn), stop: make(chan struct{})}
-		n := newTestNode(t, func(c *Config) { c.Guests = configoptional.Some(GuestsConfig{VsockPort: 9480}) })
+		n := newTestNode(t, func(c *Config) {
+			c.Guests = configoptional.Some(GuestsConfig{Vsock: configoptional.Some(VsockConfig{Port: 9480})})
+		})
 		n.s.guests.listen = func(uint32) (net.Listener, error) { return l, nil }
 		const device = "vhost-vsock-pci,guest-cid=3"
 		forged, genuine := qemu("a", uuidA), qemu("b", uuidB)
@@ -119,7 +123,7 @@ func TestAUsersProgramWithAnothersContextIDChangesNothing(t *testing.T) {
 
 func TestAVsockPortThatCannotBeListenedAtIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newTestNode(t, guestsIn(t.TempDir()), func(c *Config) { c.Guests.Get().VsockPort = 9480 })
+		n := newTestNode(t, guestsIn(t.TempDir()), func(c *Config) { c.Guests.Get().Vsock = configoptional.Some(VsockConfig{Port: 9480}) })
 		n.s.guests.listen = func(uint32) (net.Listener, error) { return nil, errors.New("no vsock") }
 		n.start()
 		for range 3 {

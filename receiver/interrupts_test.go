@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
@@ -39,15 +38,19 @@ func (n *testNode) interrupt() {
 func TestInterruptsAreUnattributedIfSet(t *testing.T) {
 	for name, c := range map[string]struct {
 		rule            InterruptRule
-		key             claims.Key
+		weight          Weight
 		a, unattributed float64 // of the active energy
 	}{
 		"by default":              {"", "", 6. / 7, 0},
 		"shared":                  {InterruptsShared, "", 6. / 7, 0},
 		"unattributed":            {InterruptsUnattributed, "", 6. / 9, 2. / 9},
-		"unattributed, by memory": {InterruptsUnattributed, claims.KeyMemoryCPUTime, 6. / 7, 0}, // interrupts hold none
+		"unattributed, by memory": {InterruptsUnattributed, WeightMemoryCPUTime, 6. / 7, 0}, // interrupts hold none
 	} {
-		n := interruptedNode(t, func(a *AttributionConfig) { a.Interrupts, a.Key = c.rule, c.key })
+		n := interruptedNode(t, func(a *AttributionConfig) {
+			if a.Interrupts = c.rule; c.weight != "" {
+				a.Weight = allWeight(c.weight)
+			}
+		})
 		active := n.sum("system.energy", nil, "energy.state=active")
 		assert.InEpsilon(t, c.a, n.sum("container.energy", attrs{"container.id": idA})/active, 1e-6, name)
 		assert.InDelta(t, c.unattributed, n.sum("system.unattributed.energy", nil)/active, 1e-6, "%s: less what ksoftirqd has", name)

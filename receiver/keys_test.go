@@ -40,17 +40,13 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		logged []string
 	}{
 		"CPU time":        {edit: func(*AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
-		"frequency":       {edit: func(a *AttributionConfig) { a.Key = claims.KeyFrequency }, want: figures{120, 40, 80, 0, 240}},
-		"frequency²":      {edit: func(a *AttributionConfig) { a.Key, a.FrequencyExponent = claims.KeyFrequency, 2 }, want: figures{180, 20, 40, 0, 240}},
-		"memory":          {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemory }, want: figures{24, 48, 72, 96, 240}},
-		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
-		"memory of cgroups": { // A's has 600 pages, 100 of which are resident; B's has no memory.current
-			func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup },
-			figures{96, 32, 48, 64, 240}, []string{"Degraded key memory"},
-		},
+		"frequency":       {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) }, want: figures{120, 40, 80, 0, 240}},
+		"frequency²":      {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequencySquared) }, want: figures{180, 20, 40, 0, 240}},
+		"memory":          {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) }, want: figures{24, 48, 72, 96, 240}},
+		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightMemoryCPUTime) }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
 		"of its zone alone": {
 			edit: func(a *AttributionConfig) {
-				a.Key, a.Keys = claims.KeyMemory, map[power.Kind]claims.Key{power.Package: claims.KeyCPUTime}
+				a.Weight = map[power.Kind]Weight{AllZones: WeightMemory, power.Package: WeightCPUTime}
 			},
 			want: figures{60, 60, 120, 0, 240},
 		},
@@ -81,7 +77,7 @@ func (*fakeWeigher) Close() error                                 { return nil }
 
 // When the CPU time source is replaced, counts since the last scan are dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyCycles })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) })
 	m := &fakeWeigher{}
 	options := n.s.cfg.keyOptions(n.s.cgroups)
 	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
@@ -96,30 +92,11 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 
 // A zombie's memory is freed. Its last known memory counts until the source reports its end.
 func TestAZombieHoldsNoMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemory })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
 	n.start()
 	n.host.Processes[40].State = 'Z'
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	requireFigures(t, figures{40, 80, 120, 0, 240}, n.figures("active"))
-}
-
-// A's container has a memory controller, B's has none.
-func TestUnreadableMemoryOfACgroupIsReported(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
-	scope := func(id string) string { return "/system.slice/docker-" + id + ".scope" }
-	n.host.Cgroups[scope(idA)], n.host.Cgroups[scope(idB)] = 0, 0
-	n.host.Memory[scope(idA)] = 600 * uint64(os.Getpagesize())
-	n.start()
-	for range 3 {
-		n.run(600*joule, map[int]int64{10: 100, 20: 100})
-	}
-	lines := n.logs.FilterMessage("Collection degraded").All()
-	require.Len(t, lines, 1)
-	assert.Equal(t, "the memory of some containers is what is resident: that of their cgroups cannot be read: no such file or directory",
-		lines[0].ContextMap()["error"])
-	n.host.Memory[scope(idB)] = 600 * uint64(os.Getpagesize())
-	n.run(600*joule, map[int]int64{10: 100, 20: 100})
-	assert.Equal(t, []string{"Degraded key memory", "Recovered key memory"}, n.logged())
 }
 
 // As seen from a cgroup namespace whose position in the host's tree cannot be found.
@@ -134,7 +111,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		"not with an exact source":          {with: exact},
 		"requests":                          {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware counters": {
-			func(a *AttributionConfig) { a.Key = claims.KeyCycles }, exact,
+			func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) }, exact,
 			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
 		},
 		"excluded": {
@@ -142,7 +119,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 			[]string{"Degraded containers' cgroups"},
 		},
 		"not where others are excluded": {
-			edit: func(a *AttributionConfig) { a.Exclude.ContainerID = []filter.Config{{Strict: idB}} }, with: exact,
+			edit: func(a *AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "x"}} }, with: exact,
 		},
 	} {
 		n := sharedNode(t, func(a *AttributionConfig) {
@@ -162,24 +139,9 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	}
 }
 
-// The container's memory is that of its cgroup, however much its processes share with others.
-func TestProcessesDivideTheMemoryOfTheirCgroup(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
-	n.host.Processes[20].Cgroup = docker(idA)
-	n.host.Processes[40].Resident = 0
-	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
-	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
-	assert.InDelta(t, 180, n.one("container.energy").value, 2e-3, "900 of 1200 pages")
-	assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.executable.name": "a"}), 2e-3)
-	assert.InDelta(t, 120, n.sum("process.energy", attrs{"process.executable.name": "b"}), 2e-3)
-	assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.executable.name": "c"}), 2e-3)
-}
-
 // It held its memory for 4 of 10 s.
 func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemory })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
 	born := n.host.Processes[30]
 	delete(n.host.Processes, 30)
 	n.host.Processes[40].Resident = 0
@@ -191,8 +153,8 @@ func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
 }
 
 func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
-	for _, key := range []claims.Key{claims.KeyFrequency, claims.KeyCycles, claims.KeyInstructions, claims.KeyCacheMisses} {
-		n := keyedNode(t, func(a *AttributionConfig) { a.Key = key })
+	for _, key := range []Weight{WeightFrequency, WeightCycles, WeightInstructions, WeightCacheMisses} {
+		n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(key) })
 		clear(n.host.Clocks)
 		n.start()
 		for range 3 {
@@ -209,7 +171,7 @@ func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 }
 
 func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyFrequency })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) })
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()
@@ -233,7 +195,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 
 func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
-	c := AttributionConfig{Key: claims.KeyFrequency, Keys: map[power.Kind]claims.Key{power.DRAM: claims.KeyMemory, power.Core: claims.KeyCPUTime}}
+	c := AttributionConfig{Weight: map[power.Kind]Weight{AllZones: WeightFrequency, power.DRAM: WeightMemory, power.Core: WeightCPUTime}}
 	var kinds []claims.Kind
 	for _, zone := range zones {
 		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
@@ -265,12 +227,12 @@ func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
 			[]claims.Key{claims.KeyCPUTime},
 		},
 		"beside memory": {
-			func(a *AttributionConfig) { a.Keys = map[power.Kind]claims.Key{power.DRAM: claims.KeyMemory} },
+			func(a *AttributionConfig) { a.Weight = map[power.Kind]Weight{power.DRAM: WeightMemory} },
 			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.BySecondWeight, attribution.ByCPUTime, attribution.BySecondWeight},
 			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime},
 		},
 		"not under cycles": {
-			func(a *AttributionConfig) { a.Key = claims.KeyCycles },
+			func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) },
 			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByFirstWeight, attribution.ByFirstWeight},
 			[]claims.Key{claims.KeyCycles},
 		},
@@ -296,7 +258,7 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 
 // Short-lived children count at the CPU and cgroup of their parent.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyFrequency })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) })
 	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
 	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
 		w, rejected, err := claims.OpenWeigher(key, o)
@@ -326,25 +288,10 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	assert.Positive(t, weighed)
 }
 
-// The memory of an inner container is included in the outer one's charge.
-func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
-	outer := "/system.slice/docker-" + idA + ".scope"
-	inner := outer + "/docker/" + idB
-	n.host.Processes[20].Cgroup = "0::" + inner
-	n.host.Processes[30].Resident, n.host.Processes[40].Resident = 0, 0
-	n.host.Cgroups[outer], n.host.Cgroups[inner] = 0, 0
-	n.host.Memory[outer], n.host.Memory[inner] = 400*uint64(os.Getpagesize()), 300*uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	requireFigures(t, figures{a: 60, node: 240}, n.figures("active"))
-	assert.InDelta(t, 180, n.sum("container.energy", attrs{"container.id": idA + "/" + idB}), 2e-3)
-}
-
 // A zone whose reading is pending over such intervals must not mix units.
 func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) {
-		a.Key, a.Keys = claims.KeyFrequency, map[power.Kind]claims.Key{power.Package: claims.KeyMemory, power.DRAM: claims.KeyFrequency}
+		a.Weight = map[power.Kind]Weight{power.Package: WeightMemory, power.DRAM: WeightFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions(n.s.cgroups))
@@ -367,7 +314,7 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 
 // An ended process held its last known memory until its end.
 func TestMemoryOfEndedProcessesCounts(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemoryCPUTime) })
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
@@ -379,15 +326,4 @@ func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
 	n.scrape()
 	requireFigures(t, figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}, n.figures("active").less(before))
-}
-
-// All of a container's processes hold a share of its memory, sleeping ones too, whatever other keys are used.
-func TestSleepingProcessesHoldTheirShareOfTheContainersMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemoryCPUTime, MemoryCgroup })
-	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages
-	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
-	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())
-	n.start()
-	n.run(600*joule, map[int]int64{10: 200, 30: 200})
-	requireFigures(t, figures{120, 0, 120, 0, 240}, n.figures("active"))
 }

@@ -46,7 +46,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits(), Created: claims.Created(boot)}, baseline),
+		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.Series.limits(), Created: claims.Created(boot)}, baseline),
 		Exact:  s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
@@ -77,7 +77,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Kinds:                s.cfg.emittedKinds(l.kinds),
 		CPUs:                 s.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
-		ZeroPoints:           s.cfg.ZeroPoints,
+		ZeroPoints:           !s.cfg.noZeroPoints,
 	})
 	return l
 }
@@ -88,7 +88,7 @@ func (s *energyScraper) memoryPlaces() *cgroup.Places {
 	if topology == nil || !s.keys.OfMemory() {
 		return nil
 	}
-	return s.cgroups.Places(len(topology.Domains()), topology.Of, s.cfg.Attribution.MemorySize == MemoryCgroup)
+	return s.cgroups.Places(len(topology.Domains()), topology.Of, false)
 }
 
 // emit returns the ledger as metrics, as of at.
@@ -113,7 +113,7 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
 		}
 	}
-	if c.PowercapPath != "" || c.Hypervisor.HasValue() {
+	if c.Meters.reports() {
 		add(power.Reported, slices.DeleteFunc(slices.Clone(attributed), func(zone power.Kind) bool {
 			return zone == power.Other || zone == power.GPU
 		}))
@@ -128,24 +128,10 @@ func (c *Config) mayStandIn(zone power.Kind) bool {
 	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
 }
 
-// maxHostSeries is how many series there may be of an entity without a setting.
-const maxHostSeries = 2000
-
-func (c *Config) limits() (limits attribution.Limits) {
-	for entity := range limits {
-		limits[entity].Max = maxHostSeries
-	}
-	limits[units.ProcessEntity] = c.Processes.limit()
-	limits[units.ContainerEntity] = c.Containers.limit()
-	limits[units.PodEntity] = c.Pods.limit()
-	limits[units.VMEntity] = c.VMs.limit()
-	return limits
-}
-
 func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
 	out := make([]emit.Kind, len(kinds))
 	for i, kind := range kinds {
-		key := c.Attribution.keyOf(kind.Zone)
+		key := c.Attribution.weightOf(kind.Zone).key()
 		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}

@@ -29,8 +29,8 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
 	require.NoError(t, host.Render())
 	for name, edit := range map[string]func(*Config){
-		"auto": withMeter(MeterAuto), "powercap": withMeter(MeterPowercap), "model": withMeter(MeterModel),
-		"in short windows": func(c *Config) { c.SamplingInterval = time.Second },
+		"auto": withMeter(localMeters...), "powercap": withMeter(MeterPowercap), "model": withMeter(),
+		"in short windows": func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := createDefaultConfig().(*Config)
@@ -128,7 +128,7 @@ func TestCreatingTheReceiverOpensNothing(t *testing.T) {
 }
 
 func TestMeterModelNeverReadsPowercap(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterModel), withModel(40, 120))
+	n := newTestNode(t, withMeter(), withModel(40, 120))
 	n.start()
 	n.host.Run(10*time.Second, map[int]int64{1: 1000})
 	require.NoError(t, n.host.Render())

@@ -27,11 +27,11 @@ func newborn(h *hostsim.Host) *hostsim.Process {
 
 func withModel(idle, most float64) func(*Config) {
 	return func(c *Config) {
-		c.Model = configoptional.Some(ModelConfig{IdlePower: idle, MaxPower: most, Shape: "linear"})
+		c.Model = configoptional.Some(linear(idle, most))
 	}
 }
 
-func withMeter(m MeterKind) func(*Config) { return func(c *Config) { c.Meter = m } }
+func withMeter(m ...MeterKind) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
 
 // startAsIs starts on the existing tree, without rendering the host first.
 func (n *testNode) startAsIs() {
@@ -168,7 +168,9 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Platform}
-		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120, Shape: "linear"})
+		m := linear(40, 120)
+		m.Zone = power.Platform
+		c.Model = configoptional.Some(m)
 	})
 	n.start() // package is not read from RAPL
 	n.run(10*joule, map[int]int64{1: 250})
@@ -254,7 +256,7 @@ func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 }
 
 func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterPowercap), withModel(40, 120)) // the model is not used
+	n := newTestNode(t, withMeter(MeterPowercap))
 	zone := n.host.Zones["intel-rapl:0"]
 	delete(n.host.Zones, "intel-rapl:0")
 	n.start()
@@ -416,10 +418,11 @@ func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 	for watts, want := range map[float64]float64{0: 8, 0.5: 15} { // of 20 J in 10 s, 40 % busy
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = []power.Kind{power.Package}
-			c.Attribution.Split, c.Attribution.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 1}
+			stated := map[power.Kind]float64{power.Package: 1}
 			if watts > 0 {
-				c.Attribution.StaticPower[power.PSys] = watts
+				stated[power.PSys] = watts
 			}
+			c.Attribution.StaticPower = fixedPower(stated)
 		})
 		n.host.Zones["intel-rapl:0"].Name = "psys"
 		n.start()

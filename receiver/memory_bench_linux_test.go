@@ -41,7 +41,7 @@ func BenchmarkMemoryOfABurst(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/processes=%d/limited=%t/%s", c.source, c.processes, c.limited, c.env), func(b *testing.B) {
 			config := fmt.Sprintf(`
 receivers:
-  energy: {collection_interval: 1s, cpu_time: %s, meter: model, model: {idle_power: 40, max_power: 120}}
+  energy: {collection_interval: 1s, cpu_time: %s, meters: {use: []}, model: {idle_power: 40, max_power: 120}}
 processors:
   memory_limiter: {check_interval: 1s, limit_mib: 48, spike_limit_mib: 8}
 exporters:

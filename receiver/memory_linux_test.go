@@ -87,7 +87,7 @@ func (c *crowded) collect(times int) {
 
 func TestMemoryComesBackAfterManyProcesses(t *testing.T) {
 	const processes = 34_000
-	n := newCrowded(t, func(c *Config) { c.Processes.Max = 500 })
+	n := newCrowded(t, func(c *Config) { c.Series.Processes.Max = 500 })
 	n.crowd(1000, 100)
 	n.startAsIs()
 	collect := func(times int) uint64 {

@@ -48,7 +48,7 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 	const processes, asleep, awake = 10_000, 600, 900
 	for _, source := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {
-			n := newCrowded(t, func(c *Config) { c.Processes = createDefaultConfig().(*Config).Processes })
+			n := newCrowded(t, func(c *Config) { c.Series.Processes = createDefaultConfig().(*Config).Series.Processes })
 			n.cgroup = func(pid int) string {
 				return fmt.Sprintf("0::/kubepods.slice/kubepods-pod%08x_89ab_cdef_0123_456789abcdef.slice/cri-containerd-%064x.scope\n", pid%100, pid%200)
 			}

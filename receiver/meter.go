@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,21 +20,18 @@ import (
 type meters struct {
 	logger *zap.Logger
 	zones  []power.Kind // that are configured
-	auto   bool         // a sensor that is not there may be replaced by a model
 	models bool         // a model is configured
-	// configured reports whether the configuration asks for the meter with the name, and not only uses it if it is there.
-	configured func(name string) bool
-	set        *power.Set // nil until start
+	// required reports whether the configuration requires the meter with the name, rather than using it if the machine has it.
+	required func(name string) bool
+	set      *power.Set // nil until start
 	// readings are those of the last read.
-	readings []power.Reading
-	// withoutStatic reports whether the static power of a zone kind is needed, and not configured.
-	withoutStatic func(power.Kind) bool
-	whole         []power.Kind // psys or platform, where it stands in for package
-	wholeAndGPUs  [2]power.Kind
-	tallies       zoneTallies // of the sensors' zones
-	unusedLogged  bool
-	lacksSince    time.Time // sample time at which the zone other was first found to lack something
-	lacksLogged   bool
+	readings     []power.Reading
+	whole        []power.Kind // psys or platform, where it stands in for package
+	wholeAndGPUs [2]power.Kind
+	tallies      zoneTallies // of the sensors' zones
+	unusedLogged bool
+	lacksSince   time.Time // sample time at which the zone other was first found to lack something
+	lacksLogged  bool
 }
 
 // meterOptions is what a meter is opened with.
@@ -45,12 +43,8 @@ type meterOptions struct {
 	set  component.TelemetrySettings
 }
 
-// uses reports whether the configuration selects a local meter.
-func (o *meterOptions) uses(kind MeterKind) bool { return o.Meter == MeterAuto || o.Meter == kind }
-
-// meterTable lists the meters in order of preference: those that the configuration describes, then those that are
-// discovered, then the model.
-var meterTable = []struct {
+// meterEntry is a kind of meter.
+type meterEntry struct {
 	kind     MeterKind
 	selected string     // logged when the meter is selected
 	standsIn bool       // see power.Member
@@ -58,11 +52,15 @@ var meterTable = []struct {
 	only     power.Kind // see power.Member
 	// open returns nil if the configuration does not ask for the meter. It touches nothing of the machine.
 	open func(context.Context, *meterOptions) (power.Meter, error)
-}{
-	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", "", openHTTP},
-	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", power.Platform, openRedfish},
-	{MeterGPU, "Meter selected: energy is measured by the libraries of the setting gpu::extensions", false, "", power.GPU, openGPULibraries},
-	{MeterHypervisor, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openHypervisor},
+}
+
+// meterTable lists the meters in order of preference: those that the configuration describes, the local meters in the default
+// order, and the model.
+var meterTable = []meterEntry{
+	{MeterHTTP, "Meter selected: energy is measured by the devices of meters::http", false, "", "", openHTTP},
+	{MeterRedfish, "Meter selected: energy is measured by the BMC of meters::redfish", false, "", power.Platform, openRedfish},
+	{MeterGPU, "Meter selected: energy is measured by the extensions of meters::gpu", false, "", power.GPU, openGPULibraries},
+	{MeterVsock, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openVsock},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
 	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
@@ -73,12 +71,7 @@ var meterTable = []struct {
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
 	return &meters{
-		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, models: cfg.Model.HasValue(), configured: cfg.asksFor,
-		tallies: zoneTallies{},
-		withoutStatic: func(k power.Kind) bool {
-			_, stated := cfg.Attribution.StaticPower[k]
-			return !stated && cfg.Attribution.splitOf(k) == SplitFixed
-		},
+		logger: logger, zones: cfg.Zones, models: cfg.Model.HasValue(), required: cfg.Meters.requires, tallies: zoneTallies{},
 	}
 }
 
@@ -96,7 +89,9 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 		return slices.Contains(cfg.Zones, k)
 	}
 	var members []power.Member
-	for _, entry := range meterTable {
+	table := slices.Clone(meterTable)
+	slices.SortStableFunc(table, func(a, b meterEntry) int { return cmp.Compare(cfg.Meters.rank(a.kind), cfg.Meters.rank(b.kind)) })
+	for _, entry := range table {
 		meter, err := entry.open(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("open meter %s: %w", entry.kind, err)
@@ -206,7 +201,7 @@ func (m *meters) logUnused() {
 	m.unusedLogged = true
 	for _, status := range m.set.Status() {
 		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
-			m.logger.Info("Sensors of unknown meaning not used. They can be named in the configuration", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
+			m.logger.Info("Sensors of unknown meaning not used. They can be named in meters::hwmon::sensors", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
 		}
 	}
 }
@@ -238,9 +233,6 @@ func (m *meters) updateAttributed(readings []power.Reading) {
 	kind := m.whole[0]
 	m.wholeAndGPUs = [2]power.Kind{kind, power.GPU}
 	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
-	if m.withoutStatic(kind) {
-		m.logger.Warn("attribution::static_power has no " + string(kind) + ": its energy is split by utilization")
-	}
 }
 
 // wholeMachine are the zone kinds that stand in for package. Of several that can be read, the first does.

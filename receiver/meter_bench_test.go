@@ -29,12 +29,12 @@ const meterPause = 100 * time.Millisecond
 func BenchmarkMeters(b *testing.B) {
 	variants := []struct {
 		name  string
-		meter MeterKind
+		meter []MeterKind
 		zones []power.Kind
 	}{
-		{"powercap", MeterPowercap, []power.Kind{power.Package, power.DRAM}},
-		{"all", MeterAuto, []power.Kind{power.Package, power.DRAM}},
-		{"all+other", MeterAuto, []power.Kind{power.Package, power.DRAM, power.Other}},
+		{"powercap", only(MeterPowercap), []power.Kind{power.Package, power.DRAM}},
+		{"all", localMeters, []power.Kind{power.Package, power.DRAM}},
+		{"all+other", localMeters, []power.Kind{power.Package, power.DRAM, power.Other}},
 	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
@@ -43,7 +43,7 @@ func BenchmarkMeters(b *testing.B) {
 				var scrapers []*energyScraper
 				for _, v := range variants {
 					scrapers = append(scrapers, realScraper(b, kind, 0, func(c *Config) {
-						c.RootPath, c.Meter, c.Zones = root, v.meter, v.zones
+						c.RootPath, c.Meters.Use, c.Zones = root, v.meter, v.zones
 					}))
 				}
 				used := make([]time.Duration, len(variants))

@@ -10,7 +10,7 @@ import (
 )
 
 func openCray(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterCray) {
+	if !o.Meters.uses(MeterCray) {
 		return nil, nil
 	}
 	return cray.New(o.RootPath, o.want), nil

@@ -15,19 +15,19 @@ import (
 
 // openGPULibraries opens the extensions that read GPUs. One that does not exist is an error.
 func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if len(o.GPU.Extensions) == 0 {
+	if len(o.Meters.GPU.Extensions) == 0 {
 		return nil, nil
 	}
 	extensions := o.host.GetExtensions()
-	libraries := make([]library.Library, len(o.GPU.Extensions))
-	for i, id := range o.GPU.Extensions {
+	libraries := make([]library.Library, len(o.Meters.GPU.Extensions))
+	for i, id := range o.Meters.GPU.Extensions {
 		found, ok := extensions[id]
 		if !ok {
-			return nil, fmt.Errorf("gpu::extensions: extension %q is not among service::extensions of this collector", id)
+			return nil, fmt.Errorf("meters::gpu::extensions: extension %q is not among service::extensions of this collector", id)
 		}
 		extension, ok := found.(gpulibrary.Extension)
 		if !ok {
-			return nil, fmt.Errorf("gpu::extensions: %q is not an extension that reads GPUs", id)
+			return nil, fmt.Errorf("meters::gpu::extensions: %q is not an extension that reads GPUs", id)
 		}
 		libraries[i] = library.Library{Name: id.String(), Open: extension.Open}
 	}
@@ -36,9 +36,9 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 
 // gpuInterval returns the time between two polls of a library: there are two or more in a window, so that none is without one.
 func (c *Config) gpuInterval() time.Duration {
-	window := cmp.Or(c.SamplingInterval, c.presetWindow(false)) // a preset's short windows are not for libraries, which cost more
+	window := cmp.Or(c.Window, c.presetWindow(false)) // a preset's short windows are not for libraries, which cost more
 	if window == 0 {
-		return c.GPU.Interval
+		return c.Meters.GPU.PollInterval
 	}
-	return min(c.GPU.Interval, max(window/2, minGPUInterval))
+	return min(c.Meters.GPU.PollInterval, max(window/2, minGPUInterval))
 }

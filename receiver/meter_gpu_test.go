@@ -97,7 +97,7 @@ func (s *scriptedGPU) Close() error {
 // withGPU runs f with a node that has a GPU which the extension reads.
 func withGPU(t *testing.T, s *scriptedGPU, f func(n *testNode), edit ...func(*Config)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newTestNode(t, append(edit, func(c *Config) { c.GPU.Extensions = []component.ID{nvmlID} })...)
+		n := newTestNode(t, append(edit, func(c *Config) { c.Meters.GPU.Extensions = []component.ID{nvmlID} })...)
 		n.extensions = map[component.ID]component.Component{nvmlID: s}
 		n.addNVIDIA()
 		f(n)
@@ -181,7 +181,7 @@ func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
 }
 
 func TestExtensionsMustReadGPUs(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.GPU.Extensions = []component.ID{nvmlID} })
+	n := newTestNode(t, func(c *Config) { c.Meters.GPU.Extensions = []component.ID{nvmlID} })
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: extension "nvml" is not among service::extensions of this collector`)
 	n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}
@@ -270,12 +270,12 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
-// A meter of the setting http may read the GPU, and has not answered yet.
+// A meter of meters::http/NAME may read the GPU, and has not answered yet.
 func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
 	n := newTestNode(t)
 	n.addNVIDIA()
 	n.start()
-	n.s.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), HTTP: []HTTPConfig{{}}}, logger: n.s.set.Logger}
+	n.s.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), Meters: MetersConfig{HTTP: map[component.ID]HTTPConfig{{}: {}}}}, logger: n.s.set.Logger}
 	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len()
 	check := func(after time.Duration) int {
 		require.NoError(t, n.s.gpus.notes.check(time.Unix(1, 0).Add(after), nil, nil, n.s.meters.set))
@@ -306,7 +306,7 @@ func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
 		0: time.Second, 10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 10 * time.Millisecond: 100 * time.Millisecond,
 	} {
 		c := createDefaultConfig().(*Config)
-		c.SamplingInterval = window
+		c.Window = window
 		assert.Equal(t, want, c.gpuInterval(), window)
 	}
 }

@@ -7,32 +7,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
-// HTTPConfig is a number in a JSON document at an address: the power or the energy that a plug or another device measures.
+// HTTPConfig is a number in a JSON document that is read by HTTP: the power or energy that a plug or another device measures.
 type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
+	PollConfig              `mapstructure:",squash"`
 
-	// Name tells the zone from others. Its hw.id is "http:" and the name. That of a graphics card may be its PCI address.
-	Name string `mapstructure:"name"`
-	// Pointer is the JSON pointer to the number (RFC 6901). Empty if the document is the number.
+	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the number.
 	Pointer string `mapstructure:"pointer"`
-	// Unit is the unit of the number, of a power or of an energy.
+	// Unit is the unit of the number, a unit of power or of energy.
 	Unit string `mapstructure:"unit"`
-	// Zone is what is measured: platform (the default), package, dram or gpu.
+	// Zone is the zone kind that the number measures.
 	Zone power.Kind `mapstructure:"zone"`
-	// Interval is the time from one request to the next. 0 means 10 s.
-	Interval time.Duration `mapstructure:"interval"`
 
 	_ struct{}
 }
@@ -44,16 +45,22 @@ const (
 	idleConnTimeout = 90 * time.Second // of http.DefaultTransport
 )
 
-// Validate checks what can be checked without asking. Each error names its field, and none has the address, which may hold a
-// secret.
-func (c *HTTPConfig) Validate() error {
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+func defaultHTTPConfig() HTTPConfig {
+	return HTTPConfig{
+		ClientConfig: confighttp.ClientConfig{Timeout: httpTimeout},
+		PollConfig:   PollConfig{PollInterval: httpInterval},
+		Zone:         power.Platform,
 	}
-	if c.Name == "" {
-		wrong("name", "must not be empty")
-	}
+}
+
+// Unmarshal implements confmap.Unmarshaler. It sets the defaults: a map has none.
+func (c *HTTPConfig) Unmarshal(conf *confmap.Conf) error {
+	*c = defaultHTTPConfig()
+	return conf.Unmarshal(c)
+}
+
+// validate checks the settings. No error contains the endpoint, which may hold a secret.
+func (c *HTTPConfig) validate(wrong reporter) {
 	if u, err := url.Parse(c.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		wrong("endpoint", "must be an http or https address")
 	}
@@ -61,46 +68,42 @@ func (c *HTTPConfig) Validate() error {
 		wrong("pointer", "%w", err)
 	}
 	oneOf(wrong, "unit", c.Unit, httpmeter.Units()...)
-	oneOf(wrong, "zone", c.zone(), power.Platform, power.Package, power.DRAM, power.GPU)
-	if c.Interval != 0 && c.Interval < minHTTPInterval {
-		wrong("interval", "must be 0 or at least %v, is %v", minHTTPInterval, c.Interval)
-	}
+	oneOf(wrong, "zone", c.Zone, power.Platform, power.Package, power.DRAM, power.GPU)
+	c.PollConfig.validate(wrong, minHTTPInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}
-	return errors.Join(errs...)
 }
 
-func (c *HTTPConfig) zone() power.Kind { return cmp.Or(c.Zone, power.Platform) }
-
-// validateHTTP checks the list as a whole.
-func validateHTTP(wrong func(field, format string, args ...any), list []HTTPConfig, zones []power.Kind) {
-	for i := range list {
-		name := func(c HTTPConfig) bool { return c.Name == list[i].Name }
-		if slices.ContainsFunc(list[:i], name) {
-			wrong(fmt.Sprintf("http::%d::name", i), "%q is used twice", list[i].Name)
-		}
-		if zone := list[i].zone(); (zone == power.Package || zone == power.DRAM) && !slices.Contains(zones, zone) {
-			wrong("zones", "must name %q, the zone of http::%d", zone, i)
+// http yields the HTTP sources in the order of their IDs.
+func (c *MetersConfig) http() iter.Seq2[component.ID, *HTTPConfig] {
+	return func(yield func(component.ID, *HTTPConfig) bool) {
+		ids := slices.SortedFunc(maps.Keys(c.HTTP), func(a, b component.ID) int { return cmp.Compare(a.String(), b.String()) })
+		for _, id := range ids {
+			source := c.HTTP[id]
+			if !yield(id, &source) {
+				return
+			}
 		}
 	}
 }
 
 func openHTTP(ctx context.Context, o *meterOptions) (power.Meter, error) {
-	if len(o.HTTP) == 0 {
-		return nil, nil
-	}
-	sources := make([]httpmeter.Source, len(o.HTTP))
-	for i := range o.HTTP {
-		var err error
-		if sources[i], err = o.HTTP[i].source(ctx, o); err != nil {
-			return nil, fmt.Errorf("http::%d: %w", i, err)
+	var sources []httpmeter.Source
+	for id, config := range o.Meters.http() {
+		source, err := config.source(ctx, id, o)
+		if err != nil {
+			return nil, fmt.Errorf("meters::%s: %w", id, err)
 		}
+		sources = append(sources, source)
+	}
+	if sources == nil {
+		return nil, nil
 	}
 	return httpmeter.New(sources), nil
 }
 
-func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Source, error) {
+func (c *HTTPConfig) source(ctx context.Context, id component.ID, o *meterOptions) (httpmeter.Source, error) {
 	pointer, err := httpmeter.ParsePointer(c.Pointer)
 	if err != nil {
 		return httpmeter.Source{}, err
@@ -114,8 +117,8 @@ func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Sou
 		return httpmeter.Source{}, err
 	}
 	return httpmeter.Source{
-		Name: c.Name, Client: client, URL: c.Endpoint, Pointer: pointer, Unit: unit, Kind: c.zone(),
-		Every: cmp.Or(c.Interval, httpInterval), Timeout: cmp.Or(c.Timeout, httpTimeout),
+		Name: id.Name(), Client: client, URL: c.Endpoint, Pointer: pointer, Unit: unit, Kind: c.Zone,
+		Every: c.PollInterval, Timeout: cmp.Or(c.Timeout, httpTimeout),
 	}, nil
 }
 

@@ -30,13 +30,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// recipes returns the entries of http: in the code blocks of docs/meters.md, by name.
+// recipes returns the entries of http/NAME in the code blocks of docs/meters.md, by name.
 func recipes(t *testing.T) map[string]HTTPConfig {
 	t.Helper()
 	page, err := os.ReadFile("../docs/meters.md")
 	require.NoError(t, err)
 	found := map[string]HTTPConfig{}
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(http:.*?)```").FindAllSubmatch(page, -1) {
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {
 		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
 		require.NoError(t, err)
 		conf, err := retrieved.AsConf()
@@ -44,8 +44,8 @@ func recipes(t *testing.T) map[string]HTTPConfig {
 		cfg := createDefaultConfig().(*Config)
 		require.NoError(t, conf.Unmarshal(cfg))
 		require.NoError(t, confmap.Validate(cfg))
-		for _, entry := range cfg.HTTP {
-			found[entry.Name] = entry
+		for id, entry := range cfg.Meters.HTTP {
+			found[id.Name()] = entry
 		}
 	}
 	return found
@@ -106,6 +106,8 @@ var documents = map[string]document{
 	},
 }
 
+var plugID = component.MustNewIDWithName("http", "a")
+
 func httpOptions() *meterOptions {
 	return &meterOptions{host: componenttest.NewNopHost(), set: componenttest.NewNopTelemetrySettings()}
 }
@@ -123,7 +125,7 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 	for name, d := range documents {
 		entry, ok := found[name]
 		require.True(t, ok, name)
-		source, err := entry.source(t.Context(), httpOptions())
+		source, err := entry.source(t.Context(), plugID, httpOptions())
 		require.NoError(t, err, name)
 		if name == "gpu-0" {
 			assert.Equal(t, power.GPU, source.Kind, name)
@@ -165,9 +167,9 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 }
 
 func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
-	for _, meter := range []MeterKind{MeterAuto, MeterPowercap} {
+	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
 		cfg := createDefaultConfig().(*Config)
-		cfg.Meter, cfg.HTTP = meter, []HTTPConfig{{Name: "a", Unit: "W"}}
+		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]HTTPConfig{plugID: {Unit: "W"}}
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		assert.Equal(t, string(MeterHTTP), set.Status()[0].Name, "it is preferred")
@@ -177,9 +179,9 @@ func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
 
 func TestOneTimeLimitEndsARequest(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-		entry := HTTPConfig{Name: "a", Unit: "W"}
+		entry := HTTPConfig{Unit: "W"}
 		entry.Timeout = timeout
-		source, err := entry.source(t.Context(), httpOptions())
+		source, err := entry.source(t.Context(), plugID, httpOptions())
 		require.NoError(t, err)
 		assert.Equal(t, want, source.Timeout)
 		assert.Zero(t, source.Client.Timeout, "else the error is one or the other")
@@ -188,16 +190,17 @@ func TestOneTimeLimitEndsARequest(t *testing.T) {
 
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.HTTP = []HTTPConfig{{Name: "a", Unit: "W"}}
-	cfg.HTTP[0].Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
+	plug := HTTPConfig{Unit: "W"}
+	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
+	cfg.Meters.HTTP = map[component.ID]HTTPConfig{plugID: plug}
 	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
-	assert.ErrorContains(t, err, "open meter http: http::0: ")
+	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
 }
 
 func TestAProxysPasswordIsInNoError(t *testing.T) {
 	for _, open := range []func(confighttp.ClientConfig) error{
 		func(c confighttp.ClientConfig) error {
-			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), httpOptions())
+			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), plugID, httpOptions())
 			return err
 		},
 		func(c confighttp.ClientConfig) error {
@@ -213,31 +216,33 @@ func TestAProxysPasswordIsInNoError(t *testing.T) {
 
 func TestWrongSettingsOfHTTPAreNamed(t *testing.T) {
 	valid := func() map[string]any {
-		return map[string]any{"name": "a", "endpoint": "http://plug.example/status", "pointer": "/total", "unit": "Wh"}
+		return map[string]any{"endpoint": "http://plug.example/status", "pointer": "/total", "unit": "Wh"}
+	}
+	plug := func(settings map[string]any) map[string]any {
+		return map[string]any{"meters": map[string]any{"http/a": settings}}
 	}
 	for setting, values := range map[string][]any{
-		"name":     {""},
-		"endpoint": {"", "plug.example/secret", "ftp://plug.example/secret", "http:///secret", "http://plug.example/secret\x7f"},
-		"pointer":  {"total", "/a~2"},
-		"unit":     {"", "VA"},
-		"zone":     {"psys"},
-		"interval": {"-1s", "999ms"},
-		"timeout":  {"-1s"},
+		"endpoint":      {"", "plug.example/secret", "ftp://plug.example/secret", "http:///secret", "http://plug.example/secret\x7f"},
+		"pointer":       {"total", "/a~2"},
+		"unit":          {"", "VA"},
+		"zone":          {"psys"},
+		"poll_interval": {"-1s", "999ms", "0s"},
+		"timeout":       {"-1s"},
 	} {
 		for _, value := range values {
 			entry := valid()
 			entry[setting] = value
-			err := validated(t, map[string]any{"http": []any{entry}})
-			assert.ErrorContains(t, err, "http::0: "+setting+": ", "%s: %v", setting, value)
+			err := validated(t, plug(entry))
+			assert.ErrorContains(t, err, "meters::http/a::"+setting+": ", "%s: %v", setting, value)
 			assert.NotContains(t, err.Error(), "secret")
 		}
 	}
-	require.NoError(t, validated(t, map[string]any{"http": []any{valid()}}))
-	assert.ErrorContains(t, validated(t, map[string]any{"http": []any{valid(), valid()}}), `http::1::name: "a" is used twice`)
+	require.NoError(t, validated(t, plug(valid())))
 	memory := valid()
 	memory["zone"] = "dram"
-	err := validated(t, map[string]any{"http": []any{memory}, "zones": []any{"package"}})
-	assert.ErrorContains(t, err, `zones: must name "dram", the zone of http::0`)
+	settings := plug(memory)
+	settings["zones"] = []any{"package"}
+	assert.ErrorContains(t, validated(t, settings), `zones: must contain "dram", the zone of meters::http/a::zone`)
 }
 
 // validated loads settings over the defaults and validates them.

@@ -4,65 +4,59 @@ package energyreceiver
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
 )
 
-// HwmonConfig says what hwmon sensors measure of which the receiver does not know it.
+// HwmonConfig configures the meter hwmon.
 type HwmonConfig struct {
-	// Sensors take the place of known sensors of the same zone kind. Those of one kind are added up.
-	Sensors []HwmonSensor `mapstructure:"sensors"`
+	// Sensors maps sensors of unknown meaning to the zone kind that they measure. The keys are chip/device/sensor, as the startup
+	// log lists them, or chip/sensor for the sensor of any device. These sensors replace the known sensors of the same zone kind.
+	// Sensors of one zone kind are added up.
+	Sensors map[string]power.Kind `mapstructure:"sensors" keys:"chip/device/sensor"`
 
 	_ struct{}
 }
 
-// HwmonSensor is one sensor below /sys/class/hwmon.
-type HwmonSensor struct {
-	// Chip is the chip's name: the content of hwmonN/name.
-	Chip string `mapstructure:"chip"`
-	// Device is the name of the chip's device, the last element of the link hwmonN/device. It tells chips with one name apart.
-	Device string `mapstructure:"device"`
-	// Sensor is energyN, powerN or the sensor's label.
-	Sensor string `mapstructure:"sensor"`
-	// Zone is what the sensor measures: platform, package, core, uncore, dram or gpu.
-	Zone power.Kind `mapstructure:"zone"`
-
-	_ struct{}
-}
-
-// validate checks the sensors. zones are the zone kinds that are reported and attributed.
-func (c *HwmonConfig) validate(wrong func(field, format string, args ...any), zones []power.Kind) {
-	for i, s := range c.Sensors {
-		field := fmt.Sprintf("hwmon::sensors::%d", i)
-		if s.Chip == "" {
-			wrong(field+"::chip", "must not be empty")
+func (c *HwmonConfig) validate(wrong reporter) {
+	keys := slices.Sorted(maps.Keys(c.Sensors))
+	for i, key := range keys {
+		setting, is := "sensors::"+key, parseSensor(key)
+		if is.Chip == "" || is.Sensor == "" {
+			wrong(setting, "must be named chip/device/sensor or chip/sensor")
 		}
-		if s.Sensor == "" {
-			wrong(field+"::sensor", "must not be empty")
-		}
-		oneOf(wrong, field+"::zone", s.Zone, power.Platform, power.Package, power.Core, power.Uncore, power.DRAM, power.GPU)
-		if slices.ContainsFunc(c.Sensors[:i], func(o HwmonSensor) bool {
-			return o.Chip == s.Chip && o.Sensor == s.Sensor && (o.Device == s.Device || o.Device == "" || s.Device == "")
+		oneOf(wrong, setting, c.Sensors[key], power.Platform, power.Package, power.Core, power.Uncore, power.DRAM, power.GPU)
+		if slices.ContainsFunc(keys[:i], func(key string) bool {
+			other := parseSensor(key)
+			return other.Chip == is.Chip && other.Sensor == is.Sensor && (other.Device == is.Device || other.Device == "" || is.Device == "")
 		}) {
-			wrong(field, "the sensor %q of the chip %q is named twice", s.Sensor, s.Chip)
-		}
-		attributed := slices.Contains([]power.Kind{power.Package, power.Core, power.Uncore, power.DRAM}, s.Zone)
-		if attributed && !slices.Contains(zones, s.Zone) {
-			wrong("zones", "must name %q, the zone of %s", s.Zone, field)
+			wrong(setting, "the sensor %q of the chip %q is named twice", is.Sensor, is.Chip)
 		}
 	}
+}
+
+// parseSensor returns the sensor that a key of HwmonConfig.Sensors names.
+func parseSensor(key string) (s hwmon.Sensor) {
+	s.Chip, s.Sensor, _ = strings.Cut(key, "/")
+	if device, sensor, hasDevice := strings.Cut(s.Sensor, "/"); hasDevice {
+		s.Device, s.Sensor = device, sensor
+	}
+	return s
 }
 
 func openHwmon(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterHwmon) {
+	if !o.Meters.uses(MeterHwmon) {
 		return nil, nil
 	}
-	sensors := make([]hwmon.Sensor, len(o.Hwmon.Sensors))
-	for i, s := range o.Hwmon.Sensors {
-		sensors[i] = hwmon.Sensor{Chip: s.Chip, Device: s.Device, Sensor: s.Sensor, Kind: s.Zone}
+	var sensors []hwmon.Sensor
+	for _, key := range slices.Sorted(maps.Keys(o.Meters.Hwmon.Sensors)) {
+		sensor := parseSensor(key)
+		sensor.Kind = o.Meters.Hwmon.Sensors[key]
+		sensors = append(sensors, sensor)
 	}
 	return hwmon.New(hwmon.Options{Root: o.RootPath, Want: o.want, Sensors: sensors}), nil
 }

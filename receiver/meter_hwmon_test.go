@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
 )
 
 // supplies makes two chips whose meaning is not known, with energy counters in J.
@@ -42,22 +42,14 @@ func TestSensorsOfUnknownMeaningAreLoggedAsTheyAreNamed(t *testing.T) {
 	require.Len(t, logged, 1)
 	sensors := logged[0].ContextMap()["sensors"].([]any)
 	require.Len(t, sensors, 1)
-	retrieved, err := confmap.NewRetrievedFromYAML([]byte(sensors[0].(string)))
-	require.NoError(t, err)
-	conf, err := retrieved.AsConf()
-	require.NoError(t, err)
-	var sensor HwmonSensor
-	require.NoError(t, conf.Unmarshal(&sensor))
-	assert.Equal(t, HwmonSensor{Chip: "psu", Device: "0-0020", Sensor: "energy1"}, sensor)
+	assert.Equal(t, hwmon.Sensor{Chip: "psu", Device: "0-0020", Sensor: "energy1"}, parseSensor(sensors[0].(string)))
 }
 
 func TestNamedSensorsAreTheWholeMachineTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestNode(t, func(c *Config) {
-			c.Hwmon.Sensors = []HwmonSensor{
-				{Chip: "psu", Device: "0-0020", Sensor: "energy1", Zone: power.Platform},
-				{Chip: "psu", Device: "0-0021", Sensor: "energy1", Zone: power.Platform},
-				{Chip: "psu", Device: "0-0029", Sensor: "energy1", Zone: power.Platform},
+			c.Meters.Hwmon.Sensors = map[string]power.Kind{
+				"psu/0-0020/energy1": power.Platform, "psu/0-0021/energy1": power.Platform, "psu/0-0029/energy1": power.Platform,
 			}
 		})
 		n.supplies("5", "6")
@@ -71,6 +63,6 @@ func TestNamedSensorsAreTheWholeMachineTogether(t *testing.T) {
 		n.run(0, nil)
 		assert.InDelta(t, 300, n.sum("hw.host.energy", nil), 1e-6)
 		assert.Equal(t, []string{"Degraded energy sensor"}, n.logged(), "the third is missing")
-		assert.ErrorContains(t, n.status[0].Err(), `hwmon::sensors::2: there is no chip "psu 0-0029" with a sensor "energy1"`)
+		assert.ErrorContains(t, n.status[0].Err(), `meters::hwmon::sensors::psu/0-0029/energy1: there is no chip "psu 0-0029" with a sensor "energy1"`)
 	})
 }

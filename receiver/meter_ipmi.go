@@ -10,10 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/ipmi"
 )
 
-// IPMIConfig says how the BMC is asked for the machine's power.
+// IPMIConfig configures the meter ipmi.
 type IPMIConfig struct {
-	// Interval is the time between two requests, at least 5 s.
-	Interval time.Duration `mapstructure:"interval"`
+	PollConfig `mapstructure:",squash"`
 
 	_ struct{}
 }
@@ -22,16 +21,10 @@ type IPMIConfig struct {
 // other users waiting.
 const minIPMIInterval = 5 * time.Second
 
-func (c *IPMIConfig) validate(wrong func(field, format string, args ...any)) {
-	if c.Interval < minIPMIInterval {
-		wrong("ipmi::interval", "must be at least %v, is %v", minIPMIInterval, c.Interval)
-	}
-}
-
 func openIPMI(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterIPMI) {
+	if !o.Meters.uses(MeterIPMI) {
 		return nil, nil
 	}
-	every := o.IPMI.Interval
+	every := o.Meters.IPMI.PollInterval
 	return power.NewPoller(ipmi.New(o.RootPath, every), power.PollOptions{Name: string(MeterIPMI), Every: every}), nil
 }

@@ -21,98 +21,101 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// ModelConfig says how energy is estimated. Exactly one of these is set: Auto, File, MaxPower (with IdlePower) or Points. The
-// value "auto" in place of the settings is short for Auto.
+// ModelConfig configures the power model: idle_power and max_power, points, file, or none of them for auto.
 type ModelConfig struct {
-	// Auto makes the curve from what the machine is: its CPU, its share of its host, its cloud instance type.
-	Auto bool `mapstructure:"auto"`
-	// File is a trained model, or a directory of them, of which the one that fits the machine is taken.
-	File string `mapstructure:"file"`
-	// Zone is what the curve is the power of: package, all CPU sockets of the node (the default), or platform, the whole
-	// machine.
-	Zone power.Kind `mapstructure:"zone"`
-	// IdlePower and MaxPower are the power in watts with no CPU busy and with all CPUs busy.
+	// IdlePower is the power in watts with no CPU busy.
 	IdlePower float64 `mapstructure:"idle_power"`
-	MaxPower  float64 `mapstructure:"max_power"`
-	// Shape is how the power goes from idle to full load, a name that catalog.Shape knows. Empty means the default's.
-	Shape string `mapstructure:"shape"`
-	// Points describe the curve in more detail, by ascending utilization. They replace the two powers.
+	// MaxPower is the power in watts with all CPUs busy. Between idle_power and max_power, power follows the curve of servers.
+	MaxPower float64 `mapstructure:"max_power"`
+	// Points is a utilization-to-power curve in ascending order of utilization. It replaces idle_power and max_power.
 	Points []ModelPoint `mapstructure:"points"`
-	// Idle is what a virtual machine has of its host's idle power: share or none.
+	// File is the path of a trained model, or of a directory of trained models, of which the one that fits the machine is used.
+	File string `mapstructure:"file"`
+	// Zone is the zone kind whose power is modeled: package, all CPU packages of the node, or platform, the whole machine.
+	Zone power.Kind `mapstructure:"zone"`
+	// Idle is the part of its host's idle power that a virtual machine gets, for auto and file: share, in proportion to its CPUs,
+	// or none.
 	Idle ModelIdle `mapstructure:"idle"`
-	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 means that of the catalog with Auto, else none.
+	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the model's for auto and file, and no
+	// model of dram otherwise.
 	MemoryPower float64 `mapstructure:"memory_power"`
+
+	// hasCurve reports whether the curve is configured, be it by powers of 0.
+	hasCurve bool
 
 	_ struct{}
 }
 
+func defaultModelConfig() ModelConfig { return ModelConfig{Zone: power.Package, Idle: ModelIdleShare} }
+
 // ModelIdle is a value of the setting model::idle.
 type ModelIdle string
 
-// What a virtual machine has of its host's idle power.
+// The parts of its host's idle power that a virtual machine gets.
 const (
-	ModelIdleShare ModelIdle = "share" // the part of its CPUs
-	ModelIdleNone  ModelIdle = "none"  // nothing: its dynamic power only
+	ModelIdleShare ModelIdle = "share" // in proportion to its CPUs
+	ModelIdleNone  ModelIdle = "none"  // none: its dynamic power only
 )
 
-// ModelPoint is one point of a power curve.
+// ModelPoint is a point of a utilization-to-power curve.
 type ModelPoint struct {
-	// Utilization is the busy share of the node's CPU time, 0 to 1.
+	// Utilization is the busy share of the node's CPU time, from 0 to 1.
 	Utilization float64 `mapstructure:"utilization"`
-	// Power is the node's power at it, in watts.
+	// Power is the power in watts at this utilization.
 	Power float64 `mapstructure:"power"`
 
 	_ struct{}
 }
 
-// UnmarshalScalar reads the value "auto".
+// UnmarshalScalar reads the value auto. Config.Unmarshal reads the value none.
 func (m *ModelConfig) UnmarshalScalar(value confmap.ScalarValue) error {
-	if value.GetRaw() != "auto" {
-		return fmt.Errorf(`must be "auto" or a map of settings, is %q`, fmt.Sprint(value.GetRaw()))
+	if raw := value.GetRaw(); raw != "auto" {
+		return fmt.Errorf("must be none, auto or a map of settings, is %q", fmt.Sprint(raw))
 	}
-	m.Auto = true
 	return nil
+}
+
+// Unmarshal implements confmap.Unmarshaler.
+func (m *ModelConfig) Unmarshal(conf *confmap.Conf) error {
+	m.hasCurve = conf.IsSet("idle_power") || conf.IsSet("max_power") || conf.IsSet("points")
+	return conf.Unmarshal(m)
 }
 
 // maxPower is in watts. No node has a megawatt.
 const maxPower = 1e6
 
-// Validate checks the settings. Each error names its field.
-func (m *ModelConfig) Validate() error {
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+// validateModel checks the settings of the power model.
+func (c *Config) validateModel(wrong reporter) {
+	m := c.Model.Get()
+	if len(c.Zones) > 0 && !slices.Contains(c.Zones, m.zone()) {
+		wrong("zones", "must contain %q, the zone of the model", m.zone())
 	}
+	wrong = wrong.under("model")
 	oneOf(wrong, "zone", m.zone(), power.Package, power.Platform)
 	oneOf(wrong, "idle", cmp.Or(m.Idle, ModelIdleShare), ModelIdleShare, ModelIdleNone)
-	if w := m.MemoryPower; !(w >= 0 && w <= maxMemoryPower) {
+	switch w := m.MemoryPower; {
+	case !(w >= 0 && w <= maxMemoryPower):
 		wrong("memory_power", "must be between 0 and %g watts per GiB, is %g", float64(maxMemoryPower), w)
-	}
-	if _, err := catalog.Shape(m.Shape); err != nil {
-		wrong("shape", "%w", err)
+	case w > 0 && !slices.Contains(c.modeledKinds(), power.DRAM):
+		wrong("memory_power", "must not be set unless zones contains %q and the model's zone is %q", power.DRAM, power.Package)
 	}
 	switch {
-	case m.Shape != "" && (m.File != "" || len(m.Points) > 0):
-		wrong("shape", "must not be set together with file or points")
-	case m.Auto && m.File != "":
-		wrong("file", "must not be set together with auto")
-	case (m.Auto || m.File != "") && len(m.Points) > 0:
-		wrong("points", "must not be set together with auto or file")
-	case (m.Auto || m.File != "") && m.IdlePower != 0:
-		wrong("idle_power", "must not be set together with auto or file")
-	case (m.Auto || m.File != "") && m.MaxPower != 0:
-		wrong("max_power", "must not be set together with auto or file")
+	case m.File != "" && len(m.Points) > 0:
+		wrong("points", "must not be set together with file")
+	case m.File != "" && m.IdlePower != 0:
+		wrong("idle_power", "must not be set together with file")
+	case m.File != "" && m.MaxPower != 0:
+		wrong("max_power", "must not be set together with file")
 	case m.isStated():
 		m.validateCurve(wrong)
 	}
-	if m.Idle != "" && m.isStated() {
-		wrong("idle", "must not be set without auto or file: the configuration states the idle power")
+	if m.Idle == ModelIdleNone && m.isStated() {
+		wrong("idle", "must not be set together with idle_power, max_power or points, which state the idle power")
 	}
-	return errors.Join(errs...)
 }
 
 // validateCurve checks the two powers or the points.
-func (m *ModelConfig) validateCurve(wrong func(field, format string, args ...any)) {
+func (m *ModelConfig) validateCurve(wrong reporter) {
 	watts := func(field string, w float64) bool {
 		possible := w >= 0 && w <= maxPower
 		if !possible {
@@ -127,7 +130,7 @@ func (m *ModelConfig) validateCurve(wrong func(field, format string, args ...any
 		case len(m.Points) > 0:
 			wrong("points", "must not be set together with idle_power and max_power")
 		case most && m.MaxPower == 0:
-			wrong("max_power", "must be more than 0 watts, is 0; the alternatives are auto, file and points")
+			wrong("max_power", "must be more than 0 watts, is 0")
 		case idle && most && m.MaxPower < m.IdlePower:
 			wrong("max_power", "must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
 		}
@@ -150,7 +153,7 @@ func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 // kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
 	kinds := []power.Kind{m.zone()}
-	if m.zone() == power.Package && slices.Contains(configured, power.DRAM) && (m.Auto || m.File != "" || m.MemoryPower > 0) {
+	if m.zone() == power.Package && slices.Contains(configured, power.DRAM) && (!m.isStated() || m.MemoryPower > 0) {
 		kinds = append(kinds, power.DRAM)
 	}
 	return kinds
@@ -158,7 +161,7 @@ func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
 
 // modeledKinds returns the zone kinds that may be modeled.
 func (c *Config) modeledKinds() []power.Kind {
-	if !c.Model.HasValue() || !c.mayModel() {
+	if !c.Model.HasValue() {
 		return nil
 	}
 	return c.Model.Get().kinds(c.Zones)
@@ -167,7 +170,7 @@ func (c *Config) modeledKinds() []power.Kind {
 // stated returns the curve that the configuration states.
 func (m *ModelConfig) stated() (model.ZoneCurve, error) {
 	if len(m.Points) == 0 {
-		curve, err := catalog.Between(m.IdlePower, m.MaxPower, m.Shape)
+		curve, err := catalog.Between(m.IdlePower, m.MaxPower, catalog.DefaultShape)
 		return model.ZoneCurve{Kind: m.zone(), Curve: curve}, err
 	}
 	points := make([]model.Point, len(m.Points))
@@ -179,19 +182,19 @@ func (m *ModelConfig) stated() (model.ZoneCurve, error) {
 }
 
 // isStated reports whether the configuration states the curve.
-func (m *ModelConfig) isStated() bool { return !m.Auto && m.File == "" }
+func (m *ModelConfig) isStated() bool {
+	return m.File == "" && (m.hasCurve || len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
+}
 
 // curves returns the curves of the zone kinds of the machine. The error tells which are missing, and why.
 func (m *ModelConfig) curves(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	switch {
 	case m.isStated():
 		return m.statedCurves(what, kinds)
-	case m.Auto:
-		return catalog.Curves(what, catalog.Options{
-			Kinds: kinds, WithoutIdle: m.Idle == ModelIdleNone, MemoryPower: m.MemoryPower, Shape: m.Shape,
-		})
+	case m.File != "":
+		return m.trained(what, kinds)
 	}
-	return m.trained(what, kinds)
+	return catalog.Curves(what, catalog.Options{Kinds: kinds, WithoutIdle: m.Idle == ModelIdleNone, MemoryPower: m.MemoryPower})
 }
 
 // statedCurves returns the curve that the configuration states, and that of memory.
@@ -201,7 +204,7 @@ func (m *ModelConfig) statedCurves(what machine.Machine, kinds []power.Kind) ([]
 		return nil, err
 	}
 	if len(m.Points) == 0 && curve.Kind == power.Package {
-		curve.ExpectedError = catalog.BetweenError(what, m.Shape)
+		curve.ExpectedError = catalog.BetweenError(what, catalog.DefaultShape)
 	}
 	return withMemory([]model.ZoneCurve{curve}, what, m.MemoryPower, kinds)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
-func withAutoModel(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true}) }
+func withAutoModel(c *Config) { c.Model = configoptional.Some(ModelConfig{}) }
 
 func withModelFile(path string) func(*Config) {
 	return func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: path}) }
@@ -118,7 +118,7 @@ func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
 			}
 			what, err := machine.Read(root, os.Getenv)
 			require.NoError(t, err, name)
-			curves, err := (&ModelConfig{Auto: true}).curves(what, []power.Kind{power.Package})
+			curves, err := (&ModelConfig{}).curves(what, []power.Kind{power.Package})
 			require.NoError(t, err, name)
 			require.Len(t, curves, 1, name)
 			c := curves[0]
@@ -137,7 +137,7 @@ func TestErrorsAreToldInPercent(t *testing.T) {
 }
 
 func TestVirtualMachineWithoutIdlePowerUsesNothingAtRest(t *testing.T) {
-	n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true, Idle: ModelIdleNone}) })
+	n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{Idle: ModelIdleNone}) })
 	describeMachine(t, n)
 	n.start()
 	n.run(0, nil)
@@ -173,7 +173,7 @@ func TestMachineThatNothingTellsOfIsACondition(t *testing.T) {
 		want string
 	}{
 		"auto":       {withAutoModel, "no energy sensor found and no power model available; no energy is reported: "},
-		"only model": {func(c *Config) { withAutoModel(c); c.Meter = MeterModel }, "no power model: identify the machine: "},
+		"only model": {func(c *Config) { withAutoModel(c); c.Meters.Use = only() }, "no power model: identify the machine: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, tel := withoutSensor(t, c.edit)
@@ -256,30 +256,23 @@ func TestTrainedModelThatCannotBeReadIsACondition(t *testing.T) {
 	}
 }
 
-func TestPowersHaveTheShapeOfServersUnlessTheyAreLinear(t *testing.T) {
-	half := func(shape string) float64 {
-		m := &ModelConfig{IdlePower: 40, MaxPower: 120, Shape: shape}
-		curve, err := m.stated()
-		require.NoError(t, err)
-		assert.InDelta(t, 40, curve.Curve.Watts(0), 1e-9)
-		assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
-		return curve.Curve.Watts(0.5)
-	}
-	assert.InDelta(t, 80, half("linear"), 1e-9)
-	assert.Greater(t, half(""), 85.0, "servers use more than half of it at half load")
+func TestTwoPowersHaveTheCurveOfServers(t *testing.T) {
+	curve, err := (&ModelConfig{IdlePower: 40, MaxPower: 120}).stated()
+	require.NoError(t, err)
+	assert.InDelta(t, 40, curve.Curve.Watts(0), 1e-9)
+	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
+	assert.Greater(t, curve.Curve.Watts(0.5), 85.0, "servers use more than half of it at half load")
 }
 
-func TestTwoPowersHaveTheErrorOfTheirShape(t *testing.T) {
+func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
 	what := machine.Machine{CPU: cloudCPU, Threads: 96}
 	for name, c := range map[string]struct {
 		m    ModelConfig
 		want float64
 	}{
-		"the package":        {ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
-		"a line":             {ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"}, catalog.BetweenError(what, "linear")},
-		"the whole machine":  {ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
-		"points":             {ModelConfig{Points: []ModelPoint{{Power: 40}}}, 0},
-		"one machine's form": {ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "intel-haswell"}, 0},
+		"the package":       {ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
+		"the whole machine": {ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
+		"points":            {ModelConfig{Points: []ModelPoint{{Power: 40}}}, 0},
 	} {
 		curves, err := c.m.curves(what, []power.Kind{c.m.zone()})
 		require.NoError(t, err, name)
@@ -291,7 +284,7 @@ func TestTwoPowersHaveTheErrorOfTheirShape(t *testing.T) {
 func TestPowerOfMemoryCanBeStated(t *testing.T) {
 	for name, m := range map[string]ModelConfig{
 		"powers": {IdlePower: 40, MaxPower: 120, MemoryPower: 0.5},
-		"auto":   {Auto: true, MemoryPower: 0.5},
+		"auto":   {MemoryPower: 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(m) })
@@ -322,7 +315,7 @@ func BenchmarkOpenModel(b *testing.B) {
 	for name, root := range map[string]string{"this machine": "/", "1024 CPUs": large} {
 		b.Run(name, func(b *testing.B) {
 			cfg := createDefaultConfig().(*Config)
-			cfg.RootPath, cfg.Model = root, configoptional.Some(ModelConfig{Auto: true})
+			cfg.RootPath, cfg.Model = root, configoptional.Some(ModelConfig{})
 			most := 0.0
 			for b.Loop() {
 				began := b.Elapsed()

@@ -10,7 +10,7 @@ import (
 )
 
 func openPerf(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterPerf) || o.PowercapPath != "" { // RAPL is reported
+	if !o.Meters.uses(MeterPerf) || o.Meters.Powercap.Path != "" { // RAPL is reported
 		return nil, nil
 	}
 	return perf.New(o.RootPath, o.want), nil

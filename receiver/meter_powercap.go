@@ -12,10 +12,10 @@ import (
 
 func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
 	switch {
-	case !o.uses(MeterPowercap):
+	case !o.Meters.uses(MeterPowercap):
 		return nil, nil
-	case o.PowercapPath != "":
-		return power.NewPoller(guest.NewTree(o.PowercapPath, o.want), guest.PollOptions(string(MeterPowercap))), nil
+	case o.Meters.Powercap.Path != "":
+		return power.NewPoller(guest.NewTree(o.Meters.Powercap.Path, o.want), guest.PollOptions(string(MeterPowercap))), nil
 	}
 	return powercap.New(o.RootPath, o.want), nil
 }

@@ -30,7 +30,7 @@ type guestNode struct {
 // inGuest runs a test in a synctest bubble. The machine has a powercap zone of its own, which a guest must not read.
 func inGuest(t *testing.T, test func(*guestNode), edit ...func(*Config)) {
 	synctest.Test(t, func(t *testing.T) {
-		edit = append(edit, func(c *Config) { c.PowercapPath = filepath.Join(c.RootPath, "mnt/energy") })
+		edit = append(edit, func(c *Config) { c.Meters.Powercap.Path = filepath.Join(c.RootPath, "mnt/energy") })
 		n := &guestNode{testNode: newTestNode(t, edit...)}
 		n.host.Processes[100] = &hostsim.Process{Comm: "a"}
 		n.host.Processes[200] = &hostsim.Process{Comm: "b"}
@@ -48,7 +48,7 @@ func (n *guestNode) tell(epoch string, zones map[string]uint64) {
 		files[dir+"/name"], files[dir+"/energy_uj"] = name, fmt.Sprint(energy)
 	}
 	for name, text := range files {
-		name = filepath.Join(n.s.cfg.PowercapPath, name)
+		name = filepath.Join(n.s.cfg.Meters.Powercap.Path, name)
 		require.NoError(n.t, os.MkdirAll(filepath.Dir(name), 0o755))
 		require.NoError(n.t, os.WriteFile(name, []byte(text+"\n"), 0o600))
 	}
@@ -142,7 +142,7 @@ func TestATreeThatIsNotThereIsToldWhateverElseIsRead(t *testing.T) {
 		n.pass(nil)
 		n.pass(nil)
 		assert.Contains(t, n.logged(), "Degraded energy sensor")
-		assert.ErrorContains(t, n.s.conditions.active["energy sensor"], "powercap_path "+n.s.cfg.PowercapPath+": no such file or directory")
+		assert.ErrorContains(t, n.s.conditions.active["energy sensor"], "meters::powercap::path "+n.s.cfg.Meters.Powercap.Path+": no such file or directory")
 		assert.Empty(t, n.points("system.energy", nil, "hw.id=intel-rapl:0"), "the machine's own zones are not read")
 	})
 }
@@ -166,9 +166,9 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 }
 
 func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
-	for _, meter := range []MeterKind{MeterAuto, MeterPowercap, MeterPerf} {
+	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap), only(MeterPerf)} {
 		cfg := createDefaultConfig().(*Config)
-		cfg.Meter, cfg.PowercapPath = meter, "/mnt/energy"
+		cfg.Meters.Use, cfg.Meters.Powercap.Path = meters, "/mnt/energy"
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		for _, m := range set.Status() {
@@ -193,22 +193,32 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 }
 
 func TestReportedEnergyThatIsSplitAgainIsWarnedOf(t *testing.T) {
-	for split, warned := range map[SplitRule]bool{"": true, SplitUtilization: true, SplitFixed: false, SplitMinimum: false} {
+	for name, c := range map[string]struct {
+		static map[power.Kind]StaticPowerConfig
+		warned bool
+	}{
+		"default": {nil, true}, "utilization": {allStatic(StaticUtilization), true}, "minimum": {allStatic(StaticMinimum), false},
+		"fixed": {fixedPower(map[power.Kind]float64{power.Package: 0, power.DRAM: 0, power.GPU: 0}), false},
+	} {
 		inGuest(t, func(n *guestNode) {
 			n.start()
-			assert.Equal(t, warned, n.logs.FilterField(zap.String("setting", "attribution::split")).Len() == 1, "split %q", split)
-		}, func(c *Config) {
-			c.Attribution.Split, c.Attribution.StaticPower = split, map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
-		})
+			assert.Equal(t, c.warned, n.logs.FilterField(zap.String("setting", "attribution::static_power")).Len() == 1, name)
+		}, func(cfg *Config) { cfg.Attribution.StaticPower = c.static })
 	}
 	n := newTestNode(t, func(*Config) {})
 	n.start()
-	assert.Zero(t, n.logs.FilterField(zap.String("setting", "attribution::split")).Len(), "the machine's own zones")
+	assert.Zero(t, n.logs.FilterField(zap.String("setting", "attribution::static_power")).Len(), "the machine's own zones")
 }
 
-func TestWrongSettingsOfPowercapPathAreNamed(t *testing.T) {
-	assert.NoError(t, validated(t, map[string]any{"powercap_path": "/mnt/energy"}))
-	assert.ErrorContains(t, validated(t, map[string]any{"powercap_path": "energy"}), `powercap_path: must be an absolute path, is "energy"`)
-	both := map[string]any{"powercap_path": "/mnt/energy", "hypervisor": map[string]any{"vsock_port": 1}}
-	assert.ErrorContains(t, validated(t, both), "powercap_path: must not be set together with hypervisor")
+func TestWrongSettingsOfThePowercapPathAreNamed(t *testing.T) {
+	with := func(path string, others ...string) map[string]any {
+		meters := map[string]any{"powercap": map[string]any{"path": path}}
+		for _, other := range others {
+			meters[other] = map[string]any{"port": 1}
+		}
+		return map[string]any{"meters": meters}
+	}
+	assert.NoError(t, validated(t, with("/mnt/energy")))
+	assert.ErrorContains(t, validated(t, with("energy")), `meters::powercap::path: must be an absolute path, is "energy"`)
+	assert.ErrorContains(t, validated(t, with("/mnt/energy", "vsock")), "meters::powercap::path: must not be set together with vsock")
 }

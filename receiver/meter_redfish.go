@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,19 +16,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
-// RedfishConfig is this machine's BMC.
+// RedfishConfig configures the meter redfish.
 type RedfishConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
+	PollConfig              `mapstructure:",squash"`
 
-	// Username and Password are the account's. Without them requests are authorized by auth, or not at all.
-	Username string              `mapstructure:"username"`
+	// Username is the name of the BMC's account. Without it, requests are authorized by auth, or not at all.
+	Username string `mapstructure:"username"`
+	// Password is the password of the account.
 	Password configopaque.String `mapstructure:"password"`
-	// PasswordFile has the password in place of Password. It is read at each login.
+	// PasswordFile is a file that contains the password. It is read at each login and replaces password.
 	PasswordFile string `mapstructure:"password_file"`
-	// Interval is the time from one request to the next. 0 means 10 s.
-	Interval time.Duration `mapstructure:"interval"`
-	// System and Chassis are the IDs of this machine's resources, where they are not found.
-	System  string `mapstructure:"system"`
+	// System is the ID of this machine's system, for services with several systems of which none has this machine's UUID.
+	System string `mapstructure:"system"`
+	// Chassis is the ID of this machine's chassis, for systems with several chassis.
 	Chassis string `mapstructure:"chassis"`
 
 	_ struct{}
@@ -47,13 +47,15 @@ const (
 	redfishStandsStill = 24 * time.Hour
 )
 
-// Validate checks what can be checked without asking. Each error names its field, and none has the address or the
-// credentials.
-func (c *RedfishConfig) Validate() error {
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+func defaultRedfishConfig() RedfishConfig {
+	return RedfishConfig{
+		ClientConfig: confighttp.ClientConfig{Timeout: redfishTimeout},
+		PollConfig:   PollConfig{PollInterval: redfishInterval},
 	}
+}
+
+// validate checks the settings. No error contains the endpoint or the credentials.
+func (c *RedfishConfig) validate(wrong reporter) {
 	if _, err := redfish.ParseEndpoint(c.Endpoint); err != nil {
 		wrong("endpoint", "%w", err)
 	}
@@ -64,30 +66,27 @@ func (c *RedfishConfig) Validate() error {
 	case c.Username == "" && hasPassword:
 		wrong("username", "must be set together with the password")
 	case c.Username != "" && !hasPassword:
-		wrong("password", "must not be empty where username is set: set it or password_file")
+		wrong("password", "must be set together with username, or password_file")
 	}
 	if c.Username != "" && c.Auth.HasValue() {
 		wrong("auth", "must not be set together with username")
 	}
-	if c.Interval != 0 && c.Interval < minRedfishInterval {
-		wrong("interval", "must be 0 or at least %v, is %v", minRedfishInterval, c.Interval)
-	}
+	c.PollConfig.validate(wrong, minRedfishInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}
-	return errors.Join(errs...)
 }
 
 func openRedfish(ctx context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.Redfish.HasValue() {
+	if !o.Meters.Redfish.HasValue() {
 		return nil, nil
 	}
-	c := o.Redfish.Get()
+	c := o.Meters.Redfish.Get()
 	sensor, err := c.sensor(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	interval, timeout := cmp.Or(c.Interval, redfishInterval), cmp.Or(c.Timeout, redfishTimeout)
+	interval, timeout := c.PollInterval, cmp.Or(c.Timeout, redfishTimeout)
 	return power.NewPoller(sensor, power.PollOptions{
 		Name: string(MeterRedfish), Every: interval, Timeout: redfishRequests * timeout,
 		LongestGap: max(3*interval, redfishGap*timeout), StandsStill: redfishStandsStill,

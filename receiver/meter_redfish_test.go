@@ -31,9 +31,10 @@ func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 	ca := filepath.Join(t.TempDir(), "bmc.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})
 	require.NoError(t, os.WriteFile(ca, text, 0o600))
-	c := &RedfishConfig{Username: redfishtest.Username, Password: redfishtest.Password}
+	config := defaultRedfishConfig()
+	c := &config
+	c.Username, c.Password = redfishtest.Username, redfishtest.Password
 	c.Endpoint, c.TLS.CAFile = web.URL, ca
-	require.NoError(t, c.Validate())
 	return server, c
 }
 
@@ -93,9 +94,9 @@ func TestHeadersAndCredentialsDoNotFollowARedirect(t *testing.T) {
 
 func TestRedfishIsReadWhateverMeterSays(t *testing.T) {
 	_, c := bmc(t)
-	for _, meter := range []MeterKind{MeterAuto, MeterPowercap} {
+	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
 		cfg := createDefaultConfig().(*Config)
-		cfg.Meter, cfg.Redfish = meter, configoptional.Some(*c)
+		cfg.Meters.Use, cfg.Meters.Redfish = meters, configoptional.Some(*c)
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		assert.Equal(t, string(MeterRedfish), set.Status()[0].Name, "it is preferred")
@@ -114,7 +115,7 @@ func TestWrongSettingsOfRedfishAreNamed(t *testing.T) {
 	valid := func() map[string]any {
 		return map[string]any{"endpoint": "https://bmc.example", "username": "energy", "password": "secret"}
 	}
-	require.NoError(t, validated(t, map[string]any{"redfish": valid()}))
+	require.NoError(t, validated(t, map[string]any{"meters": map[string]any{"redfish": valid()}}))
 	for _, c := range []struct {
 		setting string
 		value   any
@@ -124,16 +125,16 @@ func TestWrongSettingsOfRedfishAreNamed(t *testing.T) {
 		{"endpoint", "https://root:secret@bmc.example", "endpoint: must be the address of a BMC"},
 		{"endpoint", "https://bmc.example/redfish/v1", "endpoint: must be the address of a BMC"},
 		{"username", "", "username: must be set together with the password"},
-		{"password", "", "password: must not be empty where username is set"},
+		{"password", "", "password: must be set together with username"},
 		{"password_file", "/run/bmc", "password: must not be set together with password_file"},
 		{"auth", map[string]any{"authenticator": "basicauth"}, "auth: must not be set together with username"},
-		{"interval", "999ms", "interval: must be 0 or at least 1s"},
+		{"poll_interval", "999ms", "poll_interval: must be at least 1s"},
 		{"timeout", "-1s", "timeout: must not be negative"},
 	} {
 		settings := valid()
 		settings[c.setting] = c.value
-		err := validated(t, map[string]any{"redfish": settings})
-		assert.ErrorContains(t, err, "redfish: "+c.want, "%s: %v", c.setting, c.value)
+		err := validated(t, map[string]any{"meters": map[string]any{"redfish": settings}})
+		assert.ErrorContains(t, err, "meters::redfish::"+c.want, "%s: %v", c.setting, c.value)
 		assert.NotContains(t, err.Error(), "secret")
 	}
 }

@@ -44,8 +44,8 @@ func (n *testNode) hwmon(counters map[string]uint64) {
 }
 
 func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
-	for _, meter := range []MeterKind{MeterAuto, MeterHwmon} {
-		n := newTestNode(t, withMeter(meter), withModel(40, 120))
+	for _, meters := range [][]MeterKind{localMeters, only(MeterHwmon)} {
+		n := newTestNode(t, withMeter(meters...), withModel(40, 120))
 		delete(n.host.Zones, "intel-rapl:0")
 		n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule, "System": 7 * joule})
 		n.start()
@@ -153,8 +153,7 @@ func TestAPlatformTakesThePlaceOfPSys(t *testing.T) {
 // The zone of hwmon that has ended does not halve the static power of the one that powercap reads instead.
 func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
-		c.Attribution.Split = SplitFixed
-		c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 10, power.DRAM: 0}
+		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 10, power.DRAM: 0})
 	})
 	zone := n.host.Zones["intel-rapl:0"]
 	delete(n.host.Zones, "intel-rapl:0")
@@ -171,7 +170,7 @@ func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 }
 
 func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterHwmon), withModel(40, 120))
+	n := newTestNode(t, withMeter(MeterHwmon))
 	n.start()
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("hw.energy", nil))

@@ -44,7 +44,7 @@ func (m *meters) trouble() error {
 			trouble = joined(trouble, meter.Err)
 		}
 	}
-	if trouble != nil && nothing && m.auto {
+	if trouble != nil && nothing {
 		model := "no power model configured; no energy is reported (model: auto would estimate it)"
 		if m.models {
 			model = "no power model available; no energy is reported"
@@ -72,7 +72,7 @@ func (m *meters) tellsFailure(meter *power.Status) bool {
 	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
 	}
-	return m.configured(meter.Name) || meter.InUse || len(meter.Readings) == 0
+	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
 // isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has

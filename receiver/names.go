@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -13,45 +12,51 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// NamesConfig says where names of containers and pods are read.
+// NamesConfig configures the sources of the names of containers and pods.
 type NamesConfig struct {
-	// From are the sources that are read where they are there: kubelet, containerd, cri-o, podman, docker. None turns names off.
-	From []workload.NameSource `mapstructure:"from"`
-	// Directories are the directories of sources that are not in their usual places, below RootPath.
-	Directories map[workload.NameSource]string `mapstructure:"directories"`
+	// Paths maps sources to their directories, below root_path. A source that is not listed is read in its usual directories. An
+	// empty path disables a source. The sources are kubelet (the directory that contains pods and containers), containerd (its
+	// state), cri-o (its run root), podman (its graph root) and docker (its data root).
+	Paths map[workload.NameSource]string `mapstructure:"paths" keys:"docker"`
 
 	_ struct{}
 }
 
-func (c *NamesConfig) validate(wrong func(field, format string, args ...any)) {
-	for i, source := range c.From {
-		field := fmt.Sprintf("names::from::%d", i)
-		oneOf(wrong, field, source, workload.NameSources...)
-		if slices.Contains(c.From[:i], source) {
-			wrong(field, "%q is named twice", source)
-		}
-	}
-	for _, source := range slices.Sorted(maps.Keys(c.Directories)) {
-		field := fmt.Sprintf("names::directories::%s", source)
-		switch dir := c.Directories[source]; {
+func (c *NamesConfig) validate(wrong reporter) {
+	for _, source := range slices.Sorted(maps.Keys(c.Paths)) {
+		switch path := c.Paths[source]; {
 		case !slices.Contains(workload.NameSources, source):
-			wrong(field, "must be one of %s", join(workload.NameSources))
-		case !filepath.IsAbs(dir):
-			wrong(field, "must be an absolute path, is %q", dir)
+			oneOf(wrong, "paths", source, workload.NameSources...)
+		case path != "" && !filepath.IsAbs(path):
+			wrong("paths::"+string(source), "must be an absolute path or empty, is %q", path)
 		}
 	}
 }
 
-// nameOptions returns where names are read.
+// disable disables all sources.
+func (c *NamesConfig) disable() {
+	c.Paths = map[workload.NameSource]string{}
+	for _, source := range workload.NameSources {
+		c.Paths[source] = ""
+	}
+}
+
+// nameOptions returns the sources of names.
 func (c *Config) nameOptions() workload.NamesOptions {
-	return workload.NamesOptions{Root: c.RootPath, Sources: c.Names.From, Directories: c.Names.Directories}
+	o := workload.NamesOptions{Root: c.RootPath, Directories: c.Names.Paths}
+	for _, source := range workload.NameSources {
+		if path, isSet := c.Names.Paths[source]; !isSet || path != "" {
+			o.Sources = append(o.Sources, source)
+		}
+	}
+	return o
 }
 
 // openNames returns what reads names, nil if nothing does, and what reads those of pods.
 func (c *Config) openNames() (*workload.Names, *workload.PodLogs) {
 	o := c.nameOptions()
 	o.Pods = workload.NewPodLogs(filepath.Join(o.Dirs(workload.NamesKubelet)[0], "pods"))
-	if len(c.Names.From) == 0 {
+	if len(o.Sources) == 0 {
 		return nil, o.Pods
 	}
 	return workload.NewNames(o), o.Pods

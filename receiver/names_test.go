@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // named writes a file that names something, below the host's root.
@@ -80,7 +79,7 @@ func toAny(v any) (all []any) {
 }
 
 func TestWithoutSourcesNothingHasAName(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Names.From = nil })
+	n := newTestNode(t, func(c *Config) { c.Names.disable() })
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front"}`)
 	n.start()
@@ -173,13 +172,15 @@ func TestARestartedContainerKeepsTheAttributesOfItsSeries(t *testing.T) {
 }
 
 func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
-	for _, from := range [][]workload.NameSource{nil, workload.NameSources} {
+	for _, names := range []bool{false, true} {
 		n := newTestNode(t, func(c *Config) {
-			c.Names.From, c.Names.Directories = from, map[workload.NameSource]string{workload.NamesKubelet: "/data/log"}
+			if !names {
+				c.Names.disable()
+			}
 			c.Attribution.Exclude.Namespace = []filter.Config{{Strict: "shop"}}
 		})
 		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA)}
-		require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "data/log/pods/shop_web_"+uidA), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/pods/shop_web_"+uidA), 0o755))
 		n.start()
 		n.run(100*joule, map[int]int64{10: 100})
 		assert.Zero(t, n.sum("process.energy", nil))
@@ -195,7 +196,7 @@ func TestSeriesNeverChangeTheirNames(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			n := newTestNode(t, func(c *Config) {
 				if seed%3 == 0 {
-					c.Containers.Max = 3
+					c.Series.Containers.Max = 3
 				}
 			})
 			n.host.CPUs = 8

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -48,7 +49,7 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = n.host.Root()
-	cfg.Processes = SeriesConfig{}
+	cfg.Series.Processes = ProcessSeriesConfig{}
 	for _, f := range edit {
 		f(cfg)
 	}
@@ -207,3 +208,28 @@ func (n *testNode) one(metric string, more ...string) point {
 }
 
 func pid(n int) string { return fmt.Sprint("process.pid=", n) }
+
+// only returns the setting meters::use.
+func only(meters ...MeterKind) []MeterKind { return meters }
+
+// linear returns a power model that is a straight line.
+func linear(idle, most float64) ModelConfig {
+	return ModelConfig{Points: []ModelPoint{{Utilization: 0, Power: idle}, {Utilization: 1, Power: most}}}
+}
+
+// allStatic returns the setting attribution::static_power with one model for all zones.
+func allStatic(model StaticModel) map[power.Kind]StaticPowerConfig {
+	return map[power.Kind]StaticPowerConfig{AllZones: {Model: model}}
+}
+
+// fixedPower returns the setting attribution::static_power with the static power of zones in watts.
+func fixedPower(watts map[power.Kind]float64) map[power.Kind]StaticPowerConfig {
+	static := map[power.Kind]StaticPowerConfig{}
+	for kind, w := range watts {
+		static[kind] = StaticPowerConfig{Model: StaticFixed, Power: &w}
+	}
+	return static
+}
+
+// allWeight returns the setting attribution::weight with one weight for all zones.
+func allWeight(weight Weight) map[power.Kind]Weight { return map[power.Kind]Weight{AllZones: weight} }

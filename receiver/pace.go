@@ -112,12 +112,12 @@ func (p *pace) raised() bool { return p.step > 0 }
 func (p *pace) doublings() int { return max(0, p.step-1) }
 
 var (
-	errCostly = errors.New("windows take more than a tenth of a CPU at real-time priority, so longer ones are attributed: set a longer sampling_interval")
+	errCostly = errors.New("windows take more than a tenth of a CPU at real-time priority, so longer ones are attributed: set a longer window")
 	errLonger = errors.New("windows are skipped because others use the CPUs, so longer ones are attributed: " +
-		"grant the collector real-time priority, or set a longer sampling_interval")
-	errSkips = errors.New("windows are skipped because others use the CPUs: grant the collector real-time priority, or set a longer sampling_interval")
+		"grant the collector real-time priority, or set a longer window")
+	errSkips = errors.New("windows are skipped because others use the CPUs: grant the collector real-time priority, or set a longer window")
 	// errLate is of windows that have real-time priority.
-	errLate = errors.New("windows are skipped despite real-time priority: give the collector more CPU time, or set a longer sampling_interval")
+	errLate = errors.New("windows are skipped despite real-time priority: give the collector more CPU time, or set a longer window")
 )
 
 // err returns what keeps windows from being as configured. p is the priority that they have, or had last.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -34,26 +33,24 @@ func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
-	of := func(dram claims.Key, window time.Duration, source cpu.Kind, edit func(*Config)) accuracy {
-		s := byZone(dram, SplitFixed, source, window)
+	of := func(dram Weight, window time.Duration, source cpu.Kind, edit func(*Config)) accuracy {
+		s := byZone(dram, StaticFixed, source, window)
 		configure := s.configure
 		s.configure = func(c *Config) {
 			configure(c)
-			c.Attribution.Keys = map[power.Kind]claims.Key{power.DRAM: dram}
+			c.Attribution.Weight = map[power.Kind]Weight{power.DRAM: dram}
 			edit(c)
 		}
 		return measure(t, remote, s, labShort)
 	}
 	asIs := func(*Config) {}
-	assert.Greater(t, of(claims.KeyCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
+	assert.Greater(t, of(WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
 	for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
-		a := of(claims.KeyMemoryCPUTime, time.Second, source, asIs)
+		a := of(WeightMemoryCPUTime, time.Second, source, asIs)
 		assert.Less(t, a.misplacedDRAM, 0.02, source)
 		assert.InDelta(t, 0, a.active, 1e-3, source)
 	}
-	assert.Less(t, of(claims.KeyMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	assert.Less(t, of(claims.KeyMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	byCgroup := of(claims.KeyMemoryCPUTime, time.Second, cpu.KindBPF, func(c *Config) { c.Attribution.MemorySize = MemoryCgroup })
-	assert.Less(t, byCgroup.misplacedDRAM, 0.02)
-	assert.Less(t, of(claims.KeyMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
+	assert.Less(t, of(WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(WeightMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
 }

@@ -23,9 +23,8 @@ import (
 // chosen is what a configuration selects of what the preset accurate does.
 type chosen struct {
 	scope         Scope
-	split, gpu    SplitRule // of packages and GPUs
-	key, dram     claims.Key
-	exponent      int
+	static, gpu   StaticModel // of packages and GPUs
+	weight, dram  Weight
 	smt           float64
 	interrupts    InterruptRule
 	idle          IdleRule
@@ -35,39 +34,38 @@ type chosen struct {
 func chosenBy(c *Config) chosen {
 	a := &c.Attribution
 	return chosen{
-		a.scope(), a.splitOf(power.Package), a.splitOf(power.GPU), a.keyOf(power.Package), a.keyOf(power.DRAM), a.frequencyExponent(), a.smtWeight(),
+		a.scope(), a.staticModelOf(power.Package), a.staticModelOf(power.GPU), a.weightOf(power.Package), a.weightOf(power.DRAM), a.smtWeight(),
 		a.interrupts(), a.idle(), c.presetWindow(true), c.presetWindow(false),
 	}
 }
 
 func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 	all := chosen{
-		ScopeZone, SplitLearned, SplitLearned, claims.KeyFrequency, claims.KeyMemoryCPUTime, 2, 0.6, InterruptsUnattributed, IdleNone,
+		ScopeZone, StaticTrained, StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, 0.6, InterruptsUnattributed, IdleNone,
 		100 * time.Millisecond, time.Second,
 	}
 	for yaml, edit := range map[string]func(*chosen){
-		"attribution: {preset: accurate}":                               func(*chosen) {},
-		"attribution: {preset: accurate, scope: node}":                  func(c *chosen) { c.scope = ScopeNode },
-		"attribution: {preset: accurate, split: minimum}":               func(c *chosen) { c.split, c.gpu = SplitMinimum, SplitMinimum },
-		"attribution: {preset: accurate, splits: {gpu: utilization}}":   func(c *chosen) { c.gpu = SplitUtilization },
-		"attribution: {preset: accurate, key: cpu_time}":                func(c *chosen) { c.key, c.dram = claims.KeyCPUTime, claims.KeyCPUTime },
-		"attribution: {preset: accurate, keys: {dram: memory}}":         func(c *chosen) { c.dram = claims.KeyMemory },
-		"attribution: {preset: accurate, keys: {package: cycles}}":      func(c *chosen) { c.key = claims.KeyCycles },
-		"attribution: {preset: accurate, frequency_exponent: 1}":        func(c *chosen) { c.exponent = 1 },
-		"attribution: {preset: accurate, smt_weight: 1}":                func(c *chosen) { c.smt = 1 },
-		"attribution: {preset: accurate, smt_weight: 0.7}":              func(c *chosen) { c.smt = 0.7 },
-		"attribution: {preset: accurate, interrupts: shared}":           func(c *chosen) { c.interrupts = InterruptsShared },
-		"attribution: {preset: accurate, idle: used}":                   func(c *chosen) { c.idle = IdleUsed },
-		"{collection_interval: 1s, attribution: {preset: accurate}}":    func(c *chosen) { c.coarse = 0 },
-		"{collection_interval: 100ms, attribution: {preset: accurate}}": func(c *chosen) { c.exact, c.coarse = 0, 0 },
-		"{attribution: {preset: kepler}}":                               func(c *chosen) { *c = byDefault },
-		"{attribution: {preset: kepler, scope: zone}}":                  func(c *chosen) { *c = byDefault; c.scope = ScopeZone },
-		"{attribution: {preset: smartwatts, key: frequency}}": func(c *chosen) {
+		"attribution: {preset: accurate}":                                   func(*chosen) {},
+		"attribution: {preset: accurate, scope: node}":                      func(c *chosen) { c.scope = ScopeNode },
+		"attribution: {preset: accurate, static_power: minimum}":            func(c *chosen) { c.static, c.gpu = StaticMinimum, StaticMinimum },
+		"attribution: {preset: accurate, static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = StaticUtilization },
+		"attribution: {preset: accurate, weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = WeightCPUTime, WeightCPUTime },
+		"attribution: {preset: accurate, weight: {dram: memory}}":           func(c *chosen) { c.dram = WeightMemory },
+		"attribution: {preset: accurate, weight: {package: cycles}}":        func(c *chosen) { c.weight = WeightCycles },
+		"attribution: {preset: accurate, smt_weight: 1}":                    func(c *chosen) { c.smt = 1 },
+		"attribution: {preset: accurate, smt_weight: 0.7}":                  func(c *chosen) { c.smt = 0.7 },
+		"attribution: {preset: accurate, interrupts: shared}":               func(c *chosen) { c.interrupts = InterruptsShared },
+		"attribution: {preset: accurate, idle: used}":                       func(c *chosen) { c.idle = IdleUsed },
+		"{collection_interval: 1s, attribution: {preset: accurate}}":        func(c *chosen) { c.coarse = 0 },
+		"{collection_interval: 100ms, attribution: {preset: accurate}}":     func(c *chosen) { c.exact, c.coarse = 0, 0 },
+		"{attribution: {preset: kepler}}":                                   func(c *chosen) { *c = byDefault },
+		"{attribution: {preset: kepler, scope: zone}}":                      func(c *chosen) { *c = byDefault; c.scope = ScopeZone },
+		"{attribution: {preset: smartwatts, weight: frequency}}": func(c *chosen) {
 			*c = byDefault
-			c.split, c.gpu, c.key, c.dram = SplitResting, SplitResting, "frequency", "frequency"
+			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightFrequency, WeightFrequency
 		},
-		"{attribution: {preset: accurate, keys: {package: cpu_time}}}":           func(c *chosen) { c.key = claims.KeyCPUTime },
-		"{attribution: {preset: accurate, key: cycles, keys: {dram: cpu_time}}}": func(c *chosen) { c.key, c.dram = claims.KeyCycles, claims.KeyCPUTime },
+		"{attribution: {preset: accurate, weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = WeightCPUTime },
+		"{attribution: {preset: accurate, weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = WeightCycles, WeightCPUTime },
 	} {
 		want := all
 		edit(&want)
@@ -76,7 +74,7 @@ func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 }
 
 var byDefault = chosen{
-	scope: ScopeNode, split: SplitUtilization, gpu: SplitUtilization, key: claims.KeyCPUTime, dram: claims.KeyCPUTime, exponent: 1, smt: 1,
+	scope: ScopeNode, static: StaticUtilization, gpu: StaticUtilization, weight: WeightCPUTime, dram: WeightCPUTime, smt: 1,
 	interrupts: InterruptsShared, idle: IdleNone,
 }
 
@@ -111,8 +109,8 @@ func (n *testNode) startsWindows(length time.Duration) {
 }
 
 func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
-	window, scope, split := "sampling_interval: 100ms", "attribution::scope: zone", "attribution::split: learned"
-	key, dram := "attribution::key: frequency", "attribution::keys::dram: memory_cpu_time"
+	window, scope, split := "window: 100ms", "attribution::scope: zone", "attribution::static_power: trained"
+	key, dram := "attribution::weight: frequency_squared", "attribution::weight::dram: memory_cpu_time"
 	smt, interrupts := "attribution::smt_weight: 0.6", "attribution::interrupts: unattributed"
 	for name, c := range map[string]struct {
 		edit              func(*Config)
@@ -132,11 +130,11 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 		"no zone of memory": {
 			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
 			window:  100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts},
-			lacking: []any{"attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)"},
+			lacking: []any{"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)"},
 		},
 		"no clock rates": {
 			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: 100 * time.Millisecond,
-			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::key: frequency (no counters)"},
+			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::weight: frequency_squared (no counters)"},
 		},
 		"cores with one thread": {
 			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: 100 * time.Millisecond,
@@ -149,7 +147,7 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 		},
 		"collections as short as windows": {
 			edit: func(c *Config) { c.CollectionInterval = 100 * time.Millisecond }, selected: []any{scope, split, key, smt, interrupts, dram},
-			lacking: []any{"sampling_interval: 100ms (collection_interval is not longer)"},
+			lacking: []any{"window: 100ms (collection_interval is not longer)"},
 		},
 		"BPF is refused": {
 			prepare: func(n *testNode) {
@@ -157,11 +155,11 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 					return cpu.NewReader(cpu.NewProcfs(o.Root), o), errRefused, nil
 				}
 			},
-			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 100ms (1s with procfs: " + errRefused.Error() + ")"},
+			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"window: 100ms (1s with procfs: " + errRefused.Error() + ")"},
 		},
 		"procfs is wanted": {
 			edit: func(c *Config) { c.CPUTime = cpu.KindProcfs }, prepare: func(n *testNode) { n.s.open = cpu.OpenReader }, window: time.Second,
-			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 100ms (1s with procfs: cpu_time is procfs)"},
+			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"window: 100ms (1s with procfs: cpu_time is procfs)"},
 		},
 		"no storage": {
 			edit: func(c *Config) { c.Storage = "" }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
@@ -177,24 +175,24 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			window: 100 * time.Millisecond, selected: []any{window},
 			lacking: []any{
 				"attribution::scope: zone (CPU topology: the node has one CPU package)",
-				"attribution::split: learned (energy is modeled, and the model states the power at rest)",
-				"attribution::key: frequency (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
-				"attribution::interrupts: unattributed (" + errNoIRQ.Error() + ")", "attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
+				"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
+				"attribution::weight: frequency_squared (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
+				"attribution::interrupts: unattributed (" + errNoIRQ.Error() + ")", "attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
 			},
 		},
 		"modeled energy whose static power is learned all the same": {
-			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.Split = "", SplitLearned },
+			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.StaticPower = "", allStatic(StaticTrained) },
 			prepare: func(n *testNode) { clear(n.host.Zones) }, window: 100 * time.Millisecond,
 			selected: []any{window, scope, key, smt, interrupts},
 			lacking: []any{
-				"attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
+				"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
 				"storage: not set: static power is trained again after each start",
 			},
 		},
 		"settings beside it": {
 			edit: func(c *Config) {
-				c.SamplingInterval = 50 * time.Millisecond
-				c.Attribution.Scope, c.Attribution.Split, c.Attribution.Key = ScopeNode, SplitMinimum, claims.KeyCPUTime
+				c.Window = 50 * time.Millisecond
+				c.Attribution.Scope, c.Attribution.StaticPower, c.Attribution.Weight = ScopeNode, allStatic(StaticMinimum), allWeight(WeightCPUTime)
 				c.Attribution.SMTWeight, c.Attribution.Interrupts = 1, InterruptsShared
 			},
 			window: 50 * time.Millisecond, selected: []any{}, lacking: []any{},
@@ -288,13 +286,8 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testi
 		idle float64 // of 10 s in which half of the CPU time was used
 	}{
 		"preset": {func(*Config) {}, 100},
-		"a split beside": {func(c *Config) {
-			c.Attribution.Split = SplitFixed
-			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 7, power.DRAM: 1}
-		}, 70},
-		"a split of the zone beside": {func(c *Config) {
-			c.Attribution.Splits = map[power.Kind]SplitRule{power.Package: SplitFixed}
-			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 7}
+		"a static power model": {func(c *Config) {
+			c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 7})
 		}, 70},
 	} {
 		n := newTestNode(t, modeledHost, accurate, c.edit)
@@ -306,10 +299,10 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testi
 }
 
 func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.PowercapPath, c.Attribution.Preset = "/energy", PresetAccurate })
+	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", PresetAccurate })
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(MeterHypervisor), Meter: m}), nil
+		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
 	}
 	n.startsWindows(time.Second)
 	for range 3 {
@@ -317,18 +310,18 @@ func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
 	}
 	assert.InDelta(t, 300, n.one("system.energy", "energy.state=active").value, 1e-6)
 	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
-	assert.Empty(t, n.logs.FilterMessageSnippet("splits it again").All())
+	assert.Empty(t, n.logs.FilterMessageSnippet("divides it again").All())
 }
 
 func TestLibrariesOfGPUsAreAskedTwiceASecondUnderThePresetAccurate(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "attribution: {preset: accurate}").gpuInterval())
-	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "{sampling_interval: 100ms, attribution: {preset: accurate}}").gpuInterval())
+	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "{window: 100ms, attribution: {preset: accurate}}").gpuInterval())
 }
 
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.
 func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
-	const window, scope, key, smt, forgets = "sampling_interval", "attribution::scope", "attribution::key", "attribution::smt_weight", "storage"
-	const irq, dram, split = "attribution::interrupts", "attribution::keys::dram", "attribution::split"
+	const window, scope, key, smt, forgets = "window", "attribution::scope", "attribution::weight", "attribution::smt_weight", "storage"
+	const irq, dram, split = "attribution::interrupts", "attribution::weight::dram", "attribution::static_power"
 	for host, want := range map[string][]string{
 		"two-sockets": {window, scope, key, smt, irq, forgets}, "docker-hybrid": {window, scope, key, smt, forgets},
 		"libvirt": {window, scope, key, smt, irq, forgets}, "kubernetes": {window, scope, key, smt, irq, dram, forgets},
@@ -337,8 +330,7 @@ func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {
-				c.Attribution = defaultAttribution()
-				c.Attribution.Preset, c.CPUTime = PresetAccurate, cpu.KindProcfs
+				c.Attribution, c.CPUTime = AttributionConfig{Preset: PresetAccurate}, cpu.KindProcfs
 				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
 			})
 			logged := n.logs.FilterMessage("Preset selected").All()

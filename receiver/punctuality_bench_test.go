@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
@@ -47,12 +48,12 @@ func BenchmarkPunctuality(b *testing.B) {
 	for b.Loop() {
 		for _, slow := range []bool{false, true} {
 			cfg := createDefaultConfig().(*Config)
-			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meter = interval, 0, MeterModel
-			cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meters.Use = interval, 0, only()
+			cfg.Model = configoptional.Some(linear(40, 120))
 			if slow {
-				plug := HTTPConfig{Name: "bmc", Unit: "W", Interval: time.Second}
+				plug := HTTPConfig{Unit: "W", PollConfig: PollConfig{PollInterval: time.Second}}
 				plug.Endpoint, plug.Timeout = bmc.URL, time.Minute
-				cfg.HTTP = []HTTPConfig{plug}
+				cfg.Meters.HTTP = map[component.ID]HTTPConfig{plugID: plug}
 			}
 			require.NoError(b, cfg.Validate())
 			var times []time.Time

@@ -19,16 +19,18 @@ import (
 
 // splitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
 func (c *Config) splitsAgain() bool {
-	byUtilization := func(kind power.Kind) bool { return c.Attribution.splitOf(kind) == SplitUtilization }
-	return (c.PowercapPath != "" || c.Hypervisor.HasValue()) && slices.ContainsFunc(c.Zones, byUtilization)
+	byUtilization := func(kind power.Kind) bool { return c.Attribution.staticModelOf(kind) == StaticUtilization }
+	return c.Meters.reports() && slices.ContainsFunc(c.Zones, byUtilization)
 }
 
 // sharesIdle reports whether idle energy is shared.
 func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
 
-// learns reports whether a static power model of these zone kinds learns.
-func (c *AttributionConfig) learns(zones []power.Kind) bool {
-	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
+// trains reports whether a static power model of these zone kinds is trained.
+func (c *AttributionConfig) trains(zones []power.Kind) bool {
+	return slices.ContainsFunc(zones, func(kind power.Kind) bool {
+		return slices.ContainsFunc(staticModels, func(m staticModel) bool { return m.trained && m.name == c.staticModelOf(kind) })
+	})
 }
 
 // rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
@@ -37,17 +39,16 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 	switch c.idle() {
 	case IdleEqual:
 		rules.Idle = attribution.IdleEqual
-		if c.idleAmong() == AmongContainers {
-			rules.Idle = attribution.IdleEqualContainers
-		}
-	case IdleRequested:
+	case IdleEqualContainers:
+		rules.Idle = attribution.IdleEqualContainers
+	case IdleRequested, IdleRequestedLinear:
 		rules.Idle = attribution.IdleRequested
 	case IdleUsed:
 		rules.Idle = attribution.IdleUsed
 	}
 	for i, kind := range kinds {
 		rules.Keys[i] = c.engineKey(kind.Zone, zones)
-		rules.Models[i] = c.staticPowerModel(kind)
+		rules.Models[i] = c.newStaticModel(kind)
 	}
 	return rules
 }
@@ -55,121 +56,112 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 // ofCores are the zone kinds whose energy is that of cores, at least for the most part.
 var ofCores = []power.Kind{power.Package, power.Core, power.PSys, power.Platform}
 
-// weighsCores reports whether CPU time counts for less in a zone kind where threads share a core.
+// weighsCores reports whether the SMT weight applies to a zone kind.
 func (c *AttributionConfig) weighsCores(kind power.Kind) bool {
-	key := c.keyOf(kind)
-	return c.smtWeight() < 1 && (key == claims.KeyFrequency || key == claims.KeyCPUTime && slices.Contains(ofCores, kind))
+	weight := c.weightOf(kind)
+	return c.smtWeight() < 1 && (weight.exponent() > 0 || weight == WeightCPUTime && slices.Contains(ofCores, kind))
 }
 
-// weighed returns the allocation keys of these zone kinds beside plain CPU time, in the order of the engine's weights.
+// weighed returns the attribution weights of these zone kinds other than plain CPU time, in the order of the engine's weights.
 func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []claims.Key) {
 	for _, kind := range zones {
-		if key := c.keyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
+		if key := c.weightOf(kind).key(); c.isWeighed(kind) && !slices.Contains(weighed, key) {
 			weighed = append(weighed, key)
 		}
 	}
 	return weighed
 }
 
-// isWeighed reports whether the allocation key of a zone kind is another than plain CPU time.
-func (c *AttributionConfig) isWeighed(kind power.Kind) bool {
-	return c.keyOf(kind) != claims.KeyCPUTime || c.weighsCores(kind)
+// frequencies returns the frequency weights of these zone kinds.
+func (c *AttributionConfig) frequencies(zones []power.Kind) (of []Weight) {
+	for _, kind := range zones {
+		if weight := c.weightOf(kind); weight.exponent() > 0 && !slices.Contains(of, weight) {
+			of = append(of, weight)
+		}
+	}
+	return of
 }
 
-// engineKey returns the engine's name of the allocation key of a zone kind.
+// isWeighed reports whether the attribution weight of a zone kind is not plain CPU time.
+func (c *AttributionConfig) isWeighed(kind power.Kind) bool {
+	return c.weightOf(kind) != WeightCPUTime || c.weighsCores(kind)
+}
+
+// engineKey returns the engine's name of the attribution weight of a zone kind.
 func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.AllocationKey {
-	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 && c.isWeighed(kind) {
+	if i := slices.Index(c.weighed(zones), c.weightOf(kind).key()); i >= 0 && c.isWeighed(kind) {
 		return attribution.ByFirstWeight + attribution.AllocationKey(i)
 	}
 	return attribution.ByCPUTime
 }
 
-// keyOptions returns what measures the weights of claims.
+// keyOptions returns the options of what measures the weights of claims.
 func (c *Config) keyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
-	return claims.KeyOptions{
-		Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: c.Attribution.frequencyExponent(),
-		CgroupMemory: c.Attribution.MemorySize == MemoryCgroup,
+	o := claims.KeyOptions{Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: 1}
+	for _, weight := range c.Attribution.frequencies(c.Zones) { // Validate allows one
+		o.FrequencyExponent = weight.exponent()
 	}
+	return o
 }
 
-// SplitRule is a value of the setting attribution::split.
-type SplitRule string
-
-// The static power models.
-const (
-	SplitUtilization SplitRule = "utilization"
-	SplitFixed       SplitRule = "fixed"
-	SplitMinimum     SplitRule = "minimum"
-	SplitResting     SplitRule = "resting"
-	SplitRegression  SplitRule = "regression"
-	SplitBase        SplitRule = "base"
-	SplitLearned     SplitRule = "learned"
-)
-
-// staticModels has a line for each static power model. A model is new for each kind of the ledger.
-var staticModels = []struct {
-	name   SplitRule
-	learns bool                                                                     // it must learn before it can be applied
-	open   func(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel // nil: the engine's own rule, utilization
-}{
-	{name: SplitUtilization},
-	{name: SplitFixed, open: fixedModel},
-	{SplitMinimum, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewMinimum(c.RestUtilization)
-	}},
-	{SplitResting, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewResting(c.RestUtilization)
-	}},
-	{SplitRegression, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewRegression(c.RegressionDegree, c.RegressionSamples)
-	}},
-	{SplitBase, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewBase(c.RestUtilization, c.BaseTime)
-	}},
-	{SplitLearned, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
+// staticModel is a static power model. A model is new for each kind of the ledger.
+type staticModel struct {
+	name    StaticModel
+	trained bool                                                                     // must be trained before it can be applied
+	open    func(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel // nil for the engine's own rule, utilization
 }
 
-// splitRules are all static power models, and learningSplits those that learn.
-var splitRules, learningSplits = func() (all, learning []SplitRule) {
+// staticModels lists the static power models.
+var staticModels = []staticModel{
+	{name: StaticUtilization},
+	{name: StaticFixed, open: fixedModel},
+	{StaticMinimum, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
+		return static.NewMinimum(c.tuning.restUtilization())
+	}},
+	{StaticResting, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
+		return static.NewResting(c.tuning.restUtilization())
+	}},
+	{StaticRegression, true, regressionModel(1)},
+	{StaticCubicRegression, true, regressionModel(3)},
+	{StaticBase, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
+		return static.NewBase(c.tuning.restUtilization(), c.tuning.baseTime())
+	}},
+	{StaticTrained, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
+}
+
+var staticModelNames = func() (names []StaticModel) {
 	for _, m := range staticModels {
-		all = append(all, m.name)
-		if m.learns {
-			learning = append(learning, m.name)
-		}
+		names = append(names, m.name)
 	}
-	return all, learning
+	return names
 }()
 
-// fixedModel returns nil for a zone kind without a stated static power: it stands in for package, or is GPUs, which may not be there.
-func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel {
-	watts, stated := c.StaticPower[kind]
-	if !stated {
-		return nil
-	}
-	return static.Fixed{
-		Power: units.Energy(math.Round(watts * float64(units.Joule))),
-		// KubeWatt's static power includes what the control plane draws at rest, and dynamic power is all that is above
-		// it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches to Container Energy Consumption
-		// Measurement Tools").
-		IncludesExcluded: c.Preset == PresetKubeWatt,
+func regressionModel(degree int) func(*AttributionConfig, power.Kind) attribution.StaticPowerModel {
+	return func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
+		return static.NewRegression(degree, c.tuning.regressionSamples())
 	}
 }
 
-// staticPowerModel returns a new static power model for a kind of the ledger, nil for the utilization rule.
-func (c *AttributionConfig) staticPowerModel(kind claims.Kind) attribution.StaticPowerModel {
-	for _, m := range staticModels {
-		if m.name == c.splitOfKind(kind) && m.open != nil {
-			return m.open(c, kind.Zone)
-		}
+func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel {
+	return static.Fixed{
+		Power:            units.Energy(math.Round(*c.StaticPower[kind].Power * float64(units.Joule))), // Validate requires it
+		IncludesExcluded: presets[c.Preset].excludedInFixed,
 	}
-	return nil
+}
+
+// newStaticModel returns a new static power model for a kind of the ledger, nil for the utilization rule.
+func (c *AttributionConfig) newStaticModel(kind claims.Kind) attribution.StaticPowerModel {
+	i := slices.IndexFunc(staticModels, func(m staticModel) bool { return m.name == c.staticModelOfKind(kind) })
+	if i < 0 || staticModels[i].open == nil {
+		return nil
+	}
+	return staticModels[i].open(c, kind.Zone)
 }
 
 // newExclusion returns who is excluded, nil if nobody is.
 func newExclusion(c *ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
 	return workload.NewExclusion(workload.Excluded{
-		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Container: matchAny(c.ContainerID), Pod: matchAny(c.PodUID),
-		Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
+		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
 	}, pods)
 }
 

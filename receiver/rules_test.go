@@ -110,7 +110,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		// 30 W + 50 W * utilization, a twentieth of it by etcd: 32.5 W with the control plane alone.
 		PresetKubeWatt: {
 			edit: func(c *AttributionConfig) {
-				c.RegressionSamples = 2
+				c.tuning.samples = 2
 				c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			},
 			learn: func(n *testNode) {
@@ -156,9 +156,8 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		})
 	}
 	for preset := range presets {
-		cfg := defaultAttribution()
-		cfg.Preset = preset
-		assert.NotEmpty(t, cfg.splitOf(power.Package), preset)
+		cfg := AttributionConfig{Preset: preset}
+		assert.NotEmpty(t, cfg.staticModelOf(power.Package), preset)
 	}
 }
 
@@ -167,14 +166,14 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 // excluded too, it belongs to the containers alone.
 func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 	stated := func(a *AttributionConfig) {
-		a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 32.5}
+		a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 32.5})
 	}
 	for name, c := range map[string]struct {
 		edit  func(*AttributionConfig)
 		learn bool
 		want  figures
 	}{
-		"learned": {func(a *AttributionConfig) { a.RegressionSamples = 2 }, true, figures{75, 150, 75, 0, 300}},
+		"learned": {func(a *AttributionConfig) { a.tuning.samples = 2 }, true, figures{75, 150, 75, 0, 300}},
 		"stated":  {stated, false, figures{75, 150, 75, 0, 300}},
 		"containers only": {func(a *AttributionConfig) {
 			stated(a)
@@ -209,8 +208,8 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 }
 
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
-	for _, split := range learningSplits {
-		n := sharedNode(t, func(c *AttributionConfig) { c.Split = split })
+	for _, split := range trainedModelNames() {
+		n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(split) })
 		n.start()
 		n.run(600*joule, map[int]int64{10: 600})
 		assert.Zero(t, n.one("system.energy.split.learned").value, split)
@@ -220,8 +219,8 @@ func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 
 func TestASettingOverridesThePreset(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) {
-		c.Preset, c.Idle, c.Split = PresetKepler09, IdleNone, SplitFixed
-		c.StaticPower = map[power.Kind]float64{power.Package: 12.5}
+		c.Preset, c.Idle = PresetKepler09, IdleNone
+		c.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 12.5})
 	})
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
@@ -232,8 +231,7 @@ func TestASettingOverridesThePreset(t *testing.T) {
 
 func TestZonesCanHaveTheirOwnStaticPowerModels(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
-		c.Attribution.Splits = map[power.Kind]SplitRule{power.DRAM: SplitFixed}
-		c.Attribution.StaticPower = map[power.Kind]float64{power.DRAM: 2}
+		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.DRAM: 2})
 	})
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 262_143_328_850}
 	n.start()
@@ -257,15 +255,13 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		want    figures
 	}{
 		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
-		"container":  {ExcludeConfig{ContainerID: strict(idA)}, figures{0, 60, 0, 300, 360}},
 		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
-		"none":       {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
-		"several":    {ExcludeConfig{ContainerID: strict(idA), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
+		"none":       {ExcludeConfig{Namespace: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"several":    {ExcludeConfig{Cgroup: strict(scope(idA)), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
 
 		"a pattern of executables":  {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
-		"a pattern of containers":   {ExcludeConfig{ContainerID: pattern("^" + idA[:12])}, figures{0, 60, 0, 300, 360}},
 		"a pattern of cgroups":      {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
-		"a pattern without a match": {ExcludeConfig{ExecutableName: pattern("^etc$"), PodUID: pattern(".*")}, figures{60, 60, 0, 300, 420}},
+		"a pattern without a match": {ExcludeConfig{ExecutableName: pattern("^etc$"), Cgroup: pattern("/docker$")}, figures{60, 60, 0, 300, 420}},
 		"several patterns":          {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
 		"a pattern beside a name": {
 			ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
@@ -278,26 +274,8 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 	}
 }
 
-func TestAPodIsExcludedByItsUID(t *testing.T) {
-	const uid = "0a1b2c3d-0000-4000-8000-00000000000a"
-	for _, c := range []struct {
-		filter filter.Config
-		want   figures
-	}{
-		{filter.Config{Strict: uid}, figures{a: 60, node: 60}},
-		{filter.Config{Regex: "^0a1b2c3d-.*a$"}, figures{a: 60, node: 60}},
-		{filter.Config{Regex: "^0a1b2c3d-.*b$"}, figures{a: 60, b: 300, node: 360}},
-	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{c.filter} })
-		n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uid + "/" + idB
-		n.start()
-		n.run(600*joule, map[int]int64{10: 100, 20: 500})
-		requireFigures(t, c.want, n.figures("active"), c.filter)
-	}
-}
-
 func TestAProcessThatEndedCarriesNoIdleEnergyOfItsLastInterval(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Idle, a.IdleAmong = IdleEqual, AmongContainers })
+	n := sharedNode(t, func(a *AttributionConfig) { a.Idle = IdleEqualContainers })
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100})
 	requireFigures(t, figures{a: 270, b: 270, node: 540}, n.figures("idle"))
@@ -329,21 +307,17 @@ func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
 // B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
 func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
 	for _, c := range []struct {
-		formula CPUWeight
-		a, b    string
-		want    float64 // request of A, in CPUs
+		idle IdleRule
+		a, b string
+		want float64 // request of A, in CPUs
 	}{
-		{WeightLinear, "20\n", "39\n", 0.5},
-		{WeightLinear, "39\n", "100\n", 1},
-		{WeightQuadratic, "59\n", "100\n", 0.5},
-		{WeightQuadratic, "39\n", "100\n", 0.3},
-		{"", "59\n", "100\n", 0.5},
+		{IdleRequestedLinear, "20\n", "39\n", 0.5},
+		{IdleRequestedLinear, "39\n", "100\n", 1},
+		{IdleRequested, "59\n", "100\n", 0.5},
+		{IdleRequested, "39\n", "100\n", 0.3},
 	} {
 		n := sharedNode(t, func(a *AttributionConfig) {
-			a.Idle = IdleRequested
-			if c.formula != "" {
-				a.CPUWeight = c.formula
-			}
+			a.Idle = c.idle
 		})
 		require.NoError(t, n.host.Render())
 		for id, weight := range map[string]string{idA: c.a, idB: c.b} {
@@ -402,7 +376,7 @@ var storageID = component.MustNewID("file_storage")
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (learned float64) {
 	t.Helper()
 	n := sharedNode(t, func(c *AttributionConfig) {
-		c.Split = SplitMinimum
+		c.StaticPower = allStatic(StaticMinimum)
 	})
 	n.s.cfg.Storage = storageID.String()
 	edit(n.s.cfg)
@@ -428,7 +402,7 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
 	assert.Zero(t, withStorage(t, s, "0x2", same), "other microcode")
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
-	assert.Zero(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.RestUtilization = 0.02 }), "another rule")
+	assert.Zero(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(StaticResting) }), "another rule")
 	assert.Equal(t, 5, s.closed)
 	s.stored = map[string][]byte{stateKey: []byte("{")}
 	assert.Zero(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
@@ -456,7 +430,7 @@ func restored(tb testing.TB, models trainedModels) (again trainedModels) {
 // training returns the training of models on the machine, and the rules with the models, which may have been restored.
 func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*training, *attribution.Rules) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Attribution.Split = t.TempDir(), SplitMinimum
+	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(StaticMinimum)
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
 	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
 	var readings []power.Reading
@@ -495,18 +469,18 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 	memory := late
 	memory.Kind = power.DRAM
 	for name, c := range map[string]struct {
-		split SplitRule
+		split StaticModel
 		zones []power.Zone
 		short bool
 	}{
-		"a prompt zone":              {SplitLearned, []power.Zone{prompt}, true},
-		"late zones of another kind": {SplitLearned, []power.Zone{prompt, memory}, true},
-		"a late zone among them":     {SplitLearned, []power.Zone{prompt, late}, false},
-		"late zones":                 {SplitLearned, []power.Zone{late}, false},
-		"another model":              {SplitResting, []power.Zone{prompt}, false},
+		"a prompt zone":              {StaticTrained, []power.Zone{prompt}, true},
+		"late zones of another kind": {StaticTrained, []power.Zone{prompt, memory}, true},
+		"a late zone among them":     {StaticTrained, []power.Zone{prompt, late}, false},
+		"late zones":                 {StaticTrained, []power.Zone{late}, false},
+		"another model":              {StaticResting, []power.Zone{prompt}, false},
 	} {
 		cfg := createDefaultConfig().(*Config)
-		cfg.RootPath, cfg.Attribution.Split = t.TempDir(), c.split
+		cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(c.split)
 		var readings []power.Reading
 		for i := range c.zones {
 			readings = append(readings, power.Reading{Zone: &c.zones[i]})
@@ -598,7 +572,7 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
@@ -622,7 +596,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -634,15 +608,15 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 }
 
 func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
-	of := func(split SplitRule, edit func(*AttributionConfig)) string {
+	of := func(split StaticModel, edit func(*AttributionConfig)) string {
 		cfg := createDefaultConfig().(*Config)
-		cfg.Attribution.Split = split
+		cfg.Attribution.StaticPower = allStatic(split)
 		edit(&cfg.Attribution)
 		return (&training{cfg: cfg}).rule(power.Package)
 	}
 	same := func(*AttributionConfig) {}
 	exclude := func(c *AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
-	for _, split := range learningSplits {
+	for _, split := range trainedModelNames() {
 		assert.NotEqual(t, of(split, same), of(split, exclude), split)
 		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
 			c.Exclude.ExecutableName = []filter.Config{{Regex: "etcd"}}
@@ -651,32 +625,21 @@ func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 			c.Exclude.Cgroup = []filter.Config{{Strict: "etcd"}}
 		}), split)
 	}
-	for split, edit := range map[SplitRule]func(*AttributionConfig){
-		SplitMinimum:    func(c *AttributionConfig) { c.RestUtilization = 0.1 },
-		SplitResting:    func(c *AttributionConfig) { c.RestUtilization = 0.1 },
-		SplitBase:       func(c *AttributionConfig) { c.BaseTime = time.Hour },
-		SplitRegression: func(c *AttributionConfig) { c.RegressionSamples = 20 },
-	} {
-		assert.NotEqual(t, of(split, same), of(split, edit), split)
-	}
-	assert.NotEqual(t, of(SplitRegression, same), of(SplitRegression, func(c *AttributionConfig) { c.RegressionDegree = 3 }))
-	excluding := map[string]bool{of(SplitLearned, same): true}
+	excluding := map[string]bool{of(StaticTrained, same): true}
 	for _, list := range []func(*ExcludeConfig) *[]filter.Config{
 		func(c *ExcludeConfig) *[]filter.Config { return &c.Cgroup },
 		func(c *ExcludeConfig) *[]filter.Config { return &c.Namespace },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.ContainerID },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.PodUID },
 		func(c *ExcludeConfig) *[]filter.Config { return &c.ExecutableName },
 	} {
-		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
-		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
-		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
+		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
+		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
+		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
 	}
-	assert.Len(t, excluding, 1+5*3)
+	assert.Len(t, excluding, 1+3*3)
 }
 
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticTrained) })
 	n.s.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: extension "file_storage" is not among service::extensions`)
@@ -684,7 +647,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 }
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
 	n.replaceSource()
@@ -695,7 +658,7 @@ func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 // 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of that, B, in a pod, a third, and a virtual
 // machine half. The key is off by 27 % of what a small workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
 func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.BaseTime = SplitBase, 20*time.Second })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower, c.tuning.base = allStatic(StaticBase), 20*time.Second })
 	on := &n.s.cfg.Metrics
 	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
 	on.SystemPowerUncertainty.Enabled = true
@@ -730,10 +693,10 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys }),
 		{power.Package},
 	} {
-		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {Auto: true}, {File: "/models"}} {
+		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
 			cfg := createDefaultConfig().(*Config)
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
-			cfg.PowercapPath, cfg.Hypervisor = "/run/energy", configoptional.Some(HypervisorConfig{VsockPort: 1})
+			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(VsockConfig{Port: 1})
 			kinds := cfg.ledgerKinds()
 			assert.LessOrEqual(t, len(kinds), attribution.MaxKinds)
 			for i, kind := range kinds {
@@ -758,18 +721,27 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 		want []claims.Kind
 	}{
 		"sensors":              {func(*Config) {}, measured},
-		"a powercap tree":      {func(c *Config) { c.PowercapPath = "/run/energy" }, slices.Concat(reported, measured)},
-		"a hypervisor":         {func(c *Config) { c.Hypervisor = configoptional.Some(HypervisorConfig{VsockPort: 1}) }, slices.Concat(reported, measured)},
-		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true}) }, slices.Concat(measured, modeled)},
+		"a powercap tree":      {func(c *Config) { c.Meters.Powercap.Path = "/run/energy" }, slices.Concat(reported, measured)},
+		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
+		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{}) }, slices.Concat(measured, modeled)},
 		"powers":               {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
 		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
 		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
 		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
-		"a model without use":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, configoptional.Some(ModelConfig{Auto: true}) }, measured},
 	} {
 		cfg := createDefaultConfig().(*Config)
 		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
 		c.edit(cfg)
 		assert.Equal(t, c.want, cfg.ledgerKinds(), name)
 	}
+}
+
+// trainedModelNames returns the static power models that are trained.
+func trainedModelNames() (names []StaticModel) {
+	for _, m := range staticModels {
+		if m.trained {
+			names = append(names, m.name)
+		}
+	}
+	return names
 }

@@ -216,12 +216,12 @@ func (s *energyScraper) adjustWindow() {
 
 // window is how long the windows should be, and why; 0 is one per collection.
 func (s *energyScraper) window() (window time.Duration, why string) {
-	window, why = s.cfg.SamplingInterval, "sampling_interval is set"
+	window, why = s.cfg.Window, "window is set"
 	if preset := s.cfg.presetWindow(s.cpu.Source().Exact()); window == 0 && s.container == "" && preset > 0 {
 		window, why = preset, "the preset selects it"
 	}
 	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
-		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter sampling_interval"
+		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"
 	}
 	if kept := s.sampler.lengthened(window, s.cfg.CollectionInterval); kept > window {
 		window, why = kept, "shorter windows cannot be kept"

@@ -62,7 +62,7 @@ func TestASamplerThatIsStoppedMeanwhileTakesNoOtherMetronome(t *testing.T) {
 }
 
 func TestWindowsThatCannotBeKeptAreLonger(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.SamplingInterval, c.CollectionInterval = 2*time.Second, 10*time.Second })
+	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 2*time.Second, 10*time.Second })
 	n.start()
 	require.Equal(t, 2*time.Second, n.s.sampler.window)
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestWindowsThatCannotBeKeptAreLonger(t *testing.T) {
 }
 
 func TestLongerWindowsAreNeverSoLongThatACounterWrapsUnnoticed(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.SamplingInterval, c.CollectionInterval = 40*time.Second, time.Hour })
+	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 40*time.Second, time.Hour })
 	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
 	n.start()
 	n.s.sampler.mu.Lock()
@@ -90,7 +90,7 @@ func TestLongerWindowsAreNeverSoLongThatACounterWrapsUnnoticed(t *testing.T) {
 }
 
 func TestACollectionWithoutWindowsIsCalmTime(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.SamplingInterval, c.CollectionInterval = 5*time.Second, 10*time.Second })
+	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 5*time.Second, 10*time.Second })
 	n.start()
 	n.s.sampler.mu.Lock()
 	n.s.sampler.pace = pace{step: 2, wait: minCalm}

@@ -63,8 +63,7 @@ type energyScraper struct {
 	guests     guests
 	demand     demand
 
-	found        presetFound
-	warnedOfGPUs bool // that their static power is not set
+	found presetFound
 
 	eager bool // each process has a claimant at once
 	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show the
@@ -76,7 +75,7 @@ type energyScraper struct {
 func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper, error) {
 	own := *configured // start notes in it what the machine lacks
 	cfg := &own
-	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.CPUWeight == WeightLinear})
+	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.idle() == IdleRequestedLinear})
 	s := &energyScraper{
 		mu:         newLock(),
 		cfg:        cfg,
@@ -129,7 +128,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	s.found = presetFound{undivided: undivided, unclocked: s.findClocks()}
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
-		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.SamplingInterval, s.cfg.presetWindow(true)), Topology: topology,
+		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.Window, s.cfg.presetWindow(true)), Topology: topology,
 		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
 	})
 	if err != nil {
@@ -158,8 +157,8 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 			zap.String("setting", "attribution::exclude::executable_name"))
 	}
 	if s.cfg.splitsAgain() {
-		s.set.Logger.Warn("The hypervisor has split the reported energy, and split: utilization splits it again: most of it becomes idle",
-			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
+		s.set.Logger.Warn("The hypervisor reports active energy, and the static power model utilization divides it again: most of it becomes idle",
+			zap.String("setting", "attribution::static_power"), zap.String("alternative", "{model: fixed, power: 0}"))
 	}
 	s.restoreState(ctx)
 	s.sample()
@@ -467,20 +466,13 @@ func (s *energyScraper) restoreTrained(readings []power.Reading) {
 	s.training.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 }
 
-// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any energy of theirs is attributed. Of
-// the first one it may say that its static power is not known.
+// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any energy of theirs is attributed.
 func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
 	i := slices.IndexFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == power.GPU })
 	if i < 0 || !slices.Contains(s.cfg.Zones, power.GPU) {
 		return
 	}
-	c := &s.cfg.Attribution
-	if _, stated := c.StaticPower[power.GPU]; !s.warnedOfGPUs && !stated && c.splitOf(power.GPU) == SplitFixed {
-		s.warnedOfGPUs = true
-		s.set.Logger.Warn("Static power of GPUs is not set: their energy is split by utilization",
-			zap.String("setting", "attribution::static_power"), zap.String("zone", string(power.GPU)))
-	}
-	if c.learns(s.cfg.Zones) {
+	if s.cfg.Attribution.trains(s.cfg.Zones) {
 		s.training.restoreGPUs(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 	}
 }

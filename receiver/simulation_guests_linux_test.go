@@ -604,7 +604,7 @@ func (g *simulatedGuest) look() {
 func (g *simulatedGuest) start() {
 	g.may, g.before = [len(toldKinds)][]guess{}, byToldKind{}
 	g.shown = g.shown[max(len(g.shown)-1, 0):]
-	g.node = g.sim.restarted(g.host, func(c *Config) { c.PowercapPath = g.share })
+	g.node = g.sim.restarted(g.host, func(c *Config) { c.Meters.Powercap.Path = g.share })
 	g.disturbed()
 }
 

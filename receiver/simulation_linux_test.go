@@ -188,11 +188,11 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	sim.faults.OnRead = sim.observeRead
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = root
-	cfg.Meter = MeterPowercap
-	cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]}
+	cfg.Meters.Use = only(MeterPowercap)
+	cfg.Series.Processes = ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]}
 	if seed%4 > 0 {
-		cfg.Containers = SeriesConfig{MinEnergy: float64(seed / 4 % 2), Max: 2}
-		cfg.Pods, cfg.VMs = SeriesConfig{Max: 1}, SeriesConfig{Max: 1}
+		cfg.Series.Containers.Max = 2
+		cfg.Series.Pods.Max, cfg.Series.VMs.Max = 1, 1
 	}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	if seed/2%3 > 0 {
@@ -202,23 +202,23 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		}
 	}
 	if seed%3 > 0 { // otherwise the default rules
+		weight := weights[seed/4%uint64(len(weights))]
+		dram := weights[seed/28%uint64(len(weights))]
+		if weight.exponent() > 0 && dram.exponent() > 0 {
+			dram = weight
+		}
 		cfg.Attribution = AttributionConfig{
-			Split:           splitRules[seed/3%uint64(len(splitRules))],
-			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90, power.Other: 45},
-			RestUtilization: 0.5, BaseTime: time.Minute, RegressionDegree: 1, RegressionSamples: 1,
-			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
-			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
-			Preset:    PresetKepler, CPUWeight: WeightQuadratic,
-			Key:        claims.AllKeys[seed/4%uint64(len(claims.AllKeys))],
-			Keys:       map[power.Kind]claims.Key{power.DRAM: claims.AllKeys[seed/28%uint64(len(claims.AllKeys))]},
-			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
-			SMTWeight: [...]float64{0.6, 0, 0.5}[seed/4%3],
+			StaticPower: simulatedStatic(seed/3, map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90, power.Other: 45}),
+			Idle:        [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed, IdleEqualContainers}[seed/5%5],
+			Preset:      PresetKepler,
+			Weight:      map[power.Kind]Weight{AllZones: weight, power.DRAM: dram},
+			SMTWeight:   [...]float64{0.6, 0, 0.5}[seed/4%3],
+			tuning:      staticTuning{rest: 0.5, base: time.Minute, samples: 1},
 		}
 	}
 	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/7%2]
 	if seed%7 == 3 {
-		cfg.Attribution = defaultAttribution()
-		cfg.Attribution.Preset = PresetAccurate
+		cfg.Attribution = AttributionConfig{Preset: PresetAccurate}
 		cfg.CollectionInterval = 100 * time.Millisecond // the preset makes no windows: they would be of this machine's time
 	}
 	machine.IRQ, cfg.Attribution.Interrupts = float64(seed/5%3)/10, [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/11%2]
@@ -1161,4 +1161,12 @@ func TestMemoryIsFlatUnderAThousandBirthsASecond(t *testing.T) {
 			assert.Less(t, float64(after), 1.1*float64(before)+1<<18)
 		})
 	}
+}
+
+// simulatedStatic returns the static power models of a seed.
+func simulatedStatic(seed uint64, watts map[power.Kind]float64) map[power.Kind]StaticPowerConfig {
+	if model := staticModelNames[seed%uint64(len(staticModelNames))]; model != StaticFixed {
+		return allStatic(model)
+	}
+	return fixedPower(watts)
 }

@@ -214,24 +214,21 @@ func (sim *restarts) config() *Config {
 	cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	switch {
 	case sim.modeled():
-		cfg.Meter = MeterModel
+		cfg.Meters.Use = only()
 		withModel(modelWatts, modelWatts)(cfg)
 		cfg.Zones = cfg.Zones[:1]
 	default:
-		cfg.Meter = MeterPowercap
+		cfg.Meters.Use = only(MeterPowercap)
 	}
-	cfg.Processes, cfg.Containers = SeriesConfig{}, SeriesConfig{}
+	cfg.Series.Processes, cfg.Series.Containers.Max = ProcessSeriesConfig{}, 0
 	if !sim.unlimited() {
-		cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]}
-		cfg.Containers = SeriesConfig{MinEnergy: float64(seed / 4 % 2), Max: 2}
+		cfg.Series.Processes = ProcessSeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]}
+		cfg.Series.Containers.Max = 2
 	}
 	if seed%5 > 1 {
-		cfg.Attribution.Split = splitRules[seed/3%uint64(len(splitRules))]
-		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 40, power.DRAM: 5}
-		cfg.Attribution.RestUtilization, cfg.Attribution.BaseTime = 0.5, time.Minute
-		cfg.Attribution.RegressionDegree, cfg.Attribution.RegressionSamples = 1, 1
-		cfg.Attribution.Idle = [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4]
-		cfg.Attribution.IdleAmong = [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2]
+		cfg.Attribution.StaticPower = simulatedStatic(seed/3, map[power.Kind]float64{power.Package: 40, power.DRAM: 5})
+		cfg.Attribution.tuning = staticTuning{rest: 0.5, base: time.Minute, samples: 1}
+		cfg.Attribution.Idle = [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed, IdleEqualContainers}[seed/5%5]
 	}
 	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/3%2]
 	cfg.Attribution.Interrupts = [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/4%2]
@@ -239,14 +236,14 @@ func (sim *restarts) config() *Config {
 		cfg.Attribution.Scope = [...]Scope{ScopeZone, ScopeNode}[seed/3%2]
 	}
 	if sim.settings&otherRules != 0 {
-		cfg.Attribution.Split, cfg.Attribution.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 7, power.DRAM: 1}
+		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 7, power.DRAM: 1})
 	}
 	if sim.settings&fewerZones != 0 {
 		cfg.Zones = cfg.Zones[:1]
-		maps.DeleteFunc(cfg.Attribution.StaticPower, func(zone power.Kind, _ float64) bool { return zone != power.Package })
+		maps.DeleteFunc(cfg.Attribution.StaticPower, func(zone power.Kind, _ StaticPowerConfig) bool { return zone == power.DRAM })
 	}
 	if sim.settings&fewerSeries != 0 {
-		cfg.Processes.Max = 3
+		cfg.Series.Processes.Max = 3
 	}
 	if sim.stored() {
 		cfg.Storage = storageID.String()

@@ -65,10 +65,10 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	}}}
 	m.measure()
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Zones, cfg.Processes = l.root, []power.Kind{power.Platform}, SeriesConfig{}
-	cfg.CollectionInterval, cfg.SamplingInterval = tc.collection, tc.window
+	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, ProcessSeriesConfig{}
+	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
 	if tc.static {
-		cfg.Attribution.Split, cfg.Attribution.StaticPower = SplitFixed, map[power.Kind]float64{power.Platform: 83}
+		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
 	}
 	require.NoError(t, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)

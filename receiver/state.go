@@ -185,7 +185,7 @@ func (s *energyScraper) readClocks() (c clocks, err error) {
 // settingsOfTotals describes the settings without which totals mean something else, whatever the order of zones. Those that have their
 // defaults are left out, so that a later version with more settings describes them alike.
 func (c *Config) settingsOfTotals() string {
-	own, defaults := c.Attribution, defaultAttribution()
+	own, defaults := c.Attribution, createDefaultConfig().(*Config).Attribution
 	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}
 	v, of := reflect.ValueOf(own), reflect.ValueOf(defaults)
 	for i := range v.NumField() {

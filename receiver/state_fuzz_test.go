@@ -89,7 +89,7 @@ func FuzzDecodeState(f *testing.F) {
 func fuzzedNode(t *testing.T) (*testNode, *memoryStorage) {
 	n, s := keptNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package, power.DRAM}
-		c.Attribution.Scope, c.Attribution.Split = ScopeZone, SplitMinimum
+		c.Attribution.Scope, c.Attribution.StaticPower = ScopeZone, allStatic(StaticMinimum)
 	})
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
 	n.start()

@@ -219,7 +219,7 @@ func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
 	n.restart(func(c *Config) {
-		c.Processes.Max, c.CollectionInterval = 100, time.Minute
+		c.Series.Processes.Max, c.CollectionInterval = 100, time.Minute
 		c.Zones = slices.Clone(c.Zones)
 		slices.Reverse(c.Zones)
 	})
@@ -280,7 +280,7 @@ func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 }
 
 func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.Split = SplitMinimum })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
 	n.host.Files = nil
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
@@ -320,7 +320,7 @@ func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"with storage":    func(*Config) {},
 		"without storage": func(c *Config) { c.Storage = "" },
-		"with windows":    func(c *Config) { c.SamplingInterval = time.Second },
+		"with windows":    func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, sink := lastNode(t, nil, edit)
@@ -408,8 +408,8 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 
 	failed, sink := lastNode(t, nil, func(c *Config) {
 		c.Storage = ""
-		c.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
 	})
+	failed.s.cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
 	require.Error(t, failed.s.start(t.Context(), failed))
 	require.NoError(t, failed.s.shutdown(t.Context()))
 	assert.Empty(t, sink.AllMetrics())

@@ -75,7 +75,7 @@ func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
 
 // fileNode returns a node that stores its totals and a trained model in a directory.
 func fileNode(t *testing.T, directory string) *testNode {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
 	n.s.cfg.Storage = directory
 	n.s.kernelClocks = n.kernelClocks
 	require.NoError(t, n.s.cfg.Validate())
@@ -129,12 +129,12 @@ func TestModelsAreRestoredWhereTotalsAreNot(t *testing.T) {
 }
 
 func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.Split = SplitMinimum })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
 	trained := n.s.training.trained
 	require.NotEmpty(t, trained.Zones)
-	n.restart(func(c *Config) { c.Attribution.Split = SplitUtilization })
+	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(StaticUtilization) })
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
 	var again trainedModels

@@ -81,7 +81,7 @@ func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 }
 
 func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
-	n, tel := observedNode(t, func(c *Config) { c.Processes.MinEnergy = 20 })
+	n, tel := observedNode(t, func(c *Config) { c.Series.Processes.MinEnergy = 20 })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/bin/small"}
 	n.start()

@@ -61,7 +61,7 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 // nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and domains are those of the ledger, by their
 // index.
 func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
-	if !t.cfg.Attribution.learns(t.cfg.Zones) {
+	if !t.cfg.Attribution.trains(t.cfg.Zones) {
 		return
 	}
 	hardware := hardwareOf(t.cfg.RootPath, readings)
@@ -81,7 +81,7 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 		if !ok || kind.Zone == power.GPU {
 			continue
 		}
-		if t.cfg.Attribution.splitOf(kind.Zone) == SplitLearned && arePrompt(readings, kind) {
+		if t.cfg.Attribution.staticModelOf(kind.Zone) == StaticTrained && arePrompt(readings, kind) {
 			model.TakeShortSamples()
 		}
 		for domain, name := range domains {
@@ -128,27 +128,15 @@ func (t *training) note(rules *attribution.Rules, kinds []claims.Kind, domains [
 	}
 }
 
-// rule names a split with the settings that its training depends on. The exclusions are among them, because the energy of excluded
-// workloads is static.
+// rule names the static power model of a zone kind together with the exclusions, because the energy of excluded workloads is static.
 func (t *training) rule(kind power.Kind) string {
 	c := &t.cfg.Attribution
-	split := c.splitOf(kind)
-	rule := string(split)
-	switch split {
-	case SplitMinimum, SplitResting:
-		rule = fmt.Sprint(split, " ", c.RestUtilization)
-	case SplitBase:
-		rule = fmt.Sprint(split, " ", c.RestUtilization, " ", c.BaseTime)
-	case SplitRegression:
-		rule = fmt.Sprint(split, " ", c.RegressionDegree, " ", c.RegressionSamples)
-	}
+	rule := string(c.staticModelOf(kind))
 	for _, list := range []struct {
 		name    string
 		filters []filter.Config
 	}{
 		{"cgroup", c.Exclude.Cgroup},
-		{"container_id", c.Exclude.ContainerID},
-		{"pod_uid", c.Exclude.PodUID},
 		{"namespace", c.Exclude.Namespace},
 		{"executable_name", c.Exclude.ExecutableName},
 	} {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -26,7 +25,7 @@ type gpuLearner struct {
 
 func newGPULearner(kept trainedModels) *gpuLearner {
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Attribution.Split = "/nonexistent", SplitMinimum
+	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(StaticMinimum)
 	l := &gpuLearner{
 		training: &training{cfg: cfg, logger: zap.NewNop(), trained: kept},
 		rules:    cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
@@ -100,30 +99,4 @@ func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
 	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
 	l = l.restart(t)
 	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)
-}
-
-func TestFixedWithoutTheStaticPowerOfGPUsIsSaidOnceThereIsOne(t *testing.T) {
-	const warning = "Static power of GPUs is not set: their energy is split by utilization"
-	for _, stated := range []bool{false, true} {
-		n := newTestNode(t, func(c *Config) {
-			a := &c.Attribution
-			a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 10, power.DRAM: 1}
-			if stated {
-				a.StaticPower[power.GPU] = 20
-			}
-		})
-		plugCard(n)
-		n.start()
-		n.run(300*joule, nil)
-		n.run(300*joule, nil)
-		said := 0
-		for _, entry := range n.logs.All() {
-			if entry.Message == warning {
-				said++
-			}
-		}
-		assert.Equal(t, stated, said == 0)
-		assert.LessOrEqual(t, said, 1)
-		require.NoError(t, n.s.shutdown(t.Context()))
-	}
 }

@@ -119,13 +119,9 @@ func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 		cgroup string
 		config ExcludeConfig
 	}{
-		"container":              {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idB}}}},
-		"container's pattern":    {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: everyID}},
-		"pod in a container":     {"/docker/" + idB + podOfA + idB, ExcludeConfig{PodUID: everyID}},
-		"namespace":              {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: everyID}},
-		"second cgroup of an id": {"/team/docker-" + idA + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idA}}}},
-		"cgroup":                 {usersOwn + "/system.slice/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
-		"cgroup's alternatives":  {usersOwn + "/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},
+		"namespace":             {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: everyID}},
+		"cgroup":                {usersOwn + "/system.slice/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
+		"cgroup's alternatives": {usersOwn + "/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = tt.config })
@@ -150,7 +146,7 @@ func TestExclusionByExecutableNameIsForTrustedNodes(t *testing.T) {
 		}
 		return found
 	}
-	assert.Empty(t, warnings(func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{{Strict: uidA}} }))
+	assert.Empty(t, warnings(func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/a"}} }))
 	assert.Equal(t, []string{"attribution::exclude::executable_name"},
 		warnings(func(a *AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }))
 }

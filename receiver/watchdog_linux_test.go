@@ -80,7 +80,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 	require.NoError(t, host.Render())
 	for name, edit := range map[string]func(*Config){
 		"collections": func(*Config) {},
-		"windows":     func(c *Config) { c.SamplingInterval = time.Second },
+		"windows":     func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestANextConsumerThatHangsIsReported(t *testing.T) {
 		hang := make(chan struct{})
 		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-hang; return nil })
 		require.NoError(t, err)
-		w := newWatchedReceiver(t, host, next, func(c *Config) { c.SamplingInterval = time.Second })
+		w := newWatchedReceiver(t, host, next, func(c *Config) { c.Window, c.InitialDelay = time.Second, 50*time.Millisecond })
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"Collection degraded: no collection has finished for 20s; the receiver is waiting for the next consumer"}, w.reports())
 		require.Error(t, w.Shutdown(t.Context()))

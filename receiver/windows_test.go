@@ -70,7 +70,7 @@ func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
 		{time.Hour, 20 * time.Second, 20 * time.Second},
 		{time.Hour, 70 * time.Second, 50 * time.Second},
 	} {
-		n.s.cfg.CollectionInterval, n.s.cfg.SamplingInterval = c.collection, c.sampling
+		n.s.cfg.CollectionInterval, n.s.cfg.Window = c.collection, c.sampling
 		n.s.adjustWindow()
 		assert.Equal(t, c.want, n.s.sampler.window, c)
 		n.s.adjustWindow()
@@ -90,7 +90,7 @@ func TestACounterThatBecomesReadableLaterTurnsWindowsOn(t *testing.T) {
 }
 
 func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.SamplingInterval = 10 * time.Millisecond })
+	n := newTestNode(t, func(c *Config) { c.Window = 10 * time.Millisecond })
 	n.start()
 	assert.Equal(t, time.Second, n.s.sampler.window)
 	logged := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
@@ -162,7 +162,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 
 func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
-		c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+		c.Model = configoptional.Some(linear(40, 120))
 	})
 	zone := n.host.Zones["intel-rapl:0"]
 	zone.Content = "garbage\n"
@@ -193,10 +193,10 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
-	cfg.Processes = SeriesConfig{}
-	cfg.SamplingInterval = 10 * time.Millisecond
+	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
+	cfg.Model = configoptional.Some(linear(40, 120))
+	cfg.Series.Processes = ProcessSeriesConfig{}
+	cfg.Window = 10 * time.Millisecond
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	if err := s.start(t.Context(), componenttest.NewNopHost()); err != nil {
@@ -238,7 +238,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
 	n.use(source)
-	n.s.cfg.SamplingInterval, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
+	n.s.cfg.Window, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
 	defer func() { n.s.sampler.window = 0 }() // no metronome
 	window := func() time.Time {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})

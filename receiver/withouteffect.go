@@ -7,10 +7,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of interrupts.
@@ -21,17 +19,14 @@ func countsNoInterrupts(root string) error {
 	return errNoIRQ
 }
 
-// withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
-// the CPU time source in use, undivided is why the node's CPUs are not divided by package, and unshared why no threads share a
-// core.
+// withoutEffect yields each setting that was changed from its default but has no effect, with the reason. exact reports whether
+// the CPU time source in use is exact, undivided is why the node's CPUs are not divided by package, and unshared why no threads
+// share a core.
 func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
-		a, defaults := &c.Attribution, defaultAttribution()
-		splitIs := func(rules ...SplitRule) bool {
-			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(rules, a.splitOf(kind)) })
-		}
-		keyIs := func(keys ...claims.Key) bool {
-			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(keys, a.keyOf(kind)) })
+		a, m := &c.Attribution, &c.Meters
+		hasModel := func(models ...StaticModel) bool {
+			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(models, a.staticModelOf(kind)) })
 		}
 		uncounted := countsNoInterrupts(c.RootPath)
 		discounts := a.SMTWeight > 0 && a.SMTWeight < 1
@@ -40,29 +35,20 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			setting, reason string
 		}
 		checks := []unused{
-			{c.Model.HasValue(), c.mayModel(), "model", "meter is " + string(c.Meter) + ", which is never modeled"},
-			{c.IPMI.Interval != minIPMIInterval, c.Meter == MeterAuto || c.Meter == MeterIPMI, "ipmi::interval", "meter is " + string(c.Meter) + ", which asks no BMC"},
-			{c.PowercapPath != "", c.Meter == MeterAuto || c.Meter == MeterPowercap, "powercap_path", "meter is " + string(c.Meter) + ", which reads no powercap tree"},
-			{len(c.Hwmon.Sensors) > 0, c.Meter == MeterAuto || c.Meter == MeterHwmon, "hwmon", "meter is " + string(c.Meter) + ", which reads no hwmon"},
-			{c.GPU.Interval != defaultGPUInterval, len(c.GPU.Extensions) > 0, "gpu::interval", "gpu::extensions names no library to be asked"},
+			{m.IPMI.PollInterval != minIPMIInterval, m.uses(MeterIPMI), "meters::ipmi::poll_interval", "meters::use has no ipmi"},
+			{m.Powercap.Path != "", m.uses(MeterPowercap), "meters::powercap::path", "meters::use has no powercap"},
+			{len(m.Hwmon.Sensors) > 0, m.uses(MeterHwmon), "meters::hwmon::sensors", "meters::use has no hwmon"},
+			{m.GPU.PollInterval != defaultGPUInterval, len(m.GPU.Extensions) > 0, "meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
 			{
-				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
-				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),
+				c.Window > 0 && c.Window < cpu.TickWindow, exact, "window",
+				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.Window, cpu.TickWindow),
 			},
 			{a.Scope == ScopeZone, undivided == nil, "attribution::scope", fmt.Sprint(undivided)},
-			{a.RestUtilization != defaults.RestUtilization, splitIs(SplitMinimum, SplitResting, SplitBase), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
-			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},
-			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},
-			{a.RegressionSamples != defaults.RegressionSamples, splitIs(SplitRegression), "attribution::regression_samples", "no zone has the split regression"},
-			{a.FrequencyExponent != 0, keyIs(claims.KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
 			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
-			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
-			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
+			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency"},
 			{a.Interrupts == InterruptsUnattributed, uncounted == nil, "attribution::interrupts", fmt.Sprint(uncounted)},
-			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
-			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 		}
-		doubts := splitIs(SplitLearned, SplitBase, SplitResting, SplitRegression)
+		uncertain := hasModel(StaticTrained, StaticBase, StaticResting, StaticRegression, StaticCubicRegression)
 		for _, metric := range []struct {
 			of      string
 			enabled bool
@@ -74,28 +60,15 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{"vm", c.Metrics.VMPowerUncertainty.Enabled},
 		} {
 			setting := "metrics::" + metric.of + ".power.uncertainty"
-			checks = append(checks, unused{metric.enabled, doubts, setting, "no zone has the split learned, base, resting or regression"})
+			checks = append(checks, unused{metric.enabled, uncertain, setting, "no zone has the static power model trained, base, resting or regression"})
 		}
 		for _, kind := range power.Kinds {
 			_, static := a.StaticPower[kind]
-			_, split := a.Splits[kind]
-			_, key := a.Keys[kind]
+			_, weight := a.Weight[kind]
 			attributed := slices.Contains(c.Zones, kind)
-			mayBe := attributed || c.mayStandIn(kind)
-			fixed, reason := mayBe && a.splitOf(kind) == SplitFixed, "the zone is not among zones"
-			if mayBe {
-				reason = "the split of the zone is " + string(a.splitOf(kind)) + ", not fixed"
-			}
 			checks = append(checks,
-				unused{static, fixed, "attribution::static_power::" + string(kind), reason},
-				unused{split, mayBe, "attribution::splits::" + string(kind), "the zone is not among zones"},
-				unused{key, attributed, "attribution::keys::" + string(kind), "the zone is not among zones"})
-		}
-		for _, source := range workload.NameSources {
-			_, set := c.Names.Directories[source]
-			// The kubelet's also tell the namespaces of pods that are excluded.
-			used := source == workload.NamesKubelet || slices.Contains(c.Names.From, source)
-			checks = append(checks, unused{set, used, "names::directories::" + string(source), "names::from has no " + string(source)})
+				unused{static, attributed || c.mayStandIn(kind), "attribution::static_power::" + string(kind), "the zone is not among zones"},
+				unused{weight, attributed, "attribution::weight::" + string(kind), "the zone is not among zones"})
 		}
 		for _, check := range checks {
 			if check.set && !check.works && !yield(check.setting, check.reason) {

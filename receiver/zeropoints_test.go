@@ -64,7 +64,7 @@ func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
 }
 
 func TestShortSeriesHasItsZeroPointAndFinalValueTogether(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.SamplingInterval = time.Second })
+	n := nodeWithJob(t, func(c *Config) { c.Window = time.Second })
 	n.host.Run(5*time.Second, map[int]int64{10: 300})
 	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
 	require.NoError(t, n.host.Render())
@@ -130,9 +130,10 @@ func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
 }
 
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Containers = SeriesConfig{MinEnergy: 1e6} })
+	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
 	n.start()
-	n.run(100*joule, nil)
+	n.run(100*joule, map[int]int64{20: 900})
 	taken := n.s.ledger.Last().Stamp
 	n.host.Processes[10] = newborn(n.host)
 	n.host.Processes[10].Cgroup = docker(idA)
@@ -143,7 +144,7 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 }
 
 func TestWithoutTheSettingThereAreNoZeroPoints(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.ZeroPoints = false })
+	n := nodeWithJob(t, func(c *Config) { c.noZeroPoints = true })
 	n.run(100*joule, map[int]int64{10: 300})
 	for _, rm := range n.md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {

@@ -115,7 +115,7 @@ func TestAnEndpointThatWasGivenIsNotReplaced(t *testing.T) {
 
 func TestConfigurationOfATable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("energy: {processes: {max: 7}, model: auto, gpu: {extensions: [nvml]}}"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("energy: {series: {processes: {max: 7}}, model: auto, meters: {gpu: {extensions: [nvml]}}}"), 0o600))
 	for name, tt := range map[string]struct {
 		options
 		max   int
@@ -131,9 +131,9 @@ func TestConfigurationOfATable(t *testing.T) {
 			tt.interval = time.Second
 			cfg, without, err := localConfig(t.Context(), &tt.options)
 			require.NoError(t, err)
-			assert.Equal(t, tt.max, cfg.Processes.Max)
+			assert.Equal(t, tt.max, cfg.Series.Processes.Max)
 			assert.Equal(t, tt.model, cfg.Model.HasValue())
-			assert.Equal(t, tt.config != "", slices.Contains(without, "gpu::extensions"))
+			assert.Equal(t, tt.config != "", slices.Contains(without, "meters::gpu::extensions"))
 			assert.Equal(t, time.Second, cfg.CollectionInterval)
 		})
 	}

@@ -144,10 +144,9 @@ func TestAConfigurationIsTaken(t *testing.T) {
 receivers:
   otlp: {protocols: {grpc: {}}}
   energy:
-    meter: model
     model: {idle_power: "${env:MEASURE_TEST_IDLE}", max_power: 50, zone: platform}
     zones: [platform]
-    gpu: {extensions: [nvml]}
+    meters: {use: [], gpu: {extensions: [nvml]}}
 exporters: {debug: {}}
 service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporters: [debug]}}}
 `), 0o600))
@@ -160,7 +159,7 @@ service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporte
 
 func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("meter: powercap\npowercap_path: /nonexistent\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("meters: {use: [powercap], powercap: {path: /nonexistent}}\n"), 0o600))
 	status, _, stderr := measured(t, "-config", file, "-runs", "2", "true")
 	assert.Zero(t, status)
 	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy unknown in ")

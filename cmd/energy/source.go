@@ -108,12 +108,12 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		}
 	} else {
 		cfg = energyreceiver.DefaultConfig()
-		cfg.Processes = energyreceiver.SeriesConfig{MinEnergy: 0.01, Max: 500}
+		cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{MinEnergy: 0.01, Max: 500}
 		cfg.Metrics.HwGpuUtilization.Enabled = true
 		cfg.Metrics.ContainerCPUTime.Enabled = true
 		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true
 	}
-	cfg.CollectionInterval = max(o.interval, cfg.SamplingInterval)
+	cfg.CollectionInterval = max(o.interval, cfg.Window)
 	if err := selectModel(cfg, o.model, o.config); err != nil {
 		return nil, nil, err
 	}

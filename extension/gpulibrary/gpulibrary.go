@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gpulibrary is what the energy receiver expects of an extension that reads GPUs by a library of their vendor. The
-// receiver finds the extension by its component ID, in its setting gpu::extensions.
+// receiver finds the extension by its component ID, in its setting meters::gpu::extensions.
 package gpulibrary
 
 import (

@@ -219,9 +219,9 @@ func TestProcessesThatCannotBeToldApartClaimForWhatTheyArePartOf(t *testing.T) {
 
 func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
 	a, b := simGroups[1], simGroups[2]
-	for _, excluded := range []string{"", a.container, b.container} {
+	for _, excluded := range []string{"", a.path, b.path} {
 		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
-		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Container: func(id string) bool { return id == excluded }}, nil)
+		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
 		n.end(1)
 		n.end(2)
 		n.second()

@@ -109,7 +109,7 @@ var ErrEndsLost = errors.New("the kernel did not tell the end of some processes,
 
 var (
 	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +
-		"grant CAP_BPF and CAP_PERFMON so that CPU times are read by BPF, or set a shorter sampling_interval")
+		"grant CAP_BPF and CAP_PERFMON so that CPU times are read by BPF, or set a shorter window")
 	errNoClaims = errors.New("the CPUs were busy for longer than all processes in the scans ran")
 )
 

@@ -6,6 +6,7 @@ package durations
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -60,13 +61,17 @@ func check(path string, t reflect.Type, value any) error {
 // checkFields checks the values of a struct's fields.
 func checkFields(path string, t reflect.Type, values map[string]any) error {
 	var errs []error
+	remaining := maps.Clone(values)
 	for field := range t.Fields() {
 		name, flags, _ := strings.Cut(field.Tag.Get(confmap.MapstructureTag), ",")
 		value, isSet := values[name]
+		delete(remaining, name)
 		switch {
 		case !field.IsExported():
 		case strings.Contains(flags, "squash"):
 			errs = append(errs, check(path, field.Type, values))
+		case strings.Contains(flags, "remain"): // the last field
+			errs = append(errs, check(path, field.Type, remaining))
 		case isSet:
 			errs = append(errs, check(join(path, name), field.Type, value))
 		}

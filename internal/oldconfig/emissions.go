@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oldconfig finds keys of former configurations and returns their new places.
 package oldconfig
 
 import (
@@ -51,7 +50,7 @@ func CheckEmissions(config map[string]any) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	text := "the configuration has keys of a former version:\n" + strings.Join(lines, "\n")
+	text := "the configuration has former settings, which `energy convert FILE` converts:\n" + strings.Join(lines, "\n")
 	if _, ok := config["price"]; ok {
 		text += "\nCost is computed by Prometheus rules: docs/carbon.md#cost"
 	}

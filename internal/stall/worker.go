@@ -20,7 +20,7 @@ type worker[J Job] struct {
 	user     user // that the last request without a read found
 	state    atomic.Int32
 	thread   thread
-	slept    bool // the last request waited for something other than a CPU
+	slept    bool            // the last request waited for something other than a CPU
 	requests chan request[J] // nil until the goroutine is started
 	done     chan struct{}   // has an element for each request that is done; closed at the end unless the worker was abandoned
 	err      error           // of close

@@ -17,8 +17,6 @@ type Excluded struct {
 	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create cgroups with any name
 	// below the user's own, so it should match from the root of the path on.
 	Cgroup Match
-	// Container matches IDs of containers and Pod UIDs of pods. Both match only what the host itself named.
-	Container, Pod Match
 	// Namespace matches the Kubernetes namespaces of pods.
 	Namespace Match
 	// Executable matches names of executables. Anybody can give a program any name.
@@ -33,7 +31,7 @@ type Exclusion struct {
 
 // NewExclusion returns an Exclusion, nil if nobody is excluded. pods tells the namespaces of pods.
 func NewExclusion(by Excluded, pods *PodLogs) *Exclusion {
-	if by.Cgroup == nil && by.Container == nil && by.Pod == nil && by.Namespace == nil && by.Executable == nil {
+	if by.Cgroup == nil && by.Namespace == nil && by.Executable == nil {
 		return nil
 	}
 	e := &Exclusion{by: by}
@@ -49,8 +47,6 @@ func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 		return false
 	}
 	return e.ExcludesCgroup(i.Cgroup) || e.ExcludesCgroup(i.ProcessCgroup) ||
-		isHosts(i.Container.ID) && e.by.Container.matches(i.Container.ID) ||
-		isHosts(i.Pod.UID) && e.by.Pod.matches(i.Pod.UID) ||
 		e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
 }
 

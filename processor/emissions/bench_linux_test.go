@@ -45,9 +45,9 @@ func newCollections(t testing.TB, processes int) *collections {
 	}
 	require.NoError(t, host.Render())
 	cfg := energyreceiver.DefaultConfig()
-	cfg.RootPath, cfg.Meter, cfg.CPUTime = host.Root(), energyreceiver.MeterPowercap, cpu.KindProcfs
+	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
 	cfg.Zones = []power.Kind{power.Package}
-	cfg.Processes = energyreceiver.SeriesConfig{}
+	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{}
 	cfg.Metrics.ContainerEnergy.Enabled, cfg.Metrics.ContainerPower.Enabled = false, false
 	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
 	require.NoError(t, err)

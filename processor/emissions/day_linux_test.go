@@ -191,9 +191,9 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 	defer func() { require.NoError(t, p.shutdown(ctx)) }()
 
 	cfg := energyreceiver.DefaultConfig()
-	cfg.RootPath, cfg.Meter, cfg.CPUTime = machine.host.Root(), energyreceiver.MeterPowercap, cpu.KindProcfs
+	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = machine.host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
 	cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	cfg.Processes.Max, cfg.Processes.MinEnergy, cfg.Containers.Max = 6, 100, 8
+	cfg.Series.Processes.Max, cfg.Series.Processes.MinEnergy, cfg.Series.Containers.Max = 6, 100, 8
 	require.NoError(t, cfg.Validate())
 	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ type Tree struct {
 // NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be read; nil means all. It touches
 // nothing.
 func NewTree(path string, want func(power.Kind) bool) *Tree {
-	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("powercap_path "+path, want)}
+	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("meters::powercap::path "+path, want)}
 }
 
 // PollOptions returns how the sensor is to be asked, for the meter with the name.
@@ -42,9 +42,9 @@ func (t *Tree) Poll(context.Context) ([]power.Value, error) {
 	case errors.Is(err, errHalfWritten):
 		return t.follower.Waiting(err, now)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("powercap_path %s: %v", t.path, err) //nolint:errorlint // see above
+		return nil, fmt.Errorf("meters::powercap::path %s: %v", t.path, err) //nolint:errorlint // see above
 	}
-	return nil, fmt.Errorf("powercap_path %s: %w", t.path, err)
+	return nil, fmt.Errorf("meters::powercap::path %s: %w", t.path, err)
 }
 
 // Close does nothing: between polls nothing is open.

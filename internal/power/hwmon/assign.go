@@ -72,9 +72,9 @@ func (f *input) repeats(other input) bool {
 // id returns the ID of the sensor's zone.
 func (s *sensor) id() string { return s.chip.device + ":" + cmp.Or(s.label, s.name) }
 
-// String returns the sensor as the configuration names it.
+// String returns the key of the sensor in the configuration.
 func (s *sensor) String() string {
-	return fmt.Sprintf("{chip: %s, device: %q, sensor: %q}", s.chip.driver, s.chip.device, cmp.Or(s.label, s.name))
+	return s.chip.driver + "/" + s.chip.device + "/" + cmp.Or(s.label, s.name)
 }
 
 func (m *Meter) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
@@ -160,9 +160,9 @@ func (m *Meter) findNamed(chips []*chip) (found []input) {
 			m.seen[i] = true
 			found = append(found, m.newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip)))
 		case len(sensors) > 1:
-			err = fmt.Errorf("hwmon::sensors::%d: %d chips %q have a sensor %q: name the device, such as %q", i, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
+			err = fmt.Errorf("meters::hwmon::sensors::%s: %d chips %q have a sensor %q: name the device, such as %q", n, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
 		case !m.seen[i]:
-			err = fmt.Errorf("hwmon::sensors::%d: there is no chip %q with a sensor %q", i, strings.TrimSpace(n.Chip+" "+n.Device), n.Sensor)
+			err = fmt.Errorf("meters::hwmon::sensors::%s: there is no chip %q with a sensor %q", n, strings.TrimSpace(n.Chip+" "+n.Device), n.Sensor)
 		}
 		m.missing = cmp.Or(m.missing, err)
 	}

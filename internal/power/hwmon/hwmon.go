@@ -58,6 +58,14 @@ type Sensor struct {
 	Kind   power.Kind
 }
 
+// String returns the sensor as a key of the setting meters::hwmon::sensors.
+func (s *Sensor) String() string {
+	if s.Device == "" {
+		return s.Chip + "/" + s.Sensor
+	}
+	return s.Chip + "/" + s.Device + "/" + s.Sensor
+}
+
 // searchEvery is how often sensors are looked for as long as nothing that is known has vanished.
 const searchEvery = time.Minute
 
@@ -124,7 +132,7 @@ func (m *Meter) isKnown(zone *power.Zone) bool {
 func (m *Meter) SoonestWrap() time.Duration { return m.files.SoonestWrap() }
 
 // Unused lists the sensors that the last discovery found and whose meaning is not known, as they can be named in the
-// configuration: `{chip: xe, device: "0000:03:00.0", sensor: "energy2"}`.
+// configuration: `xe/0000:03:00.0/energy2`.
 func (m *Meter) Unused() []string { return m.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.

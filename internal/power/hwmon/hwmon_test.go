@@ -201,9 +201,9 @@ func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
 		t.Errorf("%d zones, want 5", n)
 	}
 	if want := []string{
-		`{chip: ibmpowernv, device: "opal-sensor", sensor: "Fan"}`,
-		`{chip: ibmpowernv, device: "opal-sensor", sensor: "Chip 0 Vdd"}`,
-		`{chip: mystery, device: "mystery", sensor: "energy2"}`,
+		`ibmpowernv/opal-sensor/Fan`,
+		`ibmpowernv/opal-sensor/Chip 0 Vdd`,
+		`mystery/mystery/energy2`,
 	}; !slices.Equal(m.Unused(), want) {
 		t.Errorf("unused %q, want %q", m.Unused(), want)
 	}

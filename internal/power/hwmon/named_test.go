@@ -41,7 +41,7 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 		}
 		tr.expectTotal(tr.one(m, "1-0040:VDD_IN"), 76*units.Joule)
 		if want := []string{
-			`{chip: ltc2947, device: "2-005c", sensor: "energy1"}`, `{chip: ltc2947, device: "2-005c", sensor: "energy2"}`,
+			`ltc2947/2-005c/energy1`, `ltc2947/2-005c/energy2`,
 		}; !slices.Equal(m.Unused(), want) {
 			t.Errorf("unused %q, want %q", m.Unused(), want)
 		}
@@ -92,7 +92,7 @@ func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 		{Chip: "ltc2947", Sensor: "energy1", Kind: power.Platform},
 	}}, func(t *testing.T, m *Meter) {
 		rs, err := readNamed(t, m)
-		const want = `hwmon::sensors::1: there is no chip "ltc2947" with a sensor "energy1"`
+		const want = `meters::hwmon::sensors::ltc2947/energy1: there is no chip "ltc2947" with a sensor "energy1"`
 		if len(rs) != 1 || err == nil || err.Error() != want || errors.Is(err, power.ErrNoZones) {
 			t.Errorf("%d zones, error %v", len(rs), err)
 		}

@@ -142,21 +142,21 @@ var (
 	starting     = settings{source: "bpf", interval: second, starts: true}
 	startingP    = settings{source: "procfs", interval: second, starts: true}
 	scraped      = settings{source: "bpf", interval: second, scraped: true}
-	everyProcess = "processes: {max: 0, min_energy: 0}"
+	everyProcess = "series: {processes: {max: 0, min_energy: 0}}"
 	scrapedAll   = settings{label: "all scraped", source: "bpf", interval: second, scraped: true, receiver: everyProcess}
 	sendsAll     = settings{label: "all by OTLP", source: "bpf", interval: second, sends: true, receiver: everyProcess}
 	uncompressed = settings{label: "all by OTLP, uncompressed", source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
 	withoutPower = settings{label: "all by OTLP, without power", source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
-	sends500     = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
-	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
-	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
+	sends500     = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {max: 500, min_energy: 0}}"}
+	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {max: 0, min_energy: 1}}"}
+	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, static_power: trained}"}
 	// Modeled energy needs no learning: it is asked for.
-	accurate      = "attribution: {preset: accurate, split: learned}"
+	accurate      = "attribution: {preset: accurate, static_power: trained}"
 	accurate1s    = settings{label: "preset accurate in 1 s", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
 	accurateBPF   = settings{label: "preset accurate", source: "bpf", interval: 10 * second, receiver: accurate, divided: true}
 	accurateP     = settings{label: "preset accurate, procfs", source: "procfs", interval: 10 * second, receiver: accurate, divided: true}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
-	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
+	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
 	everySecondOf = collectors(everySecond)
 )
 

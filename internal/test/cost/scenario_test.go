@@ -47,18 +47,18 @@ func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
 		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "collector alone",
 	}, names(variants))
 	assert.Equal(t, []string{"old", "new"}, []string{variants[0].command[0], variants[4].command[0]})
-	assert.Contains(t, variants[1].command[2], "sampling_interval: 10ms, cpu_time: bpf")
+	assert.Contains(t, variants[1].command[2], "window: 10ms, cpu_time: bpf")
 	assert.Contains(t, variants[1].command[2], "collection_interval: 1s")
 	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
 }
 
 func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
-	o, err := parse([]string{"-receiver", "processes: {max: 5};processes: {max: 6, min_energy: 0}"})
+	o, err := parse([]string{"-receiver", "series: {processes: {max: 5}};series: {processes: {max: 6, min_energy: 0}}"})
 	require.NoError(t, err)
 	variants, err := o.variants(programs{})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"bpf 1s processes: {max: 5}", "bpf 1s processes: {max: 6, min_energy: 0}"}, names(variants))
-	assert.Contains(t, variants[1].command[2], "max_power: 120}, processes: {max: 6, min_energy: 0}}\n")
+	assert.Equal(t, []string{"bpf 1s series: {processes: {max: 5}}", "bpf 1s series: {processes: {max: 6, min_energy: 0}}"}, names(variants))
+	assert.Contains(t, variants[1].command[2], "max_power: 120}, series: {processes: {max: 6, min_energy: 0}}}\n")
 }
 
 func TestTheProgramOfADividedMachineIsThatOfTheVariant(t *testing.T) {

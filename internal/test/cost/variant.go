@@ -45,7 +45,7 @@ type settings struct {
 	uncompressed bool
 	telemetry    bool   // serve the collector's own metrics
 	starts       bool   // run until the first emission
-	receiver     string // more settings of the receiver, as YAML: "processes: {max: 10000}"
+	receiver     string // more settings of the receiver, as YAML: "series: {processes: {max: 10000}}"
 	config       string // a configuration that takes the place of all others but binary and interval
 	// divided shows it a machine of two packages and of cores with two threads.
 	divided bool
@@ -152,7 +152,7 @@ func (s settings) yaml() string {
 	name, _, _ := strings.Cut(exporter, ":")
 	return fmt.Sprintf(`
 receivers:
-  energy: {collection_interval: %s, sampling_interval: %s, cpu_time: %s, meter: model, model: {idle_power: 40, max_power: 120}%s}
+  energy: {collection_interval: %s, window: %s, cpu_time: %s, meters: {use: []}, model: {idle_power: 40, max_power: 120}%s}
 exporters:
   %s
 service:

@@ -75,6 +75,8 @@ func Keys(t reflect.Type, path string) (keys []string) {
 		case !field.IsExported() || name == "-":
 		case strings.Contains(flags, "squash"):
 			keys = append(keys, Keys(field.Type, path)...)
+		case strings.Contains(flags, "remain"): // the tag keys has an example
+			keys = append(keys, Keys(field.Type.Elem(), fmt.Sprintf("%s%s::", path, field.Tag.Get("keys")))...)
 		case name != "":
 			keys = append(keys, Keys(field.Type, fmt.Sprintf("%s%s::", path, name))...)
 		}

@@ -43,8 +43,8 @@ func TestARMGuest(t *testing.T) {
 
 	collectors := map[string]*guestCollector{}
 	for _, source := range []string{"bpf", "procfs"} {
-		collectors[source] = g.startsCollector(t, source, "meter: auto", "zones: [platform]", "cpu_time: "+source,
-			"hwmon: {sensors: [{chip: pmbus, sensor: pin, zone: platform}]}")
+		collectors[source] = g.startsCollector(t, source, "zones: [platform]", "cpu_time: "+source,
+			"meters: {hwmon: {sensors: {pmbus/pin: platform}}}")
 	}
 	for _, c := range collectors {
 		c.measures(t, 1, pmbus)

@@ -52,11 +52,11 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meter: model
+    meters: {use: []}
     model: {idle_power: 100, max_power: 100}
     zones: [package]
     cpu_time: SOURCE
-    processes: {min_energy: 0, max: 0}
+    series: {processes: {min_energy: 0, max: 0}}
     metrics:
       process.cpu.time: {enabled: true}
       container.cpu.time: {enabled: true}

@@ -50,7 +50,7 @@ func TestDockerContainers(t *testing.T) {
 	need(t)
 	d := startDocker(t)
 	d.importLoad(t)
-	collectors, bpfLacks := startCollectors(t, "names: {directories: {docker: "+d.data+"}}")
+	collectors, bpfLacks := startCollectors(t, "names: {paths: {docker: "+d.data+"}}")
 
 	containers := []*dockerContainer{
 		{name: "alone", load: "burn 40 4"},

@@ -48,8 +48,8 @@ service:
 // startsCollector starts a collector with more settings of the receiver, one a line.
 func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *guestCollector {
 	t.Helper()
-	processes := "processes: {max: 5}"
-	if slices.ContainsFunc(receiver, func(line string) bool { return strings.HasPrefix(line, "processes:") }) {
+	processes := "series: {processes: {max: 5}}"
+	if slices.ContainsFunc(receiver, func(line string) bool { return strings.HasPrefix(line, "series:") }) {
 		processes = ""
 	}
 	text := strings.NewReplacer("NAME", name, "PROCESSES", processes, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)

@@ -32,7 +32,7 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meter: model
+    meters: {use: []}
     model: {idle_power: 100, max_power: 100}
     http: [{name: memory, endpoint: MEMORY, pointer: /energy, unit: mJ, zone: dram, interval: 1s}]
     zones: [package, dram]
@@ -291,7 +291,7 @@ func (g *guest) mounts9p(t *testing.T, at string) {
 // readsTree starts a collector that reads a directory.
 func (g *guest) readsTree(t *testing.T, name, path, source string) *guestCollector {
 	t.Helper()
-	return g.startsCollector(t, name, "powercap_path: "+path, "zones: [package, dram]", "cpu_time: "+source)
+	return g.startsCollector(t, name, "meters: {powercap: {path: "+path+"}}", "zones: [package, dram]", "cpu_time: "+source)
 }
 
 // guestsFiles returns the files of a guest with a collector, a load and modules, and the paths of the modules there.

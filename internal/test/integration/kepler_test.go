@@ -27,7 +27,7 @@ import (
 // which k8s_attributes finds on a cluster, are set on all resources: only containers and pods may use them.
 const keplerSettings = `
 receivers:
-  energy: {root_path: ROOT, meter: powercap, collection_interval: 1s, initial_delay: 0s}
+  energy: {root_path: ROOT, meters: {use: [powercap]}, collection_interval: 1s, initial_delay: 0s}
 processors:
   resource:
     attributes:

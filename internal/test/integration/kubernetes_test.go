@@ -537,10 +537,10 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meter: model
+    meters: {use: []}
     model: {idle_power: 100, max_power: 100}
     zones: [package]
-    processes: {min_energy: 0, max: 0}
+    series: {processes: {min_energy: 0, max: 0}}
     metrics: {container.cpu.time: {enabled: true}}
 extensions:
   health_check: {endpoint: "127.0.0.1:`+health+`"}

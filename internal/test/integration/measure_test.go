@@ -59,7 +59,7 @@ type measured struct {
 
 // straight is the configuration of a receiver whose power model is a straight line from 20 to 120 W: by any other curve, the
 // joules of a CPU second depend on how busy the machine is.
-const straight, straightWatts = "model: {idle_power: 20, max_power: 120, shape: linear}\n", 100
+const straight, straightWatts = "model: {points: [{utilization: 0, power: 20}, {utilization: 1, power: 120}]}\n", 100
 
 // straightModel returns the path of a file with that configuration, which every user can read.
 func straightModel(t *testing.T) string {

@@ -45,8 +45,8 @@ receivers:
     model: {idle_power: 100, max_power: 100}
     zones: [package, gpu]
     cpu_time: procfs
-    gpu: {extensions: [nvml], interval: 500ms}
-    processes: {min_energy: 0, max: 0}
+    meters: {gpu: {extensions: [nvml], poll_interval: 500ms}}
+    series: {processes: {min_energy: 0, max: 0}}
 exporters:
   file:
     path: OUT

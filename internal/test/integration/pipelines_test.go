@@ -265,7 +265,7 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	require.NoError(t, yaml.Unmarshal(text, &all))
 	receiver := child(all, "receivers", "energy")
 	for key, value := range map[string]any{
-		"root_path": "/", "collection_interval": "1s", "initial_delay": "0s", "meter": "model", "zones": []string{"package"},
+		"root_path": "/", "collection_interval": "1s", "initial_delay": "0s", "meters": map[string]any{"use": []string{}}, "zones": []string{"package"},
 		"model": map[string]any{"idle_power": 100, "max_power": 100},
 	} {
 		receiver[key] = value

@@ -120,9 +120,9 @@ receivers:
     root_path: ROOT
     collection_interval: 200ms
     initial_delay: 0s
-    meter: powercap
+    meters: {use: [powercap]}
     zones: [package]
-    processes: {min_energy: 0, max: 0}
+    series: {processes: {min_energy: 0, max: 0}}
 exporters:
   file: {path: OUT, append: true, flush_interval: 100ms}
 service:

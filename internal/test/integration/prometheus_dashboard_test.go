@@ -108,7 +108,7 @@ service:
 	require.NoError(t, os.Symlink("/proc", filepath.Join(empty, "proc")))
 	var all []*collector
 	for name, meter := range map[string]string{
-		"real": "meter: powercap, root_path: " + sensor.root, "sensorless": "meter: powercap, root_path: " + empty,
+		"real": "meters: {use: [powercap]}, model: none, root_path: " + sensor.root, "sensorless": "meters: {use: [powercap]}, model: none, root_path: " + empty,
 	} {
 		all = append(all, p.startShipped(t, name, strings.NewReplacer("NAME", name, "METER", meter).Replace(settings)))
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const endedSettings = sensorSettings + "    processes: {min_energy: 0, max: 500}\n"
+const endedSettings = sensorSettings + "    series: {processes: {min_energy: 0, max: 500}}\n"
 
 // When a process ends, its power disappears from Prometheus with the final value of its energy. Otherwise the power of
 // all processes that ended within five minutes would be added to that of the running ones.

@@ -89,12 +89,13 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    redfish:
-      endpoint: https://HOST
-      username: energy
-      password: ${env:BMC_PASSWORD}
-      interval: 1s
-      tls: {ca_file: CERTIFICATE}
+    meters:
+      redfish:
+        endpoint: https://HOST
+        username: energy
+        password: ${env:BMC_PASSWORD}
+        poll_interval: 1s
+        tls: {ca_file: CERTIFICATE}
 exporters:
   file: {path: OUT, flush_interval: 100ms}
 service:

@@ -40,12 +40,12 @@ const restartedConfig = `
 receivers:
   energy:
     root_path: ROOT
-    meter: powercap
+    meters: {use: [powercap]}
     collection_interval: EVERY
     initial_delay: 0s
     cpu_time: procfs
     zones: [package, dram]
-    processes: {min_energy: 0, max: 0}
+    series: {processes: {min_energy: 0, max: 0}}
     storage: STATE
 `
 
@@ -203,7 +203,7 @@ func TestRestartsSendALastCollection(t *testing.T) {
 // Another configuration has other totals, which start at 0 with the state.
 func TestRestartsWithAnotherConfiguration(t *testing.T) {
 	r := newRestarted(t)
-	for n, settings := range [][]string{nil, {"attribution: {split: fixed, static_power: {package: 20, dram: 2}}"}, {"attribution: {preset: scaphandre}"}} {
+	for n, settings := range [][]string{nil, {"attribution: {static_power: {package: {model: fixed, power: 20}, dram: {model: fixed, power: 2}}}"}, {"attribution: {preset: scaphandre}"}} {
 		c := r.start(t, settings...)
 		r.sensor.draw(t, restartedPower)
 		c.emits(t, 3)

@@ -100,10 +100,10 @@ func (s *sensors) boots(t *testing.T, qemu string, k kernel, files map[string]st
 // measures runs the collectors while the power changes and sensors fail.
 func (s *sensors) measures(t *testing.T) {
 	t.Helper()
-	s.hwmon = s.startsCollector(t, "hwmon", "meter: hwmon", "zones: [package, core, platform]", "cpu_time: procfs")
-	s.ipmi = s.startsCollector(t, "ipmi", "meter: ipmi", "zones: [platform]", "cpu_time: procfs")
+	s.hwmon = s.startsCollector(t, "hwmon", "meters: {use: [hwmon]}", "zones: [package, core, platform]", "cpu_time: procfs")
+	s.ipmi = s.startsCollector(t, "ipmi", "meters: {use: [ipmi]}", "zones: [platform]", "cpu_time: procfs")
 	if s.chip != nil {
-		s.named = s.startsCollector(t, "pmbus", "meter: hwmon", "hwmon: {sensors: [{chip: pmbus, sensor: pin, zone: dram}]}",
+		s.named = s.startsCollector(t, "pmbus", "meters: {use: [hwmon], hwmon: {sensors: {pmbus/pin: dram}}}",
 			"zones: [dram]", "cpu_time: procfs")
 	}
 	s.readings(t, 1)

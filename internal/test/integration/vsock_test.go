@@ -31,10 +31,10 @@ func TestVsockTellsMachinesOnly(t *testing.T) {
 	})
 	g.loads(t, modules...)
 	requireLoopback(t, g)
-	host := g.startsCollector(t, "host", "meter: model", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs",
-		"guests: {vsock_port: 9480}")
+	host := g.startsCollector(t, "host", "meters: {use: []}", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs",
+		"guests: {vsock: {port: 9480}}")
 	host.emits(t, 1)
-	beside := g.startsCollector(t, "beside", "hypervisor: {vsock_port: 9480}", "zones: [package]", "cpu_time: procfs")
+	beside := g.startsCollector(t, "beside", "meters: {vsock: {port: 9480}}", "zones: [package]", "cpu_time: procfs")
 	beside.says(t, "Collection degraded", 0)
 	beside.stops(t)
 	host.stops(t)

@@ -73,7 +73,6 @@ type variant struct {
 	interruptions []interruption
 	length        time.Duration // of the simulation; the hour is its end
 	stored        bool          // the receiver has a storage extension
-	withoutZeros  bool          // zero_points is off
 }
 
 // simulateHour runs the receiver.
@@ -128,10 +127,11 @@ func (s *simulation) run() {
 func (s *simulation) live(after string, until time.Time, end string) {
 	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
 	cfg.RootPath = s.machine.Host.Root()
-	cfg.CollectionInterval, cfg.ZeroPoints = collectionInterval, !s.withoutZeros
+	cfg.CollectionInterval = collectionInterval
 	if after == changed {
-		cfg.Attribution.Split = energyreceiver.SplitFixed
-		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 50, power.DRAM: 8}
+		cfg.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{
+			power.Package: {Model: energyreceiver.StaticFixed, Power: new(50.0)}, power.DRAM: {Model: energyreceiver.StaticFixed, Power: new(8.0)},
+		}
 	}
 	if s.storage != nil {
 		cfg.Storage = storageID.String()

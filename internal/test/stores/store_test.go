@@ -100,7 +100,6 @@ var variants = []struct {
 }{
 	{"no restart", variant{seed: 1, length: warmUp + time.Hour, stored: true}},
 	{"three restarts", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions, stored: true}},
-	{"without zero points", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions, stored: true, withoutZeros: true}},
 	{"without storage", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions}},
 }
 

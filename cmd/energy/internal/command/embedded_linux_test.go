@@ -25,7 +25,7 @@ const container = "measured"
 // modeled returns a configuration with a linear curve, so that each second of CPU time has the same energy.
 func modeled(idle, full float64) *energyreceiver.Config {
 	cfg := energyreceiver.DefaultConfig()
-	cfg.Meter = energyreceiver.MeterModel
+	cfg.Meters.Use = nil
 	cfg.Model = configoptional.Some(energyreceiver.ModelConfig{
 		Points: []energyreceiver.ModelPoint{{Utilization: 0, Power: idle}, {Utilization: 1, Power: full}},
 	})

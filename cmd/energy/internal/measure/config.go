@@ -14,8 +14,8 @@ import (
 func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	defaults, own := energyreceiver.DefaultConfig(), *o.Config
 	own.CollectionInterval, own.InitialDelay = o.Interval, 0
-	if own.SamplingInterval >= o.Interval {
-		own.SamplingInterval = 0
+	if own.Window >= o.Interval {
+		own.Window = 0
 	}
 	own.ResourceAttributes = defaults.ResourceAttributes
 	var metrics energyreceiver.Config
@@ -26,10 +26,14 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	own.Metrics.SystemEnergySplitLearned.Enabled = true
 
 	attribution := &own.Attribution
-	if (attribution.Key != "" && attribution.Key != claims.KeyCPUTime) || len(attribution.Keys) > 0 {
-		notes = append(notes, "The allocation key is CPU time: of other processes nothing else is read")
+	for _, weight := range attribution.Weight {
+		if weight != energyreceiver.WeightCPUTime {
+			notes = append(notes, "The attribution weight is CPU time: nothing else is read of other processes")
+			break
+		}
 	}
-	attribution.Key, attribution.Keys, attribution.SMTWeight = claims.KeyCPUTime, nil, 1
+	attribution.Weight = map[power.Kind]energyreceiver.Weight{energyreceiver.AllZones: energyreceiver.WeightCPUTime}
+	attribution.SMTWeight = 1
 	attribution.Idle = energyreceiver.IdleNone
 	return &own, notes
 }
@@ -38,12 +42,12 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 // the kind's static power model is trained.
 func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
 	_, ok := measured[kind]
-	switch split := cfg.Split(kind); {
-	case split == energyreceiver.SplitFixed:
+	switch model := cfg.StaticModel(kind); {
+	case model == energyreceiver.StaticFixed:
 		return StaticConfiguration
-	case split != energyreceiver.SplitUtilization && learned:
+	case model != energyreceiver.StaticUtilization && learned:
 		return StaticLearned
-	case split != energyreceiver.SplitUtilization:
+	case model != energyreceiver.StaticUtilization:
 		return StaticLearning
 	case kind.Source == power.Modeled:
 		return StaticModel

@@ -75,7 +75,7 @@ func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	baseline := map[claims.Kind]float64{kind: 12}
 	assert.Equal(t, StaticUnknown, staticOf(cfg, nil, kind, false))
 	assert.Equal(t, StaticBaseline, staticOf(cfg, baseline, kind, false))
-	cfg.Attribution.Split = energyreceiver.SplitLearned
+	cfg.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{energyreceiver.AllZones: {Model: energyreceiver.StaticTrained}}
 	assert.Equal(t, StaticLearning, staticOf(cfg, baseline, kind, false), "the baseline does not replace the model")
 	assert.Equal(t, StaticLearned, staticOf(cfg, baseline, kind, true))
 }

@@ -47,8 +47,8 @@ func runCommand(t *testing.T, args ...string) *Result {
 	t.Helper()
 	t.Setenv("TMPDIR", shortDir(t))
 	cfg := energyreceiver.DefaultConfig()
-	cfg.Meter = energyreceiver.MeterModel
-	cfg.Model = configoptional.Some(energyreceiver.ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+	cfg.Meters.Use = nil
+	cfg.Model = configoptional.Some(energyreceiver.ModelConfig{Points: []energyreceiver.ModelPoint{{Power: 40}, {Utilization: 1, Power: 120}}})
 	r, err := Run(t.Context(), Options{Command: args, Config: cfg, Interval: time.Minute})
 	require.NoError(t, err)
 	left, err := os.ReadDir(os.TempDir())

@@ -92,7 +92,9 @@ func addsUp(t *testing.T, r *Result) {
 func noted(r *Result, text string) bool { return strings.Contains(strings.Join(r.Notes, "\n"), text) }
 
 var allActive = map[string]any{"attribution": map[string]any{
-	"split": "fixed", "static_power": map[string]any{"package": 0, "dram": 0},
+	"static_power": map[string]any{
+		"package": map[string]any{"model": "fixed", "power": 0}, "dram": map[string]any{"model": "fixed", "power": 0},
+	},
 }}
 
 // busy is a script that uses CPU time.
@@ -119,7 +121,7 @@ func TestACommandIsMeasured(t *testing.T) {
 
 func TestTheRunIsDividedIntoSamples(t *testing.T) {
 	root := machine(t)
-	o := options(t, root, map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meter": "model"}, busy+"sleep 0.3; "+busy)
+	o := options(t, root, map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, busy+"sleep 0.3; "+busy)
 	r := measured(t, o)
 
 	assert.GreaterOrEqual(t, len(r.Samples), 5)
@@ -131,14 +133,14 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 // The race detector sees what is shared.
 func TestTheReceiverMaySampleMeanwhile(t *testing.T) {
 	settings := plug(t)
-	settings["sampling_interval"] = "10ms"
+	settings["window"] = "10ms"
 	r := measured(t, options(t, machine(t), settings, busy+"sleep 0.2; "+busy))
 	assert.Positive(t, r.CPU)
 }
 
 func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
-	o := options(t, machine(t), map[string]any{"powercap_path": "/nonexistent"}, busy+"exit 3")
-	o.Config.Meter = energyreceiver.MeterIPMI
+	o := options(t, machine(t), map[string]any{"meters": map[string]any{"powercap": map[string]any{"path": "/nonexistent"}}}, busy+"exit 3")
+	o.Config.Meters.Use = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}
 	r := measured(t, o)
 
 	assert.Equal(t, 3, r.Exit)
@@ -151,7 +153,7 @@ func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 func TestALimitWithoutAMeterKeepsTheCommandFromStarting(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "started")
 	o := options(t, machine(t), nil, "touch "+mark)
-	o.Config.Meter, o.MaxUsed = energyreceiver.MeterIPMI, 1
+	o.Config.Meters.Use, o.MaxUsed = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}, 1
 	_, err := Run(t.Context(), o)
 
 	require.ErrorIs(t, err, ErrNoMeter)
@@ -203,7 +205,7 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 }
 
 func TestABaselineOfModeledZonesHasNoEffect(t *testing.T) {
-	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meter": "model"}, "true")
+	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, "true")
 	o.Baseline = time.Millisecond
 	r := measured(t, o)
 
@@ -220,9 +222,11 @@ func plug(t *testing.T) map[string]any {
 	}))
 	t.Cleanup(s.Close)
 	return map[string]any{
-		"meter": "model", "model": map[string]any{"idle_power": 1, "max_power": 2, "zone": "platform"}, "zones": []any{"platform"},
-		"http":        []any{map[string]any{"endpoint": s.URL, "name": "plug", "unit": "J", "interval": "1s"}},
-		"attribution": map[string]any{"split": "fixed", "static_power": map[string]any{"platform": 0}},
+		"model": map[string]any{"idle_power": 1, "max_power": 2, "zone": "platform"}, "zones": []any{"platform"},
+		"meters": map[string]any{
+			"use": []any{}, "http/plug": map[string]any{"endpoint": s.URL, "unit": "J", "poll_interval": "1s"},
+		},
+		"attribution": map[string]any{"static_power": map[string]any{"platform": map[string]any{"model": "fixed", "power": 0}}},
 	}
 }
 
@@ -245,7 +249,7 @@ func TestASlowMeterIsWaitedFor(t *testing.T) {
 // What the command leaves behind uses CPU time until the slow meter tells the energy of the end, too.
 func TestASlowMeterTellsNothingOfWhatIsLeftBehind(t *testing.T) {
 	settings := plug(t)
-	settings["http"].([]any)[0].(map[string]any)["interval"] = "2s"
+	settings["meters"].(map[string]any)["http/plug"].(map[string]any)["poll_interval"] = "2s"
 	left := filepath.Join(t.TempDir(), "left")
 	o := options(t, machine(t), settings, "touch "+left+"; while test -e "+left+"; do :; done & sleep 0.01")
 	t.Cleanup(func() { _ = os.Remove(left) })

@@ -104,9 +104,9 @@ func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver s
 
 // withoutExtensions leaves out the settings that need an extension, and returns their names.
 func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
-	if len(cfg.GPU.Extensions) > 0 {
-		cfg.GPU.Extensions = nil
-		without = append(without, "gpu::extensions")
+	if len(cfg.Meters.GPU.Extensions) > 0 {
+		cfg.Meters.GPU.Extensions = nil
+		without = append(without, "meters::gpu::extensions")
 	}
 	if cfg.Storage != "" && !filepath.IsAbs(cfg.Storage) {
 		cfg.Storage = ""
@@ -118,23 +118,24 @@ func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
 // Model returns the power model of a short form: auto, the path of a trained model or of a directory of them, or two powers in
 // watts, idle and full load, as 35-120.
 func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], error) {
-	var m energyreceiver.ModelConfig
+	var model any
 	idle, full, isPair := strings.Cut(value, "-")
 	low, lowErr := strconv.ParseFloat(idle, 64)
 	high, highErr := strconv.ParseFloat(full, 64)
 	switch {
 	case value == "auto":
-		m.Auto = true
+		model = value
 	case isPair && lowErr == nil && highErr == nil:
-		m.IdlePower, m.MaxPower = low, high
+		model = map[string]any{"idle_power": low, "max_power": high}
 	default:
 		if _, err := os.Stat(value); err != nil {
 			return configoptional.None[energyreceiver.ModelConfig](), fmt.Errorf("%q is none of auto, two powers in watts like 35-120, and the file of a trained model", value)
 		}
-		m.File = value
+		model = map[string]any{"file": value}
 	}
-	if err := m.Validate(); err != nil {
+	cfg := energyreceiver.DefaultConfig()
+	if err := confmap.NewFromStringMap(map[string]any{"model": model}).Unmarshal(cfg); err != nil {
 		return configoptional.None[energyreceiver.ModelConfig](), err
 	}
-	return configoptional.Some(m), nil
+	return cfg.Model, cfg.Validate()
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -77,10 +76,10 @@ func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 }
 
 func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
-	cfg, without, err := Load(t.Context(), write(t, "gpu: {extensions: [nvml]}\nstorage: file_storage\nattribution: {split: learned}\n"), "")
+	cfg, without, err := Load(t.Context(), write(t, "meters: {gpu: {extensions: [nvml]}}\nstorage: file_storage\nattribution: {static_power: trained}\n"), "")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"gpu::extensions", "storage"}, without)
-	assert.Empty(t, cfg.GPU.Extensions)
+	assert.Equal(t, []string{"meters::gpu::extensions", "storage"}, without)
+	assert.Empty(t, cfg.Meters.GPU.Extensions)
 	assert.Empty(t, cfg.Storage)
 }
 
@@ -100,11 +99,13 @@ func TestADirectoryOfStatesBecomesTheReceiversFile(t *testing.T) {
 func TestShortFormsOfAModel(t *testing.T) {
 	file := write(t, "{}")
 	for value, want := range map[string]energyreceiver.ModelConfig{
-		"auto": {Auto: true}, "35-120": {IdlePower: 35, MaxPower: 120}, "0-9.5": {MaxPower: 9.5}, file: {File: file},
+		"auto": {}, "35-120": {IdlePower: 35, MaxPower: 120}, "0-9.5": {MaxPower: 9.5}, file: {File: file},
 	} {
 		got, err := Model(value)
 		require.NoError(t, err, value)
-		assert.Equal(t, configoptional.Some(want), got, value)
+		require.True(t, got.HasValue(), value)
+		model := got.Get()
+		assert.Equal(t, want, energyreceiver.ModelConfig{IdlePower: model.IdlePower, MaxPower: model.MaxPower, File: model.File}, value)
 	}
 	for value, want := range map[string]string{"": "is none of", "120": "is none of", "a-b": "is none of", "120-35": "max_power", "0-0": "max_power"} {
 		_, err := Model(value)

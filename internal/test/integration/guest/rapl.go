@@ -273,9 +273,9 @@ func allowPerf(f *facts, byPerf *collector) error {
 
 // measureConfiguration has the module's constant powers, of both packages together.
 const measureConfiguration = `
-meter: powercap
+meters: {use: [powercap]}
 zones: [package, dram, core]
-attribution: {split: fixed, static_power: {package: 40, dram: 8, core: 0}}
+attribution: {static_power: {package: {model: fixed, power: 40}, dram: {model: fixed, power: 8}, core: {model: fixed, power: 0}}}
 `
 
 // measureCommands measures a command that uses three seconds of CPU time, beside the loads: as root with a limit that it exceeds, and
@@ -386,9 +386,9 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meter: METER
+    meters: {use: [METER]}
     zones: [package, dram, core, psys]
-    processes: {min_energy: 0, max: 0}
+    series: {processes: {min_energy: 0, max: 0}}
     metrics:
       process.cpu.time: {enabled: true}
       container.cpu.time: {enabled: true}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// MetersConfig selects and configures the meters. A meter without settings needs no section.
+type MetersConfig struct {
+	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the first meter that works. With
+	// an empty list, the receiver reads no local meter.
+	Use []MeterKind `mapstructure:"use"`
+	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
+	Powercap PowercapConfig `mapstructure:"powercap"`
+	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon.
+	Hwmon HwmonConfig `mapstructure:"hwmon"`
+	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC by DCMI. poll_interval is at least 5s.
+	IPMI IPMIConfig `mapstructure:"ipmi"`
+	// GPU configures the extensions that read GPUs. poll_interval is from 100ms to 5s.
+	GPU GPUConfig `mapstructure:"gpu"`
+	// Redfish reads the power of this machine from its BMC by Redfish. poll_interval is at least 1s. The section also has the
+	// settings of confighttp clients, such as endpoint, tls, auth and timeout.
+	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
+	// Vsock reads the energy of this virtual machine from the receiver of its host.
+	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
+	// HTTP reads JSON documents by HTTP, each with the power or energy of a zone: plugs, PDUs, Prometheus. The keys are http/NAME;
+	// the hw.id of the zone is http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp clients,
+	// such as endpoint, tls, headers and timeout.
+	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
+
+	_ struct{}
+}
+
+// MeterKind is the name of a meter.
+type MeterKind string
+
+// The meters.
+const (
+	MeterPowercap MeterKind = "powercap"
+	MeterPerf     MeterKind = "perf"
+	MeterCray     MeterKind = "cray"
+	MeterHwmon    MeterKind = "hwmon"
+	MeterIPMI     MeterKind = "ipmi"
+	MeterGPU      MeterKind = "gpu"     // reads the extensions of gpu::extensions
+	MeterRedfish  MeterKind = "redfish" // is used if it is configured
+	MeterVsock    MeterKind = "vsock"   // is used if it is configured
+	MeterHTTP     MeterKind = "http"    // is used if it is configured
+	MeterModel    MeterKind = "model"   // is used if model is configured
+)
+
+// localMeters are the meters that need no configuration, in the default order of preference.
+var localMeters = []MeterKind{MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI}
+
+// PollConfig configures a meter that is polled.
+type PollConfig struct {
+	// PollInterval is the time between the starts of two polls.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+
+	_ struct{}
+}
+
+func (c *PollConfig) validate(wrong reporter, least time.Duration) {
+	if c.PollInterval < least {
+		wrong("poll_interval", "must be at least %v, is %v", least, c.PollInterval)
+	}
+}
+
+// PowercapConfig configures the meter powercap.
+type PowercapConfig struct {
+	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual machine. The meter reads this tree
+	// in place of the machine's own. root_path is not prepended.
+	Path string `mapstructure:"path"`
+
+	_ struct{}
+}
+
+// Unmarshal implements confmap.Unmarshaler. It returns an error for keys that are neither settings nor IDs of the type http.
+func (c *MetersConfig) Unmarshal(conf *confmap.Conf) error {
+	keys := settings(reflect.TypeFor[MetersConfig]())
+	for _, key := range slices.Sorted(maps.Keys(conf.ToStringMap())) {
+		var id component.ID
+		if !slices.Contains(keys, key) && (id.UnmarshalText([]byte(key)) != nil || id.Type().String() != string(MeterHTTP)) {
+			return fmt.Errorf("unknown meter or setting %q: must be one of %s, http/NAME", key, strings.Join(keys, ", "))
+		}
+	}
+	return conf.Unmarshal(c)
+}
+
+// settings returns the keys of a struct's fields.
+func settings(of reflect.Type) (keys []string) {
+	for field := range of.Fields() {
+		if key, _, _ := strings.Cut(field.Tag.Get(confmap.MapstructureTag), ","); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (c *Config) validateMeters(wrong reporter) {
+	wrong = wrong.under("meters")
+	m := &c.Meters
+	for i, meter := range m.Use {
+		field := fmt.Sprintf("use::%d", i)
+		oneOf(wrong, field, meter, localMeters...)
+		if slices.Contains(m.Use[:i], meter) {
+			wrong(field, "%q is named twice", meter)
+		}
+	}
+	if len(m.Use) == 0 && !c.Model.HasValue() && !m.Redfish.HasValue() && !m.Vsock.HasValue() && len(m.HTTP)+len(m.GPU.Extensions) == 0 {
+		wrong("use", "must name at least one of %s if no other meter and no model is configured", join(localMeters))
+	}
+	if path := m.Powercap.Path; path != "" {
+		if !filepath.IsAbs(path) {
+			wrong("powercap::path", "must be an absolute path, is %q", path)
+		}
+		if m.Vsock.HasValue() {
+			wrong("powercap::path", "must not be set together with vsock: both report the same energy")
+		}
+	}
+	m.Hwmon.validate(wrong.under("hwmon"))
+	m.IPMI.validate(wrong.under("ipmi"), minIPMIInterval)
+	m.GPU.validate(wrong.under("gpu"))
+	if m.Redfish.HasValue() {
+		m.Redfish.Get().validate(wrong.under("redfish"))
+	}
+	if m.Vsock.HasValue() {
+		m.Vsock.Get().validate(wrong.under("vsock"))
+	}
+	for id, source := range m.http() {
+		source.validate(wrong.under(id.String()))
+	}
+	for setting, zone := range m.zones() {
+		if !slices.Contains(c.Zones, zone) {
+			wrong("zones", "must contain %q, the zone of meters::%s", zone, setting)
+		}
+	}
+}
+
+// zones yields the settings that name an attributed zone kind, with that kind.
+func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) bool) {
+	return func(yield func(string, power.Kind) bool) {
+		attributed := []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM}
+		for _, sensor := range slices.Sorted(maps.Keys(c.Hwmon.Sensors)) {
+			if zone := c.Hwmon.Sensors[sensor]; slices.Contains(attributed, zone) && !yield("hwmon::sensors::"+sensor, zone) {
+				return
+			}
+		}
+		for id, source := range c.http() {
+			if slices.Contains(attributed, source.Zone) && !yield(id.String()+"::zone", source.Zone) {
+				return
+			}
+		}
+	}
+}
+
+// uses reports whether a local meter is used.
+func (c *MetersConfig) uses(meter MeterKind) bool { return slices.Contains(c.Use, meter) }
+
+// requires reports whether the configuration requires a meter, rather than using it if the machine has it.
+func (c *MetersConfig) requires(meter string) bool {
+	switch MeterKind(meter) {
+	case MeterHTTP, MeterRedfish, MeterVsock, MeterGPU:
+		return true
+	case MeterPowercap:
+		return len(c.Use) == 1 || c.Powercap.Path != ""
+	case MeterModel:
+		return len(c.Use) == 0
+	}
+	return len(c.Use) == 1
+}
+
+// reports reports whether a hypervisor reports the energy of this virtual machine.
+func (c *MetersConfig) reports() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
+
+// rank orders the meters by preference. Meters of one rank have the order of meterTable.
+func (c *MetersConfig) rank(meter MeterKind) int {
+	switch i := slices.Index(c.Use, meter); {
+	case i >= 0:
+		return i
+	case meter == MeterModel:
+		return len(c.Use)
+	}
+	return -1
+}

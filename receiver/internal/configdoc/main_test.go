@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	t.Chdir("../..")
+	for file, generate := range map[string]func() ([]byte, error){schemaFile: schemaText, referenceFile: pageText} {
+		want, err := generate()
+		require.NoError(t, err, file)
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(got), "run go generate in receiver")
+	}
+}
+
+// The settings of the collector, of HTTP clients, of single metrics and of resource attributes do not count. A setting that several
+// meters share, such as poll_interval, counts once.
+func TestTheReceiverHasAtMost50SettingsOfItsOwn(t *testing.T) {
+	root, err := describe(energyreceiver.DefaultConfig())
+	require.NoError(t, err)
+	paths, declared := []string{}, map[string]bool{}
+	for _, s := range root.below() {
+		isPart := s.element != nil && s.element.isSection() // its settings count
+		if s.isSection() || isPart {
+			continue
+		}
+		paths = append(paths, s.path)
+		declared[s.declared] = true
+	}
+	t.Logf("%d settings, %d with shared ones counted each time: %q", len(declared), len(paths), paths)
+	assert.LessOrEqual(t, len(declared), 50)
+	assert.Contains(t, paths, "meters::http/NAME::poll_interval")
+	assert.Contains(t, paths, "attribution::static_power::package::power")
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// presetPart is a setting that the preset accurate selects.
+type presetPart struct {
+	setting, value string
+	// lacks is why the machine or the configuration does without it, nil if it is in effect.
+	lacks error
+}
+
+// String returns the setting with its value, and why it is not in effect.
+func (p *presetPart) String() string {
+	switch {
+	case p.lacks == nil:
+		return p.setting + ": " + p.value
+	case p.value == "":
+		return fmt.Sprintf("%s: %v", p.setting, p.lacks)
+	default:
+		return fmt.Sprintf("%s: %s (%v)", p.setting, p.value, p.lacks)
+	}
+}
+
+// presetFound is what the start of the receiver found out about the machine, for the line of the log about the preset accurate.
+type presetFound struct {
+	undivided error     // why the node's CPUs are not divided by package
+	inexact   error     // why the CPU time source is not BPF; nil if it is, or if it was not asked for
+	unclocked error     // why the clock rate over an interval is not known
+	unshared  error     // why no threads share a core
+	began     time.Time // when the parts could be told at first
+	logged    bool
+}
+
+// presetGrace is how long meters that have not answered yet are waited for before the preset's parts are told.
+const presetGrace = time.Minute
+
+var (
+	errProcfs  = errors.New("cpu_time is procfs")
+	errShort   = errors.New("collection_interval is not longer")
+	errNoIRQ   = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
+	errNoDRAM  = errors.New("no meter reads a zone of memory")
+	errUnsaved = errors.New("not set: static power is trained again after each start")
+)
+
+// presetParts returns the parts of the preset accurate that no setting overrides. It is called after the first window.
+func (s *energyScraper) presetParts() (parts []presetPart) {
+	c, a, rules, found := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset], &s.found
+	add := func(selected bool, setting, value string, lacks error) {
+		if selected {
+			parts = append(parts, presetPart{setting, value, lacks})
+		}
+	}
+	var coarse error
+	switch exact := s.cpu.Source().Exact(); {
+	case !exact:
+		coarse = fmt.Errorf("%v with procfs: %w", rules.tickWindow, cmp.Or(found.inexact, errProcfs))
+	case c.presetWindow(exact) == 0:
+		coarse = errShort
+	}
+	add(c.Window == 0 && s.container == "", "window", rules.window.String(), coarse)
+	add(a.Scope == "", "attribution::scope", string(rules.scope), found.undivided)
+	add(a.StaticPower[AllZones].Model == "", "attribution::static_power", string(rules.static), s.untrained())
+	add(c.usesClocks(), "attribution::weight", string(rules.weight), found.unclocked)
+	add(a.SMTWeight == 0 && slices.ContainsFunc(c.Zones, s.isOfCores), "attribution::smt_weight", fmt.Sprint(rules.smt), found.unshared)
+	add(a.Interrupts == "", "attribution::interrupts", string(rules.interrupts), countsNoInterrupts(c.RootPath))
+	add(slices.Contains(c.Zones, power.DRAM) && a.presetHasWeight(power.DRAM, rules.dram), "attribution::weight::dram", string(rules.dram), s.withoutDRAM())
+	if trains := a.trains(c.Zones) && c.Storage == ""; trains && s.untrained() == nil {
+		add(true, "storage", "", errUnsaved)
+	}
+	return parts
+}
+
+// untrained returns why no static power is trained, nil if it may be: the static power of all zones of CPUs and memory is known.
+func (s *energyScraper) untrained() error {
+	known := ""
+	for i := range s.meters.readings {
+		switch zone := s.meters.readings[i].Zone; {
+		case zone.Kind == power.GPU || !slices.Contains(s.meters.attributed(), zone.Kind):
+		case !s.cfg.Attribution.knows(zone.Kind):
+			return nil
+		case zone.Source == power.Modeled:
+			known = "energy is modeled, and the model states the power at rest"
+		case zone.Source == power.Reported:
+			known = "the hypervisor reports active energy, so nothing is taken off"
+		default:
+			return nil
+		}
+	}
+	if known == "" {
+		return nil
+	}
+	return errors.New(known)
+}
+
+// isOfCores reports whether CPU time would count for less in a zone kind where threads share a core.
+func (s *energyScraper) isOfCores(kind power.Kind) bool {
+	shared := s.cfg.Attribution
+	shared.unshared = false
+	return shared.weighsCores(kind)
+}
+
+// withoutDRAM returns errNoDRAM if no meter reads a zone of memory.
+func (s *energyScraper) withoutDRAM() error {
+	if slices.ContainsFunc(s.meters.readings, func(r power.Reading) bool { return r.Zone.Kind == power.DRAM }) {
+		return nil
+	}
+	return errNoDRAM
+}
+
+// logPreset logs once, as soon as all meters have answered, what the preset accurate selects here, and which of its parts are not in
+// effect.
+func (s *energyScraper) logPreset() {
+	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate {
+		return
+	}
+	now := s.now()
+	if s.found.began.IsZero() {
+		s.found.began = now
+	}
+	waits := slices.ContainsFunc(s.meters.set.Status(), func(m power.Status) bool { return isWaiting(&m) })
+	if waits && now.Sub(s.found.began) < presetGrace {
+		return
+	}
+	s.found.logged = true
+	var selected, lacking []string
+	for _, part := range s.presetParts() {
+		if part.lacks != nil {
+			lacking = append(lacking, part.String())
+		} else {
+			selected = append(selected, part.String())
+		}
+	}
+	s.set.Logger.Info("Preset selected", zap.String("preset", string(PresetAccurate)), zap.Strings("selected", selected),
+		zap.Strings("lacking", lacking))
+}
