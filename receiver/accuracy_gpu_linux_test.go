@@ -275,7 +275,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		return l.runKepler(lib, setting, drive, horizon)
 	}
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Processes, cfg.SamplingInterval = root, SeriesConfig{}, setting.window
+	cfg.RootPath, cfg.Processes, cfg.SamplingInterval = root, byPID(SeriesConfig{}), setting.window
 	host := libraryHost{}
 	if setting.driver == "nvidia" {
 		cfg.GPU.Extensions = []component.ID{libraryID}

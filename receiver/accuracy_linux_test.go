@@ -219,7 +219,7 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	cfg.RootPath = l.root
 	cfg.Meter = MeterPowercap
 	cfg.CPUTime = setting.source
-	cfg.Processes = SeriesConfig{} // every process has a series
+	cfg.Processes = byPID(SeriesConfig{}) // every process has a series
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)

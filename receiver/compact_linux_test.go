@@ -48,7 +48,7 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b.kernel = hostsim.NewKernel(b.machine)
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Meter = b.machine.Host.Root(), MeterPowercap
-	cfg.Processes = SeriesConfig{}
+	cfg.Processes = byPID(SeriesConfig{})
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
@@ -205,7 +205,7 @@ func TestCompactingChangesNoResult(t *testing.T) {
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"few series": func(c *Config) {
-			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+			c.Processes, c.Containers, c.VMs = byPID(SeriesConfig{MinEnergy: 1, Max: 4}), SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,16 +222,16 @@ func TestCompactingChangesNoResult(t *testing.T) {
 
 func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
-		"default": func(c *Config) { c.Processes = SeriesConfig{MinEnergy: 1, Max: 500} },
+		"default": func(c *Config) { c.Processes = byPID(SeriesConfig{MinEnergy: 1, Max: 500}) },
 		"few series": func(c *Config) {
-			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+			c.Processes, c.Containers, c.VMs = byPID(SeriesConfig{MinEnergy: 1, Max: 4}), SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
 		},
 		"excluded by cgroup": func(c *Config) {
-			c.Processes = SeriesConfig{MinEnergy: 1, Max: 500}
+			c.Processes = byPID(SeriesConfig{MinEnergy: 1, Max: 500})
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"units, idle energy by use": func(c *Config) {
-			c.Processes = SeriesConfig{MinEnergy: 0.001, Max: 500}
+			c.Processes = byPID(SeriesConfig{MinEnergy: 0.001, Max: 500})
 			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = IdleUsed, true
 		},
 	} {

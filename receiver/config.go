@@ -62,10 +62,10 @@ type Config struct {
 	// collection.
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
 	// Processes, Containers, Pods and VMs bound which of them are reported one by one.
-	Processes  SeriesConfig `mapstructure:"processes"`
-	Containers SeriesConfig `mapstructure:"containers"`
-	Pods       SeriesConfig `mapstructure:"pods"`
-	VMs        SeriesConfig `mapstructure:"vms"`
+	Processes  ProcessesConfig `mapstructure:"processes"`
+	Containers SeriesConfig    `mapstructure:"containers"`
+	Pods       SeriesConfig    `mapstructure:"pods"`
+	VMs        SeriesConfig    `mapstructure:"vms"`
 	// ZeroPoints begins each new series of energy, CPU time and time with a point of value 0.
 	ZeroPoints bool `mapstructure:"zero_points"`
 	// Names says where names of containers and pods are read.
@@ -106,6 +106,43 @@ type SeriesConfig struct {
 	Max int `mapstructure:"max"`
 
 	_ struct{}
+}
+
+// ProcessesConfig selects and bounds the series of processes.
+type ProcessesConfig struct {
+	SeriesConfig `mapstructure:",squash"`
+	// GroupBy selects what series processes have. Empty gives the largest Max a series each, by PID, and the others one by program:
+	// the processes of one executable, container, unit and user, exited ones included. pid gives none by program, and program
+	// none by PID.
+	GroupBy GroupBy `mapstructure:"group_by"`
+
+	_ struct{}
+}
+
+// GroupBy is a value of the setting processes::group_by.
+type GroupBy string
+
+// The values of group_by besides the empty one.
+const (
+	GroupByProgram GroupBy = "program"
+	GroupByPID     GroupBy = "pid"
+)
+
+// Defaults of the maximum numbers of series, which dev/series.md explains. maxPrograms has no setting.
+const (
+	defaultMaxProcesses = 50
+	maxPrograms         = 500
+)
+
+// series returns the mode in the engine's terms.
+func (g GroupBy) series() attribution.ProcessSeries {
+	switch g {
+	case GroupByProgram:
+		return attribution.ByProgram
+	case GroupByPID:
+		return attribution.ByPID
+	}
+	return attribution.ByPIDAndProgram
 }
 
 // Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
@@ -160,6 +197,9 @@ func (c *Config) Validate() error {
 	c.IPMI.validate(wrong)
 	c.GPU.validate(wrong)
 	c.Processes.validate(wrong, "processes")
+	if c.Processes.GroupBy != "" {
+		oneOf(wrong, "processes::group_by", c.Processes.GroupBy, GroupByProgram, GroupByPID)
+	}
 	c.Containers.validate(wrong, "containers")
 	c.Pods.validate(wrong, "pods")
 	c.VMs.validate(wrong, "vms")

@@ -59,6 +59,7 @@ func TestSchemaHasEverySettingWithItsTypeDefaultAndValues(t *testing.T) {
 		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::interrupts", "attribution::key", "attribution::keys::package",
 		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time",
 		"http::0::unit", "http::0::zone", "hwmon::sensors::0::zone", "meter", "model::idle", "model::shape", "model::zone", "names::from::0",
+		"processes::group_by",
 		"zones::0",
 	}, slices.Sorted(slices.Values(s.enums)), "settings whose values were compared")
 }

@@ -48,7 +48,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, cpu.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.SamplingInterval)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.GPU}, cfg.Zones)
-	assert.Equal(t, SeriesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
+	assert.Equal(t, ProcessesConfig{SeriesConfig: SeriesConfig{MinEnergy: 1, Max: 50}}, cfg.Processes)
 	assert.Equal(t, SeriesConfig{Max: 2000}, cfg.Containers)
 	assert.Equal(t, SeriesConfig{Max: 1000}, cfg.Pods)
 	assert.Equal(t, SeriesConfig{Max: 500}, cfg.VMs)

@@ -45,7 +45,7 @@ func createDefaultConfig() component.Config {
 		Phases:               configoptional.Default(PhasesConfig{Max: defaultMaxPhases}),
 		GPU:                  GPUConfig{Interval: defaultGPUInterval},
 		CPUTime:              cpu.Auto,
-		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},
+		Processes:            ProcessesConfig{SeriesConfig: SeriesConfig{MinEnergy: 1, Max: defaultMaxProcesses}},
 		Containers:           SeriesConfig{Max: 2000},
 		Pods:                 SeriesConfig{Max: 1000},
 		VMs:                  SeriesConfig{Max: 500},

@@ -43,12 +43,17 @@ type testNode struct {
 	extensions map[component.ID]component.Component
 }
 
+// byPID bounds the series of processes, and reports none by program.
+func byPID(s SeriesConfig) ProcessesConfig {
+	return ProcessesConfig{SeriesConfig: s, GroupBy: GroupByPID}
+}
+
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := &testNode{t: t, host: hostsim.New(treeDir(t)), finals: map[string]float64{}}
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = n.host.Root()
-	cfg.Processes = SeriesConfig{}
+	cfg.Processes = byPID(SeriesConfig{})
 	for _, f := range edit {
 		f(cfg)
 	}

@@ -134,6 +134,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.SamplingInterval, s.cfg.presetWindow(true)), Topology: topology,
 		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
+		Names: s.cfg.Processes.GroupBy != GroupByPID,
 	})
 	if err != nil {
 		return err // only where the configuration insists on a source

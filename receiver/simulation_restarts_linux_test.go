@@ -220,11 +220,12 @@ func (sim *restarts) config() *Config {
 	default:
 		cfg.Meter = MeterPowercap
 	}
-	cfg.Processes, cfg.Containers = SeriesConfig{}, SeriesConfig{}
+	cfg.Processes, cfg.Containers = byPID(SeriesConfig{}), SeriesConfig{}
 	if !sim.unlimited() {
-		cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]}
+		cfg.Processes = byPID(SeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]})
 		cfg.Containers = SeriesConfig{MinEnergy: float64(seed / 4 % 2), Max: 2}
 	}
+	cfg.Processes.GroupBy = groupings[seed/7%3]
 	if seed%5 > 1 {
 		cfg.Attribution.Split = splitRules[seed/3%uint64(len(splitRules))]
 		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 40, power.DRAM: 5}

@@ -65,7 +65,7 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	}}}
 	m.measure()
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Zones, cfg.Processes = l.root, []power.Kind{power.Platform}, SeriesConfig{}
+	cfg.RootPath, cfg.Zones, cfg.Processes = l.root, []power.Kind{power.Platform}, byPID(SeriesConfig{})
 	cfg.CollectionInterval, cfg.SamplingInterval = tc.collection, tc.window
 	if tc.static {
 		cfg.Attribution.Split, cfg.Attribution.StaticPower = SplitFixed, map[power.Kind]float64{power.Platform: 83}

@@ -211,6 +211,15 @@ func (c *Config) settingsOfTotals() string {
 			set[field.Name] = v.Field(i).Interface()
 		}
 	}
+	if c.Processes.GroupBy != "" {
+		set["GroupBy"] = c.Processes.GroupBy
+	}
+	if !c.ResourceAttributes.ProcessOwner.Enabled { // programs are merged across users
+		set["Owner"] = false
+	}
+	if c.Processes.GroupBy != GroupByPID && !c.ResourceAttributes.SystemdUnitName.Enabled {
+		set["Unit"] = false
+	}
 	description, err := json.Marshal(set)
 	if err != nil {
 		return err.Error() // the same each time
@@ -219,7 +228,7 @@ func (c *Config) settingsOfTotals() string {
 }
 
 // stateVersion is the version of the format. Each change of a pack function changes it.
-const stateVersion = 2
+const stateVersion = 3
 
 // encodeState appends a state to b: a checksum of the rest, the version of the format, the trained models, and the totals unless
 // they are nil.

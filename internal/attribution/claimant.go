@@ -141,6 +141,9 @@ func (e *Engine) Owner(id Claimant) units.Owner { return e.ownerOf(e.claimants[i
 // Workload returns what a claimant is part of.
 func (e *Engine) Workload(id Claimant) units.Workload { return e.claimants[id].workload.Value() }
 
+// Excluded reports whether a claimant is excluded.
+func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
+
 // Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
 func (e *Engine) Stop(id Claimant) {
 	if c := e.claimants[id]; c.running {
