@@ -269,7 +269,7 @@ func (p *Process) same(o *Process) bool {
 	return p.Parent == o.Parent && p.Comm == o.Comm && p.State == o.State && p.Threads == o.Threads && p.Kernel == o.Kernel &&
 		p.Start == o.Start && p.User == o.User && p.System == o.System && p.CUser == o.CUser && p.CSystem == o.CSystem &&
 		p.Exe == o.Exe && p.Cgroup == o.Cgroup && p.Resident == o.Resident && p.LastCPU == o.LastCPU &&
-		p.IgnoresSIGCHLD == o.IgnoresSIGCHLD && slices.Equal(p.Args, o.Args)
+		p.UID == o.UID && p.IgnoresSIGCHLD == o.IgnoresSIGCHLD && slices.Equal(p.Args, o.Args)
 }
 
 func (h *Host) renderer() *renderer {
