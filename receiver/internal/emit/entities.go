@@ -83,7 +83,9 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 		}
 	}
 	for _, a := range entity.Attributes() {
-		if enabled(a.Name, a.Distinguishes) {
+		// Programs differ by all that they are part of. Units are not found for them if units are not reported.
+		ofProgram := entity == units.ProgramEntity && a.Name != units.SystemdUnitEntity.Attributes()[0].Name
+		if enabled(a.Name, a.Distinguishes || ofProgram) {
 			e.workload = append(e.workload, a)
 		}
 	}
