@@ -275,7 +275,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		return l.runKepler(lib, setting, drive, horizon)
 	}
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, ProcessSeriesConfig{}, setting.window
+	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, byPID(ProcessSeriesConfig{}), setting.window
 	host := libraryHost{}
 	if setting.driver == "nvidia" {
 		cfg.Meters.GPU.Extensions = []component.ID{libraryID}

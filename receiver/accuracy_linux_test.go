@@ -218,7 +218,7 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	cfg.RootPath = l.root
 	cfg.Meters.Use = only(MeterPowercap)
 	cfg.CPUTime = setting.source
-	cfg.Series.Processes = ProcessSeriesConfig{} // every process has a series
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{}) // every process has a series
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)

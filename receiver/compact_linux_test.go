@@ -47,7 +47,7 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b.kernel = hostsim.NewKernel(b.machine)
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Meters.Use = b.machine.Host.Root(), only(MeterPowercap)
-	cfg.Series.Processes = ProcessSeriesConfig{}
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
@@ -204,7 +204,7 @@ func TestCompactingChangesNoResult(t *testing.T) {
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"few series": func(c *Config) {
-			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 4}
+			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 4})
 			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 	} {
@@ -222,17 +222,17 @@ func TestCompactingChangesNoResult(t *testing.T) {
 
 func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
-		"default": func(c *Config) { c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 500} },
+		"default": func(c *Config) { c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 500}) },
 		"few series": func(c *Config) {
-			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 4}
+			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 4})
 			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 		"excluded by cgroup": func(c *Config) {
-			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 500}
+			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 500})
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"units, idle energy by use": func(c *Config) {
-			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 0.001, Max: 500}
+			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 0.001, Max: 500})
 			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = IdleUsed, true
 		},
 	} {

@@ -77,14 +77,44 @@ type SeriesConfig struct {
 	_ struct{}
 }
 
-// ProcessSeriesConfig limits the series of processes.
+// ProcessSeriesConfig selects and limits the series of processes.
 type ProcessSeriesConfig struct {
+	// GroupBy selects what series processes have. If it is empty, the largest max processes have a series each, by PID, and the others
+	// have one by program: the processes of one executable, container, unit and user, exited ones included. pid reports
+	// none by program, and program reports none by PID.
+	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
 
 	_ struct{}
+}
+
+// GroupBy is a value of the setting series::processes::group_by.
+type GroupBy string
+
+// The values of group_by besides the empty one.
+const (
+	GroupByProgram GroupBy = "program"
+	GroupByPID     GroupBy = "pid"
+)
+
+// Defaults of the maximum numbers of series, which dev/series.md explains. maxPrograms has no setting.
+const (
+	defaultMaxProcesses = 50
+	maxPrograms         = 500
+)
+
+// series returns the mode in the engine's terms.
+func (g GroupBy) series() attribution.ProcessSeries {
+	switch g {
+	case GroupByProgram:
+		return attribution.ByProgram
+	case GroupByPID:
+		return attribution.ByPID
+	}
+	return attribution.ByPIDAndProgram
 }
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
@@ -188,6 +218,9 @@ func (s *SeriesConfig) validate(wrong reporter) {
 	if e := s.Processes.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
 		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
 	}
+	if s.Processes.GroupBy != "" {
+		oneOf(wrong, "processes::group_by", s.Processes.GroupBy, GroupByProgram, GroupByPID)
+	}
 	for _, limit := range []struct {
 		setting string
 		max     int
@@ -208,6 +241,7 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	limits[units.ProcessEntity] = attribution.Limit{
 		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
 	}
+	limits[units.ProgramEntity].Max = maxPrograms
 	limits[units.ContainerEntity].Max = s.Containers.Max
 	limits[units.PodEntity].Max = s.Pods.Max
 	limits[units.VMEntity].Max = s.VMs.Max

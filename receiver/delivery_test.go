@@ -131,7 +131,7 @@ func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *test
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = host.Root()
 	cfg.InitialDelay = 10 * time.Second
-	cfg.Series.Processes = ProcessSeriesConfig{}
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 
 	var scrapes int
 	var got []pmetric.Metrics // acknowledged collections

@@ -69,7 +69,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		h.Zones[id] = &hostsim.Zone{Name: name, Max: 262_143_328_850}
 	}
 	const pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000000a.slice/cri-containerd-"
-	h.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/usr/bin/app", Args: []string{"app", "--serve"}, Cgroup: "0::" + pod + idA + ".scope"}
+	h.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/usr/bin/app", Args: []string{"app", "--serve"}, UID: 1000, Cgroup: "0::" + pod + idA + ".scope"}
 	h.Processes[20] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/usr/bin/job", Args: []string{"job"}, Cgroup: docker(idB)}
 	h.Processes[30] = &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
@@ -98,6 +98,8 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		}
 		h.Zones["intel-rapl:0"].Energy += (20 + 20*i) * joule
 		h.Zones["intel-rapl:1"].Energy += (20 + 20*i) * joule
+		h.Processes[20].CUser += 100
+		h.CPU.User += 100
 		h.Run(10*time.Second, map[int]int64{1: 1, 10: 200, 20: 100, 30: 300, 40: 10, 50: 100})
 		require.NoError(t, h.Render())
 		md, err := n.s.scrape(t.Context())
@@ -175,7 +177,7 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
-		"systemd.unit.energy", "systemd.unit.power",
+		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power",
 	}, off)
 }
 

@@ -52,7 +52,7 @@ func FuzzTick(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = power.Kinds
-			c.Series.Processes = ProcessSeriesConfig{MinEnergy: 0.5, Max: 4}
+			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 0.5, Max: 4})
 			c.ResourceAttributes.ProcessCommandLine.Enabled = true
 			c.Metrics.ProcessCPUTime.Enabled = true
 			c.Metrics.ContainerCPUTime.Enabled = true

@@ -46,12 +46,14 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.Series.limits(), Created: claims.Created(boot)}, baseline),
+		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(), Created: claims.Created(boot)}, baseline),
 		Exact:  s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
-			Unit:          s.cfg.Metrics.SystemdUnitEnergy.Enabled || s.cfg.Metrics.SystemdUnitPower.Enabled,
+			Unit:          s.cfg.wantsUnits(),
+			Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
+			Users:         s.cfg.openUsers(),
 			Everything:    s.container,
 			Names:         names,
 		}),
@@ -64,6 +66,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Places:    places,
 		Siblings:  s.siblings,
 		SMTWeight: s.cfg.Attribution.smtWeight(),
+		Programs:  s.cfg.Series.Processes.GroupBy != GroupByPID,
 		Eager:     s.eager,
 
 		InterruptsUnattributed: s.cfg.Attribution.interrupts() == InterruptsUnattributed,
@@ -80,6 +83,20 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		ZeroPoints:           !s.cfg.noZeroPoints,
 	})
 	return l
+}
+
+// wantsUnits reports whether units of systemd are found: for their own metrics, or to tell programs apart.
+func (c *Config) wantsUnits() bool {
+	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
+		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
+}
+
+// openUsers returns the users of the host, nil if they are not reported. Then programs are merged across users.
+func (c *Config) openUsers() *workload.Users {
+	if !c.ResourceAttributes.ProcessOwner.Enabled {
+		return nil
+	}
+	return workload.NewUsers(c.RootPath)
 }
 
 // memoryPlaces returns what tells on which package's memory processes hold theirs, nil where that makes no difference.

@@ -13,7 +13,7 @@ import (
 
 // Ten processes use 1 to 10 J in each collection, and three may have a series.
 func TestTheThreeLargestOfTenProcessesHaveTheSeries(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 3} })
+	n := newTestNode(t, func(c *Config) { c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 3}) })
 	used := map[int]int64{}
 	for i := 1; i <= 10; i++ {
 		n.host.Processes[100+i] = &hostsim.Process{Parent: 1, Comm: fmt.Sprint("p", i), Exe: fmt.Sprint("/bin/p", i)}

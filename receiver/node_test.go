@@ -44,12 +44,18 @@ type testNode struct {
 	extensions map[component.ID]component.Component
 }
 
+// byPID bounds the series of processes, and reports none by program.
+func byPID(s ProcessSeriesConfig) ProcessSeriesConfig {
+	s.GroupBy = GroupByPID
+	return s
+}
+
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := &testNode{t: t, host: hostsim.New(treeDir(t)), finals: map[string]float64{}}
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = n.host.Root()
-	cfg.Series.Processes = ProcessSeriesConfig{}
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 	for _, f := range edit {
 		f(cfg)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -130,6 +131,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.Window, s.cfg.presetWindow(true)), Topology: topology,
 		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
+		Names: s.cfg.Series.Processes.GroupBy != GroupByPID,
 	})
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -219,6 +221,10 @@ func (s *energyScraper) openSiblings() (unshared error) {
 
 func (s *energyScraper) warnOfSharedSeries() {
 	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
+		without := map[GroupBy]units.Entity{GroupByPID: units.ProgramEntity, GroupByProgram: units.ProcessEntity}
+		if entity, ok := without[s.cfg.Series.Processes.GroupBy]; ok && shared.Entity == entity.String() {
+			continue
+		}
 		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be told apart",
 			zap.String("attribute", shared.Attribute), zap.String("series", shared.Entity))
 	}

@@ -34,6 +34,12 @@ func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 		"two": {disable: func(a *attributes) {
 			a.ProcessPid.Enabled, a.ContainerID.Enabled = false, false
 		}, want: []string{"process.pid", "container.id"}},
+		"name by PID": {disable: func(a *attributes) { a.ProcessExecutableName.Enabled = false }},
+		"name by program": {disable: func(a *attributes) {
+			a.ProcessExecutableName.Enabled, a.ProcessPid.Enabled, a.ProcessOwner.Enabled = false, false, false
+		}, metrics: func(c *Config) { c.Series.Processes.GroupBy = GroupByProgram }, want: []string{"process.executable.name"}},
+		"container of programs": {disable: func(a *attributes) { a.ContainerID.Enabled = false },
+			metrics: func(c *Config) { noContainers(c); c.Series.Processes.GroupBy = "" }, want: []string{"container.id"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t, func(cfg *Config) {

@@ -114,6 +114,9 @@ type oracle struct {
 	max         uint64
 }
 
+// groupings are the values of processes::group_by.
+var groupings = [...]GroupBy{"", GroupByPID, GroupByProgram}
+
 func (o *oracle) add(raw uint64, at time.Time) {
 	var delta uint64
 	switch {
@@ -189,7 +192,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = root
 	cfg.Meters.Use = only(MeterPowercap)
-	cfg.Series.Processes = ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]}
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]})
+	cfg.Series.Processes.GroupBy = groupings[seed/4%3]
 	if seed%4 > 0 {
 		cfg.Series.Containers.Max = 2
 		cfg.Series.Pods.Max, cfg.Series.VMs.Max = 1, 1
@@ -485,7 +489,7 @@ func (sim *simulation) checkLedgers() {
 			for kind := range attribution.MaxKinds {
 				energy := a.Amounts(kind).Energy
 				switch a.Entity {
-				case units.ProcessEntity:
+				case units.ProcessEntity, units.ProgramEntity:
 					processes[kind] += energy
 				case units.ContainerEntity:
 					containers[kind] += energy
@@ -638,7 +642,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 	before := map[*attribution.Account]attribution.Account{}
 	if l != nil {
 		for a := range l.Engine.Ledger().Accounts {
-			if a.Entity == units.ProcessEntity && a.Ended {
+			if a.Entity.OfProcesses() && a.Ended {
 				before[a] = *a
 			}
 		}
@@ -651,7 +655,9 @@ func (sim *simulation) noteRemoved(accepted func()) {
 		delete(before, a)
 	}
 	for _, a := range before {
-		sim.deliveredCPU[processOf(&a)] += a.CPU
+		if a.Entity == units.ProcessEntity {
+			sim.deliveredCPU[processOf(&a)] += a.CPU
+		}
 		for kind := range attribution.MaxKinds {
 			energy := a.Amounts(kind).Energy
 			sim.delivered[kind] += energy
@@ -935,6 +941,9 @@ func (sim *simulation) end() {
 	}
 	sim.checkClaims()
 	for a := range sim.s.ledger.Engine.Ledger().Accounts {
+		if a.Entity == units.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init goes on
+			continue
+		}
 		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {
 			sim.fail("an account is left: %+v", *a)
 		}

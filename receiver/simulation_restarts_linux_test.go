@@ -220,11 +220,12 @@ func (sim *restarts) config() *Config {
 	default:
 		cfg.Meters.Use = only(MeterPowercap)
 	}
-	cfg.Series.Processes, cfg.Series.Containers.Max = ProcessSeriesConfig{}, 0
+	cfg.Series.Processes, cfg.Series.Containers.Max = byPID(ProcessSeriesConfig{}), 0
 	if !sim.unlimited() {
-		cfg.Series.Processes = ProcessSeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]}
+		cfg.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]})
 		cfg.Series.Containers.Max = 2
 	}
+	cfg.Series.Processes.GroupBy = groupings[seed/7%3]
 	if seed%5 > 1 {
 		cfg.Attribution.StaticPower = simulatedStatic(seed/3, map[power.Kind]float64{power.Package: 40, power.DRAM: 5})
 		cfg.Attribution.tuning = staticTuning{rest: 0.5, base: time.Minute, samples: 1}

@@ -65,7 +65,7 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	}}}
 	m.measure()
 	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, ProcessSeriesConfig{}
+	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(ProcessSeriesConfig{})
 	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
 	if tc.static {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})

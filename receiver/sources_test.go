@@ -30,6 +30,7 @@ func (n *testNode) use(source cpu.Source) {
 	require.NoError(n.t, n.s.cpu.Close())
 	n.s.cpu = cpu.NewReader(source, cpu.Options{
 		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, BeforeScan: n.s.readCgroups,
+		Names: n.s.cfg.Series.Processes.GroupBy != GroupByPID,
 	})
 }
 

@@ -193,6 +193,15 @@ func (c *Config) settingsOfTotals() string {
 			set[field.Name] = v.Field(i).Interface()
 		}
 	}
+	if c.Series.Processes.GroupBy != "" {
+		set["GroupBy"] = c.Series.Processes.GroupBy
+	}
+	if !c.ResourceAttributes.ProcessOwner.Enabled { // programs are merged across users
+		set["Owner"] = false
+	}
+	if c.Series.Processes.GroupBy != GroupByPID && !c.ResourceAttributes.SystemdUnitName.Enabled {
+		set["Unit"] = false
+	}
 	description, err := json.Marshal(set)
 	if err != nil {
 		return err.Error() // the same each time

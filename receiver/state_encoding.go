@@ -134,7 +134,7 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 		p.Fail()
 		return
 	}
-	if a.Entity == units.ProcessEntity {
+	if a.Entity.OfProcesses() {
 		packProcess(p, &a.Owner.Process)
 	}
 	// Each attribute of an entity is a field of the workload: the table of entities decides which fields are packed.
@@ -159,6 +159,9 @@ func packProcess(p *pack.Packer, o *units.Process) {
 	pack.String(p, &o.Executable)
 	pack.String(p, &o.Path)
 	pack.String(p, &o.CommandLine)
+	pack.String(p, &o.Owner)
+	pack.Int(p, &o.Parent)
+	p.Bools(&o.Descendants)
 }
 
 // packNames packs names, which the accounts of a container and its pod may share. Names never change after they are read.

@@ -89,7 +89,7 @@ func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](3)), whenever)
 	series := func(processes, containers int64) {
 		t.Helper()
-		want := counts(observed(processes, "series.entity", "process"), observed(containers, "series.entity", "container"))
+		want := counts(observed(processes, "series.entity", "process"), observed[int64](0, "series.entity", "program"), observed(containers, "series.entity", "container"))
 		for entity := units.PodEntity; entity < units.NumEntities; entity++ {
 			want = append(want, observed[int64](0, "series.entity", entity.String()))
 		}

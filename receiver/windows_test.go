@@ -18,7 +18,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -195,7 +194,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
 	cfg.Model = configoptional.Some(linear(40, 120))
-	cfg.Series.Processes = ProcessSeriesConfig{}
+	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 	cfg.Window = 10 * time.Millisecond
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
@@ -219,7 +218,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
-		if a.Entity == units.ProcessEntity {
+		if a.Entity.OfProcesses() {
 			processes += a.Amounts(modeled).Energy.Joules()
 			if int(a.Owner.Process.PID) == os.Getpid() {
 				own += a.Amounts(modeled).Energy.Joules()

@@ -108,7 +108,7 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		}
 	} else {
 		cfg = energyreceiver.DefaultConfig()
-		cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{MinEnergy: 0.01, Max: 500}
+		cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{MinEnergy: 0.01, Max: 500, GroupBy: energyreceiver.GroupByPID}
 		cfg.Metrics.HwGpuUtilization.Enabled = true
 		cfg.Metrics.ContainerCPUTime.Enabled = true
 		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true

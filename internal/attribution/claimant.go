@@ -45,18 +45,24 @@ type claimant struct {
 }
 
 // program is the part of a units.Process that processes have in common.
-type program struct{ executable, path string }
+type program struct {
+	executable, path, owner string
+	descendants             bool
+}
 
-// ownText is the part of a units.Process that nobody shares.
-type ownText struct{ created, commandLine string }
+// ownText is the part of a units.Process that no other process shares and that most processes lack.
+type ownText struct {
+	created, commandLine string
+	parent               int32
+}
 
 // newOwned returns a claimant of an owner.
 func newOwned(o *units.Owner) *claimant {
 	p := &o.Process
 	c := &claimant{
-		workload: unique.Make(o.Workload), program: unique.Make(program{p.Executable, p.Path}), pid: p.PID, start: p.Start,
+		workload: unique.Make(o.Workload), program: unique.Make(program{p.Executable, p.Path, p.Owner, p.Descendants}), pid: p.PID, start: p.Start,
 	}
-	if own := (ownText{p.Created, p.CommandLine}); own != (ownText{}) {
+	if own := (ownText{p.Created, p.CommandLine, p.Parent}); own != (ownText{}) {
 		c.own = &own
 	}
 	return c
@@ -66,9 +72,9 @@ func newOwned(o *units.Owner) *claimant {
 func (e *Engine) ownerOf(c *claimant) (o units.Owner) {
 	o.Workload = c.workload.Value()
 	p, of := &o.Process, c.program.Value()
-	p.PID, p.Start, p.Executable, p.Path = c.pid, c.start, of.executable, of.path
+	p.PID, p.Start, p.Executable, p.Path, p.Owner, p.Descendants = c.pid, c.start, of.executable, of.path, of.owner, of.descendants
 	if c.own != nil {
-		p.Created, p.CommandLine = c.own.created, c.own.commandLine
+		p.Created, p.CommandLine, p.Parent = c.own.created, c.own.commandLine, c.own.parent
 	}
 	e.setCreated(p)
 	return o
@@ -86,13 +92,18 @@ func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	c := newOwned(&owner)
 	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
 	e.claimants[id] = c
-	c.accounts[units.ProcessEntity] = none
-	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
+	c.accounts[units.ProcessEntity], c.accounts[units.ProgramEntity] = none, none
+	if e.cfg.Processes != ByPID {
+		c.accounts[units.ProgramEntity] = e.openAccount(units.ProgramEntity, &owner, since, e.hasRoom(units.ProgramEntity))
+	}
+	for entity := units.ContainerEntity; entity < units.NumEntities; entity++ {
 		c.accounts[entity] = e.openAccount(entity, &owner, since, e.hasRoom(entity))
 	}
-	e.joinIdle(c)
-	atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.wasLive(c)
-	e.openProcess(id, atOnce && e.hasRoom(units.ProcessEntity))
+	e.joinIdle(id)
+	if e.cfg.Processes != ByProgram {
+		atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.wasLive(c)
+		e.openProcess(id, atOnce && e.hasRoom(units.ProcessEntity))
+	}
 	return id
 }
 
@@ -109,7 +120,7 @@ func (e *Engine) newClaimant() Claimant {
 // NeedsSleepers reports whether claimants without any claims make a difference: their processes have series at once, or carry idle
 // energy.
 func (e *Engine) NeedsSleepers() bool {
-	return e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
+	return e.cfg.Processes != ByProgram && e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
 }
 
 // Continues reports whether the process of an owner has a series that goes on if a claimant is opened for it now.
@@ -129,6 +140,9 @@ func (e *Engine) Owner(id Claimant) units.Owner { return e.ownerOf(e.claimants[i
 
 // Workload returns what a claimant is part of.
 func (e *Engine) Workload(id Claimant) units.Workload { return e.claimants[id].workload.Value() }
+
+// Excluded reports whether a claimant is excluded.
+func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
 
 // Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
 func (e *Engine) Stop(id Claimant) {
@@ -173,13 +187,17 @@ func (e *Engine) releaseIfDone(id Claimant) {
 	if c.open || c.pending > 0 {
 		return
 	}
-	for _, account := range c.accounts {
+	for entity, account := range c.accounts {
 		if account == none {
 			continue
 		}
 		a := &e.ledger.accounts[account]
 		if a.refs == 1 {
-			e.endAccount(account)
+			if units.Entity(entity) == units.ProgramEntity {
+				e.leaveProgram(account)
+			} else {
+				e.endAccount(account)
+			}
 			continue
 		}
 		if a.refs--; a.claimant == id {
@@ -230,8 +248,8 @@ func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
 	if id == NoClaimant {
 		return
 	}
-	for entity, account := range e.claimants[id].accounts {
-		if units.Entity(entity) != units.ProcessEntity && account != none {
+	for _, account := range e.claimants[id].accounts[units.ContainerEntity:] {
+		if account != none {
 			yield(&e.ledger.accounts[account])
 		}
 	}

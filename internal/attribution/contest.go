@@ -111,7 +111,7 @@ func (e *Engine) displaceProcess(account int32) {
 	c := e.claimants[id]
 	c.waits = standing{rank: a.rank}
 	c.waits.rank.gained += a.recent()
-	e.unnameIdleMember(c)
+	e.unnameIdleMember(id)
 	c.accounts[units.ProcessEntity] = none
 	if c.running {
 		e.enqueueProcess(id)
@@ -121,11 +121,15 @@ func (e *Engine) displaceProcess(account int32) {
 		return
 	}
 	e.live[units.ProcessEntity]--
-	e.moveToOthers(account)
+	if program := c.accounts[units.ProgramEntity]; program == none {
+		e.moveToOthers(account)
+	} else {
+		e.mergeIntoProgram(program, a)
+	}
 	e.removeAccount(account)
 }
 
-// displaceGroup makes the account of a container, pod or VM a candidate. Its series goes to an account of its own.
+// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes to an account of its own.
 func (e *Engine) displaceGroup(account int32) {
 	a := &e.ledger.accounts[account]
 	entity := a.Entity
@@ -151,8 +155,12 @@ func (e *Engine) beginSeries(account int32) {
 	a := &e.ledger.accounts[account]
 	e.dequeue(a.Entity, account)
 	e.live[a.Entity]++
-	if a.Start.Before(e.at) {
-		a.Start = e.at
+	earliest := e.at
+	if a.Entity == units.ProgramEntity { // it may have the energy of a process that lost its series
+		earliest = e.emittedAt
+	}
+	if a.Start.Before(earliest) {
+		a.Start = earliest
 	}
 	if a.twin != none {
 		ended := &e.ledger.accounts[a.twin]

@@ -321,7 +321,7 @@ func (h *domainHistory) step(last bool) {
 		h.e.Emitted()
 		if h.random.IntN(3) > 0 {
 			for a := range h.e.Ledger().Accounts {
-				if a.Ended && a.Entity == units.ProcessEntity {
+				if a.Ended && a.Entity.OfProcesses() {
 					for kind := range h.delivered {
 						h.delivered[kind] += a.Amounts(kind).Energy
 						h.idle[kind] += a.Amounts(kind).Idle
@@ -340,7 +340,7 @@ func (h *domainHistory) check() {
 	idle := h.idle
 	for a := range l.Accounts {
 		for kind := range idle {
-			if a.Entity == units.ProcessEntity {
+			if a.Entity.OfProcesses() {
 				idle[kind] += a.Amounts(kind).Idle
 			}
 		}

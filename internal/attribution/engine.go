@@ -13,10 +13,25 @@ import (
 type Config struct {
 	Rules  Rules
 	Limits Limits
+	// Processes selects the series of processes.
+	Processes ProcessSeries
 	// Created returns units.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
 	// a series. Nil: it stays empty.
 	Created func(start time.Duration) string
 }
+
+// ProcessSeries is what series the processes have.
+type ProcessSeries uint8
+
+const (
+	// ByPID gives processes a series each. What has none is in the overflow account of processes.
+	ByPID ProcessSeries = iota
+	// ByPIDAndProgram gives the largest processes a series each, and the others one by program. What has neither is in
+	// the overflow account of processes.
+	ByPIDAndProgram
+	// ByProgram gives all processes series by program only.
+	ByProgram
+)
 
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
 //
@@ -46,7 +61,7 @@ type Engine struct {
 	candidates [units.NumEntities][]int32 // accounts of other entities that have no series
 
 	emissions uint64
-	emittedAt time.Time // end of the last interval that was emitted
+	emittedAt time.Time // end of the last interval that was emitted, or the baseline
 	inFlight  bool      // the last emission was neither acknowledged nor refused yet
 	restoring bool      // the next interval is the time since the state that was restored
 
@@ -69,7 +84,7 @@ const othersIndex = 0
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
-		cfg: cfg, baseline: baseline, at: baseline, series: map[series]int32{},
+		cfg: cfg, baseline: baseline, at: baseline, emittedAt: baseline, series: map[series]int32{},
 		idle: idleSharing{index: map[[units.NumEntities]int32]int32{}},
 	}
 	for kind, model := range cfg.Rules.Models {
@@ -78,6 +93,7 @@ func New(cfg Config, baseline time.Time) *Engine {
 	for entity := range e.others {
 		e.others[entity] = none
 	}
+	e.others[units.ProgramEntity] = othersIndex
 	e.others[units.ProcessEntity] = e.ledger.add(Account{Entity: units.ProcessEntity, Other: true, Start: baseline, refs: 1})
 	return e
 }

@@ -116,7 +116,7 @@ func requireConserved(t testing.TB, e *Engine, delivered byKind) {
 	t.Helper()
 	sums := delivered
 	for a := range e.Ledger().Accounts {
-		if a.Entity == units.ProcessEntity {
+		if a.Entity.OfProcesses() {
 			for kind := range sums {
 				sums[kind] += a.Amounts(kind).Energy
 			}
@@ -595,6 +595,8 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	if r.IntN(2) == 0 {
 		cfg.Limits[units.ProcessEntity] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
 	}
+	cfg.Processes = ProcessSeries(r.IntN(3))
+	cfg.Limits[units.ProgramEntity] = Limit{units.Energy(r.IntN(1000)), r.IntN(4)}
 	e := New(cfg, baseline)
 	type life struct {
 		id    Claimant
@@ -610,14 +612,17 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	pid := int32(0)
 	for n := range intervals {
 		at = at.Add(time.Second)
-		iv := Interval{At: at, Elapsed: time.Second, Domains: []Usage{{}}}
+		iv := Interval{At: at, Elapsed: time.Second, Domains: []Usage{{}}, EndsCollection: r.IntN(3) > 0}
 		node := &iv.Domains[0]
 		if n == 0 {
 			iv.Elapsed = 0
 		}
 		for r.IntN(3) == 0 {
 			pid++
-			o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("x", r.IntN(4))}}
+			if r.IntN(5) == 0 {
+				o.Process = o.Process.Program()
+			}
 			if r.IntN(2) == 0 {
 				inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
 			}
@@ -684,24 +689,27 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			s, _ := seriesOf(a.Entity, &a.Owner)
 			require.False(t, seen[s], "one account per series")
 			seen[s] = true
-			require.GreaterOrEqual(t, a.Amounts(pkg).Energy, previous[s], "totals never go down")
-			previous[s] = a.Amounts(pkg).Energy
+			require.GreaterOrEqual(t, a.Amounts(pkg).Energy, previous[s], "totals that were sent never go down")
 			require.False(t, a.Start.Before(baseline))
 		}
 		if most := cfg.Limits[units.ProcessEntity].Max; most > 0 {
 			require.LessOrEqual(t, e.live[units.ProcessEntity], most)
 		}
-		if r.IntN(3) > 0 {
+		if most := cfg.Limits[units.ProgramEntity].Max; most > 0 {
+			require.LessOrEqual(t, e.live[units.ProgramEntity], most)
+		}
+		if iv.EndsCollection {
 			e.Emitted()
 			if r.IntN(3) > 0 {
 				for a := range l.Accounts {
+					s, _ := seriesOf(a.Entity, &a.Owner)
+					previous[s] = a.Amounts(pkg).Energy
 					if a.Ended {
-						if a.Entity == units.ProcessEntity {
+						if a.Entity.OfProcesses() {
 							for kind := range delivered {
 								delivered[kind] += a.Amounts(kind).Energy
 							}
 						}
-						s, _ := seriesOf(a.Entity, &a.Owner)
 						delete(previous, s)
 					}
 				}

@@ -34,10 +34,28 @@ type idleSharing struct {
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
 type idleGroup struct {
-	accounts [units.NumEntities]int32 // none for the process
+	accounts [units.NumEntities]int32 // none for the process and the program
 	count    int32
 	named    []idleMember
+	unnamed  []idleRest // each account once
 	weight   uint64
+}
+
+// idleRest is the account of the members of a group that have none of their own and are of the same program.
+type idleRest struct{ account, count int32 }
+
+// countUnnamed adds to the number of members whose idle energy an account gets besides its own.
+func (g *idleGroup) countUnnamed(account, more int32) {
+	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
+	if i < 0 {
+		i = len(g.unnamed)
+		g.unnamed = append(g.unnamed, idleRest{account: account})
+	}
+	if g.unnamed[i].count += more; g.unnamed[i].count == 0 {
+		last := len(g.unnamed) - 1
+		g.unnamed[i] = g.unnamed[last]
+		g.unnamed = g.unnamed[:last]
+	}
 }
 
 // idleMember is a member of a group that has an account of its own.
@@ -69,20 +87,22 @@ func (e *Engine) carriesIdle(c *claimant) bool {
 	}
 }
 
-// joinIdle adds a claimant to its idle-allocation group.
-func (e *Engine) joinIdle(c *claimant) {
+// joinIdle adds a claimant, which has no account of its own yet, to its idle-allocation group.
+func (e *Engine) joinIdle(id Claimant) {
+	c := e.claimants[id]
 	c.idleGroup, c.idleIndex = none, none
 	if !e.carriesIdle(c) {
 		return
 	}
 	key := c.accounts
-	key[units.ProcessEntity] = none
+	key[units.ProcessEntity], key[units.ProgramEntity] = none, none
 	i, ok := e.idle.index[key]
 	if !ok {
 		i = e.idle.newGroup(key)
 	}
 	c.idleGroup, e.idle.stale = i, true
 	e.idle.groups[i].count++
+	e.idle.groups[i].countUnnamed(e.restOf(id), 1)
 	if holder := idleHolder(&c.accounts); holder != none {
 		e.ledger.accounts[holder].idleMembers++
 	}
@@ -107,7 +127,8 @@ func (e *Engine) leaveIdle(id Claimant) {
 	}
 	idle := &e.idle
 	group := &idle.groups[c.idleGroup]
-	e.unnameIdleMember(c)
+	e.unnameIdleMember(id)
+	group.countUnnamed(e.restOf(id), -1)
 	if holder := idleHolder(&c.accounts); holder != none {
 		e.ledger.accounts[holder].idleMembers--
 	}
@@ -126,11 +147,13 @@ func (e *Engine) nameIdleMember(id Claimant) {
 		group := &e.idle.groups[c.idleGroup]
 		c.idleIndex = int32(len(group.named))
 		group.named = append(group.named, idleMember{id, account})
+		group.countUnnamed(e.restOf(id), -1)
 	}
 }
 
-// unnameIdleMember has a claimant carry idle energy in the account of the others again.
-func (e *Engine) unnameIdleMember(c *claimant) {
+// unnameIdleMember has a claimant carry idle energy in the account of its program, or of the other processes, again.
+func (e *Engine) unnameIdleMember(id Claimant) {
+	c := e.claimants[id]
 	if c.idleIndex == none {
 		return
 	}
@@ -139,6 +162,7 @@ func (e *Engine) unnameIdleMember(c *claimant) {
 	group.named[c.idleIndex] = group.named[last]
 	e.claimants[group.named[c.idleIndex].claimant].idleIndex = c.idleIndex
 	group.named, c.idleIndex = group.named[:last], none
+	group.countUnnamed(e.restOf(id), 1)
 }
 
 // shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now. Of the time before a
@@ -181,15 +205,12 @@ func (e *Engine) addClaimIdle(p Portion, claim *Claim, energy units.Energy) {
 		accounts[othersIndex].addIdle(p.Kind, energy, recent)
 		return
 	}
-	c := e.claimants[claim.Claimant]
-	for entity, account := range c.accounts {
-		if units.Entity(entity) == units.ProcessEntity && (account == none || claim.ShortLived) {
-			account = othersIndex
-		}
-		if account != none {
-			accounts[account].addIdle(p.Kind, energy, recent)
-		}
+	process := e.claimants[claim.Claimant].accounts[units.ProcessEntity]
+	if process == none || claim.ShortLived {
+		process = e.restOf(claim.Claimant)
 	}
+	accounts[process].addIdle(p.Kind, energy, recent)
+	e.eachGroup(claim.Claimant, func(a *Account) { a.addIdle(p.Kind, energy, recent) })
 }
 
 func (e *Engine) shareIdleAmongGroups(p Portion, idle units.Energy) {
@@ -239,14 +260,16 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 			accounts[account].addIdle(p.Kind, energy, e.recentPart(energy, p.Elapsed))
 		}
 	}
-	for _, account := range group.accounts {
+	for _, account := range group.accounts[units.ContainerEntity:] {
 		add(account, energy)
 	}
 	s := shares{amount: uint64(energy), total: uint64(group.count)}
 	for _, n := range group.named {
 		add(n.account, units.Energy(s.next(1)))
 	}
-	add(othersIndex, units.Energy(s.next(uint64(group.count)-uint64(len(group.named)))))
+	for _, r := range group.unnamed {
+		add(r.account, units.Energy(s.next(uint64(r.count))))
+	}
 }
 
 // idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the account of the container that the

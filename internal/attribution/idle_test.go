@@ -266,7 +266,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 					case a.Entity == units.ProcessEntity:
 						got[strconv.Itoa(int(o.Process.PID))] = a.Amounts(0).Idle.Joules()
 					default:
-						got[[...]string{"", o.Container.ID, o.Pod.UID, o.VM.ID}[a.Entity]] = a.Amounts(0).Idle.Joules()
+						got[[...]string{units.ContainerEntity: o.Container.ID, units.PodEntity: o.Pod.UID, units.VMEntity: o.VM.ID}[a.Entity]] = a.Amounts(0).Idle.Joules()
 					}
 				}
 				return got

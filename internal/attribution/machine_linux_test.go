@@ -54,6 +54,7 @@ type observer struct {
 	did           map[string]int
 	sizes         bool // containers have sizes
 	keys          bool // claims have weights: work, and memory
+	programs      bool // short-lived tasks are named
 }
 
 // observed is a task that has a claimant.
@@ -79,7 +80,7 @@ type observedZone struct {
 
 // observe returns an observer of a life that is checked or not. Its first scan is the baseline.
 func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
-	n := &observer{life: l, faults: hostsim.NewFaults(l), did: map[string]int{}, at: boot.Add(l.Now())}
+	n := &observer{life: l, faults: hostsim.NewFaults(l), did: map[string]int{}, at: boot.Add(l.Now()), programs: cfg.Processes != attribution.ByPID}
 	n.engine = attribution.New(cfg, n.at)
 	if check {
 		n.oracle = newOracle(cfg, n.at, n.engine.Ledger())
@@ -297,10 +298,13 @@ func (n *observer) identify(o *observed, since time.Time) {
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != "" || in.Job.ID != ""
 	o.claimant = n.open(units.Owner{
-		Process:  units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
+		Process:  units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe, Owner: userOf(t)},
 		Workload: in.Workload,
 	}, since)
 }
+
+// userOf returns the user of a task.
+func userOf(t *hostsim.Task) string { return [...]string{"root", "alice"}[t.PID%2] }
 
 func (n *observer) claim(o *observed) {
 	cpu := units.CPUTime(o.task.Used - o.used)
@@ -330,6 +334,13 @@ func (n *observer) missed(t *hostsim.Task) {
 		}
 	}
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
+	if n.programs && t.PID%3 > 0 {
+		claim.Claimant = n.open(units.Owner{
+			Process: units.Process{Executable: path.Base(t.Shown().Exe), Owner: userOf(t), Descendants: t.PID%5 == 0}, Workload: in.Workload,
+		}, n.at)
+		n.closing = append(n.closing, claim.Claimant)
+		n.did["named exit"]++
+	}
 	if claim.Claimant == attribution.NoClaimant && in.Container.ID != "" {
 		claim.Claimant = n.open(units.Owner{Workload: units.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
 		n.closing = append(n.closing, claim.Claimant)

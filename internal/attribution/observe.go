@@ -77,7 +77,7 @@ func (e *Engine) addCPU(claim *Claim) {
 		e.touch(claim.Claimant).cpu += claim.CPU
 		return
 	}
-	e.ledger.accounts[othersIndex].CPU += claim.CPU
+	e.ledger.accounts[e.restOf(claim.Claimant)].CPU += claim.CPU
 	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
 }
 

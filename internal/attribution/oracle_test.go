@@ -27,6 +27,8 @@ type oracle struct {
 	kinds      [attribution.MaxKinds]oracleKind
 	claimants  []*oracleClaimant // their claims may still be attributed
 	groups     []*party          // containers, pods and VMs with claimants
+	programs   []*party          // with or without claimants
+	emittedAt  time.Time         // end of the last interval that was emitted, or the baseline
 	accounts   []*oracleAccount
 	others     [entities]*oracleAccount
 	shown      *attribution.Ledger
@@ -140,6 +142,7 @@ type oracleClaimant struct {
 	party
 	id       attribution.Claimant
 	groups   []*party
+	program  *party // nil if it has none
 	touching bool
 	settling bool // it ran in intervals whose energy has become known
 }
@@ -174,6 +177,7 @@ type oracleAccount struct {
 	unlisted     gains
 	acknowledged bool
 	folded       bool // its energy goes to the others
+	merged       bool // its program has its energy already
 	shared       bool // two processes had it at the same time
 	left         bool // no claimant adds to it
 }
@@ -189,6 +193,8 @@ func (a *oracleAccount) String() string {
 		return fmt.Sprintf("the others of entity %d", a.Entity)
 	case a.Entity == units.ProcessEntity:
 		return fmt.Sprintf("process %d %s, created %v, in %q", o.Process.PID, o.Process.Path, o.Process.Start, o.Container.ID+o.VM.ID)
+	case a.Entity == units.ProgramEntity:
+		return fmt.Sprintf("program %s of %s in %q", o.Process.Executable, o.Process.Owner, o.Container.ID+o.VM.ID)
 	case a.Entity == units.ContainerEntity:
 		return "container " + o.Container.ID
 	case a.Entity == units.PodEntity:
@@ -203,10 +209,11 @@ func (a *oracleAccount) String() string {
 }
 
 func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Ledger) *oracle {
-	o := &oracle{cfg: cfg, at: baseline, shown: shown}
+	o := &oracle{cfg: cfg, at: baseline, emittedAt: baseline, shown: shown}
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
+	o.others[units.ProgramEntity] = o.others[units.ProcessEntity]
 	o.accounts = []*oracleAccount{o.others[units.ProcessEntity]}
 	return o
 }
@@ -216,6 +223,11 @@ func describe(entity units.Entity, o units.Owner) (described units.Owner, ok boo
 	switch entity {
 	case units.ProcessEntity:
 		return o, o.Process.PID != 0
+	case units.ProgramEntity:
+		return units.Owner{
+			Process:  units.Process{Executable: o.Process.Executable, Owner: o.Process.Owner, Descendants: o.Process.Descendants},
+			Workload: o.Workload,
+		}, o.Process.Executable != ""
 	case units.ContainerEntity:
 		return units.Owner{Workload: units.Workload{Container: o.Container, Pod: units.Pod{UID: o.Pod.UID}}}, o.Container.ID != ""
 	case units.PodEntity:
@@ -323,12 +335,39 @@ func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Tim
 		}
 		c.groups = append(c.groups, o.groups[i])
 	}
-	if shared := o.findAccount(&c.party); owner.Process.PID != 0 &&
+	if program, ok := describe(units.ProgramEntity, owner); ok && o.cfg.Processes != attribution.ByPID {
+		c.program = o.programOf(program, since)
+	}
+	if shared := o.findAccount(&c.party); o.cfg.Processes != attribution.ByProgram && owner.Process.PID != 0 &&
 		(shared != nil && !shared.Ended || o.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && o.place(units.ProcessEntity)) {
 		o.startSeries(&c.party, later(since, o.at))
 	}
 	o.claimants = append(o.claimants, c)
 	return nil
+}
+
+// programOf returns the party of a program. A program whose series has ended continues it if there is room.
+func (o *oracle) programOf(owner units.Owner, since time.Time) *party {
+	for _, p := range o.programs {
+		if p.owner == owner {
+			return p
+		}
+	}
+	p := &party{entity: units.ProgramEntity, owner: owner, since: since}
+	if o.findAccount(p) != nil && o.place(units.ProgramEntity) {
+		o.startSeries(p, since)
+	}
+	o.programs = append(o.programs, p)
+	return p
+}
+
+// rest adds gains of a claimant that no process's own account gets.
+func (o *oracle) rest(c *oracleClaimant, g *gains) {
+	if c != nil && c.program != nil {
+		c.program.gains.add(g)
+		return
+	}
+	o.others[units.ProcessEntity].gains.add(g)
 }
 
 // admit opens a series for a process if there is room.
@@ -395,7 +434,8 @@ func (o *oracle) end() error {
 	for _, a := range o.accounts {
 		if a.Other || a.Ended || a.folded ||
 			slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool { return c.series == a }) ||
-			slices.ContainsFunc(o.groups, func(p *party) bool { return p.series == a }) {
+			slices.ContainsFunc(o.groups, func(p *party) bool { return p.series == a }) ||
+			slices.ContainsFunc(o.programs, func(p *party) bool { return p.series == a }) {
 			continue
 		}
 		if err := o.keepEnded(a); err != nil {
@@ -442,9 +482,16 @@ func (o *oracle) checkDrops() error {
 	return nil
 }
 
-// fold folds an account into the others.
+// fold folds an account into the others, that of a process into its program if that has a series.
 func (o *oracle) fold(a *oracleAccount) {
 	others := o.others[a.Entity]
+	if program, ok := describe(units.ProgramEntity, a.Owner); ok && a.Entity == units.ProcessEntity {
+		for _, p := range o.programs {
+			if p.owner == program && p.series != nil {
+				others = p.series
+			}
+		}
+	}
 	for kind := range a.energy {
 		for _, e := range []struct {
 			to     *within
@@ -469,9 +516,11 @@ func (o *oracle) dropFolded() {
 		if !a.folded {
 			continue
 		}
-		o.fold(a)
+		if !a.merged {
+			o.fold(a)
+		}
 		for _, group := range o.accounts {
-			if group.Entity != units.ProcessEntity && !group.Other && !group.left && group.has(a) {
+			if group.isGroup() && !group.left && group.has(a) {
 				group.unlisted.add(&a.gains)
 			}
 		}
@@ -518,7 +567,11 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 			claim.by.cpu += claim.has[cpuTime]
 			continue
 		}
-		o.others[units.ProcessEntity].cpu += claim.has[cpuTime]
+		if claim.by != nil && claim.by.program != nil {
+			claim.by.program.cpu += claim.has[cpuTime]
+		} else {
+			o.others[units.ProcessEntity].cpu += claim.has[cpuTime]
+		}
 		for _, group := range groupsOf(claim.by) {
 			group.cpu += claim.has[cpuTime]
 		}
@@ -823,7 +876,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 			claim.by.gains.add(&g)
 			continue
 		}
-		o.others[units.ProcessEntity].gains.add(&g)
+		o.rest(claim.by, &g)
 		for _, group := range groupsOf(claim.by) {
 			group.gains.add(&g)
 			group.unlisted.add(&g)
@@ -845,20 +898,19 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 		}
 		k.newUnattributedIdle.add(part(idle, unattributed, whole))
 		for _, claim := range w.claims {
-			process := o.others[units.ProcessEntity]
-			if !claim.shortLived && claim.by.series != nil {
-				process = claim.by.series
-			}
 			g := o.idleGains(kind, part(idle, claim.has[key], whole), w.elapsed)
-			process.gains.add(&g)
+			listed := !claim.shortLived && claim.by.series != nil
+			if listed {
+				claim.by.series.gains.add(&g)
+				claim.by.idle.add(&g)
+			} else {
+				o.rest(claim.by, &g)
+			}
 			for _, group := range groupsOf(claim.by) {
 				group.gains.add(&g)
-				if process.Other {
+				if !listed {
 					group.unlisted.add(&g)
 				}
-			}
-			if !process.Other {
-				claim.by.idle.add(&g)
 			}
 		}
 		return
@@ -891,8 +943,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 		share := part(idle, size(holder), sum)
 		together := map[units.Owner][]*oracleClaimant{} // by their common owner
 		for _, c := range all {
-			in := c.owner
-			in.Process = units.Process{}
+			in := units.Owner{Workload: c.owner.Workload}
 			together[in] = append(together[in], c)
 		}
 		for _, some := range together {
@@ -903,10 +954,11 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 
 // carry shares idle energy equally among claimants of one owner.
 func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed time.Duration) {
-	unnamed := 0
+	unnamed, by := 0, map[*party]int{} // by program
 	for _, c := range all {
 		if c.series == nil {
 			unnamed++
+			by[c.program]++
 			continue
 		}
 		g := o.idleGains(kind, share.divided(1, len(all)), elapsed)
@@ -914,7 +966,10 @@ func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed ti
 		c.idle.add(&g)
 	}
 	g, rest := o.idleGains(kind, share, elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), elapsed)
-	o.others[units.ProcessEntity].gains.add(&rest)
+	for program, count := range by {
+		g := o.idleGains(kind, share.divided(count, len(all)), elapsed)
+		o.rest(&oracleClaimant{program: program}, &g)
+	}
 	for _, group := range groupsOf(all[0]) {
 		group.gains.add(&g)
 		group.unlisted.add(&rest)
@@ -950,7 +1005,7 @@ func (o *oracle) settle(endsCollection bool) error {
 			group.gains.add(&c.gains)
 			group.cpu += c.cpu
 		}
-		if c.series != nil {
+		if c.series != nil || o.cfg.Processes == attribution.ByProgram {
 			continue
 		}
 		c.earned.add(total(&c.gains.energy))
@@ -970,19 +1025,35 @@ func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.claimants {
 		c.to = c.series
 	}
-	for _, p := range o.groups {
+	for _, p := range slices.Concat(o.groups, o.programs) {
 		p.to = p.series
 	}
 	for entity := range entities {
 		if err := o.contest(entity, endsCollection); err != nil {
 			return err
 		}
+		if entity != units.ProcessEntity {
+			continue
+		}
+		for _, c := range o.claimants { // before the contest of programs
+			if c.to == nil && c.series == nil && c.program != nil {
+				c.program.gains.add(&c.gains)
+				c.program.cpu += c.cpu
+			}
+		}
+		if endsCollection {
+			if err := o.fade(); err != nil {
+				return err
+			}
+		}
 	}
-	for _, p := range o.groups {
+	for _, p := range slices.Concat(o.groups, o.programs) {
 		o.book(p)
 	}
 	for _, c := range o.claimants {
-		o.book(&c.party)
+		if c.program == nil || c.to != nil || c.series != nil {
+			o.book(&c.party)
+		}
 	}
 	for _, c := range o.claimants {
 		listed := c.to != nil
@@ -1023,11 +1094,46 @@ func (o *oracle) settle(endsCollection bool) error {
 		}
 		p.gains, p.unlisted, p.cpu, p.to = gains{}, gains{}, 0, nil
 	}
+	for _, p := range o.programs {
+		p.gains, p.cpu, p.to = gains{}, 0, nil
+	}
 	for _, c := range o.claimants {
 		c.gains, c.idle, c.cpu, c.touching, c.settling, c.to = gains{}, gains{}, 0, false, false, nil
 	}
 	o.dropFolded()
 	o.touched = o.touched[:0]
+	return nil
+}
+
+// faded is the usage in microjoules below which a program without claimants ends.
+const faded = 1000
+
+func (o *oracle) isClaimed(program *party) bool {
+	return slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool { return c.program == program })
+}
+
+// fade ends the programs without claimants that have used less than a millijoule lately.
+func (o *oracle) fade() error {
+	kept := o.programs[:0]
+	for _, p := range o.programs {
+		used := o.rank(p)
+		switch {
+		case o.isClaimed(p) || used.from >= faded:
+		case used.to < faded || p.series != nil && !o.shows(p, true): // within a microjoule the engine decides
+			o.book(p)
+			if p.series == nil {
+				continue
+			}
+			a := p.series
+			p.series = nil
+			if err := o.keepEnded(a); err != nil {
+				return err
+			}
+			continue
+		}
+		kept = append(kept, p)
+	}
+	o.programs = kept
 	return nil
 }
 
@@ -1066,6 +1172,9 @@ func total(amounts *[attribution.MaxKinds]within) (sum within) {
 
 // parties returns the parties of an entity.
 func (o *oracle) parties(entity units.Entity) (all []*party) {
+	if entity == units.ProgramEntity {
+		return o.programs
+	}
 	if entity != units.ProcessEntity {
 		for _, p := range o.groups {
 			if p.entity == entity {
@@ -1108,7 +1217,7 @@ func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 		return within{part(w.from, 9, of).from, part(w.to, 9, of).from}
 	}
 	for _, p := range o.parties(entity) {
-		leaves := !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
+		leaves := entity != units.ProgramEntity && !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
 			return (&c.party == p || slices.Contains(c.groups, p)) && (c.open || o.owed(c))
 		})
 		if leaves && (p.series != nil || !o.grown(p)) {
@@ -1158,7 +1267,7 @@ func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 		}
 	}
 	if len(displaced) > len(newcomers)+o.undecided {
-		return fmt.Errorf("%d of entity %d lost their series to %d", len(displaced), entity, len(newcomers))
+		return fmt.Errorf("%d of entity %d lost their series to %d, %v with %v", len(displaced), entity, len(newcomers), displaced[0], keys[displaced[0]])
 	}
 	for _, r := range refused {
 		if limit.Max == 0 || ending+len(stayed)+len(newcomers)+o.undecided < limit.Max {
@@ -1179,7 +1288,11 @@ func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 	}
 	for _, p := range newcomers {
 		o.less(p)
-		o.startSeries(p, later(p.since, o.at))
+		start := later(p.since, o.at)
+		if entity == units.ProgramEntity { // it may have the energy of a process that lost its series
+			start = later(p.since, o.emittedAt)
+		}
+		o.startSeries(p, start)
 	}
 	return nil
 }
@@ -1226,12 +1339,41 @@ func (o *oracle) displace(p *party) error {
 		return o.keepEnded(a)
 	}
 	a.folded = true
-	if p.entity != units.ProcessEntity {
+	if p.entity == units.ProcessEntity {
+		o.mergeIntoProgram(p)
+	} else {
 		p.earned = exactly(&a.energy)
 		p.earned.add(total(&a.gains.energy))
 		p.earned.add(total(&p.gains.energy))
 	}
 	return nil
+}
+
+// mergeIntoProgram gives the program of a displaced process all that its account has, with the gains of the interval.
+func (o *oracle) mergeIntoProgram(p *party) {
+	i := slices.IndexFunc(o.claimants, func(c *oracleClaimant) bool { return &c.party == p })
+	c := o.claimants[i]
+	if c.program == nil {
+		return
+	}
+	a := p.to
+	a.merged = true
+	for kind := range a.energy {
+		g := gains{}
+		g.energy[kind] = within{a.energy[kind], a.energy[kind]}
+		g.recent[kind] = within{a.recent[kind], a.recent[kind]}
+		g.idle[kind] = within{a.idle[kind], a.idle[kind]}
+		g.recentIdle[kind] = within{a.recentIdle[kind], a.recentIdle[kind]}
+		c.program.gains.add(&g)
+	}
+	c.program.gains.add(&a.gains)
+	c.program.gains.add(&c.gains)
+	c.program.cpu += a.cpu + c.cpu
+	if series := c.program.series; series == nil && a.Start.Before(c.program.since) {
+		c.program.since = a.Start
+	} else if series != nil && !series.Reported && a.Start.Before(series.Start) {
+		series.Start = a.Start
+	}
 }
 
 // earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.
@@ -1253,6 +1395,7 @@ func (o *oracle) emitted() {
 		k.recentActive, k.recentIdle, k.recentTime = 0, 0, 0
 	}
 	o.emissions++
+	o.emittedAt = o.at
 	for entity := range entities {
 		for _, p := range o.parties(entity) {
 			if p.series == nil && entity == units.ProcessEntity && !p.ranked {
@@ -1283,7 +1426,7 @@ func (o *oracle) acknowledged() {
 			a.acknowledged = a.Reported
 			return false
 		}
-		if a.Entity == units.ProcessEntity {
+		if !a.isGroup() {
 			for kind := range o.delivered {
 				o.delivered[kind] += a.energy[kind]
 				o.deliveredIdle[kind] += a.idle[kind]
@@ -1382,7 +1525,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 // compareGroups compares pods with their containers, and the others with their processes.
 func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
-		if group.Entity == units.ProcessEntity || group.Other || group.left {
+		if !group.isGroup() || group.left {
 			continue
 		}
 		for kind := range group.energy {
@@ -1409,6 +1552,9 @@ func (o *oracle) compareGroups(grown []amounts) error {
 	}
 	return nil
 }
+
+// isGroup reports whether the account is that of what processes are part of.
+func (a *oracleAccount) isGroup() bool { return a.Entity >= units.ContainerEntity && !a.Other }
 
 // has reports whether another account is one of those that add up to the group's.
 func (a *oracleAccount) has(other *oracleAccount) bool {
@@ -1457,7 +1603,7 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {
-			if a.Entity == units.ProcessEntity {
+			if a.Entity == units.ProcessEntity || a.Entity == units.ProgramEntity {
 				processes += uint64(a.Amounts(kind).Energy)
 				idle += uint64(a.Amounts(kind).Idle)
 			}

@@ -11,7 +11,7 @@ import (
 // series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
 type series struct {
 	entity  units.Entity
-	process units.Process // none for other entities
+	process units.Process // or program, none for other entities
 	in      units.Key
 }
 
@@ -21,17 +21,26 @@ func seriesOf(e units.Entity, o *units.Owner) (s series, ok bool) {
 		return series{}, false
 	}
 	s.entity, s.in = e, e.Key(&o.Workload)
-	if e == units.ProcessEntity {
-		s.process = o.Process
-	}
+	s.process = processOf(e, o)
 	return s, true
+}
+
+// processOf returns the part of an owner that an account of the entity has besides its workload.
+func processOf(e units.Entity, o *units.Owner) units.Process {
+	switch e {
+	case units.ProcessEntity:
+		return o.Process
+	case units.ProgramEntity:
+		return o.Process.Program()
+	}
+	return units.Process{}
 }
 
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
 // entity, or if the entity is a process and there is no room for its series.
 //
-// A container, pod or VM for whose series there is no room has an account that is a candidate. A series that ended and
-// was not acknowledged goes on.
+// A program, container, pod or VM for whose series there is no room has an account that is a candidate, and so has a new
+// program: its series begins with its first energy. A series that ended and was not acknowledged goes on.
 func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
@@ -43,7 +52,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		e.updateCID(i, owner)
 		return i
 	}
-	if !known && entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0 {
+	if !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
 	}
 	switch {
@@ -79,9 +88,7 @@ func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.
 	i := e.ledger.add(Account{Entity: entity, Start: start})
 	described := &e.ledger.accounts[i].Owner
 	entity.Describe(&described.Workload, &owner.Workload)
-	if entity == units.ProcessEntity {
-		described.Process = owner.Process
-	}
+	described.Process = processOf(entity, owner)
 	return i
 }
 
@@ -172,13 +179,16 @@ func (e *Engine) removeAccount(account int32) {
 	e.ledger.remove(account)
 }
 
-// moveToOthers moves the energy of an account to its entity's others.
+// moveToOthers moves the energy of an account to its entity's others, that of a process to its program if that has a series.
 func (e *Engine) moveToOthers(account int32) {
 	a := &e.ledger.accounts[account]
 	if a.empty() {
 		return
 	}
 	others := e.others[a.Entity]
+	if a.Entity == units.ProcessEntity {
+		others = e.seriesOfProgram(a)
+	}
 	if others == none {
 		others = e.ledger.add(Account{Entity: a.Entity, Other: true, Start: e.baseline, refs: 1})
 		e.others[a.Entity] = others

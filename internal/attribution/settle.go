@@ -17,17 +17,19 @@ func (e *Engine) settle(endsCollection bool) {
 			undecided = append(undecided, id)
 			continue
 		}
-		e.settleProcess(c)
+		e.settleProcess(id)
 	}
 	if endsCollection {
-		for entity := range units.NumEntities {
+		e.awardSeries(units.ProcessEntity)
+		for _, id := range undecided {
+			e.settleProcess(id)
+		}
+		e.endFadedPrograms()
+		for entity := units.ProgramEntity; entity < units.NumEntities; entity++ {
 			e.awardSeries(entity)
 		}
-		for _, id := range undecided {
-			e.settleProcess(e.claimants[id])
-		}
 	}
-	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
+	for entity := units.ProgramEntity; entity < units.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
 	e.touched, e.gains = e.touched[:0], e.gains[:0]
@@ -36,6 +38,9 @@ func (e *Engine) settle(endsCollection bool) {
 // qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of
 // a collection the remaining room is given out among all candidates at once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
+	if e.cfg.Processes == ByProgram {
+		return
+	}
 	c := e.claimants[id]
 	w := e.standingOf(c)
 	for _, g := range e.gainsOf(c) {
@@ -56,11 +61,12 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	}
 }
 
-// settleProcess adds what the interval brought to the process's own account, or to the others'.
-func (e *Engine) settleProcess(c *claimant) {
+// settleProcess adds what the interval brought to the account of the process, else to that of its program, else to the others'.
+func (e *Engine) settleProcess(id Claimant) {
+	c := e.claimants[id]
 	process := c.accounts[units.ProcessEntity]
 	if process == none {
-		process = othersIndex
+		process = e.restOf(id)
 	}
 	e.settleInto(c, &e.ledger.accounts[process])
 	c.touched, c.cpu = none, 0
@@ -77,7 +83,7 @@ func (e *Engine) settleInto(c *claimant, a *Account) {
 	a.CPU += c.cpu
 }
 
-// settleCandidates gives series to the containers, pods or VMs that have earned one, as long as there is room, and moves
+// settleCandidates gives series to the programs, containers, pods or VMs that have earned one, as long as there is room, and moves
 // what the interval brought the others of the candidates.
 func (e *Engine) settleCandidates(entity units.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {

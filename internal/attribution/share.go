@@ -54,7 +54,7 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 		share := units.Energy(s.next(e.weight(b.key, claim)))
 		recent := e.recentPart(share, p.Elapsed)
 		if claim.ShortLived {
-			e.ledger.accounts[othersIndex].add(p.Kind, share, recent)
+			e.ledger.accounts[e.restOf(claim.Claimant)].add(p.Kind, share, recent)
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent) })
 			continue
 		}

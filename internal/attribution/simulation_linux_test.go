@@ -46,6 +46,10 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 		cfg.Limits[units.VMEntity].Max = 1
 		cfg.Limits[units.SystemdUnitEntity].Max = 2
 	}
+	cfg.Processes = attribution.ProcessSeries(seed / 3 % 3)
+	if seed%7 > 2 {
+		cfg.Limits[units.ProgramEntity].Max = 3 + int(seed%2)
+	}
 	var again [attribution.MaxKinds]attribution.StaticPowerModel
 	if create := otherModels[seed/8%uint64(len(otherModels))]; create != nil {
 		for kind := packages; kind <= drams; kind++ {

@@ -185,10 +185,10 @@ func (s *State) Renumber(kind, domain func(int) int) {
 // the total of a zone in it is the zone's energy since then. Static power models learn nothing from that interval.
 //
 // Each account of the state has ended, and continues when its owner is opened. A process whose series was live has it again at
-// once, whatever its energy, if there is room.
+// once, whatever its energy, if there is room. Programs whose series were live continue at once.
 func (e *Engine) Restore(s *State) {
 	l := &e.ledger
-	e.baseline, e.at, e.restoring = s.Baseline, s.At, true
+	e.baseline, e.at, e.emittedAt, e.restoring = s.Baseline, s.At, s.At, true
 	l.Dropped, l.Settled = s.Dropped, s.At
 	for i := range s.Zones {
 		z := s.Zones[i].restored()
@@ -247,6 +247,12 @@ func (e *Engine) restoreAccount(s *AccountState) {
 	case a.Other:
 		a.refs = 1
 		e.others[a.Entity] = e.ledger.add(a)
+	case a.Entity == units.ProgramEntity && s.Live && e.hasRoom(a.Entity):
+		// Most of the processes of a program have ended, so it does not wait for a claimant.
+		a.wasLive = false
+		e.live[a.Entity]++
+		key, _ := seriesOf(a.Entity, &a.Owner)
+		e.series[key] = e.ledger.add(a)
 	default:
 		a.Ended = true
 		a.Owner.VM.CID = 0

@@ -80,6 +80,8 @@ func newRestarts(seed uint64) *restarts {
 		limits[units.ProcessEntity].Max = 5
 		limits[units.ContainerEntity].Max = 2
 	}
+	r.cfg.Processes = attribution.ProcessSeries(seed / 2 % 3)
+	limits[units.ProgramEntity].Max = int(seed / 3 % 4)
 	r.cfg.Rules.Idle = attribution.IdleAllocation(seed / 4 % 5)
 	r.engine = attribution.New(r.cfg, r.at)
 	for kind := range restartKinds {
@@ -92,7 +94,7 @@ func newRestarts(seed uint64) *restarts {
 
 func (r *restarts) spawn() {
 	r.pids++
-	p := &restartProcess{owner: units.Owner{Process: units.Process{PID: r.pids, Executable: "a"}}, born: r.at}
+	p := &restartProcess{owner: units.Owner{Process: units.Process{PID: r.pids, Executable: fmt.Sprint("a", r.IntN(3))}}, born: r.at}
 	if n := r.IntN(6); n < 4 {
 		p.owner.Container, p.owner.Pod = units.Container{ID: fmt.Sprint("c", n)}, units.Pod{UID: fmt.Sprint("p", n/2)}
 	}
@@ -187,7 +189,7 @@ func (r *restarts) balance() error {
 		k := &l.Kinds[kind]
 		active, idle := r.settled[kind][0]+k.Unattributed, r.settled[kind][1]+k.UnattributedIdle
 		for a := range l.Accounts {
-			if a.Entity == units.ProcessEntity {
+			if a.Entity.OfProcesses() {
 				active += a.Amounts(kind).Energy
 				idle += a.Amounts(kind).Idle
 			}
@@ -223,12 +225,12 @@ func (r *restarts) collect() error {
 		for kind := range s.amounts {
 			m := a.Amounts(kind)
 			s.amounts[kind] = [2]units.Energy{m.Energy, m.Idle}
-			if a.Entity == units.ProcessEntity && a.Ended {
+			if a.Entity.OfProcesses() && a.Ended {
 				ended[kind][0] += m.Energy
 				ended[kind][1] += m.Idle
 			}
 		}
-		emission[fmt.Sprint(a.Entity, a.Other, a.Owner.Process.PID, a.Owner.Container.ID, a.Owner.Pod.UID)] = s
+		emission[fmt.Sprint(a.Entity, a.Other, a.Owner.Process.PID, a.Owner.Process.Executable, a.Owner.Container.ID, a.Owner.Pod.UID)] = s
 	}
 	r.engine.Emitted()
 	outcome := r.IntN(20)

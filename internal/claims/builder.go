@@ -43,6 +43,8 @@ type Options struct {
 	SMTWeight float64
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
+	// Programs names short-lived processes by their program: the engine reports processes by program.
+	Programs bool
 	// Eager opens a claimant for each process at once. Otherwise one that never ran has one together with others of its workload,
 	// unless that makes a difference.
 	Eager bool
@@ -95,6 +97,7 @@ type Builder struct {
 	sleepers  map[sleepersOf]*sleepers
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
+	programs  programs
 
 	requested time.Time // when the engine was told last what containers request
 
@@ -163,6 +166,7 @@ func (b *Builder) Observe(m *Measurement) {
 	changed := b.identify(m)
 	b.claimRunning(m, changed)
 	b.claimByCounters(m)
+	b.claimByNames(m)
 	b.claimByCgroups(m)
 	b.claimRest(m)
 	b.claimInterrupts(m)
@@ -174,6 +178,7 @@ func (b *Builder) Observe(m *Measurement) {
 	}
 	b.Engine.Observe(&b.interval)
 	b.closeEnded()
+	b.programs.endInterval()
 	b.Cgroups.Sweep()
 	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {

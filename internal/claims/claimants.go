@@ -64,6 +64,9 @@ func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 	beside.Unit = units.SystemdUnit{}
 	c.inWorkload = beside != units.Workload{}
 	owner := owner(p.PID, p.Start, identity)
+	if b.Programs && b.Exact {
+		b.programs.learn(&owner)
+	}
 	if !hasClaims(p) && b.mayWait(&owner) {
 		b.sleep(c, sleepersOf{identity.Workload, excluded}, b.since(p.Start, m))
 	} else {
@@ -217,6 +220,8 @@ func owner(pid int32, start time.Duration, i *workload.Identity) units.Owner {
 			Executable:  i.Executable,
 			Path:        i.Path,
 			CommandLine: i.CommandLine,
+			Owner:       i.Owner,
+			Parent:      i.Parent,
 		},
 		Workload: i.Workload,
 	}

@@ -85,7 +85,13 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
 		// after re-parenting to init perhaps another unit.
 		if c.inWorkload || c.withCgroup && b.Exact {
-			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
+			id := c.id
+			if b.Programs && p.ShortLived > 0 {
+				id = b.besideOf(c)
+			}
+			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
+		} else if b.Programs && !b.Exact && p.ShortLived > 0 {
+			b.programs.noteFamily(p, c.id)
 		} else {
 			b.shortLived += p.ShortLived
 			b.domains.noteShortLived(t.ShortLivedParts(p))
@@ -103,7 +109,11 @@ func (b *Builder) claimByCounters(m *Measurement) {
 		if first {
 			used = min(used, b.unclaimed(m))
 		}
-		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
+		by := attribution.Claimant(id)
+		if b.Programs && used > 0 {
+			by = b.descendantsOf(by)
+		}
+		b.claim(attribution.Claim{Claimant: by, ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
 	})
 }
 
@@ -124,6 +134,7 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 // claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
 // unattributed, as far as processes are hidden or ended untraced.
 func (b *Builder) claimRest(m *Measurement) {
+	b.claimFamilies(m)
 	if !b.Exact {
 		// The child times of a process outside of a container may include what the container's counter showed.
 		b.shortLived = min(b.shortLived, b.unclaimed(m))

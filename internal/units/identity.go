@@ -2,7 +2,10 @@
 
 package units
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Process is a process while it executes one program. When it executes another it is another Process: the identity is
 // all fields, and two values are the same process if they compare equal. The zero Process is none.
@@ -19,6 +22,31 @@ type Process struct {
 	Path string
 	// CommandLine is the arguments, joined by spaces. It is empty unless it was asked for.
 	CommandLine string
+	// Owner is the name of the process's real user, or the user's number if the user has no name. It is empty if it is
+	// unknown or was not asked for.
+	Owner string
+	// Parent is the PID of the parent when the process was first seen, 0 unless it was asked for.
+	Parent int32
+	// Descendants marks a program that stands for the descendants of its processes which no source can name. A process
+	// with a PID never has it.
+	Descendants bool
+}
+
+// Program returns the program of a process: what is left of the identity if processes of the same program are merged. Its PID is 0.
+//
+// Kernel threads of one kind are one program: the name of a program ends before its first slash, so that kworker/0:1
+// and kworker/u8:2 are both kworker. No other executable's base name has a slash.
+func (p *Process) Program() Process {
+	name := p.Executable
+	if slash := strings.IndexByte(name, '/'); slash > 0 {
+		name = name[:slash]
+	}
+	return Process{Executable: name, Owner: p.Owner, Descendants: p.Descendants}
+}
+
+// hasProgram reports whether the process has a program. One that would have the attributes of the overflow series has none.
+func (p *Process) hasProgram() bool {
+	return p.Executable != "" && (p.Executable != OtherName || p.Owner != "")
 }
 
 // Container identifies a container by its cgroup path. The zero Container is none.
@@ -107,12 +135,13 @@ type Owner struct {
 // and of processes process.executable.name. No container has this ID.
 const OtherName = "other"
 
-// Entity is what an account belongs to: a process, or one part of a Workload.
+// Entity is what an account belongs to: a process, a program, or one part of a Workload.
 type Entity uint8
 
 // The entities that have accounts.
 const (
 	ProcessEntity Entity = iota
+	ProgramEntity        // the processes of one executable, workload and user together
 	ContainerEntity
 	PodEntity
 	VMEntity
@@ -190,7 +219,8 @@ type entity struct {
 	keys       []Attribute // those that distinguish owners of this entity or of another one
 }
 
-// withProcess adds the keys, and the line of processes, which have the attributes that distinguish what they are part of.
+// withProcess adds the keys, and the lines of processes and programs, which have the attributes that distinguish what they are
+// part of.
 func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	var distinguishing []Attribute
 	named := map[string]bool{}
@@ -203,6 +233,7 @@ func withProcess(all [NumEntities]entity) [NumEntities]entity {
 		}
 	}
 	all[ProcessEntity] = entity{name: "process", attributes: distinguishing}
+	all[ProgramEntity] = entity{name: "program", attributes: distinguishing}
 	for i := range all {
 		for _, a := range all[i].attributes {
 			if named[a.Name] {
@@ -223,11 +254,23 @@ func Common(a, b *Workload) (both Workload) {
 	return both
 }
 
-// String returns the prefix of the names of the entity's metrics, such as process or k8s.pod.
+// OfProcesses reports whether the entity is a process or a program. Each process's energy is in one account of these, which the
+// accounts of the other entities count again.
+func (e Entity) OfProcesses() bool { return e <= ProgramEntity }
+
+// String returns the name of the entity, such as process or k8s.pod.
 func (e Entity) String() string { return entities[e].name }
 
+// MetricPrefix returns the prefix of the names of the entity's metrics, such as k8s.pod. Programs have the metrics of processes.
+func (e Entity) MetricPrefix() string {
+	if e == ProgramEntity {
+		e = ProcessEntity
+	}
+	return entities[e].name
+}
+
 // Attributes returns the entity's attributes. The first is empty where there is none of the entity. Those of a process are
-// the ones that distinguish what it is part of; it also has those of its Process. The caller must not change them.
+// the ones that distinguish what it is part of; it also has those of its Process. A program has those of a process. The caller must not change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
 // Names returns the entity's attributes that are names, none for a process, which has those that distinguish only. The caller
@@ -242,13 +285,16 @@ func (e Entity) AwaitsNames(w *Workload) bool {
 
 // Of reports whether an owner is or has one of the entity.
 func (e Entity) Of(o *Owner) bool {
-	if e == ProcessEntity {
+	switch e {
+	case ProcessEntity:
 		return o.Process.PID != 0
+	case ProgramEntity:
+		return o.Process.hasProgram()
 	}
 	return *entities[e].attributes[0].Field(&o.Workload) != ""
 }
 
-// Key returns what identifies the entity's part of a workload, and for a process all of the workload.
+// Key returns what identifies the entity's part of a workload, and for a process or a program all of the workload.
 func (e Entity) Key(w *Workload) (k Key) {
 	keys := entities[e].keys
 	for i := range keys {
@@ -258,9 +304,9 @@ func (e Entity) Key(w *Workload) (k Key) {
 }
 
 // Describe copies the fields of the entity's attributes from a workload, also its names, of a virtual machine its CID, and
-// for a process all of the workload.
+// for a process or a program all of the workload.
 func (e Entity) Describe(into, from *Workload) {
-	if e == ProcessEntity {
+	if e == ProcessEntity || e == ProgramEntity {
 		*into = *from
 		return
 	}

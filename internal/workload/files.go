@@ -39,6 +39,7 @@ func (f *files) readExecutable()   { f.got, f.err = f.proc.LinkOf(f.pid, "exe", 
 func (f *files) readArguments()    { f.got, f.err = f.proc.ReadOf(f.pid, "cmdline", f.buf[:maxText+1]) }
 func (f *files) readAllArguments() { f.readWhole("cmdline") }
 func (f *files) readCgroup()       { f.readWhole("cgroup") }
+func (f *files) readStatus()       { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
 
 // readWhole reads a file, up to maxFile.
 func (f *files) readWhole(name string) {

@@ -23,6 +23,10 @@ type Identity struct {
 	Path string
 	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
+	// Owner is the name of the real user, or the number of one that has no name. It is empty unless wanted, and if it is unknown.
+	Owner string
+	// Parent is the PID of the parent when the process was first identified, 0 unless wanted.
+	Parent int32
 	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
 	ProcessCgroup string
 	Placement
@@ -30,8 +34,10 @@ type Identity struct {
 
 // Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
 type Wanted struct {
-	CommandLine, ProcessCgroup, Unit bool
-	Names                            *Names // nil: no names of containers and pods
+	CommandLine, ProcessCgroup, Unit, Parent bool
+
+	Names *Names // nil: no names of containers and pods
+	Users *Users // nil: no users
 	// Everything, if set, is the ID of the container that all processes are in, short-lived ones included. Nothing else is found
 	// then, and no file is read.
 	Everything string
@@ -75,6 +81,9 @@ type entry struct {
 	cgroups  uint64
 	group    uint64
 	comm     cpu.Comm
+	user     *user     // the real user, nil if it is not known
+	parent   int32     // when it was first identified
+	asked    int32     // when the user was read last, in seconds, if the source does not tell it
 	changed  bool      // since the last call of Identity
 	moved    bool      // since the last call of Moved
 	settled  bool      // all files were read, or may not be read
@@ -128,6 +137,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 // Begin begins a scan at now, before the processes of the scan are identified. It looks again for names that are pending.
 func (id *Identifier) Begin(now time.Time) {
 	id.files.Begin(now)
+	id.wanted.Users.begin(now)
 	id.wanted.Names.begin(now, func(container string) bool { return id.holders[container] != nil })
 }
 
@@ -193,6 +203,8 @@ func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
 		return false
+	case p.HasUID && e.user != nil && p.UID != e.user.uid:
+		return false
 	case !e.settled && e.attempts < maxAttempts:
 		return false
 	case !e.settled, p.Comm != e.comm:
@@ -215,7 +227,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	e := &id.known[p.Slot]
 	fresh := e.program == nil
 	if fresh {
-		e.program, e.placed, e.changed = noProgram, nowhere, true
+		e.program, e.placed, e.changed, e.parent = noProgram, nowhere, true, p.Parent
 	}
 	if id.wanted.Everything != "" {
 		id.placeWithAll(e, p)
@@ -235,6 +247,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
 	}
+	id.findUser(p, e, &before, fresh, now)
 	var in *cgroupText
 	var err error
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
@@ -345,7 +358,7 @@ func (id *Identifier) place(e *entry, in *cgroupText) {
 func (e *entry) compare(before *entry) {
 	e.moved = e.moved || e.own() != before.own()
 	e.changed = e.changed || e.program != before.program && (e.program.name != before.program.name || e.program.path != before.program.path) ||
-		e.placed != before.placed && *e.placed != *before.placed || e.commandLine() != before.commandLine()
+		e.user.String() != before.user.String() || e.placed != before.placed && *e.placed != *before.placed || e.commandLine() != before.commandLine()
 }
 
 // HasNews reports whether Identity or Moved would report a change.
@@ -360,10 +373,38 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	id.identity = Identity{
-		Executable: e.program.name, Path: e.program.path, CommandLine: e.commandLine(), ProcessCgroup: e.own(), Placement: *e.placed,
+		Executable: e.program.name, Path: e.program.path, CommandLine: e.commandLine(), ProcessCgroup: e.own(), Placement: *e.placed, Owner: e.user.String(),
+	}
+	if id.wanted.Parent {
+		id.identity.Parent = e.parent
 	}
 	id.identity.VM = e.vm()
 	return &id.identity, changed
+}
+
+// UserName returns the name of a user, or the number of one that has no name. It is empty unless users are wanted.
+func (id *Identifier) UserName(uid uint32) string { return id.wanted.Users.of(uid).String() }
+
+// findUser updates the real user of a process. If the source does not tell it, it is read when the process may have executed a
+// program, and a while after it was last read: only a privileged process changes it without that.
+func (id *Identifier) findUser(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) {
+	if id.wanted.Users == nil {
+		return
+	}
+	uid := p.UID
+	if !p.HasUID {
+		seconds := int32(now / time.Second)
+		if !fresh && e.program == before.program && seconds >= e.asked && seconds-e.asked < int32(lookSoon/time.Second) {
+			return
+		}
+		status, err := id.readFound(p, e, (*files).readStatus)
+		var ok bool
+		if uid, ok = parseUID(status); err != nil || !ok {
+			return
+		}
+		e.asked = seconds
+	}
+	e.user = id.wanted.Users.of(uid)
 }
 
 // ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not known.

@@ -47,7 +47,7 @@ func newCollections(t testing.TB, processes int) *collections {
 	cfg := energyreceiver.DefaultConfig()
 	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
 	cfg.Zones = []power.Kind{power.Package}
-	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{}
+	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
 	cfg.Metrics.ContainerEnergy.Enabled, cfg.Metrics.ContainerPower.Enabled = false, false
 	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
 	require.NoError(t, err)

@@ -269,6 +269,7 @@ func (l *Life) fork(parent *Task, demand float64) *Task {
 	t.Demand = demand
 	t.Resident = uint64(t.PID*37%5) << 20
 	if parent.PID == 1 {
+		t.process.UID = t.PID % 3 * 1000
 		t.Move("/system.slice/some.service")
 		t.Exec(programs[0], "sh")
 	}

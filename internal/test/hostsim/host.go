@@ -90,6 +90,7 @@ type Process struct {
 	Threads        int  // 1 if 0
 	Kernel         bool
 	Start          int64 // since boot
+	UID            int
 	User, System   int64
 	CUser, CSystem int64
 	Exe            string // target of the link; no link if empty
@@ -268,7 +269,7 @@ func (p *Process) same(o *Process) bool {
 	return p.Parent == o.Parent && p.Comm == o.Comm && p.State == o.State && p.Threads == o.Threads && p.Kernel == o.Kernel &&
 		p.Start == o.Start && p.User == o.User && p.System == o.System && p.CUser == o.CUser && p.CSystem == o.CSystem &&
 		p.Exe == o.Exe && p.Cgroup == o.Cgroup && p.Resident == o.Resident && p.LastCPU == o.LastCPU &&
-		p.IgnoresSIGCHLD == o.IgnoresSIGCHLD && slices.Equal(p.Args, o.Args)
+		p.UID == o.UID && p.IgnoresSIGCHLD == o.IgnoresSIGCHLD && slices.Equal(p.Args, o.Args)
 }
 
 func (h *Host) renderer() *renderer {
@@ -306,8 +307,11 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d 0 %d%s %d%s\n",
 		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start,
 		p.Resident, strings.Repeat(" 0", 14), p.LastCPU, strings.Repeat(" 0", 13)))
-	if p.IgnoresSIGCHLD {
-		r.write(filepath.Join(dir, "status"), "Name:\t"+p.Comm+"\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000000000\n")
+	switch user := fmt.Sprintf("Name:\t%s\nUid:\t%d\t%[2]d\t%[2]d\t%[2]d\n", p.Comm, p.UID); {
+	case p.UID != 0 && !p.IgnoresSIGCHLD:
+		r.write(filepath.Join(dir, "status"), user)
+	case p.IgnoresSIGCHLD:
+		r.write(filepath.Join(dir, "status"), user+"SigBlk:\t0000000000000000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000000000\n")
 	}
 	cgroup := p.Cgroup
 	if cgroup == "" {

@@ -131,7 +131,7 @@ func (k *Kernel) list() {
 			Threads: uint32(max(t.process.Threads, 1)), Execs: t.Execs, Cgroups: 1<<63 | t.group.id<<8,
 			Cpu: uint32(k.machine.cpuOf(t)), Resident: t.Resident / page,
 		}
-		copy(p.Comm[:len(p.Comm)-1], t.process.Comm)
+		p.Uid, p.Comm = uint32(t.process.UID), commOf(t)
 		if t.Zombie {
 			p.Flags |= tasks.Zombie
 		}
@@ -178,6 +178,11 @@ func (k *Kernel) addSlices(p *tasks.Process, t *Task) {
 	k.placed[t] = before
 }
 
+func commOf(t *Task) (comm [16]byte) {
+	copy(comm[:len(comm)-1], t.process.Comm)
+	return comm
+}
+
 func (k *Kernel) note(t *Task) {
 	delete(k.placed, t)
 	if k.Loses > 0 {
@@ -189,7 +194,7 @@ func (k *Kernel) note(t *Task) {
 	}
 	k.ended = append(k.ended, tasks.Ended{
 		Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
-		Weights: k.weights(t),
+		Weights: k.weights(t), Uid: uint32(t.process.UID), Comm: commOf(t),
 	})
 }
 

@@ -107,7 +107,7 @@ func TestTheKernelReportsEachEndOnce(t *testing.T) {
 	assert.Empty(t, ended, "it is late")
 	ended, lost, _ := drained(t, k)
 	assert.Equal(t, []tasks.Ended{{
-		Pid: uint32(a.PID), Parent: 1, Start: uint64(a.Born), Run: uint64(5 * time.Millisecond), Cgroup: a.group.id,
+		Pid: uint32(a.PID), Parent: 1, Start: uint64(a.Born), Run: uint64(5 * time.Millisecond), Cgroup: a.group.id, Comm: commOf(a),
 	}}, ended)
 	assert.Zero(t, lost)
 	ended, _, _ = drained(t, k)

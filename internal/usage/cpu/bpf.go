@@ -92,6 +92,7 @@ func newBPF(root string, list lister, hook endings) *BPF {
 			forks:   map[int32]int32{},
 
 			shortLived: map[origin]shortLived{},
+			namesOf:    map[nameHolder]int{},
 		},
 	}
 	b.note, b.between = b.noteEnding, b.noteBetween
@@ -304,6 +305,9 @@ func fill(p *Process, t *tasks.Process) {
 		Cgroups: t.Cgroups,
 		Execs:   t.Execs,
 
+		UID:    t.Uid,
+		HasUID: true,
+
 		LastCPU:  int32(t.Cpu),
 		Resident: t.Resident * pageSize,
 		parts:    int32(t.Slice),
@@ -326,7 +330,7 @@ func (b *BPF) shrink(processes int) {
 	b.rows, b.highest = slices.Clone(b.rows), slices.Clone(b.highest)
 	b.ended, b.missing, b.givenUp = units.Rebuilt(b.ended), units.Rebuilt(b.missing), units.Rebuilt(b.givenUp)
 	b.homes, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
-	b.shortLived = units.Rebuilt(b.shortLived)
+	b.shortLived, b.namesOf = units.Rebuilt(b.shortLived), units.Rebuilt(b.namesOf)
 	b.born = nil
 	b.cgroups.shared = map[uint64]int{}
 	if l, ok := b.list.(shrinker); ok {

@@ -31,6 +31,9 @@ type ends struct {
 	one          [MaxDomains]uint64 // scratch of weightsOf
 
 	shortLived map[origin]shortLived // since the previous scan
+	named      int                   // how many of its keys have a name
+	namesOf    map[nameHolder]int    // the same by cgroup and user
+	names      bool                  // short-lived processes are named
 	elsewhere  shortLived            // the same, of more origins than maxOrigins
 	homes      map[uint64]int32      // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
 	parents    map[int32]int32       // scratch of giveShortLived: the row of each parent
@@ -53,6 +56,20 @@ type fillable interface {
 type origin struct {
 	cgroup uint64
 	parent int32 // 0 unless the cgroup is the root
+	by     exitName
+}
+
+// exitName is the name and the user of a process that ended. The zero exitName is not known.
+type exitName struct {
+	comm  Comm
+	uid   uint32
+	known bool
+}
+
+// nameHolder is a user in a cgroup.
+type nameHolder struct {
+	cgroup uint64
+	uid    uint32
 }
 
 // shortLived is the CPU time of short-lived processes. Its parts, nil if the node is not divided, add up to run.
@@ -61,10 +78,13 @@ type shortLived struct {
 	parts *[MaxDomains]uint64
 }
 
-// maxOrigins is the maximum number of origins between two scans. maxForks is the maximum number of exited processes whose
+// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and maxNamesOf of those of one
+// user in one cgroup: a user can choose any number of names. maxForks is the maximum number of exited processes whose
 // parents are remembered, more than fit in the buffer.
 const (
 	maxOrigins = 1 << 16
+	maxNamed   = 1 << 13
+	maxNamesOf = 1 << 8
 	maxForks   = 1 << 17
 )
 
@@ -73,6 +93,7 @@ type ending struct {
 	run    units.CPUTime // in all
 	cgroup uint64
 	parent int32
+	by     exitName
 	domain int32               // where it ran, the first one if unknown
 	parts  *[MaxDomains]uint64 // what it used by domain, in proportion, if that was in several
 }
@@ -162,7 +183,7 @@ func (b *BPF) forgetListed(t *Table) {
 // noteEnding keeps a process exit for the scan.
 func (b *BPF) noteEnding(e *tasks.Ended) {
 	id := identity{int32(e.Pid), time.Duration(e.Start)}
-	ended := ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent)}
+	ended := ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent), by: nameOf(e)}
 	ended.domain, ended.parts = ranIn(e.Weights)
 	b.ended[id] = ended
 	b.noteParent(e)
@@ -176,7 +197,7 @@ func (b *BPF) noteBetween(e *tasks.Ended) {
 		return
 	}
 	b.noteParent(e)
-	b.addShortLived(e.Cgroup, int32(e.Parent), units.CPUTime(e.Run), e.Weights)
+	b.addShortLived(b.originOf(e.Cgroup, int32(e.Parent), nameOf(e)), units.CPUTime(e.Run), e.Weights)
 }
 
 // noteNewest notes the start of the youngest row after a scan. What started before the baseline is older, too.
@@ -194,12 +215,37 @@ func (b *BPF) noteParent(e *tasks.Ended) {
 	}
 }
 
-// addShortLived adds the CPU time of a short-lived process, which ran in the domains in proportion to weights.
-func (b *BPF) addShortLived(cgroup uint64, parent int32, run units.CPUTime, weights []uint64) {
+// nameExits has the names of short-lived processes told.
+func (b *BPF) nameExits() { b.names = true }
+
+func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.Uid, known: true} }
+
+// originOf returns the origin of a short-lived process. It has no name if there are too many names already.
+func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 	from := origin{cgroup: cgroup}
 	if cgroup == rootCgroup { // where v1 is in use everything is there
 		from.parent = parent
 	}
+	if !b.names {
+		return from
+	}
+	named := from
+	named.by = by
+	if _, ok := b.shortLived[named]; ok {
+		return named
+	}
+	// In the root cgroup each parent has origins of its own.
+	holder := nameHolder{cgroup, by.uid}
+	if b.named >= maxNamed || cgroup != rootCgroup && b.namesOf[holder] >= maxNamesOf {
+		return from
+	}
+	b.named++
+	b.namesOf[holder]++
+	return named
+}
+
+// addShortLived adds the CPU time of a short-lived process, which ran in the domains in proportion to weights.
+func (b *BPF) addShortLived(from origin, run units.CPUTime, weights []uint64) {
 	sum, ok := b.shortLived[from]
 	if !ok && len(b.shortLived) >= maxOrigins {
 		b.elsewhere.add(run, weights, len(b.domains))
@@ -307,6 +353,7 @@ func (b *BPF) giveShortLived(t *Table) {
 	}
 	clear(b.parents)
 	clear(b.cgroups.shared)
+	clear(b.cgroups.paths)
 	if len(b.homes) > maxOrigins { // of several partial scans
 		b.homes = emptied(b.homes)
 	}
@@ -328,6 +375,7 @@ func (b *BPF) giveShortLived(t *Table) {
 	}
 	b.placeNowhere(t, &b.elsewhere)
 	b.shortLived, b.elsewhere = emptied(b.shortLived), shortLived{}
+	b.named, b.namesOf = 0, emptied(b.namesOf)
 }
 
 // burst is the number of elements from which a map is not kept: to clear a map costs as much as it ever held.
@@ -351,7 +399,7 @@ func (b *BPF) findShortLived(t *Table) {
 		}
 		delete(b.ended, id)
 		if t.scans > 0 && !b.isOld(id, t) {
-			b.addShortLived(e.cgroup, e.parent, e.run, b.weightsOf(e))
+			b.addShortLived(b.originOf(e.cgroup, e.parent, e.by), e.run, b.weightsOf(e))
 		}
 	}
 	if before > burst {
@@ -361,22 +409,42 @@ func (b *BPF) findShortLived(t *Table) {
 
 // give assigns the CPU time of short-lived processes to a row or a cgroup, or leaves it unattributed.
 func (b *BPF) give(t *Table, from origin, sum *shortLived) {
-	row := int32(-1)
-	if from.cgroup == rootCgroup {
+	row, inRoot := int32(-1), from.cgroup == rootCgroup
+	if inRoot {
 		b.ancestor(from.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
 	} else {
-		if row = b.homes[from.cgroup]; row < 0 {
+		row = b.homes[from.cgroup]
+	}
+	switch {
+	case from.by.known && (row >= 0 || !inRoot) && b.giveNamed(t, from, row, sum):
+	case row >= 0:
+		t.giveShortLived(row, sum.run, sum.weights(len(b.domains)))
+	default:
+		if !inRoot {
 			if i := b.cgroups.share(t, from.cgroup, sum.run); i >= 0 {
 				in := &t.ShortLivedIn[i]
 				in.parts = t.addParts(in.parts, sum.run, sum.weights(len(b.domains)))
 			}
 		}
-	}
-	if row >= 0 {
-		t.giveShortLived(row, sum.run, sum.weights(len(b.domains)))
-	} else {
 		b.placeNowhere(t, sum)
 	}
+}
+
+// giveNamed lists the CPU time of short-lived processes by their name. It reports false if nothing is known of their cgroup: then
+// their program is not known either.
+func (b *BPF) giveNamed(t *Table, from origin, row int32, sum *shortLived) bool {
+	n := NamedTime{Comm: from.by.comm, UID: from.by.uid, Row: row, Used: sum.run}
+	if row < 0 {
+		if n.Path = b.cgroups.pathOf(from.cgroup); n.Path == "" {
+			return false
+		}
+	}
+	if sum.run > 0 {
+		n.parts = t.addParts(0, sum.run, sum.weights(len(b.domains)))
+		t.ShortLivedBy = append(t.ShortLivedBy, n)
+		b.placeNowhere(t, sum)
+	}
+	return true
 }
 
 // placeNowhere adds CPU time that belongs to no row.

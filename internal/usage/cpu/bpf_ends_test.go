@@ -106,6 +106,7 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
+			b.nameExits()
 			const batches, batch = 100, 10_000
 			start := uint64(k.now)
 			for i := range uint64(batches * batch) {
@@ -117,6 +118,7 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 				}
 			}
 			assert.LessOrEqual(t, len(b.shortLived), maxOrigins)
+			assert.LessOrEqual(t, b.named, maxNamed)
 			assert.LessOrEqual(t, len(b.forks), maxForks)
 			assert.Empty(t, b.ended)
 			require.NoError(t, b.ReadProcesses(table))

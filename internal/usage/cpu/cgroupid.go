@@ -18,7 +18,8 @@ type cgroupPaths struct {
 	created  creations // nil if the kernel does not allow it: then only the hierarchy tells what it has
 	refused  error     // why
 	remember func(id uint64, path string)
-	shared   map[uint64]int // scratch of share: rows of the table's ShortLivedIn
+	shared   map[uint64]int    // scratch of share: rows of the table's ShortLivedIn
+	paths    map[uint64]string // scratch of pathOf
 }
 
 // creations tells which cgroups were created.
@@ -35,7 +36,7 @@ var openCreations = func(types *btf.Cache) (creations, error) {
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
 func newCgroupPaths(root string) *cgroupPaths {
 	paths := cgroup.NewPaths(root)
-	return &cgroupPaths{Paths: paths, remember: paths.Remember, shared: map[uint64]int{}}
+	return &cgroupPaths{Paths: paths, remember: paths.Remember, shared: map[uint64]int{}, paths: map[uint64]string{}}
 }
 
 // listen makes the kernel tell of every cgroup that is created from now on, if it allows that.
@@ -57,13 +58,23 @@ func (c *cgroupPaths) close() error {
 	return c.created.Close()
 }
 
+// pathOf returns the path of a cgroup that no row is in, empty if it is not known.
+func (c *cgroupPaths) pathOf(id uint64) string {
+	path, ok := c.paths[id]
+	if !ok {
+		path = c.Path(id)
+		c.paths[id] = path
+	}
+	return path
+}
+
 // share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
 // its index in ShortLivedIn, below 0 where the cgroup's path is not known.
 func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {
 		i = -1
-		if path := c.Path(id); path != "" {
+		if path := c.pathOf(id); path != "" {
 			i = len(t.ShortLivedIn)
 			t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: path})
 		}

@@ -189,6 +189,9 @@ func (t *Table) LastSliceParts(e *Ended) []units.CPUTime {
 // PartsIn returns c.Used divided by domain like Parts. c is an element of ShortLivedIn.
 func (t *Table) PartsIn(c *CgroupTime) []units.CPUTime { return t.divided(c.Used, c.parts, 0) }
 
+// PartsBy returns n.Used divided by domain like Parts. n is an element of ShortLivedBy.
+func (t *Table) PartsBy(n *NamedTime) []units.CPUTime { return t.divided(n.Used, n.parts, 0) }
+
 // UnplacedParts returns t.ShortLived divided by domain like Parts.
 func (t *Table) UnplacedParts() []units.CPUTime { return t.divided(t.ShortLived, t.unplaced, 0) }
 

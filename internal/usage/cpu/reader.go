@@ -27,6 +27,8 @@ type Options struct {
 	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
 	// Topology implies it.
 	Slices bool
+	// Names has an exact source tell the names and users of short-lived processes, in Table.ShortLivedBy.
+	Names bool
 	// PerCPU makes the Reader count the busy time of each CPU, too.
 	PerCPU bool
 	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
@@ -82,6 +84,9 @@ func NewReader(source Source, o Options) *Reader {
 		r.runtime = NewRuntime(o.Root, clockOf(source))
 	}
 	r.countCPUs()
+	if s, ok := source.(naming); ok && o.Names {
+		s.nameExits()
+	}
 	if o.Topology != nil {
 		r.domains, r.nodes = make([]domainNode, len(o.Topology.Domains())), make([]Node, len(o.Topology.Domains()))
 		if s, ok := source.(divisible); ok && source.Domains() == nil {

@@ -44,6 +44,7 @@ type Process struct {
 	Threads int32
 	Kernel  bool          // a kernel thread, which has no executable
 	Zombie  bool          // ended and not waited for: its times are final
+	HasUID  bool          // UID is known
 	Start   time.Duration // since boot
 	// CPU is user and system time since Start of all threads, including those that ended.
 	CPU units.CPUTime
@@ -69,17 +70,19 @@ type Process struct {
 	Slot int32
 	// Born reports whether this is the first scan with the process.
 	Born bool
+	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
+	discards bool
+	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
+	final bool
 	// Used is the CPU time since the previous scan.
 	Used units.CPUTime
 	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF those in its cgroup.
 	ShortLived units.CPUTime
 	// owed is the CPU time of children that ended which ChildCPU does not include yet.
-	owed units.CPUTime
-	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
-	discards bool
-	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
-	final           bool
+	owed            units.CPUTime
 	shortLivedParts int32 // the block of ShortLived
+	// UID is the number of its real user in the first user namespace.
+	UID uint32
 }
 
 // Ended is a process of the previous scan that is not in this one.
@@ -92,6 +95,18 @@ type Ended struct {
 // CgroupTime is CPU time of one cgroup.
 type CgroupTime struct {
 	// Path is the cgroup's in the v2 hierarchy, below its root.
+	Path  string
+	Used  units.CPUTime
+	parts int32
+}
+
+// NamedTime is CPU time of short-lived processes with the same name, user and cgroup.
+type NamedTime struct {
+	Comm Comm
+	UID  uint32
+	// Row is the row of a process in the same cgroup, or of the nearest ancestor in the root cgroup. It is negative if there
+	// is none. Path is the path of the cgroup in the v2 hierarchy then, below its root.
+	Row   int32
 	Path  string
 	Used  units.CPUTime
 	parts int32
@@ -128,6 +143,9 @@ type countsCPUs interface {
 	countCPUs()
 	CPUs() []units.CPUTime
 }
+
+// naming is a Source that tells the names of short-lived processes once it is told to.
+type naming interface{ nameExits() }
 
 // clocked is a Source with a clock.
 type clocked interface{ clock() func() time.Duration }

@@ -36,6 +36,8 @@ type Table struct {
 	ShortLived units.CPUTime
 	// ShortLivedIn lists the cgroups of that part of ShortLived whose cgroups are known.
 	ShortLivedIn []CgroupTime
+	// ShortLivedBy lists the part of ShortLived whose names are known (Options.Names). It is not in ShortLivedIn.
+	ShortLivedBy []NamedTime
 	// Run is the CPU time of all processes that an exact source has found since the baseline. It never decreases.
 	Run units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
@@ -92,7 +94,7 @@ func (t *Table) Compact() (slots []int32) {
 		slots[i], p.Slot = p.Slot, int32(i)
 	}
 	t.slots, t.free, t.freedByScan = int32(len(slots)), nil, nil
-	t.before, t.Ended, t.ShortLivedIn, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil
+	t.before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
 	return slots
 }
 
@@ -113,6 +115,7 @@ func (t *Table) clear(now time.Duration, kept int) {
 		t.beforeNow = now // nothing is younger than the baseline
 	}
 	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
+	t.ShortLivedBy = t.ShortLivedBy[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
 	t.beginDivision()

@@ -115,19 +115,23 @@ func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	return rm.Resource().Attributes(), sm.Metrics()
 }
 
-// label is an attribute that is known in advance. It is a number where its text is empty.
+// label is an attribute that is known in advance. If its text is empty it is true or a number.
 type label struct {
 	key, text string
 	number    int64
+	isTrue    bool
 }
 
 // put writes labels that are not in a map yet.
 func put(labels []label, into pcommon.Map) {
 	into.EnsureCapacity(len(labels))
 	for i := range labels {
-		if l := &labels[i]; l.text != "" {
+		switch l := &labels[i]; {
+		case l.text != "":
 			into.PutStr(l.key, l.text)
-		} else {
+		case l.isTrue:
+			into.PutBool(l.key, true)
+		default:
 			into.PutInt(l.key, l.number)
 		}
 	}

@@ -10,11 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// processAttribute is an attribute of a process's resource. It has a text, which is left out where it is empty, or a number.
+// processAttribute is an attribute of a process's resource. It has a text or a number, which is left out if it is empty or 0, or is
+// true or left out.
 type processAttribute struct {
 	name          string
 	text          func(*units.Process) string
 	number        func(*units.Process) int64
+	isSet         func(*units.Process) bool
+	ofProgram     bool // programs have it, too
 	distinguishes bool // without it, different processes have the same series
 }
 
@@ -22,14 +25,23 @@ type processAttribute struct {
 var processAttributes = [...]processAttribute{
 	{name: "process.pid", number: func(p *units.Process) int64 { return int64(p.PID) }, distinguishes: true},
 	{name: "process.creation.time", text: func(p *units.Process) string { return p.Created }, distinguishes: true},
-	{name: otherProcesses, text: func(p *units.Process) string { return p.Executable }},
+	{name: otherProcesses, text: func(p *units.Process) string { return p.Executable }, ofProgram: true},
 	{name: "process.executable.path", text: func(p *units.Process) string { return p.Path }},
 	{name: "process.command_line", text: func(p *units.Process) string { return p.CommandLine }},
+	{name: attrOwner, text: func(p *units.Process) string { return p.Owner }, ofProgram: true},
+	{name: attrParent, number: func(p *units.Process) int64 { return int64(p.Parent) }},
+	{name: "process.descendants", isSet: func(p *units.Process) bool { return p.Descendants }, ofProgram: true},
 }
 
 // otherProcesses is the attribute that is units.OtherName in the series of other processes. For other entities it is their
 // first.
 const otherProcesses = "process.executable.name"
+
+// The attributes that are found only if they are enabled, so that processes do not differ by what is not reported.
+const (
+	attrOwner  = "process.owner"
+	attrParent = "process.parent_pid"
+)
 
 // maxAttributes is how many attributes a resource may have.
 const maxAttributes = len(processAttributes) + len(units.Key{})
@@ -47,7 +59,7 @@ type entityMetrics struct {
 
 // newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the entity.
 func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
-	name := entity.String()
+	name := entity.MetricPrefix()
 	e := entityMetrics{
 		energy:      metrics[name+".energy"],
 		power:       metrics[name+".power"],
@@ -61,17 +73,19 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 		}
 		return settings[name].Enabled
 	}
-	if entity != units.ProcessEntity {
+	if !entity.OfProcesses() {
 		e.other = entity.Attributes()[0].Name
 	} else {
 		for _, a := range processAttributes {
-			if enabled(a.name, a.distinguishes) {
+			if (entity == units.ProcessEntity || a.ofProgram) && enabled(a.name, a.distinguishes || entity == units.ProgramEntity && a.name != attrOwner) {
 				e.process = append(e.process, a)
 			}
 		}
 	}
 	for _, a := range entity.Attributes() {
-		if enabled(a.Name, a.Distinguishes) {
+		// Programs differ by all that they are part of. Units are not found for them if units are not reported.
+		ofProgram := entity == units.ProgramEntity && a.Name != units.SystemdUnitEntity.Attributes()[0].Name
+		if enabled(a.Name, a.Distinguishes || ofProgram) {
 			e.workload = append(e.workload, a)
 		}
 	}
@@ -102,10 +116,22 @@ func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	var known [maxAttributes]label
 	n := 0
 	for i := range e.process {
-		if at := &e.process[i]; at.number != nil {
-			known[n] = label{key: at.name, number: at.number(&a.Owner.Process)}
-			n++
-		} else if text := at.text(&a.Owner.Process); text != "" {
+		at := &e.process[i]
+		switch {
+		case at.isSet != nil:
+			if at.isSet(&a.Owner.Process) {
+				known[n] = label{key: at.name, isTrue: true}
+				n++
+			}
+			continue
+		case at.number != nil:
+			if number := at.number(&a.Owner.Process); number != 0 {
+				known[n] = label{key: at.name, number: number}
+				n++
+			}
+			continue
+		}
+		if text := at.text(&a.Owner.Process); text != "" {
 			known[n] = label{key: at.name, text: text}
 			n++
 		}

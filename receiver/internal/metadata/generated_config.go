@@ -775,8 +775,11 @@ type ResourceAttributesConfig struct {
 	K8sPodUID             ResourceAttributeConfig `mapstructure:"k8s.pod.uid"`
 	ProcessCommandLine    ResourceAttributeConfig `mapstructure:"process.command_line"`
 	ProcessCreationTime   ResourceAttributeConfig `mapstructure:"process.creation.time"`
+	ProcessDescendants    ResourceAttributeConfig `mapstructure:"process.descendants"`
 	ProcessExecutableName ResourceAttributeConfig `mapstructure:"process.executable.name"`
 	ProcessExecutablePath ResourceAttributeConfig `mapstructure:"process.executable.path"`
+	ProcessOwner          ResourceAttributeConfig `mapstructure:"process.owner"`
+	ProcessParentPid      ResourceAttributeConfig `mapstructure:"process.parent_pid"`
 	ProcessPid            ResourceAttributeConfig `mapstructure:"process.pid"`
 	SlurmJobID            ResourceAttributeConfig `mapstructure:"slurm.job.id"`
 	SlurmJobStep          ResourceAttributeConfig `mapstructure:"slurm.job.step"`
@@ -821,11 +824,20 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 		ProcessCreationTime: ResourceAttributeConfig{
 			Enabled: true,
 		},
+		ProcessDescendants: ResourceAttributeConfig{
+			Enabled: true,
+		},
 		ProcessExecutableName: ResourceAttributeConfig{
 			Enabled: true,
 		},
 		ProcessExecutablePath: ResourceAttributeConfig{
 			Enabled: true,
+		},
+		ProcessOwner: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		ProcessParentPid: ResourceAttributeConfig{
+			Enabled: false,
 		},
 		ProcessPid: ResourceAttributeConfig{
 			Enabled: true,

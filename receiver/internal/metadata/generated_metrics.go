@@ -2151,6 +2151,12 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	if mbc.ResourceAttributes.ProcessCreationTime.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["process.creation.time"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessCreationTime.MetricsExclude)
 	}
+	if mbc.ResourceAttributes.ProcessDescendants.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["process.descendants"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessDescendants.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.ProcessDescendants.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["process.descendants"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessDescendants.MetricsExclude)
+	}
 	if mbc.ResourceAttributes.ProcessExecutableName.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["process.executable.name"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessExecutableName.MetricsInclude)
 	}
@@ -2162,6 +2168,18 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	}
 	if mbc.ResourceAttributes.ProcessExecutablePath.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["process.executable.path"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessExecutablePath.MetricsExclude)
+	}
+	if mbc.ResourceAttributes.ProcessOwner.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["process.owner"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessOwner.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.ProcessOwner.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["process.owner"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessOwner.MetricsExclude)
+	}
+	if mbc.ResourceAttributes.ProcessParentPid.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["process.parent_pid"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessParentPid.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.ProcessParentPid.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["process.parent_pid"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessParentPid.MetricsExclude)
 	}
 	if mbc.ResourceAttributes.ProcessPid.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["process.pid"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessPid.MetricsInclude)

@@ -98,6 +98,13 @@ func (rb *ResourceBuilder) SetProcessCreationTime(val string) {
 	}
 }
 
+// SetProcessDescendants sets provided value as "process.descendants" attribute.
+func (rb *ResourceBuilder) SetProcessDescendants(val bool) {
+	if rb.config.ProcessDescendants.Enabled {
+		rb.res.Attributes().PutBool("process.descendants", val)
+	}
+}
+
 // SetProcessExecutableName sets provided value as "process.executable.name" attribute.
 func (rb *ResourceBuilder) SetProcessExecutableName(val string) {
 	if rb.config.ProcessExecutableName.Enabled {
@@ -109,6 +116,20 @@ func (rb *ResourceBuilder) SetProcessExecutableName(val string) {
 func (rb *ResourceBuilder) SetProcessExecutablePath(val string) {
 	if rb.config.ProcessExecutablePath.Enabled {
 		rb.res.Attributes().PutStr("process.executable.path", val)
+	}
+}
+
+// SetProcessOwner sets provided value as "process.owner" attribute.
+func (rb *ResourceBuilder) SetProcessOwner(val string) {
+	if rb.config.ProcessOwner.Enabled {
+		rb.res.Attributes().PutStr("process.owner", val)
+	}
+}
+
+// SetProcessParentPid sets provided value as "process.parent_pid" attribute.
+func (rb *ResourceBuilder) SetProcessParentPid(val int64) {
+	if rb.config.ProcessParentPid.Enabled {
+		rb.res.Attributes().PutInt("process.parent_pid", val)
 	}
 }
 

@@ -24,8 +24,11 @@ func TestResourceBuilder(t *testing.T) {
 			rb.SetK8sPodUID("k8s.pod.uid-val")
 			rb.SetProcessCommandLine("process.command_line-val")
 			rb.SetProcessCreationTime("process.creation.time-val")
+			rb.SetProcessDescendants(false)
 			rb.SetProcessExecutableName("process.executable.name-val")
 			rb.SetProcessExecutablePath("process.executable.path-val")
+			rb.SetProcessOwner("process.owner-val")
+			rb.SetProcessParentPid(18)
 			rb.SetProcessPid(11)
 			rb.SetSlurmJobID("slurm.job.id-val")
 			rb.SetSlurmJobStep("slurm.job.step-val")
@@ -39,9 +42,9 @@ func TestResourceBuilder(t *testing.T) {
 
 			switch tt {
 			case "default":
-				assert.Equal(t, 19, res.Attributes().Len())
+				assert.Equal(t, 21, res.Attributes().Len())
 			case "all_set":
-				assert.Equal(t, 20, res.Attributes().Len())
+				assert.Equal(t, 23, res.Attributes().Len())
 			case "none_set":
 				assert.Equal(t, 0, res.Attributes().Len())
 				return
@@ -103,6 +106,11 @@ func TestResourceBuilder(t *testing.T) {
 			if ok {
 				assert.Equal(t, "process.creation.time-val", processCreationTimeAttrVal.Str())
 			}
+			processDescendantsAttrVal, ok := res.Attributes().Get("process.descendants")
+			assert.True(t, ok)
+			if ok {
+				assert.False(t, processDescendantsAttrVal.Bool())
+			}
 			processExecutableNameAttrVal, ok := res.Attributes().Get("process.executable.name")
 			assert.True(t, ok)
 			if ok {
@@ -112,6 +120,16 @@ func TestResourceBuilder(t *testing.T) {
 			assert.True(t, ok)
 			if ok {
 				assert.Equal(t, "process.executable.path-val", processExecutablePathAttrVal.Str())
+			}
+			processOwnerAttrVal, ok := res.Attributes().Get("process.owner")
+			assert.True(t, ok)
+			if ok {
+				assert.Equal(t, "process.owner-val", processOwnerAttrVal.Str())
+			}
+			processParentPidAttrVal, ok := res.Attributes().Get("process.parent_pid")
+			assert.Equal(t, tt == "all_set", ok)
+			if ok {
+				assert.EqualValues(t, 18, processParentPidAttrVal.Int())
 			}
 			processPidAttrVal, ok := res.Attributes().Get("process.pid")
 			assert.True(t, ok)

@@ -29,6 +29,8 @@ type ranProcess struct {
 	Resident uint64
 	Cpu      uint32
 	Slice    uint32
+	Uid      uint32
+	Unused   uint32
 }
 
 type ranSlice struct {

@@ -11,6 +11,9 @@ struct ended {
 	__u64 cgroup;
 	__u32 pid;
 	__u32 parent;
+	__u8 comm[16];
+	__u32 uid;
+	__u32 unused;
 };
 
 /* A process by what no other has at the same time: the kernel uses the memory of a signal_struct again. */
@@ -474,6 +477,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 	e->cgroup = u->cgroups->dfl_cgrp->kn->id;
 	e->pid = t->tgid;
 	e->parent = u->real_parent->tgid;
+	e->uid = user_of(u);
+	__builtin_memcpy(e->comm, t->comm, sizeof(e->comm));
 	if (domains)
 		end_by_domain(t, &key, several, (__u64 *)(e + 1));
 	bpf_ringbuf_submit(e, wakeup(size + BPF_RINGBUF_HDR_SZ));

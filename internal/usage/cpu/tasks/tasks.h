@@ -77,6 +77,14 @@ struct task_struct___cpu {
 	unsigned int cpu;
 } CORE;
 
+typedef struct {
+	__u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	struct mm_struct *mm;
@@ -95,6 +103,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	struct task_struct *real_parent;
+	const struct cred *real_cred;
 	struct task_struct *group_leader;
 } CORE;
 
@@ -122,6 +131,8 @@ struct process {
 	__u64 resident; /* pages */
 	__u32 cpu; /* the one that it was on last; scans: that its thread was on that began to run last */
 	__u32 slice; /* scans: its last slice; stream: what the thread used since the one before, in us; 0: cpu tells where it ran */
+	__u32 uid; /* of the real user */
+	__u32 unused;
 };
 
 /* Whether slices are noted. Where they are not the verifier removes all that is about them. */
@@ -320,6 +331,12 @@ static __always_inline __u64 resident(struct task_struct *t)
 	return resident_before_6_2(mm);
 }
 
+/* The number of the real user, in the first user namespace. */
+static __always_inline __u32 user_of(struct task_struct *u)
+{
+	return u->real_cred->uid.val;
+}
+
 /* All but the times. */
 static __always_inline void describe(struct process *p, struct task_struct *t)
 {
@@ -335,6 +352,7 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	p->threads = threads;
 	p->resident = resident(u);
 	p->cpu = cpu_of(t);
+	p->uid = user_of(u);
 	/* A first thread that ended is a zombie too while others go on. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
 		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);

@@ -25,6 +25,9 @@ type tasksEnded struct {
 	Cgroup uint64
 	Pid    uint32
 	Parent uint32
+	Comm   [16]uint8
+	Uid    uint32
+	Unused uint32
 }
 
 type tasksProcess struct {
@@ -43,6 +46,8 @@ type tasksProcess struct {
 	Resident uint64
 	Cpu      uint32
 	Slice    uint32
+	Uid      uint32
+	Unused   uint32
 }
 
 type tasksProcessKey struct {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// programs is what a Builder knows of the programs of short-lived processes. The zero programs is ready to use.
+type programs struct {
+	standIns map[standIn]attribution.Claimant // of the interval
+	families []family                         // of the interval, outside of workloads
+	long     map[longName]string
+}
+
+// standIn is what a claimant stands for that no process has.
+type standIn struct {
+	owner    units.Owner
+	excluded bool
+}
+
+// family is the short-lived descendants of a process.
+type family struct {
+	row *cpu.Process
+	of  attribution.Claimant
+}
+
+// longName is the part of a program's name that a task's name has room for, in a workload and of a user.
+type longName struct {
+	begin, owner string
+	in           units.Key
+}
+
+const (
+	// maxTaskName is the length of the longest name of a task (TASK_COMM_LEN, proc_pid_comm(5)).
+	maxTaskName = 15
+	// maxLongNames is how many names are remembered. With one more, all are forgotten.
+	maxLongNames = 4096
+	// burst is the number of stand-ins from which their map is not kept: to clear a map costs as much as it ever held.
+	burst = 1024
+)
+
+// endInterval forgets the claimants of the interval, which are closed.
+func (g *programs) endInterval() {
+	if len(g.standIns) > burst {
+		g.standIns = nil
+	}
+	clear(g.standIns)
+	g.families = g.families[:0]
+}
+
+// learn remembers the name of a process's executable if a task's name has no room for it.
+func (g *programs) learn(o *units.Owner) {
+	name := o.Process.Executable
+	if len(name) <= maxTaskName {
+		return
+	}
+	key := longName{name[:maxTaskName], o.Process.Owner, units.ProcessEntity.Key(&o.Workload)}
+	known, ok := g.long[key]
+	switch {
+	case ok && known != name:
+		g.long[key] = "" // there are several
+	case !ok:
+		if g.long == nil || len(g.long) >= maxLongNames {
+			g.long = map[longName]string{}
+		}
+		g.long[key] = name
+	}
+}
+
+// nameOf returns the name of the program that an exited process executed: that of its task, or that of the only known program of
+// its workload and user whose name begins like that and is longer.
+func (g *programs) nameOf(comm *cpu.Comm, user string, in *units.Workload) string {
+	name := comm.String()
+	switch len(name) {
+	case 0:
+		return "?"
+	case maxTaskName:
+		if long := g.long[longName{name, user, units.ProcessEntity.Key(in)}]; long != "" {
+			return long
+		}
+	}
+	return name
+}
+
+// noteFamily notes the short-lived descendants of a process.
+func (g *programs) noteFamily(p *cpu.Process, of attribution.Claimant) {
+	g.families = append(g.families, family{p, of})
+}
+
+// standIn returns a claimant, for this interval, for processes that have none. Nobody stands for an owner of which nothing is
+// known.
+func (b *Builder) standIn(owner units.Owner, excluded bool) attribution.Claimant {
+	if !b.begun || !excluded && owner == (units.Owner{}) {
+		return attribution.NoClaimant
+	}
+	key := standIn{owner, excluded}
+	if id, ok := b.programs.standIns[key]; ok {
+		return id
+	}
+	id := b.openClaimant(owner, b.last.Stamp, excluded)
+	b.end(id)
+	if b.programs.standIns == nil {
+		b.programs.standIns = map[standIn]attribution.Claimant{}
+	}
+	b.programs.standIns[key] = id
+	return id
+}
+
+// descendantsOf returns a claimant for descendants of a claimant's process that no source can name: they are of its program, as
+// far as anything is known, which is marked.
+func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
+	owner := b.Engine.Owner(id)
+	owner.Process = owner.Process.Program()
+	owner.Process.Descendants = owner.Process.Executable != ""
+	return b.standIn(owner, b.Engine.Excluded(id))
+}
+
+// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact source they are those beyond
+// the number of names that it tells, so they have no program.
+func (b *Builder) besideOf(c *claimant) attribution.Claimant {
+	if !b.Exact {
+		return b.descendantsOf(c.id)
+	}
+	return b.standIn(units.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
+}
+
+// claimByNames claims the time of short-lived processes whose names are known.
+func (b *Builder) claimByNames(m *Measurement) {
+	if !b.Programs {
+		return
+	}
+	for i := range m.Table.ShortLivedBy {
+		n := &m.Table.ShortLivedBy[i]
+		id, in, row := b.claimantForName(n, m)
+		if id == attribution.NoClaimant {
+			continue
+		}
+		parts := m.Table.PartsBy(n)
+		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: n.Used}, parts, nil, in, row, m)
+		b.shortLived -= min(b.shortLived, n.Used)
+		b.domains.forgetShortLived(parts)
+	}
+}
+
+// claimantForName returns a claimant for short-lived processes with a name, the cgroup of their container and a process in their
+// cgroup, both nil if there is none.
+func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *cpu.Process) {
+	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.Identifier.UserName(n.UID)}
+	excluded := false
+	if n.Row >= 0 {
+		row = &m.Table.Processes[n.Row]
+		c := &b.claimants[row.Slot]
+		if !c.open {
+			return attribution.NoClaimant, nil, nil
+		}
+		who.Workload, who.ProcessCgroup = b.Engine.Workload(c.id), b.Identifier.ProcessCgroup(row.Slot)
+		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
+	} else {
+		who.Placement = b.Identifier.PlaceShortLived(n.Path)
+		who.VM = units.VM{} // only a virtual machine's processes tell which one a cgroup is of
+		if b.watchesCgroups() {
+			in = b.Cgroups.Node(who.Cgroup)
+		}
+	}
+	who.Executable = b.programs.nameOf(&n.Comm, who.Owner, &who.Workload)
+	excluded = excluded || b.Exclusion.Excludes(&who, b.last.ReadAt)
+	program := units.Process{Executable: who.Executable, Owner: who.Owner}
+	return b.standIn(units.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
+}
+
+// claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of their nearest ancestors. The
+// child times may include what the counter of a container showed, so they count for no more than what is unclaimed. The unit of a
+// descendant that was adopted is not that of the process that adopted it, and so is not known.
+func (b *Builder) claimFamilies(m *Measurement) {
+	var all, upTo, given units.CPUTime
+	for _, f := range b.programs.families {
+		all = units.AddSaturating(all, f.row.ShortLived)
+	}
+	limit := min(all, b.unclaimed(m))
+	for _, f := range b.programs.families {
+		upTo = units.AddSaturating(upTo, f.row.ShortLived)
+		next := units.CPUTime(units.MulDiv(uint64(limit), uint64(upTo), uint64(all)))
+		owner := b.Engine.Owner(f.of)
+		owner.Unit = units.SystemdUnit{}
+		owner.Process = owner.Process.Program()
+		owner.Process.Descendants = owner.Process.Executable != ""
+		id := b.standIn(owner, false)
+		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: next - given}, m.Table.ShortLivedParts(f.row), nil, nil, f.row, m)
+		given = next
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// namedExits is an exact source that tells the names of short-lived processes. Rows are by PID, of the host's processes.
+type namedExits struct {
+	exactSource
+	exits []cpu.NamedTime
+}
+
+func (s *namedExits) ReadProcesses(t *cpu.Table) error {
+	err := s.exactSource.ReadProcesses(t)
+	for _, n := range s.exits {
+		t.ShortLived += n.Used
+		t.ShortLivedBy = append(t.ShortLivedBy, n)
+	}
+	return err
+}
+
+func exited(name string, uid uint32, row int32, ticks int) cpu.NamedTime {
+	n := cpu.NamedTime{UID: uid, Row: row, Used: units.CPUTime(ticks) * cpu.Tick}
+	copy(n.Comm[:15], name)
+	return n
+}
+
+// runUnseen adds CPU time of processes that no scan sees to the node's in the next run.
+func (n *testNode) runUnseen(ticks int64) {
+	n.host.CPU.User += ticks
+	n.host.CPU.Idle -= ticks
+}
+
+// byProgram starts a node that reports all processes by program, on a host with a user named alice.
+func byProgram(t *testing.T, by GroupBy, source func(root string) cpu.Source) *testNode {
+	n := newTestNode(t, func(c *Config) {
+		c.Series.Processes = ProcessSeriesConfig{GroupBy: by}
+		c.Metrics.ProcessCPUTime.Enabled = true
+	})
+	passwd := filepath.Join(n.host.Root(), "etc/passwd")
+	require.NoError(t, os.MkdirAll(filepath.Dir(passwd), 0o755))
+	require.NoError(t, os.WriteFile(passwd, []byte("root:x:0:0::/:\nalice:x:1000:1000::/:\n"), 0o600))
+	if source != nil {
+		n.s.open = openAs(source)
+	}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", UID: 1000}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/usr/bin/dash", Cgroup: docker(idA), UID: 1000}
+	n.start()
+	return n
+}
+
+func TestProcessesAreReportedByProgram(t *testing.T) {
+	n := byProgram(t, GroupByProgram, nil)
+	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", UID: 1000, Start: int64(n.host.Uptime / hostsim.Tick)}
+	n.run(100*joule, map[int]int64{1: 100, 10: 300, 11: 200, 20: 400})
+	makes := n.one("process.energy", "process.executable.name=make")
+	assert.InDelta(t, 50, makes.value, 1e-6)
+	assert.Equal(t, "alice", makes.attributes["process.owner"])
+	for _, without := range []string{"process.pid", "process.creation.time", "process.executable.path", "container.id", "process.descendants"} {
+		assert.NotContains(t, makes.attributes, without)
+	}
+	assert.InDelta(t, 40, n.one("process.energy", "process.executable.name=dash", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 40, n.one("container.energy", "container.id="+idA).value, 1e-6)
+	delete(n.host.Processes, 10)
+	delete(n.host.Processes, 11)
+	n.run(100*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=make").value, 1e-6, "its series goes on")
+}
+
+func TestByDefaultTheLargestProcessesHaveAPIDAndTheRestAProgram(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 1} })
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "large", Exe: "/usr/bin/large"}
+	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/usr/bin/small"}
+	n.host.Processes[12] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/usr/bin/small"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 600, 11: 300, 12: 100})
+	assert.InDelta(t, 60, n.one("process.energy", pid(10)).value, 1e-6)
+	small := n.one("process.energy", "process.executable.name=small")
+	assert.InDelta(t, 40, small.value, 1e-6)
+	assert.NotContains(t, small.attributes, "process.pid")
+	assert.Zero(t, n.one("process.energy", "process.executable.name=other").value)
+}
+
+func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
+	source := &namedExits{}
+	n := byProgram(t, "", func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-a", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000,
+		Start: int64(n.host.Uptime / hostsim.Tick)}
+	source.exits = []cpu.NamedTime{ // row 1 is make, and row 2 the shell in the container
+		exited("cc1", 1000, 1, 100), exited("cc1", 1000, 1, 200), exited("cc1", 0, 1, 50), exited("cc1", 1000, 2, 150), exited("", 7, 1, 10),
+	}
+	n.runUnseen(510)
+	n.run(100*joule, map[int]int64{30: 490})
+	cc1 := func(more ...string) float64 {
+		return n.one("process.energy", append(more, "process.executable.name=cc1")...).value
+	}
+	assert.InDelta(t, 15, cc1("process.owner=alice", "container.id="+idA), 1e-6)
+	assert.InDelta(t, 5, cc1("process.owner=root"), 1e-6)
+	assert.InDelta(t, 1, n.one("process.energy", "process.executable.name=?", "process.owner=7").value, 1e-6)
+	assert.InDelta(t, 50, n.sum("process.energy", attrs{"process.executable.name": "cc1"}), 1e-6)
+	assert.InDelta(t, 15, n.one("container.energy", "container.id="+idA).value, 1e-6)
+	assert.Zero(t, n.one("process.energy", "process.executable.name=other").value, "nothing is nameless")
+
+	source.exits = []cpu.NamedTime{exited("a-program-with-", 1000, 1, 500), exited("a-program-with-", 0, 1, 500)}
+	n.runUnseen(1000)
+	n.run(20*joule, nil)
+	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=a-program-with-").value, 1e-6, "root's is not known")
+	assert.InDelta(t, 49+10, n.sum("process.energy", attrs{"process.executable.name": "a-program-with-a-long-name"}), 1e-6, "the name was cut")
+}
+
+func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
+	source := &namedExits{}
+	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n.run(20*joule, map[int]int64{10: 500, 20: 500})
+	source.exits = []cpu.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
+	n.runUnseen(1000)
+	n.run(40*joule, nil)
+	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=make", "process.owner=1001").value, 1e-6)
+	assert.InDelta(t, 20, n.one("process.energy", "process.executable.name=make", "process.owner=alice", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=dash", "container.id="+idA).value, 1e-6, "as before")
+	assert.InDelta(t, 20, n.sum("process.energy", attrs{"process.executable.name": "dash"}), 1e-6)
+	assert.InDelta(t, 40, n.sum("process.energy", attrs{"process.executable.name": "make"}), 1e-6)
+}
+
+// With procfs the child times of make show that it waited for children.
+func TestDescendantsThatNoSourceNamesCountForTheirAncestor(t *testing.T) {
+	n := byProgram(t, GroupByProgram, nil)
+	n.host.Processes[10].CUser += 300
+	n.host.Processes[20].CUser += 200
+	n.runUnseen(500)
+	n.run(100*joule, map[int]int64{10: 100, 20: 400})
+	descendants := n.points("process.energy", attrs{"process.descendants": "true"})
+	assert.Len(t, descendants, 2)
+	assert.InDelta(t, 30, n.one("process.energy", "process.executable.name=make", "process.descendants=true", "process.owner=alice").value, 1e-6)
+	assert.InDelta(t, 20, n.one("process.energy", "process.executable.name=dash", "process.descendants=true", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 60, n.one("container.energy", "container.id="+idA).value, 1e-6)
+	assert.Zero(t, n.one("process.energy", "process.executable.name=other").value)
+}
+
+func TestWithoutOwnersProgramsAreMergedAcrossUsers(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Series.Processes = ProcessSeriesConfig{GroupBy: GroupByProgram}
+		c.ResourceAttributes.ProcessOwner.Enabled = false
+	})
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", UID: 1000}
+	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", UID: 1001}
+	n.start()
+	n.run(10*joule, map[int]int64{10: 500, 11: 500})
+	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=sh").value, 1e-6)
+}
+
+func TestTheParentIsThatOfTheFirstScan(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.ResourceAttributes.ProcessParentPid.Enabled = true })
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh"}
+	n.host.Processes[11] = &hostsim.Process{Parent: 10, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	n.host.Processes[11].Parent = 1
+	n.run(10*joule, map[int]int64{11: 1000})
+	assert.Equal(t, "10", n.one("process.energy", pid(11)).attributes["process.parent_pid"])
+}
