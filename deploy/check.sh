@@ -78,9 +78,11 @@ if command -v promtool >/dev/null; then
 	for config in prometheus scrape; do
 		checks "deploy/prometheus/$config.yaml, by promtool" promtool check config "deploy/prometheus/$config.yaml"
 	done
-	checks "deploy/prometheus/rules.yaml, by promtool check rules" \
-		promtool check rules --lint=all --lint-fatal deploy/prometheus/rules.yaml
-	checks "deploy/prometheus/rules.yaml, by promtool test rules" promtool test rules deploy/prometheus/rules_test.yaml
+	for rules in rules price-fixed price-time-of-use; do
+		checks "deploy/prometheus/$rules.yaml, by promtool check rules" \
+			promtool check rules --lint=all --lint-fatal "deploy/prometheus/$rules.yaml"
+		checks "deploy/prometheus/$rules.yaml, by promtool test rules" promtool test rules "deploy/prometheus/${rules}_test.yaml"
+	done
 else
 	lacks deploy/prometheus promtool
 fi

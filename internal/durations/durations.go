@@ -33,8 +33,8 @@ func check(path string, t reflect.Type, value any) error {
 	case t.Kind() == reflect.Pointer:
 		return check(path, t.Elem(), value)
 	}
-	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
-		return check(path, get.Type.Out(0), value)
+	if of := optional(t); of != nil {
+		return check(path, of, value)
 	}
 	var errs []error
 	switch value := value.(type) {

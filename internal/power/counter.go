@@ -52,7 +52,8 @@ func MaxWatts(k Kind) uint64 {
 // The zero Counter is not usable; call NewCounter. A Counter is not safe for concurrent use.
 type Counter struct {
 	watts  uint64        // bound on the power
-	slack  time.Duration // added to each elapsed time
+	slack  time.Duration // added to the next elapsed time
+	refill time.Duration // the most that slack becomes, by time in which less was used than watts; 0 if slack is constant
 	wrapAt units.Energy  // 0 if unknown
 	total  units.Energy
 	prev   units.Energy
@@ -71,8 +72,13 @@ func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
 }
 
 // NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine: its zones may be those of the whole
-// host, and the total never wraps.
-func NewReportCounter() *Counter { return &Counter{watts: MaxPlatformWatts, slack: reportSlack} }
+// host, and the total never wraps. What steps use of its slack comes back as time passes, so that the power is bounded on average, too.
+func NewReportCounter() *Counter {
+	return &Counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
+}
+
+// Restart makes the next reading a first one, of another counter of the same zone. The total and the slack stay.
+func (c *Counter) Restart() { c.seen = false }
 
 // SetWrapAt replaces the value at which the counter wraps, 0 if it is not known.
 func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
@@ -105,6 +111,7 @@ func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
 		c.seen = true
 		return 0, Appeared
 	}
+	elapsed = max(elapsed, 0)
 
 	delta, event := cur-prev, NoEvent
 	if cur < prev {
@@ -118,8 +125,10 @@ func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
 		delta, event = c.wrapAt-prev+cur, Wrapped
 	}
 	if c.impossible(delta, elapsed) {
+		c.addSpare(elapsed)
 		return 0, Rebased
 	}
+	c.addSpare(elapsed - time.Duration(uint64(delta)/c.watts+1)*time.Microsecond) // µJ / W = µs
 
 	total, carry := bits.Add64(uint64(c.total), uint64(delta), 0)
 	if carry != 0 {
@@ -131,11 +140,17 @@ func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
 
 // impossible reports whether delta is more than the zone can have used in elapsed.
 func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
-	elapsed = max(elapsed, 0)
 	// In nanojoules: 1 W is 1 nJ per ns. The products need up to 78 bits.
 	usedHi, usedLo := bits.Mul64(uint64(delta), 1000)
 	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(c.slack))
 	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
+}
+
+// addSpare adds to the slack the time that the zone did not need at its highest power, or takes the time that it lacked.
+func (c *Counter) addSpare(spare time.Duration) {
+	if c.refill > 0 {
+		c.slack = min(max(c.slack+spare, 0), c.refill)
+	}
 }
 
 // WrapsAfter returns how long the counter takes for its whole range at the zone's highest power, 0 where the

@@ -209,7 +209,7 @@ func (r *Raw) until(now *Raw) (units.Energy, error) {
 	switch {
 	case event == Rebased:
 		return 0, ErrReset
-	case now.Range > 0 && !c.impossible(units.AddSaturating(energy, now.Range), now.At.Sub(r.At)):
+	case now.Range > 0 && !c.impossible(units.AddSaturating(energy, now.Range), max(now.At.Sub(r.At), 0)):
 		return energy, ErrMayHaveWrapped
 	}
 	return energy, nil

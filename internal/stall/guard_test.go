@@ -227,6 +227,33 @@ func TestAUserCannotHaveOthersUnread(t *testing.T) {
 	assert.ErrorContains(t, h.guard.Err("command lines"), ": user 1000 (2 processes)")
 }
 
+// Each read blocks for less than the deadline, so that none is missed.
+func TestAUserCannotUseUpTheTimeOfAScan(t *testing.T) {
+	h := newHost(t)
+	h.guard.options.Haste = haste
+	for pid := range 30 {
+		h.add(100+pid, 1000)
+	}
+	for pid := range 20 {
+		h.add(200+pid, 1001)
+	}
+	for pid := range 30 {
+		h.guard.Job().pid = int32(100 + pid)
+		err := h.guard.Run(int32(100+pid), 0, func(t *text) {
+			poll := []unix.PollFd{}
+			_, _ = unix.Poll(poll, 13) // sleeps in a system call, as a blocked read does
+			t.read()
+		})
+		if pid > 10 {
+			require.ErrorIs(t, err, ErrBlocked)
+		}
+	}
+	for pid := range 20 {
+		h.requireReads(200 + pid)
+	}
+	require.Error(t, h.guard.Err("command lines"))
+}
+
 func TestManyUsersCannotDelayAScan(t *testing.T) {
 	h := newHost(t)
 	for pid := range 100 {

@@ -4,11 +4,16 @@ package stall
 
 import (
 	"bytes"
+	"runtime"
 	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
+
+// The main goroutine stays on the main thread, so that no read is done there. The kernel leaves a signal of the process to its main
+// thread (kernel/signal.c, complete_signal): SIGTERM would wait for a read that cannot be interrupted.
+func init() { runtime.LockOSThread() }
 
 // thread is the operating system thread that runs a worker's read. It shows whether a read is blocked or only lacks a free CPU: a read
 // that a process blocks sleeps in its system call.

@@ -95,6 +95,8 @@ func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	assert.Equal(t, "vm11", h.vm(11))
 	identity, _ := h.id.Identity(10)
 	assert.Equal(t, "qemu-system-x86_64", identity.Executable)
+	require.NoError(t, h.id.Blocked(), "the read may return soon")
+	h.look(10, 11)
 	require.EqualError(t, h.id.Blocked(), "names and command lines of some processes cannot be read, because processes of these users block "+
 		"reads of their files in /proc: user 10 (1 process)")
 	unblock()

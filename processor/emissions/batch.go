@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
-// batch is metrics that came together, to which emissions and cost are added.
+// batch is one call of process: metrics to which emissions are added.
 type batch struct {
 	*emissionsProcessor
 	md    pmetric.Metrics
@@ -27,7 +27,7 @@ type batch struct {
 	lastScope             uint64
 }
 
-// These are why points have no emissions.
+// The reasons for which points have no emissions.
 const (
 	skipInconsistent = metadata.AttributeSkipReasonInconsistent
 	skipLimit        = metadata.AttributeSkipReasonLimit
@@ -37,7 +37,7 @@ const (
 	numSkips         = skipValue + 1
 )
 
-// add adds emissions and cost beside all energy.
+// add adds emissions next to each energy metric.
 func (b *batch) add() {
 	resources := b.md.ResourceMetrics()
 	for i := range resources.Len() {
@@ -91,19 +91,15 @@ func isCounted(m pmetric.Metric) bool {
 	return isEnergy(m) && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
 }
 
-// addToScope adds emissions and cost beside the n energies of a scope.
+// addToScope adds emissions next to the n energy metrics of a scope.
 func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 	if !b.opened && !b.accounts.Knows(scope.origin) {
 		b.openOrigins()
 	}
 	before := metrics.Len()
-	more := n * len(b.quantities)
-	if b.embodied != nil {
-		more++
-	}
-	metrics.EnsureCapacity(before + more)
+	metrics.EnsureCapacity(before + n + 1)
 	for i := range before {
-		if m := metrics.At(i); isCounted(m) {
+		if m := metrics.At(i); b.intensity != nil && isCounted(m) {
 			b.addTo(metrics, m, scope)
 		}
 	}
@@ -149,15 +145,12 @@ func (b *batch) earliestStart(metrics pmetric.MetricSlice) (earliest uint64) {
 	return earliest
 }
 
-// addTo adds the emissions and the cost of one metric.
+// addTo adds the emissions of one energy metric.
 func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope identity) {
-	names := b.names.of(energy.Name())
+	name := b.names.of(energy.Name())
 	points := energy.Sum().DataPoints()
-	out := [account.NumQuantities]writer{}
-	for i := range b.quantities {
-		out[i] = writer{quantity: &b.quantities[i], metrics: metrics, name: names.of[b.quantities[i].is], most: points.Len()}
-	}
-	id := mix(scope.id, names.id)
+	out := writer{labels: b.labels, metrics: metrics, name: name.emissions, most: points.Len()}
+	id := mix(scope.id, name.id)
 	zero := -1 // index of the zero point of the next point's series
 	for i := range points.Len() {
 		p := points.At(i)
@@ -165,21 +158,19 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 			zero = i
 			continue
 		}
-		begins := zero >= 0
 		s := b.observe(p, account.Point{
 			Series: mix(id, b.ids.attributes(p.Attributes())), Origin: scope.origin,
 			Start: uint64(p.StartTimestamp()), At: uint64(p.Timestamp()),
 		})
-		for i := range b.quantities {
-			if s == nil {
-				break
-			}
-			if begins {
-				out[i].writeZero(points.At(zero), s)
-			}
-			out[i].write(p, s)
-		}
+		zeroPoint := zero
 		zero = -1
+		if s == nil {
+			continue
+		}
+		if zeroPoint >= 0 {
+			out.writeZero(points.At(zeroPoint), s)
+		}
+		out.write(p, s)
 	}
 }
 
@@ -234,54 +225,34 @@ func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
 	return 0, false
 }
 
-// quantity is how emissions or cost are written.
-type quantity struct {
-	is                account.Quantity
-	unit, description string
-	monotonic         bool
-	labels            []label // attributes of its points, besides those of the energy
-}
-
+// label is an attribute with a fixed value.
 type label struct{ key, value string }
 
-// newQuantities returns the quantities of the signals that are configured.
-func newQuantities(intensity, price *source) (all []quantity) {
-	if intensity != nil {
-		all = append(all, quantity{
-			is: account.Emissions, unit: "g", monotonic: true,
-			description: "Greenhouse gas emissions of the energy, in grams of CO2 equivalent.",
-			labels:      []label{{attrAccounting, intensity.accounting}, {attrSignal, intensity.basis}},
-		})
-	}
-	if price != nil {
-		all = append(all, quantity{
-			is: account.Cost, unit: "{currency}", description: "Cost of the energy.",
-			labels: []label{{attrCurrency, price.currency}},
-		})
-	}
-	return all
+// labels returns the attributes that emissions have in addition to the attributes of the energy.
+func labels(intensity *source) []label {
+	return []label{{attrAccounting, intensity.accounting}, {attrType, intensity.intensityType}}
 }
 
-// writer appends points of one quantity, and the metric with the first of them.
+// writer appends emission points, and their metric with the first of them.
 type writer struct {
-	*quantity
+	labels  []label
 	metrics pmetric.MetricSlice
 	name    string
-	most    int // how many points to expect
+	most    int // number of points to expect
 	points  pmetric.NumberDataPointSlice
 	begun   bool
 }
 
-// write appends the quantity of a series, as of a point of its energy. Where the energy has no value, the quantity has none.
+// write appends the emissions of a series for a point of its energy. If the energy has no value, the emissions have no value.
 func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
-	if total, start, ok := s.Total(w.is); ok {
+	if total, start, ok := s.Total(); ok {
 		w.append(energy, total, start)
 	}
 }
 
-// writeZero appends the zero point of a quantity, as of that of the energy, if the quantity was 0 by then.
+// writeZero appends the zero-value point for the zero-value point of the energy, if the emissions were 0 at its time.
 func (w *writer) writeZero(energy pmetric.NumberDataPoint, s *account.Series) {
-	if _, start, ok := s.Total(w.is); ok && start < uint64(energy.Timestamp()) {
+	if _, start, ok := s.Total(); ok && start < uint64(energy.Timestamp()) {
 		w.append(energy, 0, start)
 	}
 }
@@ -309,40 +280,38 @@ func (w *writer) append(energy pmetric.NumberDataPoint, total int64, start uint6
 func (w *writer) begin() pmetric.NumberDataPointSlice {
 	m := w.metrics.AppendEmpty()
 	m.SetName(w.name)
-	m.SetDescription(w.description)
-	m.SetUnit(w.unit)
+	m.SetDescription("Greenhouse gas emissions of the energy, in grams of CO2 equivalent.")
+	m.SetUnit("g")
 	sum := m.SetEmptySum()
-	sum.SetIsMonotonic(w.monotonic)
+	sum.SetIsMonotonic(true)
 	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 	points := sum.DataPoints()
 	points.EnsureCapacity(w.most)
 	return points
 }
 
-// names are what the metrics beside each energy are called.
+// names holds the names of emission metrics.
 type names struct {
 	ids identities
-	all map[string]*metricNames // by the name of the energy
+	all map[string]*metricName // by the name of the energy metric
 }
 
-type metricNames struct {
-	id uint64 // of the energy
-	of [account.NumQuantities]string
+type metricName struct {
+	id        uint64 // of the energy metric
+	emissions string
 }
 
 // maxNames bounds names. Names beyond it are made each time.
 const maxNames = 10_000
 
-func (n *names) of(energy string) *metricNames {
+func (n *names) of(energy string) *metricName {
 	if known := n.all[energy]; known != nil {
 		return known
 	}
 	if len(n.all) >= maxNames {
 		clear(n.all)
 	}
-	prefix := strings.TrimSuffix(energy, ".energy")
-	made := &metricNames{id: n.ids.text(energy)}
-	made.of[account.Emissions], made.of[account.Cost] = prefix+".emissions", prefix+".cost"
+	made := &metricName{id: n.ids.text(energy), emissions: strings.TrimSuffix(energy, ".energy") + ".emissions"}
 	n.all[strings.Clone(energy)] = made
 	return made
 }

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// conditions holds what keeps energy from having emissions and cost, by name. Each change is reported once: in the log, and as a
+// conditions holds the reasons for which energy has no emissions, by name. Each change is reported once: in the log, and as a
 // status event of the component.
 type conditions struct {
 	logger *zap.Logger

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/durations"
+	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
@@ -19,31 +20,29 @@ import (
 type Config struct {
 	metadata.MetricsBuilderConfig `mapstructure:",squash"`
 
-	// Intensity is the carbon intensity of electricity. Without it there are no emissions.
+	// Intensity is the carbon intensity of electricity. Without an intensity there are no emissions.
 	Intensity configoptional.Optional[IntensityConfig] `mapstructure:"intensity"`
-	// Price is the price of electricity. Without it there is no cost.
-	Price configoptional.Optional[PriceConfig] `mapstructure:"price"`
 	// PUE is the power usage effectiveness, from 1 to maxPUE. All energy is multiplied by it.
 	PUE float64 `mapstructure:"pue"`
-	// Embodied are the emissions of making the machine. Without it they are not reported.
+	// Embodied are the emissions of manufacturing the machine. Without the section they are not reported.
 	Embodied configoptional.Optional[EmbodiedConfig] `mapstructure:"embodied"`
-	// MaxSeries is how many series of energy have emissions and cost, and how many machines have embodied emissions. The points of
-	// others are passed on without.
+	// MaxSeries is the maximum number of energy series that have emissions, and of machines that have embodied emissions. Points of
+	// other series pass unchanged.
 	MaxSeries int `mapstructure:"max_series"`
-	// ForgetAfter is how long a series may be silent before it is forgotten.
-	ForgetAfter time.Duration `mapstructure:"forget_after"`
+	// MaxStaleness is how long a series may be silent before it is removed.
+	MaxStaleness time.Duration `mapstructure:"max_staleness"`
 
 	_ struct{} // keyed literals only
 }
 
-// EmbodiedConfig are the emissions of making, bringing and scrapping a machine, and the part of them that its use has. They are
-// those of https://sci-guide.greensoftware.foundation/M: M = TE * (TiR/EL) * (RR/ToR).
+// EmbodiedConfig are the emissions of manufacturing, transporting and disposing of a machine, by
+// https://sci-guide.greensoftware.foundation/M: M = TE * (TiR/EL) * (RR/ToR).
 type EmbodiedConfig struct {
 	// Total is SCI's TE: the embodied emissions of one machine in grams of CO2e.
 	Total float64 `mapstructure:"total"`
-	// Lifespan is SCI's EL: how long the machine is expected to be in use.
+	// Lifespan is SCI's EL: the expected lifespan of the machine.
 	Lifespan time.Duration `mapstructure:"lifespan"`
-	// Share is SCI's RR/ToR: the part of the machine that is reserved, above 0, at most 1. A virtual machine has a part.
+	// Share is SCI's RR/ToR: the reserved part of the machine, above 0, at most 1. The share of a virtual machine is below 1.
 	Share float64 `mapstructure:"share"`
 
 	_ struct{}
@@ -54,21 +53,26 @@ const (
 	maxEmbodied = 1e12 // g, a million tonnes
 	maxLifespan = 100 * 365 * 24 * time.Hour
 	// maxMaxSeries bounds the memory: a series takes some 200 bytes.
-	maxMaxSeries   = 10_000_000
-	minForgetAfter = time.Minute
+	maxMaxSeries = 10_000_000
+	minStaleness = time.Minute
 )
 
-// Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
-func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Unmarshal(conf, c) }
+// Unmarshal implements confmap.Unmarshaler. Keys of a former version and durations without a unit are errors.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := oldconfig.CheckEmissions(conf.ToStringMap()); err != nil {
+		return err
+	}
+	return durations.Decode(conf, c)
+}
 
-// Validate checks what can be checked without asking a provider. Each error names its field.
+// Validate checks the configuration without contacting a provider. Each error names its field.
 func (c *Config) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 	}
-	if !c.Intensity.HasValue() && !c.Price.HasValue() && !c.Embodied.HasValue() {
-		errs = append(errs, errors.New("one of intensity, price and embodied must be set: there is no default"))
+	if !c.Intensity.HasValue() && !c.Embodied.HasValue() {
+		errs = append(errs, errors.New("intensity or embodied must be set: there is no default"))
 	}
 	if !within(c.PUE, 1, maxPUE) {
 		wrong("pue", "must be from 1 to %d, is %v", maxPUE, c.PUE)
@@ -76,8 +80,8 @@ func (c *Config) Validate() error {
 	if c.MaxSeries < 1 || c.MaxSeries > maxMaxSeries {
 		wrong("max_series", "must be from 1 to %d, is %d", maxMaxSeries, c.MaxSeries)
 	}
-	if c.ForgetAfter < minForgetAfter {
-		wrong("forget_after", "must be at least %v, is %v", minForgetAfter, c.ForgetAfter)
+	if c.MaxStaleness < minStaleness {
+		wrong("max_staleness", "must be at least %v, is %v", minStaleness, c.MaxStaleness)
 	}
 	return errors.Join(errs...)
 }

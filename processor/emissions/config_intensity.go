@@ -19,24 +19,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
-// IntensityConfig selects who tells the carbon intensity: one of Value to File.
+// IntensityConfig selects the source of the carbon intensity: exactly one of Value to File.
 type IntensityConfig struct {
-	// Value is an intensity in g CO2e for each kWh.
+	// Value is an intensity in g CO2e per kWh.
 	Value configoptional.Optional[float64] `mapstructure:"value"`
-	// Grid is a country or a region of a cloud, whose yearly mean is in a table.
+	// Grid is a country or a cloud region in the table of yearly means.
 	Grid string `mapstructure:"grid"`
-	// ElectricityMaps and those that follow are asked.
+	// ElectricityMaps and the following sources are polled.
 	ElectricityMaps   configoptional.Optional[ElectricityMapsConfig]   `mapstructure:"electricity_maps"`
 	WattTime          configoptional.Optional[WattTimeConfig]          `mapstructure:"watttime"`
 	UKCarbonIntensity configoptional.Optional[UKCarbonIntensityConfig] `mapstructure:"uk_carbon_intensity"`
 	Prometheus        configoptional.Optional[PrometheusConfig]        `mapstructure:"prometheus"`
 	File              configoptional.Optional[FileConfig]              `mapstructure:"file"`
 
-	// MaxAge is how long a value holds after its period, or after its file was written. 0 is the provider's default.
+	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects the default of the source.
 	MaxAge time.Duration `mapstructure:"max_age"`
-	// Accounting is location or market, and Signal average or marginal. Where both are known, they cannot be set.
+	// Accounting is location or market, and Type average or marginal. Sources that determine them accept no other value.
 	Accounting string `mapstructure:"accounting"`
-	Signal     string `mapstructure:"signal"`
+	Type       string `mapstructure:"type"`
 
 	_ struct{}
 }
@@ -48,18 +48,18 @@ const (
 	marginal = "marginal"
 )
 
-// intensitySource is one way to know the carbon intensity.
+// intensitySource is a source of the carbon intensity.
 type intensitySource struct {
-	name  string // of the setting
-	isSet func(c *IntensityConfig) bool
-	open  func(c *IntensityConfig, o *opening) (*source, error)
-	basis string // average or marginal, at the location; empty where the user says what it is
+	name          string // of the setting
+	isSet         func(c *IntensityConfig) bool
+	open          func(c *IntensityConfig, o *opening) (*source, error)
+	intensityType string // average or marginal, at the location; empty if the user sets it
 }
 
 var intensitySources = []intensitySource{
 	{
 		"value", func(c *IntensityConfig) bool { return c.Value.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return openNumber(*c.Value.Get(), o) }, "",
+		func(c *IntensityConfig, _ *opening) (*source, error) { return openNumber(*c.Value.Get()) }, "",
 	},
 	{
 		"grid", func(c *IntensityConfig) bool { return c.Grid != "" },
@@ -92,18 +92,18 @@ func defaultIntensity() IntensityConfig {
 		ElectricityMaps:   configoptional.Default(ElectricityMapsConfig{ClientConfig: clientAt(provider.ElectricityMapsEndpoint)}),
 		WattTime:          configoptional.Default(WattTimeConfig{ClientConfig: clientAt(provider.WattTimeEndpoint)}),
 		UKCarbonIntensity: configoptional.Default(UKCarbonIntensityConfig{ClientConfig: clientAt(provider.UKCarbonIntensityEndpoint)}),
-		Prometheus:        configoptional.Default(PrometheusConfig{ClientConfig: clientAt(""), Interval: prometheusInterval}),
+		Prometheus:        configoptional.Default(PrometheusConfig{ClientConfig: clientAt(""), PollInterval: prometheusInterval}),
 	}
 }
 
-// UnmarshalScalar takes a number in place of the section: the value.
+// UnmarshalScalar decodes a number in place of the section as Value.
 func (c *IntensityConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 	if value.GetRaw() == nil {
 		return confmap.ErrValueNotApplicable
 	}
 	var number float64
 	if value.Unmarshal(&number) != nil { // its text is that of the decoder
-		return errors.New("must be a number of g/kWh, or a section such as {grid: FRA}")
+		return fmt.Errorf("must be a number of g/kWh, or a section such as {grid: FRA}, is %v", value.GetRaw())
 	}
 	*c = IntensityConfig{Value: configoptional.Some(number)}
 	return nil
@@ -123,7 +123,7 @@ func (c *IntensityConfig) source() (*intensitySource, error) {
 	return found, onlyOne(set, names)
 }
 
-// Validate checks what can be checked without asking a provider. An unknown place is an error that lists near names.
+// Validate checks the section without contacting a provider. The error for an unknown grid lists similar names.
 func (c *IntensityConfig) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -134,8 +134,8 @@ func (c *IntensityConfig) Validate() error {
 		errs = append(errs, err)
 	}
 	if c.Value.HasValue() {
-		if _, err := parseRate(*c.Value.Get(), signal.Intensities); err != nil {
-			wrong("value", "%w", err)
+		if _, err := parseRate(*c.Value.Get()); err != nil {
+			wrong("value", "%w, is %v", err, *c.Value.Get())
 		}
 	}
 	if c.Grid != "" {
@@ -149,44 +149,48 @@ func (c *IntensityConfig) Validate() error {
 	if c.Accounting != "" && c.Accounting != location && c.Accounting != market {
 		wrong("accounting", "must be one of %s, %s, is %q", location, market, c.Accounting)
 	}
-	if c.Signal != "" && c.Signal != average && c.Signal != marginal {
-		wrong("signal", "must be one of %s, %s, is %q", average, marginal, c.Signal)
+	if c.Type != "" && c.Type != average && c.Type != marginal {
+		wrong("type", "must be one of %s, %s, is %q", average, marginal, c.Type)
 	}
-	if err == nil && s.basis != "" {
+	if err == nil && s.intensityType != "" {
 		if c.Accounting != "" && c.Accounting != location {
-			wrong("accounting", "must not be %s: %s tells the intensity of the location", c.Accounting, s.name)
+			wrong("accounting", "must not be %s: %s provides the intensity of the location", c.Accounting, s.name)
 		}
-		if c.Signal != "" && c.Signal != s.basis {
-			wrong("signal", "must not be %s: %s tells the %s intensity", c.Signal, s.name, s.basis)
+		if c.Type != "" && c.Type != s.intensityType {
+			wrong("type", "must not be %s: %s provides the %s intensity", c.Type, s.name, s.intensityType)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// open opens the carbon intensity. It does not wait for a provider.
+// open opens the carbon intensity. open does not wait for a provider.
 func (c *IntensityConfig) open(ctx context.Context, host component.Host, set component.TelemetrySettings) (*source, error) {
 	s, err := c.source()
 	if err != nil {
 		return nil, fmt.Errorf("intensity: %w", err)
 	}
-	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge, in: signal.Intensities, unit: signal.PerKWh})
+	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge})
 	if err != nil {
 		return nil, fmt.Errorf("intensity::%s: %w", s.name, err)
 	}
 	opened.accounting = cmp.Or(c.Accounting, location)
-	opened.basis = cmp.Or(c.Signal, s.basis, average)
+	opened.intensityType = cmp.Or(c.Type, s.intensityType, average)
+	opened.plausibility.logger = set.Logger
+	if rate, ok := opened.Signal.(signal.Constant); ok {
+		opened.plausibility.check(signal.Rate(rate))
+	}
 	set.Logger.Info("Carbon intensity selected", zap.String("provider", opened.provider), zap.String("region", opened.region),
-		zap.String("accounting", opened.accounting), zap.String("signal", opened.basis))
+		zap.String("accounting", opened.accounting), zap.String("type", opened.intensityType))
 	return opened, nil
 }
 
 // openNumber opens a number of the configuration.
-func openNumber(value float64, o *opening) (*source, error) {
-	rate, err := parseRate(value, o.in)
-	return &source{Signal: signal.Constant(rate), provider: "number", currency: o.currency}, err
+func openNumber(value float64) (*source, error) {
+	rate, err := parseRate(value)
+	return &source{Signal: signal.Constant(rate), provider: "number"}, err
 }
 
-// openGrid opens a place of the table, and tells of which year its mean is.
+// openGrid opens an entry of the table and logs the year of its mean.
 func openGrid(place string, o *opening) (*source, error) {
 	p, err := grid.Lookup(place)
 	if err != nil {

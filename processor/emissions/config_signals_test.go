@@ -45,7 +45,7 @@ func TestGoodSignalsAreAccepted(t *testing.T) {
 		"intensity: 56",
 		"intensity: 0",
 		"intensity: {value: 56.5, accounting: market}",
-		"intensity: {value: 0, signal: marginal}",
+		"intensity: {value: 0, type: marginal}",
 		"intensity: {grid: FRA}",
 		"intensity: {grid: fr}",
 		"intensity: {grid: 'aws:eu-west-3'}",
@@ -57,13 +57,8 @@ func TestGoodSignalsAreAccepted(t *testing.T) {
 		"intensity: {uk_carbon_intensity: {}}",
 		"intensity: {uk_carbon_intensity: }",
 		"intensity: {uk_carbon_intensity: {region: 13, timeout: 5s, proxy_url: 'http://proxy:3128'}}",
-		"intensity: {prometheus: {endpoint: 'http://localhost:9090', query: grid_intensity}, signal: marginal}",
+		"intensity: {prometheus: {endpoint: 'http://localhost:9090', query: grid_intensity}, type: marginal}",
 		"intensity: {file: {path: /etc/intensity.csv}, max_age: 1h}",
-		"price: {value: -0.05, currency: EUR}",
-		"price: {file: {path: /etc/prices.csv}, currency: EUR, unit: MWh}",
-		"price: {prometheus: {endpoint: 'http://localhost:9090', query: price, interval: 30s}, currency: NOK}",
-		"price: {currency: EUR, tariff: {time_zone: Europe/Berlin, value: 0.3, times: [{from: '22:00', until: '06:00', value: 0.2}]}}",
-		"price: {currency: EUR, tariff: {time_zone: UTC, times: [{from: '00:00', until: '24:00', value: 0.2, days: [mon, tue, wed, thu, fri]}, {from: '00:00', until: '00:00', value: 0.1, days: [sat, sunday]}]}}",
 	} {
 		_, err := load(t, text)
 		assert.NoError(t, err, text)
@@ -74,21 +69,21 @@ func TestBadSignalsAreErrorsThatNameTheSetting(t *testing.T) {
 	for text, want := range map[string]string{
 		"intensity: {}":                              "intensity: one of value, grid, electricity_maps,",
 		"intensity: {value: }":                       "intensity: one of",
-		"intensity: FRA":                             "must be a number of g/kWh, or a section such as {grid: FRA}",
-		"intensity: -1":                              "value: the value is negative",
+		"intensity: FRA":                             "must be a number of g/kWh, or a section such as {grid: FRA}, is FRA",
+		"intensity: -1":                              "value: the value is negative, is -1",
 		"intensity: .nan":                            "value: the value is not a number",
 		"intensity: .inf":                            "value: the value is not a number",
-		"intensity: 3001":                            "value: the value is impossible: it must be from 0 to 3000 per kWh",
+		"intensity: 3001":                            "value: the value is impossible: it must be from 0 to 3000 g/kWh, is 3001",
 		"intensity: {values: 5}":                     "values",
 		"intensity: {value: 5, grid: FRA}":           `grid: must not be set together with value: nothing is mixed`,
 		"intensity: {grid: France}":                  `grid: no country or region of a cloud is known as "France"; near it: FRA (France)`,
 		"intensity: {grid: world}":                   `grid: no country or region of a cloud is known as "world": it must be an ISO 3166 code`,
-		"intensity: {grid: FRA, accounting: market}": "accounting: must not be market: grid tells the intensity of the location",
-		"intensity: {grid: FRA, signal: marginal}":   "signal: must not be marginal: grid tells the average intensity",
-		"intensity: {value: 5, signal: mean}":        `signal: must be one of average, marginal, is "mean"`,
+		"intensity: {grid: FRA, accounting: market}": "accounting: must not be market: grid provides the intensity of the location",
+		"intensity: {grid: FRA, type: marginal}":     "type: must not be marginal: grid provides the average intensity",
+		"intensity: {value: 5, type: mean}":          `type: must be one of average, marginal, is "mean"`,
 		"intensity: {value: 5, accounting: x}":       `accounting: must be one of location, market, is "x"`,
 		"intensity: {value: 5, max_age: -1s}":        "max_age: must not be negative",
-		"intensity: {watttime: {region: A, username: b, password: c}, signal: average}":         "signal: must not be average: watttime tells the marginal intensity",
+		"intensity: {watttime: {region: A, username: b, password: c}, type: average}":           "type: must not be average: watttime provides the marginal intensity",
 		"intensity: {watttime: {region: A, username: b, password: c}, uk_carbon_intensity: {}}": "uk_carbon_intensity: must not be set together with watttime",
 		"intensity: {watttime: {}}": "watttime: region: must not be empty",
 		"intensity: {watttime: {region: A, username: b, password: c, password_file: d}}": "password: must not be set together with password_file",
@@ -98,23 +93,9 @@ func TestBadSignalsAreErrorsThatNameTheSetting(t *testing.T) {
 		"intensity: {uk_carbon_intensity: {endpoint: 'ftp://x'}}":                        "endpoint: must be an http or https address",
 		"intensity: {uk_carbon_intensity: {timeout: -1s}}":                               "timeout: must not be negative",
 		"intensity: {prometheus: {query: x}}":                                            "endpoint: must be an http or https address",
-		"intensity: {prometheus: {endpoint: 'http://a', query: x, interval: 0s}}":        "interval: must be at least 1s",
+		"intensity: {prometheus: {endpoint: 'http://a', query: x, poll_interval: 0s}}":   "poll_interval: must be at least 1s",
 		"intensity: {prometheus: {endpoint: 'http://a'}}":                                "query: must not be empty",
 		"intensity: {file: {}}":                                                          "path: must not be empty",
-		"price: 0.3":                                                                     "must be a section such as {value: 0.31, currency: EUR}",
-		"price: {value: 0.3}":                                                            "currency: must be an ISO 4217 code",
-		"price: {currency: EUR}":                                                         "price: one of",
-		"price: {value: 0.3, currency: euro}":                                            "currency: must be an ISO 4217 code",
-		"price: {value: 1e300, currency: EUR}":                                           "value: the value is",
-		"price: {value: 0.3, currency: EUR, unit: MWh}":                                  "unit: must not be MWh: value is per kWh",
-		"price: {file: {path: a}, currency: EUR, unit: J}":                               "unit: must be one of kWh, MWh",
-		"price: {file: {path: a}, value: 1, currency: EUR}":                              "file: must not be set together with value",
-		"price: {currency: EUR, tariff: {time_zone: Mars/Base, value: 1}}":               "time_zone: must be a name such as Europe/Berlin",
-		"price: {currency: EUR, tariff: {value: 1}}":                                     "time_zone: must be a name such as Europe/Berlin",
-		"price: {currency: EUR, tariff: {time_zone: UTC}}":                               "times: no price for Sunday 00:00",
-		"price: {currency: EUR, tariff: {time_zone: UTC, value: 1, times: [{from: '6', until: '07:00', value: 2}]}}":                                                `times::0::from: must be a time of day such as "22:00", is "6"`,
-		"price: {currency: EUR, tariff: {time_zone: UTC, value: 1, times: [{from: '06:00', until: '07:00', value: 2, days: [x]}]}}":                                 `times::0::days::0: must be a day of the week`,
-		"price: {currency: EUR, tariff: {time_zone: UTC, value: 1, times: [{from: '06:00', until: '09:00', value: 2}, {from: '08:00', until: '10:00', value: 3}]}}": "times: 1: Sunday 08:00 has a price already",
 	} {
 		_, err := load(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -129,11 +110,7 @@ func opened(t testing.TB, text string) (*source, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	set := componenttest.NewNopTelemetrySettings()
 	set.Logger = zap.New(core)
-	open := c.Price.Get().open
-	if c.Intensity.HasValue() {
-		open = c.Intensity.Get().open
-	}
-	s, err := open(context.Background(), componenttest.NewNopHost(), set)
+	s, err := c.Intensity.Get().open(context.Background(), componenttest.NewNopHost(), set)
 	require.NoError(t, err)
 	if s.close != nil {
 		t.Cleanup(func() { assert.NoError(t, s.close()) })
@@ -153,25 +130,22 @@ func known(t testing.TB, s *source) signal.Mean {
 }
 
 func TestSourcesSayWhatTheyAre(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "price")
-	require.NoError(t, os.WriteFile(file, []byte("-12.5"), 0o600))
+	file := filepath.Join(t.TempDir(), "intensity")
+	require.NoError(t, os.WriteFile(file, []byte("12.5"), 0o600))
 	for text, want := range map[string]struct {
-		provider, region, accounting, basis, currency string
-		rate                                          signal.Rate
+		provider, region, accounting, intensityType string
+		rate                                        signal.Rate
 	}{
-		"intensity: 56": {"number", "", location, average, "", 56_000_000},
-		"intensity: {value: 56.1, accounting: market}":                            {"number", "", market, average, "", 56_100_000},
-		"intensity: {grid: fr}":                                                   {"grid", "FRA", location, average, "", 56_000_000},
-		"intensity: {grid: 'azure:Finland Central'}":                              {"grid", "azure:finlandcentral", location, average, "", 77_000_000},
-		"price: {value: 0.31, currency: EUR}":                                     {"number", "", "", "", "EUR", 310_000},
-		"price: {file: {path: " + file + "}, currency: EUR, unit: MWh}":           {"file", "", "", "", "EUR", -12_500},
-		"price: {currency: CHF, tariff: {time_zone: Europe/Zurich, value: 0.25}}": {"tariff", "", "", "", "CHF", 250_000},
+		"intensity: 56": {"number", "", location, average, 56_000_000},
+		"intensity: {value: 56.1, accounting: market}": {"number", "", market, average, 56_100_000},
+		"intensity: {grid: fr}":                        {"grid", "FRA", location, average, 56_000_000},
+		"intensity: {file: {path: " + file + "}}":      {"file", "", location, average, 12_500_000},
+		"intensity: {grid: 'azure:Finland Central'}":   {"grid", "azure:finlandcentral", location, average, 77_000_000},
 	} {
 		s, logs := opened(t, text)
 		assert.Equal(t, signal.Mean{Rate: want.rate}, known(t, s), text)
-		assert.Equal(t, []string{want.provider, want.region, want.accounting, want.basis, want.currency},
-			[]string{s.provider, s.region, s.accounting, s.basis, s.currency}, text)
+		assert.Equal(t, []string{want.provider, want.region, want.accounting, want.intensityType},
+			[]string{s.provider, s.region, s.accounting, s.intensityType}, text)
 		assert.NotZero(t, logs.Len(), text)
 	}
 	_, logs := opened(t, "intensity: {grid: fr}")
@@ -194,7 +168,7 @@ func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 	good, logs := opened(t, settings("em-secret"))
 	assert.Equal(t, signal.Mean{Rate: 61_000_000}, known(t, good))
 	assert.NoError(t, good.trouble())
-	assert.Equal(t, []string{"electricity_maps", "FR", location, average}, []string{good.provider, good.region, good.accounting, good.basis})
+	assert.Equal(t, []string{"electricity_maps", "FR", location, average}, []string{good.provider, good.region, good.accounting, good.intensityType})
 	assert.NotContains(t, fmt.Sprint(logs.All()), "em-secret")
 
 	bad, _ := opened(t, settings("another-secret"))
@@ -229,15 +203,14 @@ func TestTroubleIsTheSameWhileAStateLasts(t *testing.T) {
 		"x: "+signal.ErrStale.Error()+"; no value is known")
 }
 
-func TestAPriceThatCannotBeOpenedLeavesNothingBehind(t *testing.T) {
+func TestAnIntensityThatCannotBeOpenedLeavesNothingBehind(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
-	path := filepath.Join(t.TempDir(), "intensity")
-	c, err := load(t, fmt.Sprintf("intensity: {file: {path: %q}}\nprice: {prometheus: {endpoint: 'http://a', query: x, proxy_url: 'http://bad host'}, currency: EUR}", path))
+	c, err := load(t, "intensity: {prometheus: {endpoint: 'http://a', query: x, proxy_url: 'http://bad host'}}")
 	require.NoError(t, err)
 	p, err := newEmissionsProcessor(c, processortest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	err = p.start(t.Context(), componenttest.NewNopHost())
-	assert.ErrorContains(t, err, "price::prometheus: proxy_url: must be an address")
+	assert.ErrorContains(t, err, "intensity::prometheus: proxy_url: must be an address")
 	assert.NoError(t, p.shutdown(t.Context()))
 	goleak.VerifyNone(t, leaks)
 }

@@ -4,6 +4,8 @@ package emissions
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
+	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 )
 
@@ -43,18 +46,23 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 
 func TestWrongSettingsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"pue: 1.2":                                                              "one of intensity, price and embodied must be set: there is no default",
-		"{intensity: 1, pue: 0.9}":                                              "pue: must be from 1 to 10, is 0.9",
-		"{intensity: 1, pue: 11}":                                               "pue: must be from 1 to 10, is 11",
-		"{intensity: 1, pue: .nan}":                                             "pue: must be from 1 to 10, is NaN",
-		"{intensity: 1, max_series: 0}":                                         "max_series: must be from 1 to 10000000, is 0",
-		"{intensity: 1, forget_after: 1s}":                                      "forget_after: must be at least 1m0s, is 1s",
-		"embodied: {lifespan: 35040h}":                                          "total: must be above 0 g and at most 1e+12 g, is 0",
-		"embodied: {total: 1}":                                                  "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
-		"embodied: {total: 1, lifespan: 1h, share: 2}":                          "share: must be above 0 and at most 1, is 2",
-		"embodied: {total: -1, lifespan: 1h}":                                   "total: must be above 0 g and at most 1e+12 g, is -1",
-		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}":        "invalid keys: electricity.joules",
-		"{intensity: 1, price: {value: 1, currency: EUR}, currency: EUR, p: 1}": "invalid keys: currency, p",
+		"{intensity: 1, pue: high}":                                      `pue: must be a number, is "high"`,
+		"{intensity: 1, max_series: 1.5}":                                "max_series: must be an integer, is 1.5",
+		"intensity: {grid: [5]}":                                         "intensity::grid: must be a text, is [5]",
+		"intensity: {value: much}":                                       `intensity::value: must be a number, is "much"`,
+		"intensity: {max_age: soon}":                                     `intensity::max_age: must be a duration such as 10s, is "soon"`,
+		"pue: 1.2":                                                       "intensity or embodied must be set: there is no default",
+		"{intensity: 1, pue: 0.9}":                                       "pue: must be from 1 to 10, is 0.9",
+		"{intensity: 1, pue: 11}":                                        "pue: must be from 1 to 10, is 11",
+		"{intensity: 1, pue: .nan}":                                      "pue: must be from 1 to 10, is NaN",
+		"{intensity: 1, max_series: 0}":                                  "max_series: must be from 1 to 10000000, is 0",
+		"{intensity: 1, max_staleness: 1s}":                              "max_staleness: must be at least 1m0s, is 1s",
+		"embodied: {lifespan: 35040h}":                                   "total: must be above 0 g and at most 1e+12 g, is 0",
+		"embodied: {total: 1}":                                           "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
+		"embodied: {total: 1, lifespan: 1h, share: 2}":                   "share: must be above 0 and at most 1, is 2",
+		"embodied: {total: -1, lifespan: 1h}":                            "total: must be above 0 g and at most 1e+12 g, is -1",
+		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}": "invalid keys: electricity.joules",
+		"{intensity: 1, currency: EUR, p: 1}":                            "invalid keys: currency, p",
 	} {
 		_, err := load(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -73,10 +81,8 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"misspelled":            {"intensities": 1},
 		"misspelled inside":     {"intensity": map[string]any{"values": 1}},
-		"misspelled in a list":  {"price": map[string]any{"currency": "EUR", "tariff": map[string]any{"time_zone": "UTC", "times": []any{map[string]any{"at": 1}}}}},
 		"no such value":         {"intensity": map[string]any{"value": 1, "accounting": "both"}},
-		"no currency":           {"price": map[string]any{"value": 1}},
-		"not a duration":        {"forget_after": "soon"},
+		"not a duration":        {"max_staleness": "soon"},
 		"no such metric":        {"metrics": map[string]any{"electricity.joules": map[string]any{"enabled": true}}},
 		"an address is missing": {"intensity": map[string]any{"prometheus": map[string]any{"query": "up"}}},
 	} {
@@ -87,7 +93,7 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 	want := settings(reflect.TypeFor[Config](), "")
 	schema := readSchema(t)
-	got := map[string]bool{}
+	got := map[string]*jsonschema.Schema{}
 	schemaSettings(schema, schema, "", got)
 	for path := range got {
 		assert.Contains(t, want, path, "of the schema")
@@ -97,16 +103,45 @@ func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 		usedSettings(conf.ToStringMap(), "", used)
 	}
 	for _, path := range want {
-		assert.True(t, got[path], "%s is missing in the schema", path)
+		assert.Contains(t, got, path, "of the code")
 		assert.True(t, used[path], "%s is missing in testdata/config.yaml", path)
 	}
+}
+
+// TestThereAreFewSettings counts the processor's own settings: neither the collector's, of HTTP clients, nor the generated ones, of
+// metrics.
+func TestThereAreFewSettings(t *testing.T) {
+	var own []string
+	for _, path := range settings(reflect.TypeFor[Config](), "") {
+		if path != "metrics" && !strings.HasPrefix(path, "metrics::") {
+			own = append(own, path)
+		}
+	}
+	t.Logf("%d settings: %s", len(own), strings.Join(own, ", "))
+	assert.LessOrEqual(t, len(own), 28)
+}
+
+func TestOldSettingsHaveANewPlace(t *testing.T) {
+	all := settings(reflect.TypeFor[Config](), "")
+	for old, place := range oldconfig.Emissions {
+		assert.NotContains(t, all, old)
+		assert.Contains(t, all, place)
+	}
+	for old := range oldconfig.EmissionsRemoved {
+		assert.NotContains(t, all, old)
+	}
+	_, err := load(t, "{intensity: {grid: FRA, signal: average}, price: {value: 0.31, currency: EUR}, forget_after: 1h, pue: high}")
+	assert.ErrorContains(t, err, `the configuration has keys of a former version:
+  forget_after: now max_staleness
+  intensity::signal: now intensity::type
+  price::currency: `)
 }
 
 func TestSchemaHasTheDefaults(t *testing.T) {
 	schema := readSchema(t)
 	cfg := createDefaultConfig().(*Config)
 	for name, want := range map[string]any{
-		"pue": cfg.PUE, "max_series": float64(cfg.MaxSeries), "forget_after": cfg.ForgetAfter,
+		"pue": cfg.PUE, "max_series": float64(cfg.MaxSeries), "max_staleness": cfg.MaxStaleness,
 	} {
 		var got any
 		require.NoError(t, json.Unmarshal(schema.Properties[name].Default, &got))
@@ -132,7 +167,9 @@ func readSchema(t *testing.T) *jsonschema.Schema {
 func settings(of reflect.Type, path string) (all []string) {
 	for field := range of.Fields() {
 		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
-		switch ours := !strings.HasPrefix(field.Type.PkgPath(), "go.opentelemetry.io/collector/config/") || strings.HasPrefix(field.Type.Name(), "Optional["); {
+		from := field.Type.PkgPath()
+		switch ours := !strings.HasPrefix(from, "go.opentelemetry.io/collector/config/") || strings.HasPrefix(field.Type.Name(), "Optional[") ||
+			strings.HasSuffix(from, "/configopaque"); {
 		case !field.IsExported() || name == "-" || !ours:
 		case strings.Contains(flags, "squash"):
 			all = append(all, settings(field.Type, path)...)
@@ -160,8 +197,8 @@ func structIn(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// schemaSettings notes the settings of a schema, but not those of clients.
-func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool) {
+// schemaSettings notes the settings of a schema, without the settings of HTTP clients.
+func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]*jsonschema.Schema) {
 	if def, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok && def != "metric" && def != "duration" {
 		s = root.Defs[def]
 	}
@@ -172,12 +209,42 @@ func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool
 		schemaSettings(root, s.Items, path, all)
 	}
 	for name, property := range s.Properties {
-		if name == "token" || name == "password" { // their type is the collector's
-			continue
-		}
-		all[path+name] = true
+		all[path+name] = property
 		schemaSettings(root, property, path+name+"::", all)
 	}
+}
+
+var update = flag.Bool("update", false, "write the table of settings in README.md")
+
+// TestReadmeHasTheSettings compares the table of settings in README.md with config.schema.json.
+func TestReadmeHasTheSettings(t *testing.T) {
+	schema := readSchema(t)
+	all := map[string]*jsonschema.Schema{}
+	schemaSettings(schema, schema, "", all)
+	table := "| setting | default | description |\n|---|---|---|\n"
+	for _, path := range settings(reflect.TypeFor[Config](), "") {
+		if strings.HasPrefix(path, "metrics::") {
+			continue
+		}
+		s, def := all[path], ""
+		if len(s.Default) > 0 {
+			def = "`" + strings.Trim(string(s.Default), `"`) + "`"
+		}
+		require.NotEmpty(t, s.Description, path)
+		table += fmt.Sprintf("| `%s` | %s | %s |\n", path, def, s.Description)
+	}
+	const begin, end = "<!-- begin settings: go generate -->\n", "<!-- end settings -->\n"
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok)
+	got, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if *update {
+		require.NoError(t, os.WriteFile("README.md", []byte(before+begin+table+end+after), 0o600))
+		return
+	}
+	assert.Equal(t, table, got, "go generate writes it")
 }
 
 // usedSettings notes the settings of a configuration.
@@ -198,7 +265,7 @@ func usedSettings(value any, path string, all map[string]bool) {
 func TestEveryDurationNeedsAUnit(t *testing.T) {
 	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
 	for _, key := range []string{
-		"forget_after", "embodied::lifespan", "intensity::max_age", "price::max_age", "intensity::prometheus::interval", "intensity::watttime::timeout",
+		"max_staleness", "embodied::lifespan", "intensity::max_age", "intensity::prometheus::poll_interval", "intensity::watttime::timeout",
 	} {
 		assert.Contains(t, keys, key)
 	}

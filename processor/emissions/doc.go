@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package emissions is an OpenTelemetry Collector processor that adds greenhouse gas emissions and cost to metrics of energy.
+// Package emissions is an OpenTelemetry Collector processor that adds greenhouse gas emissions to energy metrics.
 //
-// Each interval's energy is multiplied by the carbon intensity and the price of that interval. The package holds the
-// collector's side; internal/signal has the providers of intensities and prices.
+// The energy of each interval is multiplied by the carbon intensity of that interval. The package holds the collector's side;
+// internal/signal has the providers of carbon intensities.
 package emissions // import "github.com/energyreceiver/energyreceiver/processor/emissions"
 
 // mdatagen generates no MetricsBuilder for processors, but the test of one, which therefore does not compile.
@@ -11,3 +11,4 @@ package emissions // import "github.com/energyreceiver/energyreceiver/processor/
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
 //go:generate sed -i "s/^package processor/package emissions/" generated_component_test.go generated_package_test.go
 //go:generate rm internal/metadata/generated_metrics_test.go
+//go:generate go test -run=^TestReadmeHasTheSettings$ -count=1 . -update

@@ -29,12 +29,3 @@ func documented(t *testing.T) map[string][2]string {
 func sumPoints(m metricdata.Metrics) []metricdata.DataPoint[int64] {
 	return m.Data.(metricdata.Sum[int64]).DataPoints
 }
-
-func joulesByQuantity(m metricdata.Metrics) map[string]float64 {
-	all := map[string]float64{}
-	for _, p := range m.Data.(metricdata.Sum[float64]).DataPoints {
-		quantity, _ := p.Attributes.Value("quantity")
-		all[quantity.AsString()] = p.Value
-	}
-	return all
-}

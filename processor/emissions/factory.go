@@ -25,11 +25,10 @@ func createDefaultConfig() component.Config {
 	return &Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		Intensity:            configoptional.Default(defaultIntensity()),
-		Price:                configoptional.Default(defaultPrice()),
 		PUE:                  1,
 		Embodied:             configoptional.Default(EmbodiedConfig{Share: 1}),
 		MaxSeries:            50_000,
-		ForgetAfter:          time.Hour,
+		MaxStaleness:         time.Hour,
 	}
 }
 

@@ -66,9 +66,8 @@ func (s *sender) add(md pmetric.Metrics, metric, name string, start time.Time, m
 func TestMachinesAddUpBehindOneGateway(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 0))
 	p := newTestProcessor(t)
-	intensity, price := daySignals(began, random)
 	p.accounts = nil
-	p.emissionsProcessor.intensity.Signal, p.emissionsProcessor.price.Signal = intensity, price
+	p.emissionsProcessor.intensity.Signal = dayIntensity(began, random)
 	require.NoError(t, p.start(t.Context(), p))
 	senders := make([]*sender, 5)
 	for i := range senders {

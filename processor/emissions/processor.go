@@ -18,21 +18,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
-// emissionsProcessor adds emissions and cost to metrics of energy.
+// emissionsProcessor adds emissions to energy metrics.
 type emissionsProcessor struct {
 	cfg *Config
 	set processor.Settings
 	now func() time.Time
 
-	intensity, price *source // nil if it is not configured
-	quantities       []quantity
+	intensity *source // nil if it is not configured
+	labels    []label // of emissions
 
 	mu         sync.Mutex // of all below
 	ids        identities
 	names      names
 	accounts   *account.Accounts
 	embodied   *embodied // nil if it is not configured
-	gauges     *gauges
+	gauge      *gauge    // nil if it is disabled
 	conditions conditions
 	swept      time.Time // when what is silent was forgotten last
 	telemetry  telemetry
@@ -40,37 +40,31 @@ type emissionsProcessor struct {
 
 func newEmissionsProcessor(cfg *Config, set processor.Settings) (*emissionsProcessor, error) {
 	p := &emissionsProcessor{cfg: cfg, set: set, now: time.Now, ids: newIdentities()}
-	p.names = names{ids: p.ids, all: map[string]*metricNames{}}
+	p.names = names{ids: p.ids, all: map[string]*metricName{}}
 	p.conditions = conditions{logger: set.Logger, active: map[string]error{}}
 	var err error
 	p.telemetry, err = newTelemetry(set)
 	return p, err
 }
 
-// start opens the signals. Energy that was used before does not count.
+// start opens the carbon intensity. Energy used before start does not count.
 func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (err error) {
 	if c := p.cfg.Intensity.Get(); c != nil {
 		if p.intensity, err = c.open(ctx, host, p.set.TelemetrySettings); err != nil {
 			return err
 		}
 	}
-	if c := p.cfg.Price.Get(); c != nil {
-		if p.price, err = c.open(ctx, host, p.set.TelemetrySettings); err != nil {
-			return errors.Join(err, p.closeSources())
-		}
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conditions.host = host
 	p.swept = p.now()
-	p.quantities = newQuantities(p.intensity, p.price)
-	p.gauges = newGauges(p.cfg, p.set.BuildInfo.Version, p.intensity, p.price)
 	o := account.Options{PUE: p.cfg.PUE, MaxSeries: p.cfg.MaxSeries, Since: p.swept}
 	if p.intensity != nil {
-		o.Signals[account.Emissions] = p.intensity.Signal
-	}
-	if p.price != nil {
-		o.Signals[account.Cost] = p.price.Signal
+		p.labels = labels(p.intensity)
+		o.Signal = p.intensity.Signal
+		if p.cfg.Metrics.ElectricityCarbonIntensity.Enabled {
+			p.gauge = newGauge(p.set.BuildInfo.Version, p.intensity)
+		}
 	}
 	p.accounts = account.New(o)
 	if c := p.cfg.Embodied.Get(); c != nil && p.cfg.Metrics.HostEmbodiedEmissions.Enabled {
@@ -84,24 +78,15 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 }
 
 func (p *emissionsProcessor) shutdown(context.Context) error {
-	p.telemetry.builder.Shutdown() // before signals, and without the lock that its callbacks wait for
-	return p.closeSources()
-}
-
-// closeSources ends what the signals do.
-func (p *emissionsProcessor) closeSources() error {
-	var errs []error
-	for _, s := range []*source{p.intensity, p.price} {
-		if s != nil && s.close != nil {
-			errs = append(errs, s.close())
-			s.close = nil
-		}
+	p.telemetry.builder.Shutdown() // before the source, and without the lock that its callbacks wait for
+	if p.intensity == nil || p.intensity.close == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	return p.intensity.close()
 }
 
-// process adds emissions and cost to a batch of metrics. What the next consumer does with them changes nothing: the values are
-// cumulative, and the same batch may come again.
+// process adds emissions to a batch of metrics. The result of the next consumer does not matter: values are cumulative, and a batch
+// may be sent again.
 func (p *emissionsProcessor) process(ctx context.Context, md pmetric.Metrics) (pmetric.Metrics, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,24 +94,22 @@ func (p *emissionsProcessor) process(ctx context.Context, md pmetric.Metrics) (p
 	p.accounts.Begin(now)
 	b := batch{emissionsProcessor: p, md: md, now: now}
 	b.add()
-	p.gauges.add(md, &p.accounts.Latest)
+	p.gauge.add(md, &p.accounts.Latest)
 	p.telemetry.count(ctx, &b)
-	p.tell(&b)
+	p.reportConditions(&b)
 	p.sweep(now)
 	return md, nil
 }
 
-// The conditions that are told by the counts of a batch.
 var (
-	errTooManySeries = errors.New("there are more series than max_series: those beyond have no emissions and no cost")
-	errDelta         = errors.New("energy with delta temporality has no emissions and no cost: a cumulative counter is needed")
-	errUnknown       = errors.New("not known for the time in which energy was used: that energy has no emissions or cost")
+	errTooManySeries = errors.New("there are more series than max_series: the others have no emissions")
+	errDelta         = errors.New("energy with delta temporality has no emissions: cumulative counters are required")
+	errUnknown       = errors.New("unknown for the time in which energy was used: that energy has no emissions")
 )
 
-// tell tells what a batch has shown.
-func (p *emissionsProcessor) tell(b *batch) {
-	p.report(account.Emissions, "carbon intensity", p.intensity)
-	p.report(account.Cost, "price", p.price)
+// reportConditions reports conditions after a batch.
+func (p *emissionsProcessor) reportConditions(b *batch) {
+	p.reportIntensity()
 	if b.skips[skipLimit] > 0 {
 		p.conditions.set("series", errTooManySeries)
 	}
@@ -135,34 +118,37 @@ func (p *emissionsProcessor) tell(b *batch) {
 	}
 }
 
-// report reports whether a signal is known, as a condition.
-func (p *emissionsProcessor) report(q account.Quantity, name string, s *source) {
-	if s == nil {
+// reportIntensity reports whether the carbon intensity is known, as a condition.
+func (p *emissionsProcessor) reportIntensity() {
+	if p.intensity == nil {
 		return
 	}
 	var err error
-	if s.trouble != nil {
-		err = s.trouble()
+	if p.intensity.trouble != nil {
+		err = p.intensity.trouble()
 	}
 	switch {
 	case err != nil:
-	case p.accounts.Missed[q] > 0:
+	case p.accounts.Missed > 0:
 		err = errUnknown
-	case !p.accounts.Latest.Known[q]:
-		return // there was no energy: what was told last still holds
+	case !p.accounts.Latest.Known:
+		return // there was no energy: the last condition still holds
 	}
-	p.conditions.set(name, err)
+	if p.accounts.Latest.Known {
+		p.intensity.plausibility.check(p.accounts.Latest.Mean.Rate)
+	}
+	p.conditions.set("carbon intensity", err)
 }
 
-// sweep forgets what has been silent.
+// sweep removes series that have been silent.
 func (p *emissionsProcessor) sweep(now time.Time) {
-	if now.Sub(p.swept) < p.cfg.ForgetAfter/4 {
+	if now.Sub(p.swept) < p.cfg.MaxStaleness/4 {
 		return
 	}
 	p.swept = now
-	p.accounts.Forget(now.Add(-p.cfg.ForgetAfter))
+	p.accounts.Forget(now.Add(-p.cfg.MaxStaleness))
 	if p.embodied != nil {
-		p.embodied.forget(now.Add(-p.cfg.ForgetAfter))
+		p.embodied.forget(now.Add(-p.cfg.MaxStaleness))
 	}
 	if p.accounts.Len() < p.cfg.MaxSeries {
 		p.conditions.set("series", nil)
@@ -173,19 +159,15 @@ func (p *emissionsProcessor) sweep(now time.Time) {
 type telemetry struct {
 	builder   *metadata.TelemetryBuilder
 	processor attribute.KeyValue
-	missed    [account.NumQuantities][]metric.AddOption
-	skips     [numSkips][]metric.AddOption
+	missed    metric.AddOption
+	skips     [numSkips]metric.AddOption
 }
 
 func newTelemetry(set processor.Settings) (t telemetry, err error) {
 	t.processor = attribute.String("processor", set.ID.String())
-	with := func(key, value string) []metric.AddOption {
-		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(t.processor, attribute.String(key, value)))}
-	}
-	t.missed[account.Emissions] = with("quantity", metadata.AttributeQuantityEmissions.String())
-	t.missed[account.Cost] = with("quantity", metadata.AttributeQuantityCost.String())
+	t.missed = metric.WithAttributeSet(attribute.NewSet(t.processor))
 	for _, why := range metadata.MapAttributeSkipReason {
-		t.skips[why] = with("skip.reason", why.String())
+		t.skips[why] = metric.WithAttributeSet(attribute.NewSet(t.processor, attribute.String("skip.reason", why.String())))
 	}
 	t.builder, err = metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	return t, err
@@ -200,16 +182,14 @@ func (t *telemetry) observe(series func() int64) error {
 	})
 }
 
-// count counts what has no emissions or cost.
+// count counts energy and points without emissions.
 func (t *telemetry) count(ctx context.Context, b *batch) {
-	for q, energy := range b.accounts.Missed {
-		if energy > 0 {
-			t.builder.ProcessorEmissionsUnaccountedEnergy.Add(ctx, float64(energy)/1e6, t.missed[q]...)
-		}
+	if b.accounts.Missed > 0 {
+		t.builder.ProcessorEmissionsUnaccountedEnergy.Add(ctx, float64(b.accounts.Missed)/1e6, t.missed)
 	}
 	for why, n := range b.skips {
 		if n > 0 {
-			t.builder.ProcessorEmissionsSkippedPoints.Add(ctx, n, t.skips[why]...)
+			t.builder.ProcessorEmissionsSkippedPoints.Add(ctx, n, t.skips[why])
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -36,7 +37,6 @@ type testProcessor struct {
 	t         *testing.T
 	clock     time.Time
 	intensity fakeSignal
-	price     fakeSignal
 	logs      *observer.ObservedLogs
 	status    []componentstatus.Status
 	telemetry *componenttest.Telemetry
@@ -60,7 +60,7 @@ func (p *testProcessor) Report(e *componentstatus.Event) { p.status = append(p.s
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// newTestProcessor returns a processor with an intensity of 360 g/kWh, 100 µg/J, and a price of 0.36 EUR/kWh, 0.1 millionths/J.
+// newTestProcessor returns a processor with an intensity of 360 g/kWh, 100 µg/J.
 func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	cfg := createDefaultConfig().(*Config)
 	for _, f := range edit {
@@ -74,12 +74,11 @@ func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	var err error
 	p.emissionsProcessor, err = newEmissionsProcessor(cfg, set)
 	require.NoError(t, err)
-	p.intensity.mean.Rate, p.price.mean.Rate = 360e6, 0.36e6
+	p.intensity.mean.Rate = 360e6
 	p.now = func() time.Time { return p.clock }
 	p.emissionsProcessor.intensity = &source{
-		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, basis: marginal, trouble: func() error { return p.intensity.trouble },
+		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: marginal, plausibility: plausibility{logger: set.Logger}, trouble: func() error { return p.intensity.trouble },
 	}
-	p.emissionsProcessor.price = &source{Signal: &p.price, provider: "fake", currency: "EUR"}
 	require.NoError(t, p.start(context.Background(), p))
 	t.Cleanup(func() {
 		require.NoError(t, p.shutdown(context.Background()))
@@ -151,44 +150,35 @@ func (p *testProcessor) skipped() map[string]int64 {
 	return skipped
 }
 
-func TestEmissionsAndCostAreBesideTheEnergy(t *testing.T) {
+func TestEmissionsAreNextToTheEnergy(t *testing.T) {
 	p := newTestProcessor(t, func(c *Config) { c.PUE = 1.5 })
 	md := energy(seconds(10), 10_000)
 	got := p.pass(md)
 	metrics := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
-	require.Equal(t, 3, metrics.Len())
-	emissions, cost := metrics.At(1), metrics.At(2)
-	assert.Equal(t, []string{"process.emissions", "g", "process.cost", "{currency}"},
-		[]string{emissions.Name(), emissions.Unit(), cost.Name(), cost.Unit()})
+	require.Equal(t, 2, metrics.Len())
+	emissions := metrics.At(1)
+	assert.Equal(t, []string{"process.emissions", "g"}, []string{emissions.Name(), emissions.Unit()})
 	assert.True(t, emissions.Sum().IsMonotonic())
-	assert.False(t, cost.Sum().IsMonotonic(), "prices may be negative")
-	for _, m := range []pmetric.Metric{emissions, cost} {
-		assert.Equal(t, pmetric.AggregationTemporalityCumulative, m.Sum().AggregationTemporality())
-		assert.NotEmpty(t, m.Description())
-	}
-	e, c := got["process.emissions"][0], got["process.cost"][0]
+	assert.Equal(t, pmetric.AggregationTemporalityCumulative, emissions.Sum().AggregationTemporality())
+	assert.NotEmpty(t, emissions.Description())
+	e := got["process.emissions"][0]
 	assert.InDelta(t, 1.5, e.DoubleValue(), 0)
-	assert.InDelta(t, 0.0015, c.DoubleValue(), 0)
-	assert.Equal(t, map[string]any{"energy.zone": "package", "emissions.accounting": "location", "emissions.signal": "marginal"}, e.Attributes().AsRaw())
-	assert.Equal(t, map[string]any{"energy.zone": "package", "cost.currency": "EUR"}, c.Attributes().AsRaw())
+	assert.Equal(t, map[string]any{"energy.zone": "package", "emissions.accounting": "location", "carbon_intensity.type": "marginal"}, e.Attributes().AsRaw())
 	assert.Equal(t, []time.Time{began, seconds(10)}, []time.Time{e.StartTimestamp().AsTime(), e.Timestamp().AsTime()})
 	assert.InDelta(t, 10_000.0, got["process.energy"][0].DoubleValue(), 0, "the energy is as it was")
 }
 
 func TestNamesOfMetrics(t *testing.T) {
 	p := newTestProcessor(t)
-	for name, want := range map[string][2]string{
-		"hw.host.energy": {"hw.host.emissions", "hw.host.cost"},
-		"energy":         {"energy.emissions", "energy.cost"},
-		"solar_joules":   {"solar_joules.emissions", "solar_joules.cost"},
+	for name, want := range map[string]string{
+		"hw.host.energy": "hw.host.emissions", "energy": "energy.emissions", "solar_joules": "solar_joules.emissions",
 	} {
 		got := p.pass(energy(seconds(10), 1, func(m pmetric.Metric, _ pmetric.NumberDataPoint) { m.SetName(name) }))
-		assert.Contains(t, got, want[0])
-		assert.Contains(t, got, want[1])
+		assert.Contains(t, got, want)
 	}
 }
 
-func TestGaugesTellTheRatesInAResourceOfTheirOwn(t *testing.T) {
+func TestTheGaugeOfTheIntensityHasItsOwnResource(t *testing.T) {
 	p := newTestProcessor(t, func(c *Config) { c.PUE = 1.5 })
 	md := energy(seconds(10), 1)
 	got := p.pass(md)
@@ -200,13 +190,11 @@ func TestGaugesTellTheRatesInAResourceOfTheirOwn(t *testing.T) {
 	assert.InDelta(t, 360.0, intensity.DoubleValue(), 0)
 	assert.Equal(t, seconds(10), intensity.Timestamp().AsTime())
 	assert.Equal(t, map[string]any{
-		"emissions.accounting": "location", "emissions.signal": "marginal", "signal.provider": "fake", "signal.region": "XX",
-		"signal.estimated": false, "signal.stale": false,
+		"emissions.accounting": "location", "carbon_intensity.type": "marginal", "carbon_intensity.provider.name": "fake", "carbon_intensity.region": "XX",
+		"carbon_intensity.estimated": false, "carbon_intensity.stale": false,
 	}, intensity.Attributes().AsRaw())
-	assert.InDelta(t, 0.36, got["electricity.price"][0].DoubleValue(), 0)
-	assert.InDelta(t, 1.5, got["electricity.pue"][0].DoubleValue(), 0)
 
-	assert.NotContains(t, p.pass(energy(seconds(10), 1)), "electricity.pue", "once for each time")
+	assert.NotContains(t, p.pass(energy(seconds(10), 1)), "electricity.carbon_intensity", "once for each time")
 	p.intensity.mean.Stale = true
 	got = p.pass(energy(seconds(20), 1))
 	require.Len(t, got["electricity.carbon_intensity"], 2)
@@ -233,8 +221,8 @@ func TestWhatMetadataSaysOfGauges(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 4, found)
-	assert.Len(t, described, 4)
+	assert.Equal(t, 2, found)
+	assert.Len(t, described, 2)
 }
 
 func TestOtherMetricsPassUnchanged(t *testing.T) {
@@ -290,7 +278,6 @@ func TestAPointWithoutAValueEndsEmissionsToo(t *testing.T) {
 	got := p.pass(energy(seconds(20), 0, end))
 	require.Len(t, got["process.emissions"], 1)
 	assert.True(t, got["process.emissions"][0].Flags().NoRecordedValue())
-	assert.True(t, got["process.cost"][0].Flags().NoRecordedValue())
 	got = p.pass(energy(seconds(30), 20_000))
 	assert.InDelta(t, 2.0, got["process.emissions"][0].DoubleValue(), 0)
 }
@@ -348,9 +335,7 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 	p := newTestProcessor(t)
 	p.intensity.unknown = true
 	for i := 1; i <= 3; i++ {
-		got := p.pass(energy(seconds(10*i), float64(i)*1000))
-		assert.NotContains(t, got, "process.emissions")
-		assert.Contains(t, got, "process.cost")
+		assert.NotContains(t, p.pass(energy(seconds(10*i), float64(i)*1000)), "process.emissions")
 	}
 	warnings := p.logs.FilterMessage("Emissions degraded").All()
 	require.Len(t, warnings, 1)
@@ -363,7 +348,7 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 
 	got, err := p.telemetry.GetMetric("otelcol_processor_emissions_unaccounted_energy")
 	require.NoError(t, err)
-	assert.Equal(t, map[string]float64{"emissions": 5000}, joulesByQuantity(got))
+	assert.InDelta(t, 5000, got.Data.(metricdata.Sum[float64]).DataPoints[0].Value, 0)
 
 	p.intensity.unknown, p.intensity.trouble = false, nil
 	p.pass(energy(seconds(60), 6000))
@@ -371,15 +356,8 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 	assert.Equal(t, componentstatus.StatusOK, p.status[2])
 }
 
-func TestNegativePricesReduceTheCost(t *testing.T) {
-	p := newTestProcessor(t)
-	p.pass(energy(seconds(10), 10_000))
-	p.price.mean.Rate = -0.72e6
-	assert.InDelta(t, 0.001-0.002, p.pass(energy(seconds(20), 20_000))["process.cost"][0].DoubleValue(), 0)
-}
-
 func TestTooManySeriesPassWithoutEmissions(t *testing.T) {
-	p := newTestProcessor(t, func(c *Config) { c.MaxSeries, c.ForgetAfter = 1, time.Minute })
+	p := newTestProcessor(t, func(c *Config) { c.MaxSeries, c.MaxStaleness = 1, time.Minute })
 	other := func(m pmetric.Metric, _ pmetric.NumberDataPoint) { m.SetName("other.energy") }
 	assert.Contains(t, p.pass(energy(seconds(10), 1)), "process.emissions")
 	assert.NotContains(t, p.pass(energy(seconds(10), 1, other)), "other.emissions")
@@ -472,10 +450,6 @@ func withIntensity(c *Config) {
 	c.Intensity = configoptional.Some(IntensityConfig{Value: configoptional.Some(230.0)})
 }
 
-func withPrice(c *Config) {
-	c.Price = configoptional.Some(PriceConfig{Value: configoptional.Some(0.31), Currency: "EUR"})
-}
-
 // withZeroPoint puts a zero point, 1 ms after the start, before the only point.
 func withZeroPoint(md pmetric.Metrics) pmetric.Metrics {
 	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints()
@@ -496,11 +470,10 @@ func TestTotalsOfBeforeTheProcessorAreNoNewEnergy(t *testing.T) {
 	}
 	first := began.Add(10 * time.Second)
 	points := p.pass(energy(first, 1e6, restored))
-	assert.Zero(t, points["process.cost"][0].DoubleValue())
+	assert.Zero(t, points["process.emissions"][0].DoubleValue())
 	points = p.pass(energy(first.Add(10*time.Second), 1e6+1000, restored))
-	assert.InDelta(t, 1e-4, points["process.cost"][0].DoubleValue(), 1e-9)
 	assert.InDelta(t, 0.1, points["process.emissions"][0].DoubleValue(), 1e-9)
-	assert.Equal(t, first, points["process.cost"][0].StartTimestamp().AsTime())
+	assert.Equal(t, first, points["process.emissions"][0].StartTimestamp().AsTime())
 }
 
 func TestEmissionsHaveAZeroPointWhereTheEnergyHasOne(t *testing.T) {
@@ -508,15 +481,13 @@ func TestEmissionsHaveAZeroPointWhereTheEnergyHasOne(t *testing.T) {
 	at := began.Add(10 * time.Second)
 	for range 2 { // the second is the first, sent again
 		got := p.pass(withZeroPoint(energy(at, 1000)))
-		for name, value := range map[string]float64{"process.emissions": 0.1, "process.cost": 0.0001} {
-			require.Len(t, got[name], 2)
-			zero, first := got[name][0], got[name][1]
-			assert.Zero(t, zero.DoubleValue(), name)
-			assert.Equal(t, zero.StartTimestamp()+1e6, zero.Timestamp(), name)
-			assert.InDelta(t, value, first.DoubleValue(), 1e-9, name)
-			assert.Equal(t, pcommon.NewTimestampFromTime(at), first.Timestamp())
-			assert.Equal(t, zero.StartTimestamp(), first.StartTimestamp())
-		}
+		require.Len(t, got["process.emissions"], 2)
+		zero, first := got["process.emissions"][0], got["process.emissions"][1]
+		assert.Zero(t, zero.DoubleValue())
+		assert.Equal(t, zero.StartTimestamp()+1e6, zero.Timestamp())
+		assert.InDelta(t, 0.1, first.DoubleValue(), 1e-9)
+		assert.Equal(t, pcommon.NewTimestampFromTime(at), first.Timestamp())
+		assert.Equal(t, zero.StartTimestamp(), first.StartTimestamp())
 	}
 }
 
@@ -535,9 +506,7 @@ func TestAZeroPointTellsNoIntervalOfItsOwn(t *testing.T) {
 	first := began.Add(10 * time.Second)
 	p.pass(energy(first, 1000))
 	asked := &spellSignal{}
-	p.accounts = account.New(account.Options{
-		Signals: [account.NumQuantities]signal.Signal{asked}, PUE: 1, MaxSeries: 10, Since: began,
-	})
+	p.accounts = account.New(account.Options{Signal: asked, PUE: 1, MaxSeries: 10, Since: began})
 	md := energy(first, 500)
 	newcomer := withZeroPoint(energy(first, 5, func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
 		p.SetStartTimestamp(pcommon.NewTimestampFromTime(began.Add(7 * time.Second)))

@@ -20,17 +20,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
-// source is a signal that was opened, and what is said of it in attributes.
+// source is an opened carbon intensity with its attributes.
 type source struct {
 	signal.Signal
 	provider, region string // region is empty where there is none
 
-	accounting, basis string // of an intensity: location or market, average or marginal
-	currency          string // of a price
+	accounting    string // location or market
+	intensityType string // average or marginal
 
 	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with the reason. It is called after
 	// each batch. It may be nil.
 	trouble func() error
+	// plausibility checks the values in use.
+	plausibility plausibility
 	// close ends what the signal does on goroutines of its own. It may be nil.
 	close func() error
 }
@@ -41,10 +43,6 @@ type opening struct {
 	host   component.Host
 	set    component.TelemetrySettings
 	maxAge time.Duration // the setting max_age
-	// What is told.
-	in       signal.Range
-	unit     signal.Unit
-	currency string // of a price, else empty
 }
 
 // poll makes a source of a provider, and begins to ask it.
@@ -89,8 +87,8 @@ func (o *opening) server(c confighttp.ClientConfig) (provider.Server, error) {
 }
 
 // parseRate returns a configured number as a rate.
-func parseRate(value float64, in signal.Range) (signal.Rate, error) {
-	return in.Parse(strconv.FormatFloat(value, 'f', -1, 64), signal.PerKWh)
+func parseRate(value float64) (signal.Rate, error) {
+	return signal.Parse(strconv.FormatFloat(value, 'f', -1, 64), signal.GramsPerKWh)
 }
 
 // validateClient checks the settings of a client.

@@ -56,10 +56,10 @@ type UKCarbonIntensityConfig struct {
 type PrometheusConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 
-	// Query returns a scalar, or a vector of one series: g CO2e, or units of the currency, per kWh.
+	// Query returns a scalar, or a vector of one series, in g CO2e per kWh.
 	Query string `mapstructure:"query"`
-	// Interval is the time from one query to the next.
-	Interval time.Duration `mapstructure:"interval"`
+	// PollInterval is the time from one query to the next.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
 
 	_ struct{}
 }
@@ -76,7 +76,7 @@ const (
 	providerMaxAge     = 2 * time.Hour
 	prometheusMaxAge   = 10 * time.Minute
 	prometheusInterval = time.Minute
-	minInterval        = time.Second
+	minPollInterval    = time.Second
 	fileInterval       = 10 * time.Second
 	localBackoff       = time.Minute // servers of the user's own, and files
 	// maxForecast is how far ahead a forecast may end: services tell three days at most.
@@ -195,8 +195,8 @@ func (c *PrometheusConfig) Validate() error {
 	if c.Query == "" {
 		errs = append(errs, errors.New("query: must not be empty"))
 	}
-	if c.Interval < minInterval {
-		errs = append(errs, fmt.Errorf("interval: must be at least %v, is %v", minInterval, c.Interval))
+	if c.PollInterval < minPollInterval {
+		errs = append(errs, fmt.Errorf("poll_interval: must be at least %v, is %v", minPollInterval, c.PollInterval))
 	}
 	return errors.Join(errs...)
 }
@@ -206,7 +206,7 @@ func (c *PrometheusConfig) open(o *opening) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := provider.NewPrometheus(at, provider.PrometheusOptions{Query: c.Query, Every: c.Interval, Range: o.in, Unit: o.unit})
+	p, err := provider.NewPrometheus(at, provider.PrometheusOptions{Query: c.Query, Every: c.PollInterval})
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (c *FileConfig) Validate() error {
 
 func (c *FileConfig) open(o *opening) (*source, error) {
 	p := provider.NewFile(provider.FileOptions{
-		Path: c.Path, Every: fileInterval, Range: o.in, Unit: o.unit, Currency: o.currency, MaxAge: o.maxAge,
+		Path: c.Path, Every: fileInterval, MaxAge: o.maxAge,
 	})
 	// Periods end when the file says so: what follows is not known.
 	return o.poll("file", "", p, signal.Options{MaxBackoff: localBackoff}), nil

@@ -143,9 +143,13 @@ func (f *Follower) zone(reported *Zone) *followed {
 func (z *followed) take(reported *Zone, epoch string, now time.Time) {
 	z.at, z.listed, z.err = now, true, nil
 	again := z.counter != nil && z.epoch != epoch
-	if z.counter == nil || again {
-		z.counter, z.epoch = newCounter(reported, epoch), epoch
+	switch {
+	case z.counter == nil, again && (epoch == "" || z.epoch == ""):
+		z.counter = newCounter(reported, epoch)
+	case again:
+		z.counter.Restart()
 	}
+	z.epoch = epoch
 	if reported.Energy > maxEnergy {
 		z.err = fmt.Errorf("zone %s: %w", z.ID, errBeyond)
 		return

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -161,6 +162,33 @@ func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 			assert.Equal(t, 5*units.Joule, total, "counting continues from the new total")
 		})
 	}
+}
+
+// Each step alone is possible, since a report may be late by a minute.
+func TestManyPossibleStepsAreBoundedTogether(t *testing.T) {
+	for name, next := range map[string]func(i int) Report{
+		"up and down": func(i int) Report { return reportOf("a", 1_800_000*uint64(i%2)) },
+		"up":          func(i int) Report { return reportOf("a", 1_800_000*uint64(i)) },
+		"epochs":      func(i int) Report { return reportOf(fmt.Sprint(i/2), 1_800_000*uint64(i%2)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, now := NewFollower("the tree", nil), time.Now()
+			const seconds = 600
+			for i := range seconds {
+				r := next(i)
+				r.Generation = uint64(i)
+				_, err := f.Values(&r, now.Add(time.Duration(i)*time.Second))
+				require.NoError(t, err)
+			}
+			total := f.zones[0].total
+			assert.LessOrEqual(t, total, units.Energy(30_000*(seconds+60))*units.Joule)
+			assert.GreaterOrEqual(t, total, 1_800_000*units.Joule)
+		})
+	}
+}
+
+func reportOf(epoch string, joules uint64) Report {
+	return Report{Epoch: epoch, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}}
 }
 
 func TestAnImpossibleStepIsAnErrorUntilTheNextNews(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +131,7 @@ var emitters = []string{"limits", "fails", "hangs", "restarts", "untrusted"}
 
 // emissionsConfig has a pipeline for each zone. Only the one without a certificate does not know whom to trust, and only the one
 // that fails forgets soon what it was told.
-func emissionsConfig(t *testing.T, main, restarts *grid, price, dir string) string {
+func emissionsConfig(t *testing.T, main, restarts *grid, dir string) string {
 	t.Helper()
 	processors, exporters, pipelines := "processors:\n", "exporters:\n", "  pipelines:\n"
 	for _, name := range emitters {
@@ -140,17 +139,15 @@ func emissionsConfig(t *testing.T, main, restarts *grid, price, dir string) stri
 		if name == "restarts" {
 			at = restarts
 		}
-		tls, maxAge, cost := "tls: {ca_file: "+at.authority(t)+"}, ", "10m", ""
+		tls, maxAge := "tls: {ca_file: "+at.authority(t)+"}, ", "10m"
 		switch name {
 		case "untrusted":
 			tls = ""
 		case "fails":
 			maxAge = "2s"
-		case "limits":
-			cost = "    price: {currency: JPY, file: {path: " + price + "}}\n"
 		}
-		processors += fmt.Sprintf("  emissions/%s:\n    pue: 1.3\n    intensity:\n      max_age: %s\n      electricity_maps: {zone: %s, token: %q, timeout: 2s, %sendpoint: \"https://%s\"}\n%s",
-			name, maxAge, strings.ToUpper(name), gridToken, tls, at.address, cost)
+		processors += fmt.Sprintf("  emissions/%s:\n    pue: 1.3\n    intensity:\n      max_age: %s\n      electricity_maps: {zone: %s, token: %q, timeout: 2s, %sendpoint: \"https://%s\"}\n",
+			name, maxAge, strings.ToUpper(name), gridToken, tls, at.address)
 		exporters += fmt.Sprintf("  file/%s: {path: %s, flush_interval: 100ms}\n", name, filepath.Join(dir, name+".json"))
 		pipelines += fmt.Sprintf("    metrics/%s: {receivers: [energy], processors: [emissions/%[1]s], exporters: [file/%[1]s]}\n", name)
 	}
@@ -160,22 +157,18 @@ func emissionsConfig(t *testing.T, main, restarts *grid, price, dir string) stri
 		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
 }
 
-// Emissions and cost of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
+// Emissions of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
 // provider limits requests, fails, hangs, is restarted, or is somebody else.
 func TestEmissionsInTheCollector(t *testing.T) {
 	need(t)
 	t.Parallel() // with the guests: most of its time it waits
 	load := build(t, "load")
 	main, restarts := startGrid(t), startGrid(t)
-	dir, price := t.TempDir(), filepath.Join(t.TempDir(), "price.csv")
-	// The prices are a hundred times too high, so that a millionth is little beside the costs of some joules.
-	turns := time.Now().Add(20 * time.Second)
-	require.NoError(t, os.WriteFile(price, fmt.Appendf(nil, "from,until,value,currency\n%s,%s,-4525.25,JPY\n%[2]s,%s,9310,JPY\n",
-		turns.Add(-time.Hour).Format(time.RFC3339Nano), turns.Format(time.RFC3339Nano), turns.Add(time.Hour).Format(time.RFC3339Nano)), 0o600))
+	dir := t.TempDir()
 	startDaemon(t, exec.Command(load, "burn", "40", "0"), filepath.Join(cache(t), "emissions-load.log"))
 	startDaemon(t, exec.Command(load, "fork", "30"), filepath.Join(cache(t), "emissions-forks.log"))
 
-	c := runCollector(t, "emissions", emissionsConfig(t, main, restarts, price, dir))
+	c := runCollector(t, "emissions", emissionsConfig(t, main, restarts, dir))
 	c.emits(t, 10)
 	for _, name := range emitters[:4] {
 		c.waitUntil(t, name, "recovered") // a provider may not have answered before the first collection
@@ -194,7 +187,6 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	for _, name := range emitters[:4] {
 		c.waitUntil(t, name, "recovered")
 	}
-	eventually(t, "the price has turned", func() bool { return time.Now().After(turns.Add(3 * time.Second)) })
 	c.emits(t, 4)
 	c.stop(t)
 	t.Logf("providers were away for %.1f s, and all are believed again %.1f s later", back.Sub(stop).Seconds(), time.Since(back).Seconds())
@@ -203,13 +195,10 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	for _, name := range emitters {
 		sent[name] = readEmissions(t, filepath.Join(dir, name+".json"))
 		if name != "untrusted" {
-			t.Run("SumsOf "+name, func(t *testing.T) { requireShares(t, sent[name], "emissions") })
-			t.Run("IntervalsOf "+name, func(t *testing.T) {
-				requireIntervals(t, sent[name], "emissions", "electricity.carbon_intensity")
-			})
+			t.Run("SumsOf "+name, func(t *testing.T) { requireShares(t, sent[name]) })
+			t.Run("IntervalsOf "+name, func(t *testing.T) { requireIntervals(t, sent[name]) })
 		}
 	}
-	t.Run("CostFallsAndRises", func(t *testing.T) { testCost(t, sent["limits"]) })
 	t.Run("IntensitiesAreThoseThatWereTold", func(t *testing.T) { main.testTold(t, sent["limits"]) })
 	t.Run("StaleIsTold", func(t *testing.T) {
 		for _, name := range []string{"limits", "hangs", "restarts"} {
@@ -290,16 +279,16 @@ func (c *collector) testEmissionLog(t *testing.T) {
 
 // requireShares checks after each emission that what processes and unattributed energy have adds up to what the node has, to a
 // millionth for each series.
-func requireShares(t *testing.T, emissions []emission, of string) {
+func requireShares(t *testing.T, emissions []emission) {
 	t.Helper()
 	const zone, millionth = "energy.zone=package", 1e-6
-	processes := totals(emissions, "process."+of, zone)
-	unattributed := totals(emissions, "system.unattributed."+of, zone)
-	active := totals(emissions, "system."+of, zone, "energy.state=active")
+	processes := totals(emissions, "process.emissions", zone)
+	unattributed := totals(emissions, "system.unattributed.emissions", zone)
+	active := totals(emissions, "system.emissions", zone, "energy.state=active")
 	series := map[string]bool{}
 	most := 0.0
 	for i, e := range emissions {
-		for _, p := range e.filter("process."+of, zone) {
+		for _, p := range e.filter("process.emissions", zone) {
 			series[p.series] = true
 		}
 		off := math.Abs(active[i] - processes[i] - unattributed[i])
@@ -310,20 +299,20 @@ func requireShares(t *testing.T, emissions []emission, of string) {
 	last := len(active) - 1
 	require.NotZero(t, active[last])
 	require.Greater(t, len(series), 5)
-	t.Logf("%s: %.6f of the node's active energy, at most %.6f more than %d series and unattributed", of, active[last], most, len(series))
+	t.Logf("%.6f g of the node's active energy, at most %.6f g more than %d series and unattributed", active[last], most, len(series))
 }
 
 // requireIntervals checks that what the node has grows in each interval by its energy times the gauge's rate times the PUE.
-func requireIntervals(t *testing.T, emissions []emission, of, gauge string) {
+func requireIntervals(t *testing.T, emissions []emission) {
 	t.Helper()
 	const perKWh, pue, two = 3.6e6, 1.3, 2e-6
 	active := []string{"energy.zone=package", "energy.state=active"}
-	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system."+of, active...)
+	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system.emissions", active...)
 	rates := map[float64]bool{}
 	wanted, grown := 0.0, 0.0
 	for i := 1; i < len(emissions); i++ {
 		grew := had[i] - had[i-1]
-		points := emissions[i].filter(gauge)
+		points := emissions[i].filter("electricity.carbon_intensity")
 		if len(points) == 0 || i == 1 {
 			continue // not known, or energy from before the processor ran
 		}
@@ -333,20 +322,8 @@ func requireIntervals(t *testing.T, emissions []emission, of, gauge string) {
 		require.InDeltaf(t, wanted, grown, two, "in all, emission %d", i)
 		require.InDeltaf(t, want, grew, two, "emission %d, %.6f J at %v", i, energy[i]-energy[i-1], points[0].value)
 	}
-	require.Greater(t, len(rates), 1, "%s: rates", gauge)
+	require.Greater(t, len(rates), 1, "rates")
 	t.Logf("%d intervals with %d rates, %.9f by the gauge, %.6f added", len(emissions)-1, len(rates), wanted, grown)
-}
-
-// testCost checks that cost falls while the price is negative and rises after that.
-func testCost(t *testing.T, emissions []emission) {
-	requireShares(t, emissions, "cost")
-	requireIntervals(t, emissions, "cost", "electricity.price")
-	active := totals(emissions, "system.cost", "energy.zone=package", "energy.state=active")
-	least := slices.Min(active)
-	t.Logf("cost: at least %.6f, at last %.6f JPY", least, active[len(active)-1])
-	assert.Negative(t, least)
-	assert.Greater(t, active[len(active)-1], least)
-	assert.NotEmpty(t, emissions[len(emissions)-1].filter("process.cost", "cost.currency=JPY"))
 }
 
 // testTold checks that intensities are those of the provider, or between two of them where they change within an interval.
@@ -358,7 +335,7 @@ func (g *grid) testTold(t *testing.T, emissions []emission) {
 		least, most = min(least, float64(told)), max(most, float64(told))
 	}
 	for _, e := range emissions {
-		for _, p := range e.filter("electricity.carbon_intensity", "signal.provider=electricity_maps", "signal.region=LIMITS") {
+		for _, p := range e.filter("electricity.carbon_intensity", "carbon_intensity.provider.name=electricity_maps", "carbon_intensity.region=LIMITS") {
 			assert.GreaterOrEqual(t, p.value, least)
 			assert.LessOrEqual(t, p.value, most)
 			if g.told[int(p.value)] && p.value == math.Trunc(p.value) {
@@ -375,7 +352,7 @@ func testStale(t *testing.T, name string, emissions []emission, stop, back time.
 	fresh, stale, again := 0, 0, 0
 	for _, e := range emissions {
 		for _, p := range e.filter("electricity.carbon_intensity") {
-			isStale := p.attributes["signal.stale"] == "true"
+			isStale := p.attributes["carbon_intensity.stale"] == "true"
 			switch {
 			case p.at.Before(stop) && !isStale:
 				fresh++

@@ -79,8 +79,10 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	t.Run("ABrowserDrawsEveryPanel", p.testBrowser)
 	t.Run("PromtoolTestsTheRules", func(t *testing.T) {
 		tool := filepath.Join(p.dir, "promtool")
-		t.Log(run(t, exec.Command(tool, "check", "rules", "--lint=all", "--lint-fatal", shipped(t, "prometheus", "rules.yaml"))))
-		t.Log(run(t, exec.Command(tool, "test", "rules", shipped(t, "prometheus", "rules_test.yaml"))))
+		for _, name := range []string{"rules", "price-fixed", "price-time-of-use"} {
+			t.Log(run(t, exec.Command(tool, "check", "rules", "--lint=all", "--lint-fatal", shipped(t, "prometheus", name+".yaml"))))
+			t.Log(run(t, exec.Command(tool, "test", "rules", shipped(t, "prometheus", name+"_test.yaml"))))
+		}
 	})
 }
 

@@ -210,12 +210,6 @@ func (o *otlpMetrics) add(to *otlpResource, name, unit string, counts bool, valu
 	*metrics = append(*metrics, map[string]any{"name": name, "unit": unit, kind: points})
 }
 
-// mayFall makes the last metric of a resource a sum that is not monotonic.
-func (o *otlpMetrics) mayFall(of *otlpResource) {
-	metrics := of.ScopeMetrics[0].Metrics
-	metrics[len(metrics)-1]["sum"].(map[string]any)["isMonotonic"] = false
-}
-
 // step returns what all nodes send at the next time.
 func (c *simulatedCluster) step() *otlpMetrics {
 	c.at = c.at.Add(feedStep)
@@ -241,12 +235,10 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 		sum += weights[w]
 	}
 	hosts := o.resource(nil)
-	// Wind and sun: at noon electricity is cleanest, and the price below zero.
-	intensity, price := 300+120*math.Cos(2*math.Pi*hour/24), 0.12+0.2*math.Cos(2*math.Pi*hour/24)
-	accounting := []string{"emissions.accounting", "location", "emissions.signal", "average"}
-	provider := []string{"signal.provider", "electricity_maps", "signal.region", "FR", "signal.estimated", "false", "signal.stale", "false"}
+	intensity := 300 + 120*math.Cos(2*math.Pi*hour/24) // lowest at noon
+	accounting := []string{"emissions.accounting", "location", "carbon_intensity.type", "average"}
+	provider := []string{"carbon_intensity.provider.name", "electricity_maps", "carbon_intensity.region", "FR", "carbon_intensity.estimated", "false", "carbon_intensity.stale", "false"}
 	o.add(hosts, "electricity.carbon_intensity", "g/(kW.h)", false, intensity, append(accounting, provider...)...)
-	o.add(hosts, "electricity.price", "{currency}/(kW.h)", false, price, append(provider, "cost.currency", "EUR")...)
 	n.counters["embodied"] += 1_200_000 * feedStep.Hours() / (4 * 365 * 24)
 	o.add(hosts, "host.embodied.emissions", "g", true, n.counters["embodied"])
 	phase := "none"
@@ -290,9 +282,6 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			kWh := watts * feedStep.Hours() / 1000
 			n.counters["g "+key] += kWh * intensity
 			o.add(to, metric+".emissions", "g", true, n.counters["g "+key], append(attributes, accounting...)...)
-			n.counters["€ "+key] += kWh * price
-			o.add(to, metric+".cost", "{currency}", true, n.counters["€ "+key], append(attributes, "cost.currency", "EUR")...)
-			o.mayFall(to)
 		}
 		active := z.power * busy
 		hardware := []string{"hw.id", z.id, "hw.name", z.name, "hw.type", z.kind}
@@ -392,7 +381,7 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 	if n.source == "modeled" { // whose provider does not answer
 		unaccounted = 500
 	}
-	count("otelcol_processor_emissions_unaccounted_energy", "J", unaccounted, "processor", "emissions", "quantity", "emissions")
+	count("otelcol_processor_emissions_unaccounted_energy", "J", unaccounted, "processor", "emissions")
 	telemetry := func(name string) string { return "otelcol_receiver_energy_" + name }
 	gauge := func(name, unit string, value float64, attributes ...string) {
 		o.add(to, telemetry(name), unit, false, value, append(attributes, "receiver", "energy")...)
@@ -466,10 +455,8 @@ func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string)
 	for _, rm := range metrics.ResourceMetrics {
 		for _, m := range rm.ScopeMetrics[0].Metrics {
 			name := fmt.Sprint(m["name"])
-			if energy, ok := strings.CutSuffix(name, ".cost"); ok {
-				name = energy + ".energy" // which the processor adds it to
-			} else if energy, ok := strings.CutSuffix(name, ".emissions"); ok && energy != "host.embodied" {
-				name = energy + ".energy"
+			if energy, ok := strings.CutSuffix(name, ".emissions"); ok && energy != "host.embodied" {
+				name = energy + ".energy" // to which the processor adds emissions
 			}
 			if !strings.HasPrefix(name, "otelcol_process_") {
 				require.Contains(t, documentation, "\n### "+name+"\n")

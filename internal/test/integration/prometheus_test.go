@@ -89,9 +89,10 @@ var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
 	config := t.TempDir()
-	for _, name := range []string{"prometheus.yaml", "rules.yaml"} {
+	for _, name := range []string{"prometheus.yaml", "rules.yaml", "price-fixed.yaml"} {
 		text, err := os.ReadFile(shipped(t, "prometheus", name))
 		require.NoError(t, err)
+		text = bytes.ReplaceAll(text, []byte("rule_files: [rules.yaml]"), []byte("rule_files: [rules.yaml, price-fixed.yaml]"))
 		text = subqueryStep.ReplaceAll(ruleInterval.ReplaceAll(text, []byte("$1 1s")), []byte("${1}1s]"))
 		require.NoError(t, os.WriteFile(filepath.Join(config, name), text, 0o600))
 	}

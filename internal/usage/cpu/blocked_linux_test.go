@@ -34,6 +34,8 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	require.Len(t, table.Processes, 2, "init and the other one")
 	assert.EqualValues(t, 11, table.Processes[1].PID)
 	assert.True(t, table.Hidden)
+	require.NoError(t, source.Blocked(), "the read may return soon")
+	source.first.Begin(time.Unix(0, 0).Add(h.Uptime + time.Second))
 	require.ErrorContains(t, source.Blocked(), "CPU times of some processes cannot be read")
 	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	require.NoError(t, err)

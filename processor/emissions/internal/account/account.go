@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package account keeps the emissions and the cost of series of energy: it multiplies the energy of each interval by the mean rate
-// of that interval.
+// Package account computes the emissions of energy series: it multiplies the energy of each interval by the mean carbon intensity of
+// that interval.
 //
-// It knows no metrics and no clock. Times are nanoseconds since 1970, as in points of OTLP; energy is in whole microjoules, rates
-// in millionths for each kWh, emissions and cost in whole millionths.
+// The package uses neither pdata nor a clock. Times are nanoseconds since 1970, as in OTLP points; energy is in whole microjoules,
+// rates in µg per kWh, emissions in whole µg.
 package account
 
 import (
@@ -14,20 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Quantity is what energy is multiplied to.
-type Quantity int
-
-// The quantities.
-const (
-	Emissions Quantity = iota // millionths of a gram
-	Cost                      // millionths of a unit of the currency
-	NumQuantities
-)
-
-// Options are what an Accounts works with.
+// Options configures Accounts.
 type Options struct {
-	// Signals are the rates. A quantity without a signal is not kept.
-	Signals [NumQuantities]signal.Signal
+	// Signal is the carbon intensity. Without a signal no emissions are computed.
+	Signal signal.Signal
 	// PUE multiplies all energy.
 	PUE float64
 	// MaxSeries is how many series are followed.
@@ -56,24 +46,23 @@ const (
 	Inconsistent         // it does not continue the series: what was used before it does not count
 )
 
-// Series is a series of energy with its emissions and cost.
+// Series is an energy series with its emissions.
 type Series struct {
 	start, at, energy uint64 // of its last point
 	seen              int64  // when it was observed last, by the clock of Begin
-	totals            [NumQuantities]total
+	total             total
 }
 
-// total is one quantity of a series.
+// total holds the emissions of a series.
 type total struct {
 	amount
-	start uint64 // when it was 0
+	start uint64 // when the emissions were 0
 	begun bool   // a rate was known
 }
 
-// Total returns a quantity of the series and when it was 0. It is not ok as long as no rate was ever known.
-func (s *Series) Total(q Quantity) (millionths int64, start uint64, ok bool) {
-	t := &s.totals[q]
-	return t.whole, t.start, t.begun
+// Total returns the emissions of the series in µg and the time at which they were 0. It is not ok as long as no rate was ever known.
+func (s *Series) Total() (micrograms int64, start uint64, ok bool) {
+	return s.total.whole, s.total.start, s.total.begun
 }
 
 // Accounts are all series. It is not safe for concurrent use. New returns one.
@@ -93,7 +82,7 @@ type Accounts struct {
 	scratch  Spell
 
 	// Missed is the energy in µJ of the round for which no rate was known.
-	Missed [NumQuantities]uint64
+	Missed uint64
 	// Latest is the latest interval of the round, the zero Spell where there is none.
 	Latest Spell
 }
@@ -109,7 +98,7 @@ func New(o Options) *Accounts {
 // Begin begins a round: the points that came together.
 func (a *Accounts) Begin(now time.Time) {
 	a.round++
-	a.now, a.Missed, a.Latest = now.UnixNano(), [NumQuantities]uint64{}, Spell{}
+	a.now, a.Missed, a.Latest = now.UnixNano(), 0, Spell{}
 }
 
 // Len returns how many series are followed.
@@ -187,28 +176,23 @@ func (a *Accounts) first(o *origin, p *Point) *Series {
 	return s
 }
 
-// reset makes the point the last one of a series whose quantities were 0 at start.
+// reset makes the point the last point of a series whose emissions were 0 at start.
 func (s *Series) reset(p *Point, start uint64) {
 	s.start, s.at, s.energy = p.Start, p.At, p.Energy
-	for q := range s.totals {
-		s.totals[q] = total{start: start}
-	}
+	s.total = total{start: start}
 }
 
 // count multiplies energy that was used in an interval. The last point of the series is that at the end of the interval.
 func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
-	for q := range NumQuantities {
-		t := &s.totals[q]
-		switch {
-		case a.o.Signals[q] == nil:
-		case spell.Known[q]:
-			t.begun = true
-			t.add(energy, spell.rates[q])
-		default:
-			a.Missed[q] += min(energy, math.MaxUint64-a.Missed[q])
-			if !t.begun {
-				t.start = s.at
-			}
+	switch t := &s.total; {
+	case a.o.Signal == nil:
+	case spell.Known:
+		t.begun = true
+		t.add(energy, spell.rate)
+	default:
+		a.Missed += min(energy, math.MaxUint64-a.Missed)
+		if !t.begun {
+			t.start = s.at
 		}
 	}
 	if spell.Until > a.Latest.Until {

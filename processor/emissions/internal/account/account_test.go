@@ -26,7 +26,7 @@ func (r ramp) Mean(from, until time.Time) (signal.Mean, bool) {
 // newTestAccounts returns accounts that follow from the second 100 on, with a rate that is known from a second on.
 func newTestAccounts(known uint64, edit ...func(*Options)) *Accounts {
 	o := Options{PUE: 1, MaxSeries: 100, Since: time.Unix(100, 0)}
-	o.Signals[Emissions] = ramp{known}
+	o.Signal = ramp{known}
 	for _, f := range edit {
 		f(&o)
 	}
@@ -43,7 +43,7 @@ func observe(t *testing.T, a *Accounts, series, start, at, energy uint64) (emiss
 	if s == nil {
 		return 0, 0, outcome
 	}
-	emissions, from, _ = s.Total(Emissions)
+	emissions, from, _ = s.Total()
 	return emissions, from / second, outcome
 }
 
@@ -82,11 +82,11 @@ func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
 		}
 	}
 	s, _ := a.Observe(&Point{Series: 9, Origin: 1, Start: 119 * second, At: 120 * second, Energy: kWh})
-	emissions, _, _ := s.Total(Emissions)
+	emissions, _, _ := s.Total()
 	assert.Equal(t, int64(120_110), emissions)
-	emissions, _, _ = a.Lookup(0).Total(Emissions)
+	emissions, _, _ = a.Lookup(0).Total()
 	assert.Equal(t, int64(5*107_102+11*118_107), emissions)
-	emissions, _, _ = a.Lookup(1).Total(Emissions)
+	emissions, _, _ = a.Lookup(1).Total()
 	assert.Equal(t, int64(8*110_102+10*120_110), emissions)
 }
 
@@ -144,7 +144,7 @@ func TestAStartTimeMayBeComputedForEachPoint(t *testing.T) {
 	observe(t, a, 1, 105, 110, 5)
 	s, outcome := a.Observe(&Point{Series: 1, Origin: 1, Start: 105*second + 3_000_000, At: 120 * second, Energy: 6 * kWh})
 	assert.Equal(t, Counted, outcome)
-	emissions, from, _ := s.Total(Emissions)
+	emissions, from, _ := s.Total()
 	assert.Equal(t, int64(5*110_105+120_110), emissions)
 	assert.Equal(t, 105*second, from)
 }
@@ -167,25 +167,24 @@ func TestEnergyWithoutARateIsMissed(t *testing.T) {
 	a.Open(1, 102*second)
 	a.Begin(time.Unix(110, 0))
 	s, _ := a.Observe(&Point{Series: 1, Origin: 1, Start: 102 * second, At: 110 * second, Energy: 5 * kWh})
-	assert.Equal(t, 5*kWh, a.Missed[Emissions])
-	_, _, ok := s.Total(Emissions)
+	assert.Equal(t, 5*kWh, a.Missed)
+	_, _, ok := s.Total()
 	assert.False(t, ok, "no rate was ever known")
 	observe(t, a, 1, 102, 120, 6)
 	emissions, from, _ := observe(t, a, 1, 102, 130, 8)
-	assert.Zero(t, a.Missed[Emissions])
+	assert.Zero(t, a.Missed)
 	assert.Equal(t, int64(2*130_120), emissions)
 	assert.Equal(t, uint64(120), from, "since when the rate is known")
-	assert.Zero(t, a.Missed[Cost], "it is not wanted")
 }
 
 func TestValuesStandStillWhileThereIsNoRate(t *testing.T) {
 	gap := &gap{}
-	a := newTestAccounts(0, func(o *Options) { o.Signals[Emissions] = gap })
+	a := newTestAccounts(0, func(o *Options) { o.Signal = gap })
 	before, from, _ := observe(t, a, 1, 105, 110, 5)
 	gap.unknown = true
 	still, since, _ := observe(t, a, 1, 105, 120, 6)
 	assert.Equal(t, []any{before, from}, []any{still, since})
-	assert.Equal(t, kWh, a.Missed[Emissions])
+	assert.Equal(t, kWh, a.Missed)
 	gap.unknown = false
 	after, since, _ := observe(t, a, 1, 105, 130, 8)
 	assert.Equal(t, before+2*130_120, after)
@@ -211,7 +210,7 @@ func (m *moving) Mean(_, _ time.Time) (signal.Mean, bool) {
 }
 
 func TestAnIntervalHasOneRate(t *testing.T) {
-	a := newTestAccounts(0, func(o *Options) { o.Signals[Emissions] = &moving{} })
+	a := newTestAccounts(0, func(o *Options) { o.Signal = &moving{} })
 	a.Open(1, 102*second)
 	for series := range uint64(50) { // in batches of their own
 		emissions, _, _ := observe(t, a, series, 102, 110, 1)

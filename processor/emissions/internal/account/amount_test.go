@@ -20,10 +20,10 @@ func TestAnAmountIsTheExactSumRoundedDown(t *testing.T) {
 		exact, floor := new(big.Int), new(big.Int)
 		for range 200 {
 			energy := random.Uint64N(1 << (1 + random.UintN(50)))
-			rate := signal.Rate(random.Int64N(1<<(1+random.UintN(34))) - 1<<20)
+			rate := signal.Rate(random.Int64N(1 << (1 + random.UintN(34))))
 			a.add(energy, rate)
 			exact.Add(exact, new(big.Int).Mul(new(big.Int).SetUint64(energy), big.NewInt(int64(rate))))
-			floor.Div(exact, big.NewInt(microjoulesPerKWh)) // Euclidean, which rounds down here
+			floor.Div(exact, big.NewInt(microjoulesPerKWh))
 			if floor.Int64() != a.whole {
 				t.Fatalf("%v, want %v", a.whole, floor)
 			}
@@ -32,25 +32,14 @@ func TestAnAmountIsTheExactSumRoundedDown(t *testing.T) {
 }
 
 func TestAnAmountThatDoesNotFitStaysAtItsBound(t *testing.T) {
-	for name, c := range map[string]struct {
-		rate signal.Rate
-		want int64
-	}{
-		"largest":  {math.MaxInt64, math.MaxInt64},
-		"smallest": {math.MinInt64, math.MinInt64},
-	} {
-		var a amount
-		for range 3 {
-			a.add(math.MaxUint64, c.rate)
-			assert.Equal(t, c.want, a.whole, name)
-		}
+	var a amount
+	for range 3 {
+		a.add(math.MaxUint64, math.MaxInt64)
+		assert.Equal(t, int64(math.MaxInt64), a.whole)
 	}
-	a := amount{whole: math.MaxInt64 - 1, rest: microjoulesPerKWh - 1}
+	a = amount{whole: math.MaxInt64 - 1, rest: microjoulesPerKWh - 1}
 	a.add(1, 1)
 	assert.Equal(t, amount{whole: math.MaxInt64}, a)
-	a = amount{whole: math.MinInt64}
-	a.add(1, -1)
-	assert.Equal(t, int64(math.MinInt64), a.whole)
 }
 
 func TestARateIsMultipliedByThePUE(t *testing.T) {
@@ -61,11 +50,9 @@ func TestARateIsMultipliedByThePUE(t *testing.T) {
 	}{
 		{230_000_000, 1_000_000, 230_000_000},
 		{230_000_000, 1_250_000, 287_500_000},
-		{-70_000, 1_200_000, -84_000},
 		{1, 1_500_000, 2}, // to the nearest, halves up
 		{1, 1_499_999, 1},
 		{math.MaxInt64, 10_000_000, math.MaxInt64},
-		{math.MinInt64, 10_000_000, -math.MaxInt64},
 		{0, 1_250_000, 0},
 	} {
 		assert.Equal(t, c.want, scale(c.rate, c.factor), "%d * %d", c.rate, c.factor)

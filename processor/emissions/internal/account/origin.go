@@ -8,12 +8,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Spell is an interval with the mean rates of it.
+// Spell is an interval with its mean rate.
 type Spell struct {
 	From, Until uint64
-	Means       [NumQuantities]signal.Mean
-	Known       [NumQuantities]bool
-	rates       [NumQuantities]signal.Rate // with the PUE
+	Mean        signal.Mean
+	Known       bool
+	rate        signal.Rate // multiplied by the PUE
 }
 
 // origin is what has measured several series, at the same times.
@@ -113,16 +113,13 @@ func (o *origin) keep(s *Spell) *Spell {
 	return kept
 }
 
-// spell returns an interval with its rates. It holds until the next call.
+// spell returns an interval with its rate. The Spell is valid until the next call.
 func (a *Accounts) spell(from, until uint64) *Spell {
 	s := &a.scratch
 	*s = Spell{From: from, Until: until}
-	for q, signal := range a.o.Signals {
-		if signal == nil {
-			continue
-		}
-		s.Means[q], s.Known[q] = signal.Mean(timeOf(from), timeOf(until))
-		s.rates[q] = scale(s.Means[q].Rate, a.pue)
+	if a.o.Signal != nil {
+		s.Mean, s.Known = a.o.Signal.Mean(timeOf(from), timeOf(until))
+		s.rate = scale(s.Mean.Rate, a.pue)
 	}
 	return s
 }

@@ -26,46 +26,6 @@ func (ms *ElectricityCarbonIntensityMetricConfig) Unmarshal(parser *confmap.Conf
 	return nil
 }
 
-// ElectricityPriceMetricConfig provides config for the electricity.price metric.
-type ElectricityPriceMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *ElectricityPriceMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
-// ElectricityPueMetricConfig provides config for the electricity.pue metric.
-type ElectricityPueMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *ElectricityPueMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
 // HostEmbodiedEmissionsMetricConfig provides config for the host.embodied.emissions metric.
 type HostEmbodiedEmissionsMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -89,20 +49,12 @@ func (ms *HostEmbodiedEmissionsMetricConfig) Unmarshal(parser *confmap.Conf) err
 // MetricsConfig provides config for emissions metrics.
 type MetricsConfig struct {
 	ElectricityCarbonIntensity ElectricityCarbonIntensityMetricConfig `mapstructure:"electricity.carbon_intensity"`
-	ElectricityPrice           ElectricityPriceMetricConfig           `mapstructure:"electricity.price"`
-	ElectricityPue             ElectricityPueMetricConfig             `mapstructure:"electricity.pue"`
 	HostEmbodiedEmissions      HostEmbodiedEmissionsMetricConfig      `mapstructure:"host.embodied.emissions"`
 }
 
 func DefaultMetricsConfig() MetricsConfig {
 	return MetricsConfig{
 		ElectricityCarbonIntensity: ElectricityCarbonIntensityMetricConfig{
-			Enabled: true,
-		},
-		ElectricityPrice: ElectricityPriceMetricConfig{
-			Enabled: true,
-		},
-		ElectricityPue: ElectricityPueMetricConfig{
 			Enabled: true,
 		},
 		HostEmbodiedEmissions: HostEmbodiedEmissionsMetricConfig{

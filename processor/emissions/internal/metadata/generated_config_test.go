@@ -29,12 +29,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ElectricityCarbonIntensity: ElectricityCarbonIntensityMetricConfig{
 						Enabled: true,
 					},
-					ElectricityPrice: ElectricityPriceMetricConfig{
-						Enabled: true,
-					},
-					ElectricityPue: ElectricityPueMetricConfig{
-						Enabled: true,
-					},
 					HostEmbodiedEmissions: HostEmbodiedEmissionsMetricConfig{
 						Enabled: true,
 					},
@@ -48,12 +42,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ElectricityCarbonIntensity: ElectricityCarbonIntensityMetricConfig{
 						Enabled: false,
 					},
-					ElectricityPrice: ElectricityPriceMetricConfig{
-						Enabled: false,
-					},
-					ElectricityPue: ElectricityPueMetricConfig{
-						Enabled: false,
-					},
 					HostEmbodiedEmissions: HostEmbodiedEmissionsMetricConfig{
 						Enabled: false,
 					},
@@ -64,7 +52,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ElectricityCarbonIntensityMetricConfig{}, ElectricityPriceMetricConfig{}, ElectricityPueMetricConfig{}, HostEmbodiedEmissionsMetricConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ElectricityCarbonIntensityMetricConfig{}, HostEmbodiedEmissionsMetricConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

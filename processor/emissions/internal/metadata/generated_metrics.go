@@ -17,6 +17,32 @@ const (
 	AggregationStrategyMax = "max"
 )
 
+// AttributeCarbonIntensityType specifies the value carbon_intensity.type attribute.
+type AttributeCarbonIntensityType int
+
+const (
+	_ AttributeCarbonIntensityType = iota
+	AttributeCarbonIntensityTypeAverage
+	AttributeCarbonIntensityTypeMarginal
+)
+
+// String returns the string representation of the AttributeCarbonIntensityType.
+func (av AttributeCarbonIntensityType) String() string {
+	switch av {
+	case AttributeCarbonIntensityTypeAverage:
+		return "average"
+	case AttributeCarbonIntensityTypeMarginal:
+		return "marginal"
+	}
+	return ""
+}
+
+// MapAttributeCarbonIntensityType is a helper map of string to AttributeCarbonIntensityType attribute value.
+var MapAttributeCarbonIntensityType = map[string]AttributeCarbonIntensityType{
+	"average":  AttributeCarbonIntensityTypeAverage,
+	"marginal": AttributeCarbonIntensityTypeMarginal,
+}
+
 // AttributeEmissionsAccounting specifies the value emissions.accounting attribute.
 type AttributeEmissionsAccounting int
 
@@ -41,58 +67,6 @@ func (av AttributeEmissionsAccounting) String() string {
 var MapAttributeEmissionsAccounting = map[string]AttributeEmissionsAccounting{
 	"location": AttributeEmissionsAccountingLocation,
 	"market":   AttributeEmissionsAccountingMarket,
-}
-
-// AttributeEmissionsSignal specifies the value emissions.signal attribute.
-type AttributeEmissionsSignal int
-
-const (
-	_ AttributeEmissionsSignal = iota
-	AttributeEmissionsSignalAverage
-	AttributeEmissionsSignalMarginal
-)
-
-// String returns the string representation of the AttributeEmissionsSignal.
-func (av AttributeEmissionsSignal) String() string {
-	switch av {
-	case AttributeEmissionsSignalAverage:
-		return "average"
-	case AttributeEmissionsSignalMarginal:
-		return "marginal"
-	}
-	return ""
-}
-
-// MapAttributeEmissionsSignal is a helper map of string to AttributeEmissionsSignal attribute value.
-var MapAttributeEmissionsSignal = map[string]AttributeEmissionsSignal{
-	"average":  AttributeEmissionsSignalAverage,
-	"marginal": AttributeEmissionsSignalMarginal,
-}
-
-// AttributeQuantity specifies the value quantity attribute.
-type AttributeQuantity int
-
-const (
-	_ AttributeQuantity = iota
-	AttributeQuantityEmissions
-	AttributeQuantityCost
-)
-
-// String returns the string representation of the AttributeQuantity.
-func (av AttributeQuantity) String() string {
-	switch av {
-	case AttributeQuantityEmissions:
-		return "emissions"
-	case AttributeQuantityCost:
-		return "cost"
-	}
-	return ""
-}
-
-// MapAttributeQuantity is a helper map of string to AttributeQuantity attribute value.
-var MapAttributeQuantity = map[string]AttributeQuantity{
-	"emissions": AttributeQuantityEmissions,
-	"cost":      AttributeQuantityCost,
 }
 
 // AttributeSkipReason specifies the value skip.reason attribute.
@@ -136,14 +110,7 @@ var MapAttributeSkipReason = map[string]AttributeSkipReason{
 var MetricsInfo = metricsInfo{
 	ElectricityCarbonIntensity: metricInfo{
 		Name:       "electricity.carbon_intensity",
-		Attributes: []string{"emissions.accounting", "emissions.signal", "signal.provider", "signal.region", "signal.estimated", "signal.stale"},
-	},
-	ElectricityPrice: metricInfo{
-		Name:       "electricity.price",
-		Attributes: []string{"cost.currency", "signal.provider", "signal.region", "signal.estimated", "signal.stale"},
-	},
-	ElectricityPue: metricInfo{
-		Name: "electricity.pue",
+		Attributes: []string{"emissions.accounting", "carbon_intensity.type", "carbon_intensity.provider.name", "carbon_intensity.region", "carbon_intensity.estimated", "carbon_intensity.stale"},
 	},
 	HostEmbodiedEmissions: metricInfo{
 		Name: "host.embodied.emissions",
@@ -152,8 +119,6 @@ var MetricsInfo = metricsInfo{
 
 type metricsInfo struct {
 	ElectricityCarbonIntensity metricInfo
-	ElectricityPrice           metricInfo
-	ElectricityPue             metricInfo
 	HostEmbodiedEmissions      metricInfo
 }
 
@@ -171,13 +136,13 @@ type metricElectricityCarbonIntensity struct {
 // init fills electricity.carbon_intensity metric with initial data.
 func (m *metricElectricityCarbonIntensity) init() {
 	m.data.SetName("electricity.carbon_intensity")
-	m.data.SetDescription("Carbon intensity of electricity by which energy was last multiplied.")
+	m.data.SetDescription("Carbon intensity of electricity by which the energy of the last interval was multiplied.")
 	m.data.SetUnit("g/(kW.h)")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue string, emissionsSignalAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
+func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue string, carbonIntensityTypeAttributeValue string, carbonIntensityProviderNameAttributeValue string, carbonIntensityRegionAttributeValue string, carbonIntensityEstimatedAttributeValue bool, carbonIntensityStaleAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -186,11 +151,11 @@ func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timesta
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("emissions.accounting", emissionsAccountingAttributeValue)
-	dp.Attributes().PutStr("emissions.signal", emissionsSignalAttributeValue)
-	dp.Attributes().PutStr("signal.provider", signalProviderAttributeValue)
-	dp.Attributes().PutStr("signal.region", signalRegionAttributeValue)
-	dp.Attributes().PutBool("signal.estimated", signalEstimatedAttributeValue)
-	dp.Attributes().PutBool("signal.stale", signalStaleAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.type", carbonIntensityTypeAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.provider.name", carbonIntensityProviderNameAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.region", carbonIntensityRegionAttributeValue)
+	dp.Attributes().PutBool("carbon_intensity.estimated", carbonIntensityEstimatedAttributeValue)
+	dp.Attributes().PutBool("carbon_intensity.stale", carbonIntensityStaleAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -219,112 +184,6 @@ func newMetricElectricityCarbonIntensity(cfg ElectricityCarbonIntensityMetricCon
 	return m
 }
 
-type metricElectricityPrice struct {
-	data     pmetric.Metric               // data buffer for generated metric.
-	config   ElectricityPriceMetricConfig // metric config provided by user.
-	capacity int                          // max observed number of data points added to the metric.
-}
-
-// init fills electricity.price metric with initial data.
-func (m *metricElectricityPrice) init() {
-	m.data.SetName("electricity.price")
-	m.data.SetDescription("Price of electricity by which energy was last multiplied.")
-	m.data.SetUnit("{currency}/(kW.h)")
-	m.data.SetEmptyGauge()
-	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
-}
-
-func (m *metricElectricityPrice) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, costCurrencyAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("cost.currency", costCurrencyAttributeValue)
-	dp.Attributes().PutStr("signal.provider", signalProviderAttributeValue)
-	dp.Attributes().PutStr("signal.region", signalRegionAttributeValue)
-	dp.Attributes().PutBool("signal.estimated", signalEstimatedAttributeValue)
-	dp.Attributes().PutBool("signal.stale", signalStaleAttributeValue)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricElectricityPrice) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricElectricityPrice) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricElectricityPrice(cfg ElectricityPriceMetricConfig) metricElectricityPrice {
-	m := metricElectricityPrice{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricElectricityPue struct {
-	data     pmetric.Metric             // data buffer for generated metric.
-	config   ElectricityPueMetricConfig // metric config provided by user.
-	capacity int                        // max observed number of data points added to the metric.
-}
-
-// init fills electricity.pue metric with initial data.
-func (m *metricElectricityPue) init() {
-	m.data.SetName("electricity.pue")
-	m.data.SetDescription("Power usage effectiveness by which energy was last multiplied.")
-	m.data.SetUnit("1")
-	m.data.SetEmptyGauge()
-}
-
-func (m *metricElectricityPue) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricElectricityPue) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricElectricityPue) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricElectricityPue(cfg ElectricityPueMetricConfig) metricElectricityPue {
-	m := metricElectricityPue{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
 type metricHostEmbodiedEmissions struct {
 	data     pmetric.Metric                    // data buffer for generated metric.
 	config   HostEmbodiedEmissionsMetricConfig // metric config provided by user.
@@ -334,7 +193,7 @@ type metricHostEmbodiedEmissions struct {
 // init fills host.embodied.emissions metric with initial data.
 func (m *metricHostEmbodiedEmissions) init() {
 	m.data.SetName("host.embodied.emissions")
-	m.data.SetDescription("Embodied emissions of the machine, as a part of those of its whole life.")
+	m.data.SetDescription("Embodied emissions of the machine, in proportion to the elapsed part of its lifespan.")
 	m.data.SetUnit("g")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -386,8 +245,6 @@ type MetricsBuilder struct {
 	metricsBuffer                    pmetric.Metrics      // accumulates metrics data before emitting.
 	buildInfo                        component.BuildInfo  // contains version information.
 	metricElectricityCarbonIntensity metricElectricityCarbonIntensity
-	metricElectricityPrice           metricElectricityPrice
-	metricElectricityPue             metricElectricityPue
 	metricHostEmbodiedEmissions      metricHostEmbodiedEmissions
 }
 
@@ -468,8 +325,6 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
 	mb.metricElectricityCarbonIntensity.emit(ils.Metrics())
-	mb.metricElectricityPrice.emit(ils.Metrics())
-	mb.metricElectricityPue.emit(ils.Metrics())
 	mb.metricHostEmbodiedEmissions.emit(ils.Metrics())
 
 	for _, op := range options {
@@ -493,18 +348,8 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 }
 
 // RecordElectricityCarbonIntensityDataPoint adds a data point to electricity.carbon_intensity metric.
-func (mb *MetricsBuilder) RecordElectricityCarbonIntensityDataPoint(ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue AttributeEmissionsAccounting, emissionsSignalAttributeValue AttributeEmissionsSignal, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	mb.metricElectricityCarbonIntensity.recordDataPoint(mb.startTime, ts, val, emissionsAccountingAttributeValue.String(), emissionsSignalAttributeValue.String(), signalProviderAttributeValue, signalRegionAttributeValue, signalEstimatedAttributeValue, signalStaleAttributeValue)
-}
-
-// RecordElectricityPriceDataPoint adds a data point to electricity.price metric.
-func (mb *MetricsBuilder) RecordElectricityPriceDataPoint(ts pcommon.Timestamp, val float64, costCurrencyAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	mb.metricElectricityPrice.recordDataPoint(mb.startTime, ts, val, costCurrencyAttributeValue, signalProviderAttributeValue, signalRegionAttributeValue, signalEstimatedAttributeValue, signalStaleAttributeValue)
-}
-
-// RecordElectricityPueDataPoint adds a data point to electricity.pue metric.
-func (mb *MetricsBuilder) RecordElectricityPueDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricElectricityPue.recordDataPoint(mb.startTime, ts, val)
+func (mb *MetricsBuilder) RecordElectricityCarbonIntensityDataPoint(ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue AttributeEmissionsAccounting, carbonIntensityTypeAttributeValue AttributeCarbonIntensityType, carbonIntensityProviderNameAttributeValue string, carbonIntensityRegionAttributeValue string, carbonIntensityEstimatedAttributeValue bool, carbonIntensityStaleAttributeValue bool) {
+	mb.metricElectricityCarbonIntensity.recordDataPoint(mb.startTime, ts, val, emissionsAccountingAttributeValue.String(), carbonIntensityTypeAttributeValue.String(), carbonIntensityProviderNameAttributeValue, carbonIntensityRegionAttributeValue, carbonIntensityEstimatedAttributeValue, carbonIntensityStaleAttributeValue)
 }
 
 // RecordHostEmbodiedEmissionsDataPoint adds a data point to host.embodied.emissions metric.

@@ -89,19 +89,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ProcessorEmissionsSeries, err = builder.meter.Int64ObservableGauge(
 		"otelcol_processor_emissions_series",
-		metric.WithDescription("Series of energy that are followed. [Development]"),
+		metric.WithDescription("Energy series that have emissions. [Development]"),
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorEmissionsSkippedPoints, err = builder.meter.Int64Counter(
 		"otelcol_processor_emissions_skipped_points",
-		metric.WithDescription("Points of energy without emissions and cost. [Development]"),
+		metric.WithDescription("Energy points without emissions. [Development]"),
 		metric.WithUnit("{point}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorEmissionsUnaccountedEnergy, err = builder.meter.Float64Counter(
 		"otelcol_processor_emissions_unaccounted_energy",
-		metric.WithDescription("Energy without emissions or cost, as the carbon intensity or the price was not known. [Development]"),
+		metric.WithDescription("Energy without emissions, because the carbon intensity was unknown. [Development]"),
 		metric.WithUnit("J"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) processor.Settings {
 func AssertEqualProcessorEmissionsSeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_emissions_series",
-		Description: "Series of energy that are followed. [Development]",
+		Description: "Energy series that have emissions. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -38,7 +38,7 @@ func AssertEqualProcessorEmissionsSeries(t *testing.T, tt *componenttest.Telemet
 func AssertEqualProcessorEmissionsSkippedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_emissions_skipped_points",
-		Description: "Points of energy without emissions and cost. [Development]",
+		Description: "Energy points without emissions. [Development]",
 		Unit:        "{point}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -54,7 +54,7 @@ func AssertEqualProcessorEmissionsSkippedPoints(t *testing.T, tt *componenttest.
 func AssertEqualProcessorEmissionsUnaccountedEnergy(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_emissions_unaccounted_energy",
-		Description: "Energy without emissions or cost, as the carbon intensity or the price was not known. [Development]",
+		Description: "Energy without emissions, because the carbon intensity was unknown. [Development]",
 		Unit:        "J",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -9,28 +9,20 @@ import (
 	"strings"
 )
 
-// Unit is what a number is in: Num/Den millionths per kWh.
+// Unit is the unit of a number: Num/Den µg per kWh.
 type Unit struct{ Num, Den int64 }
 
-// Units of carbon intensities and of prices.
+// Units of carbon intensity.
 var (
-	PerKWh = Unit{1_000_000, 1} // g, or a unit of a currency, per kWh
-	PerMWh = Unit{1_000, 1}
-	// PoundsPerMWh has the international pound of 453.59237 g.
+	GramsPerKWh = Unit{1_000_000, 1}
+	// PoundsPerMWh uses the international pound of 453.59237 g.
 	PoundsPerMWh = Unit{45_359_237, 100}
 )
 
-// Range is the rates that are possible.
-type Range struct{ Min, Max Rate }
-
-var (
-	// Intensities are up to 3000 g/kWh. Lignite emits 364 g per kWh of heat (IPCC 2006, volume 2, table 2.2: 101 t/TJ), so that a
-	// plant of an efficiency of 12 % would emit as much, less than half of that of any in use. The highest yearly mean of a country
-	// is 1306 g/kWh.
-	Intensities = Range{0, 3000 * 1_000_000}
-	// Prices are up to a billion units per kWh, in either direction, so that no currency is too small.
-	Prices = Range{-1e15, 1e15}
-)
+// MaxRate is the highest carbon intensity that Parse accepts, 3000 g/kWh. Lignite emits 364 g per kWh of heat (IPCC 2006, volume 2,
+// table 2.2: 101 t/TJ), so a plant with an efficiency of 12 %, less than half of that of any plant in use, would emit as much. The
+// highest yearly mean of a country is 1306 g/kWh.
+const MaxRate Rate = 3000 * 1_000_000
 
 // The errors of Parse.
 var (
@@ -44,9 +36,9 @@ const (
 	maxExponent = 3
 )
 
-// Parse returns the rate that a decimal number in a unit is, rounded to the nearest millionth, half away from 0. It is computed
-// without floating point. The error is ErrNotNumber, ErrNegative where the range has no negative rates, or one that tells the range.
-func (r Range) Parse(text string, u Unit) (Rate, error) {
+// Parse returns the carbon intensity of a decimal number in a unit, rounded to the nearest µg, half up, without floating point. The
+// error is ErrNotNumber, ErrNegative, or an error that names the range.
+func Parse(text string, u Unit) (Rate, error) {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxMantissa || len(exponent) > maxExponent || strings.Trim(mantissa, "+-.0123456789") != "" {
 		return 0, ErrNotNumber
@@ -60,10 +52,10 @@ func (r Range) Parse(text string, u Unit) (Rate, error) {
 	switch {
 	case !ok:
 		return 0, ErrNotNumber
-	case number.Sign() < 0 && r.Min == 0:
+	case number.Sign() < 0:
 		return 0, ErrNegative
-	case !rounded.IsInt64() || Rate(rounded.Int64()) < r.Min || Rate(rounded.Int64()) > r.Max:
-		return 0, fmt.Errorf("the value is impossible: it must be from %d to %d per kWh", r.Min/1_000_000, r.Max/1_000_000)
+	case !rounded.IsInt64() || Rate(rounded.Int64()) > MaxRate:
+		return 0, fmt.Errorf("the value is impossible: it must be from 0 to %d g/kWh", MaxRate/1_000_000)
 	}
 	return Rate(rounded.Int64()), nil
 }

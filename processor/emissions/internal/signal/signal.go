@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signal has quantities that change with time and place: the carbon intensity of electricity and its price.
+// Package signal represents the carbon intensity of electricity, which changes with time and place.
 //
-// A Constant, a Tariff and a Timeline are Signals. A Poller asks a Provider of package provider on a goroutine of its own, and
-// fills a Timeline with what it tells.
+// A Constant and a Timeline are Signals. A Poller polls a Provider of package provider on its own goroutine and fills a Timeline
+// with the answers.
 package signal
 
 import "time"
 
-// Rate is an amount per kWh of electricity, in millionths: µg of CO2e, or millionths of a unit of a currency. Prices may be
-// negative, carbon intensities not.
+// Rate is a carbon intensity in µg CO2e per kWh of electricity. It is never negative.
 type Rate int64
 
 // Period is a time in which a rate holds.

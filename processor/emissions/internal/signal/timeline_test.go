@@ -16,7 +16,6 @@ import (
 var (
 	_ Signal = Constant(0)
 	_ Signal = (*Timeline)(nil)
-	_ Signal = (*Tariff)(nil)
 	_ Signal = (*Poller)(nil)
 )
 
@@ -52,11 +51,11 @@ func tell(line Signal, from, until float64) string {
 
 func TestAMeanIsWeightedByLength(t *testing.T) {
 	line := NewTimeline(0)
-	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, -50))
+	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, 50))
 	assert.Equal(t, "100", tell(line, 0, 30))
 	assert.Equal(t, "250", tell(line, 0, 60))
-	assert.Equal(t, "150", tell(line, 0, 90))
-	assert.Equal(t, "-50", tell(line, 60, 90))
+	assert.Equal(t, "183", tell(line, 0, 90))
+	assert.Equal(t, "50", tell(line, 60, 90))
 	assert.Equal(t, "325", tell(line, 29, 33))
 }
 
@@ -273,9 +272,7 @@ func TestTimelinesAreUsedByManyGoroutines(t *testing.T) {
 func TestMeansDoNotAllocate(t *testing.T) {
 	line := NewTimeline(time.Hour)
 	put(t, line, 0, period(0, 30, 100), period(30, 60, 300))
-	tariff, err := NewTariff(berlin(t), []Times{{From: 22 * 60, Until: 6 * 60, Rate: 1}}, new(Rate))
-	require.NoError(t, err)
-	for _, s := range []Signal{line, tariff, Constant(1)} {
+	for _, s := range []Signal{line, Constant(1)} {
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			if _, ok := s.Mean(at(1), at(59)); !ok {
 				t.Fatal("unknown")
@@ -291,14 +288,8 @@ func BenchmarkMean(b *testing.B) {
 		periods = append(periods, period(float64(5*i), float64(5*i+5), Rate(i)))
 	}
 	put(b, line, 0, periods...)
-	tariff, err := NewTariff(berlin(b), []Times{{From: 22 * 60, Until: 6 * 60, Rate: 1}}, new(Rate))
-	require.NoError(b, err)
-	for name, s := range map[string]Signal{"timeline": line, "tariff": tariff} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Mean(at(700), at(700.1))
-			}
-		})
+	b.ReportAllocs()
+	for b.Loop() {
+		line.Mean(at(700), at(700.1))
 	}
 }

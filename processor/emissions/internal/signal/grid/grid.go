@@ -46,7 +46,7 @@ var places = sync.OnceValue(func() []Place {
 	for _, row := range rows[1:] {
 		kind, id, name, value, year := row[0], row[1], row[2], row[3], row[4]
 		p := Place{ID: id, Name: name}
-		if p.Rate, err = signal.Intensities.Parse(value, signal.PerKWh); err != nil {
+		if p.Rate, err = signal.Parse(value, signal.GramsPerKWh); err != nil {
 			panic(id + ": " + err.Error())
 		}
 		_, _ = fmt.Sscan(year, &p.Year) // 0 if it is empty

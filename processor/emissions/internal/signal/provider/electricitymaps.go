@@ -83,7 +83,7 @@ func parseElectricityMaps(body []byte, zone string) (signal.Period, error) {
 	if !ok {
 		return signal.Period{}, errGranularity
 	}
-	intensity, err := rate(answer.CarbonIntensity, signal.Intensities, signal.PerKWh)
+	intensity, err := rate(answer.CarbonIntensity, signal.GramsPerKWh)
 	if err != nil {
 		return signal.Period{}, fmt.Errorf("carbonIntensity: %w", err)
 	}

@@ -162,7 +162,7 @@ var table = map[string]func(at Server) (signal.Provider, error){
 	"uk regional": func(at Server) (signal.Provider, error) { return NewUKCarbonIntensity(at, 13) },
 	"prometheus": func(at Server) (signal.Provider, error) {
 		at.Endpoint += "/prom/"
-		return NewPrometheus(at, PrometheusOptions{Query: "grid", Every: time.Minute, Range: signal.Intensities, Unit: signal.PerKWh})
+		return NewPrometheus(at, PrometheusOptions{Query: "grid", Every: time.Minute})
 	},
 }
 

@@ -21,24 +21,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// File tells what a file has: one number, or periods as CSV or JSON.
+// File reads carbon intensities in g/kWh from a file: one number, or periods as CSV or JSON.
 //
-// A number holds from when the file was written. CSV has a header with the columns from, until, value, estimated and currency, of which
-// from and value must be there; lines that begin with # are comments. JSON is an array of objects with the same members. Times are of RFC
-// 3339. A period without until ends where the next one begins.
+// A number holds from when the file was written. CSV has a header with the columns from, until, value and estimated, of which from and
+// value are required; lines that begin with # are comments. JSON is an array of objects with the same members. Times are in RFC 3339
+// format. A period without until ends where the next period begins.
 type File struct {
 	FileOptions
 	seen os.FileInfo // of the last good reading; nil if the file may have changed since
 }
 
-// FileOptions are a file and what it means.
+// FileOptions are a file and how it is read.
 type FileOptions struct {
 	Path  string
 	Every time.Duration // from one look at the file to the next
-	Range signal.Range
-	Unit  signal.Unit
-	// Currency is that of a price. Where the file tells one, it must be this.
-	Currency string
 	// MaxAge is how long a number holds after the file was written. 0 means for ever.
 	MaxAge time.Duration
 }
@@ -53,10 +49,9 @@ const settled = 2 * time.Second
 var forever = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var (
-	errUnequal  = errors.New("the file changes while it is read")
-	errUntil    = errors.New("the last period has no until")
-	errRow      = errors.New("the file is neither a number nor CSV nor JSON")
-	errCurrency = errors.New("a carbon intensity has no currency")
+	errUnequal = errors.New("the file changes while it is read")
+	errUntil   = errors.New("the last period has no until")
+	errRow     = errors.New("the file is neither a number nor CSV nor JSON")
 )
 
 // Ask implements signal.Provider.
@@ -117,7 +112,7 @@ func (f *File) parse(text []byte, written, now time.Time) ([]signal.Period, erro
 		return nil, errRow
 	}
 	if value, err := fetch.NumberText(text); err == nil && text[0] != '"' {
-		rate, err := f.Range.Parse(value, f.Unit)
+		rate, err := signal.Parse(value, signal.GramsPerKWh)
 		if err != nil {
 			return nil, err
 		}
@@ -138,20 +133,20 @@ func (f *File) parse(text []byte, written, now time.Time) ([]signal.Period, erro
 	if err != nil {
 		return nil, err
 	}
-	return f.periods(rows)
+	return periodsOf(rows)
 }
 
-// row is a period as a file has it. name is where it is, for errors.
+// row is a period as written in a file. name is its position, for errors.
 type row struct {
-	name                         string
-	from, until, value, currency string
-	estimated                    bool
+	name               string
+	from, until, value string
+	estimated          bool
 }
 
-func (f *File) periods(rows []row) ([]signal.Period, error) {
+func periodsOf(rows []row) ([]signal.Period, error) {
 	periods := make([]signal.Period, len(rows))
 	for i, r := range rows {
-		p, err := f.period(&r)
+		p, err := r.period()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
@@ -167,7 +162,7 @@ func (f *File) periods(rows []row) ([]signal.Period, error) {
 }
 
 // period returns the period of a row, without Until where it has none.
-func (f *File) period(r *row) (p signal.Period, err error) {
+func (r *row) period() (p signal.Period, err error) {
 	p.Estimated = r.estimated
 	if p.From, err = parseTime(r.from); err != nil {
 		return p, errors.New("from: must be a time such as 2026-01-02T15:00:00+01:00")
@@ -177,14 +172,7 @@ func (f *File) period(r *row) (p signal.Period, err error) {
 			return p, errors.New("until: must be a time such as 2026-01-02T16:00:00+01:00")
 		}
 	}
-	switch {
-	case r.currency == "":
-	case f.Currency == "":
-		return p, errCurrency
-	case r.currency != f.Currency:
-		return p, fmt.Errorf("the currency is %.16q, and not the configured %s", r.currency, f.Currency)
-	}
-	if p.Rate, err = f.Range.Parse(r.value, f.Unit); err != nil {
+	if p.Rate, err = signal.Parse(r.value, signal.GramsPerKWh); err != nil {
 		return p, fmt.Errorf("value: %w", err)
 	}
 	return p, nil
@@ -196,7 +184,6 @@ func rowsOfJSON(text []byte) ([]row, error) {
 		From      string          `json:"from"`
 		Until     string          `json:"until"`
 		Value     json.RawMessage `json:"value"`
-		Currency  string          `json:"currency"`
 		Estimated bool            `json:"estimated"`
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -213,12 +200,12 @@ func rowsOfJSON(text []byte) ([]row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("period %d: value: %w", i, err)
 		}
-		rows[i] = row{fmt.Sprintf("period %d", i), p.From, p.Until, value, p.Currency, p.Estimated}
+		rows[i] = row{fmt.Sprintf("period %d", i), p.From, p.Until, value, p.Estimated}
 	}
 	return rows, nil
 }
 
-var columns = []string{"from", "until", "value", "currency", "estimated"}
+var columns = []string{"from", "until", "value", "estimated"}
 
 // rowsOfCSV reads a table with a header.
 func rowsOfCSV(text []byte) ([]row, error) {
@@ -258,7 +245,7 @@ func rowOf(fields []string, index map[string]int) (row, error) {
 		}
 		return ""
 	}
-	r := row{from: get("from"), until: get("until"), value: get("value"), currency: get("currency")}
+	r := row{from: get("from"), until: get("until"), value: get("value")}
 	if text := get("estimated"); text != "" {
 		estimated, err := strconv.ParseBool(text)
 		if err != nil {

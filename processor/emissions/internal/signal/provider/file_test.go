@@ -17,14 +17,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// prices returns the options of a file of prices in EUR per MWh.
-func prices(path string) FileOptions {
-	return FileOptions{Path: path, Every: 10 * time.Second, Range: signal.Prices, Unit: signal.PerMWh, Currency: "EUR"}
-}
-
 // intensities returns the options of a file of intensities.
 func intensities(path string) FileOptions {
-	return FileOptions{Path: path, Every: 10 * time.Second, Range: signal.Intensities, Unit: signal.PerKWh}
+	return FileOptions{Path: path, Every: 10 * time.Second}
 }
 
 // write replaces a file by one that was written an hour ago, and some minutes.
@@ -44,19 +39,19 @@ func parse(o FileOptions, text string) ([]signal.Period, error) {
 func TestPeriodsAreReadFromTablesAndLists(t *testing.T) {
 	hour := func(n int) time.Time { return time.Date(2026, 3, 29, n, 0, 0, 0, time.UTC) }
 	want := []signal.Period{
-		{From: hour(0), Until: hour(1), Rate: 87_210},
-		{From: hour(1), Until: hour(2), Rate: -12_500, Estimated: true},
+		{From: hour(0), Until: hour(1), Rate: 87_210_000},
+		{From: hour(1), Until: hour(2), Rate: 12_500_000, Estimated: true},
 		{From: hour(2), Until: hour(4), Rate: 0},
 	}
 	for _, text := range []string{
-		"from,until,value,currency,estimated\n2026-03-29T01:00:00+01:00,2026-03-29T03:00:00+02:00,87.21,EUR,\n" +
-			"2026-03-29T01:00:00Z,2026-03-29T02:00:00Z,-12.50,,true\n2026-03-29T02:00Z,2026-03-29T04:00Z,0,EUR,false\n",
-		"\ufeff# day ahead\r\nvalue, from, until, estimated\r\n87.21, 2026-03-29T00:00Z,, 0\r\n\r\n-12.5, 2026-03-29T01:00Z,, 1\r\n0, 2026-03-29T02:00Z, 2026-03-29T04:00Z, f\r\n",
-		`[{"from": "2026-03-29T00:00:00Z", "value": 87.21, "currency": "EUR"},
-		  {"from": "2026-03-29T01:00:00Z", "value": "-12.5", "estimated": true},
+		"from,until,value,estimated\n2026-03-29T01:00:00+01:00,2026-03-29T03:00:00+02:00,87.21,\n" +
+			"2026-03-29T01:00:00Z,2026-03-29T02:00:00Z,12.50,true\n2026-03-29T02:00Z,2026-03-29T04:00Z,0,false\n",
+		"\ufeff# forecast\r\nvalue, from, until, estimated\r\n87.21, 2026-03-29T00:00Z,, 0\r\n\r\n12.5, 2026-03-29T01:00Z,, 1\r\n0, 2026-03-29T02:00Z, 2026-03-29T04:00Z, f\r\n",
+		`[{"from": "2026-03-29T00:00:00Z", "value": 87.21},
+		  {"from": "2026-03-29T01:00:00Z", "value": "12.5", "estimated": true},
 		  {"from": "2026-03-29T02:00:00Z", "until": "2026-03-29T04:00:00Z", "value": 0}]`,
 	} {
-		got, err := parse(prices(""), text)
+		got, err := parse(intensities(""), text)
 		require.NoError(t, err, text)
 		require.Len(t, got, len(want))
 		for i := range want {
@@ -86,7 +81,7 @@ func TestBadFilesAreErrors(t *testing.T) {
 		"":                            "neither a number nor CSV nor JSON",
 		"-5":                          "the value is negative",
 		"4000":                        "the value is impossible",
-		"<html></html>":               `column "<html></html>" is not one of from, until, value, currency, estimated`,
+		"<html></html>":               `column "<html></html>" is not one of from, until, value, estimated`,
 		"from,until\n":                `there is no column "value"`,
 		"from,value,value\n":          `column "value" is not one of`,
 		"from,value,end\n":            `column "end" is not one of`,
@@ -97,7 +92,7 @@ func TestBadFilesAreErrors(t *testing.T) {
 		"from,value\n# x\n2026-03-29T00:00:00,56":             "line 3: from: must be a time such as",
 		"from,value\n" + from + ",none":                       "line 2: value: the value is not a number",
 		"from,value,estimated\n" + from + ",5,maybe":          "line 2: estimated: must be true or false",
-		"from,value,currency\n" + from + ",5,EUR":             "line 2: a carbon intensity has no currency",
+		"from,value,currency\n" + from + ",5,EUR":             `column "currency" is not one of`,
 		`[{"from": "` + from + `", "value": -1}]`:             "period 0: value: the value is negative",
 		`[{"from": "` + from + `"}]`:                          "period 0: value: there is no value",
 		`[{"from": "` + from + `", "value": 1, "unit": "g"}]`: `unknown field "unit"`,
@@ -107,9 +102,7 @@ func TestBadFilesAreErrors(t *testing.T) {
 		_, err := parse(intensities(""), text)
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := parse(prices(""), "from,until,value,currency\n"+from+",2026-03-30T00:00:00Z,5,USD")
-	assert.EqualError(t, err, `line 2: the currency is "USD", and not the configured EUR`)
-	_, err = parse(intensities(""), "from,value\n"+strings.Repeat(from+",1\n", signal.MaxPeriods+1))
+	_, err := parse(intensities(""), "from,value\n"+strings.Repeat(from+",1\n", signal.MaxPeriods+1))
 	assert.ErrorIs(t, err, signal.ErrMany)
 }
 
@@ -134,7 +127,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	write(t, path, "nonsense", 3)
 	for range 2 {
 		_, err = ask(t, f, time.Second)
-		assert.EqualError(t, err, path+`: the file is neither a number nor CSV nor JSON: column "nonsense" is not one of from, until, value, currency, estimated, or is there twice`)
+		assert.EqualError(t, err, path+`: the file is neither a number nor CSV nor JSON: column "nonsense" is not one of from, until, value, estimated, or is there twice`)
 	}
 }
 
@@ -173,7 +166,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		for _, p := range periods {
-			if p.Rate < 0 || p.Rate > signal.Intensities.Max || p.Until.IsZero() {
+			if p.Rate < 0 || p.Rate > signal.MaxRate || p.Until.IsZero() {
 				t.Fatalf("%q is told as %v", text, p)
 			}
 		}

@@ -19,12 +19,10 @@ type Prometheus struct {
 	PrometheusOptions
 }
 
-// PrometheusOptions are a query and what it means.
+// PrometheusOptions are a query that returns g/kWh and how often it is sent.
 type PrometheusOptions struct {
 	Query string
 	Every time.Duration // from one query to the next
-	Range signal.Range
-	Unit  signal.Unit
 }
 
 // NewPrometheus returns the provider of a query.
@@ -44,7 +42,7 @@ func (p *Prometheus) Ask(ctx context.Context) (signal.Answer, error) {
 	if err != nil {
 		return signal.Answer{}, err
 	}
-	value, err := parsePrometheus(body, p.Range, p.Unit)
+	value, err := parsePrometheus(body)
 	if err != nil {
 		return signal.Answer{}, err
 	}
@@ -53,7 +51,7 @@ func (p *Prometheus) Ask(ctx context.Context) (signal.Answer, error) {
 }
 
 // parsePrometheus parses an answer of /api/v1/query. The time of a sample is that of the query, which the client knows as well.
-func parsePrometheus(body []byte, in signal.Range, unit signal.Unit) (signal.Rate, error) {
+func parsePrometheus(body []byte) (signal.Rate, error) {
 	var answer struct {
 		Status string `json:"status"`
 		Data   struct {
@@ -95,5 +93,5 @@ func parsePrometheus(body []byte, in signal.Range, unit signal.Unit) (signal.Rat
 	if len(pair) != 2 {
 		return 0, errEmpty
 	}
-	return rate(pair[1], in, unit)
+	return rate(pair[1], signal.GramsPerKWh)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider reads the carbon intensity or the price of electricity, from services and from files. Each of them implements
-// signal.Provider and is one file.
+// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements signal.Provider
+// and is one file.
 //
 // The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of another place or
 // in another unit is of no use as a whole.
@@ -93,13 +93,13 @@ func decode(body []byte, v any) error {
 	return (&fetch.Answer{Body: body}).JSON(v)
 }
 
-// rate returns the rate that a JSON number is. Null and what is not there are errors, as are all other values.
-func rate(value json.RawMessage, in signal.Range, unit signal.Unit) (signal.Rate, error) {
+// rate returns the carbon intensity of a JSON number. All other values are errors, null and a missing value among them.
+func rate(value json.RawMessage, unit signal.Unit) (signal.Rate, error) {
 	text, err := fetch.NumberText(value)
 	if err != nil {
 		return 0, err
 	}
-	return in.Parse(text, unit)
+	return signal.Parse(text, unit)
 }
 
 // parseTime parses a time of RFC 3339 or one without seconds, which must tell its offset from UTC.

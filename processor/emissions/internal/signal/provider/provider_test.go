@@ -118,7 +118,7 @@ func TestLiesAreErrors(t *testing.T) {
 		{"electricity maps", "zone", "DE", `the answer is for another zone than "FR"`},
 		{"electricity maps", "zone", nil, `the answer is for another zone than "FR"`},
 		{"electricity maps", "carbonIntensity", -1, "carbonIntensity: the value is negative"},
-		{"electricity maps", "carbonIntensity", 3001, "carbonIntensity: the value is impossible: it must be from 0 to 3000 per kWh"},
+		{"electricity maps", "carbonIntensity", 3001, "carbonIntensity: the value is impossible: it must be from 0 to 3000 g/kWh"},
 		{"electricity maps", "carbonIntensity", nil, "carbonIntensity: there is no value"},
 		{"electricity maps", "carbonIntensity", true, "carbonIntensity: the value is not a number"},
 		{"electricity maps", "datetime", "yesterday", "the answer has a time that cannot be read"},
@@ -131,7 +131,7 @@ func TestLiesAreErrors(t *testing.T) {
 		{"watttime", "meta/region", "PJM", `the answer is for another region than "CAISO_NORTH"`},
 		{"watttime", "meta/data_point_period_seconds", -300, "the answer has periods of an impossible length"},
 		{"watttime", "meta/data_point_period_seconds", 1e12, "the answer has periods of an impossible length"},
-		{"watttime", "data/value", 6700, "value: the value is impossible: it must be from 0 to 3000 per kWh"},
+		{"watttime", "data/value", 6700, "value: the value is impossible: it must be from 0 to 3000 g/kWh"},
 		{"watttime", "data/value", -1, "value: the value is negative"},
 		{"watttime", "data/point_time", "", "the answer has a time that cannot be read"},
 		{"watttime", "token", "", "login: the answer has no token"},
@@ -141,7 +141,7 @@ func TestLiesAreErrors(t *testing.T) {
 		{"uk", "data/intensity/forecast", nil, "forecast: there is no value"},
 		{"uk", "data", nil, ""},
 		{"uk regional", "data/regionid", 14, `the answer is for another region than "13"`},
-		{"uk regional", "data/data/intensity/forecast", 1e9, "forecast: the value is impossible: it must be from 0 to 3000 per kWh"},
+		{"uk regional", "data/data/intensity/forecast", 1e9, "forecast: the value is impossible: it must be from 0 to 3000 g/kWh"},
 		{"prometheus", "status", "error", "the query failed"},
 		{"prometheus", "data/resultType", "matrix", `the query must return a scalar or a vector`},
 		{"prometheus", "data/result", []any{}, "the answer has no value"},
@@ -276,7 +276,7 @@ func FuzzProviders(f *testing.F) {
 				return
 			}
 			for _, p := range periods {
-				if p.Rate < 0 || p.Rate > signal.Intensities.Max || !p.Until.After(p.From) {
+				if p.Rate < 0 || p.Rate > signal.MaxRate || !p.Until.After(p.From) {
 					t.Fatalf("%q is told as %v", body, p)
 				}
 			}
@@ -286,7 +286,7 @@ func FuzzProviders(f *testing.F) {
 		check(parseWattTime(body, "FR"))
 		check(parseUKCarbonIntensity(body, 0))
 		check(parseUKCarbonIntensity(body, 13))
-		if r, err := parsePrometheus(body, signal.Intensities, signal.PerKWh); err == nil && (r < 0 || r > signal.Intensities.Max) {
+		if r, err := parsePrometheus(body); err == nil && (r < 0 || r > signal.MaxRate) {
 			t.Fatalf("%q is told as %v", body, r)
 		}
 	})

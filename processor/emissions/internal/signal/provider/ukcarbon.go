@@ -117,7 +117,7 @@ func (u *ukPeriod) parse() (p signal.Period, err error) {
 	if p.Estimated = len(value) == 0 || bytes.Equal(value, []byte("null")); p.Estimated {
 		value, name = u.Intensity.Forecast, "forecast"
 	}
-	if p.Rate, err = rate(value, signal.Intensities, signal.PerKWh); err != nil {
+	if p.Rate, err = rate(value, signal.GramsPerKWh); err != nil {
 		return p, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil

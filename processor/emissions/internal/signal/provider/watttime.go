@@ -149,7 +149,7 @@ func parseWattTime(body []byte, region string) ([]signal.Period, error) {
 		if err != nil {
 			return nil, err
 		}
-		intensity, err := rate(point.Value, signal.Intensities, signal.PoundsPerMWh)
+		intensity, err := rate(point.Value, signal.PoundsPerMWh)
 		if err != nil {
 			return nil, fmt.Errorf("value: %w", err)
 		}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package durations
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/confmap"
+)
+
+// Decode decodes conf into config as Unmarshal does. Errors about the type of a value contain the value. A fraction for an integer,
+// which conf.Unmarshal would truncate, is an error.
+func Decode(conf *confmap.Conf, config any) error {
+	t, values := reflect.TypeOf(config), conf.ToStringMap()
+	if err := wrongTypes("", t, values, ""); err != nil {
+		return err
+	}
+	err := Unmarshal(conf, config)
+	if err == nil {
+		return nil
+	}
+	if wrong := wrongTypes("", t, values, err.Error()); wrong != nil {
+		return wrong
+	}
+	return err
+}
+
+// isInteger reports whether t is an integer type without its own decoder.
+func isInteger(t reflect.Type) bool {
+	return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uint64 && t.PkgPath() == ""
+}
+
+// isFraction reports whether value is a fraction for an integer.
+func isFraction(t reflect.Type, value any) bool {
+	number, ok := value.(float64)
+	return ok && isInteger(t) && number != math.Trunc(number)
+}
+
+// optional returns the type that a configoptional.Optional contains, nil if t is another type.
+func optional(t reflect.Type) reflect.Type {
+	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
+		return get.Type.Out(0).Elem()
+	}
+	return nil
+}
+
+// wrongTypes returns an error for each value that cannot be decoded into a t. Except for fractions, the decoder's error must contain the
+// key: a text from an environment variable may look like a number here, and the decoder accepts it.
+func wrongTypes(path string, t reflect.Type, value any, decoder string) error {
+	if t.Kind() == reflect.Pointer {
+		return wrongTypes(path, t.Elem(), value, decoder)
+	}
+	if of := optional(t); of != nil {
+		return wrongTypes(path, of, value, decoder)
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[confmap.ScalarUnmarshaler]()) {
+		if _, ok := value.(map[string]any); !ok {
+			return nil // its own error
+		}
+	}
+	if want := expected(t, value); want != "" {
+		name := path[strings.LastIndex(path, ":")+1:] + "'"
+		if isFraction(t, value) || strings.Contains(decoder, "'"+name) || strings.Contains(decoder, "."+name) {
+			return fmt.Errorf("%s: must be %s, is %s", path, want, shown(value))
+		}
+		return nil
+	}
+	var errs []error
+	switch value := value.(type) {
+	case map[string]any:
+		if t.Kind() != reflect.Struct {
+			break
+		}
+		for field := range t.Fields() {
+			name, flags, _ := strings.Cut(field.Tag.Get(confmap.MapstructureTag), ",")
+			inner, isSet := value[name]
+			switch {
+			case !field.IsExported():
+			case strings.Contains(flags, "squash"):
+				errs = append(errs, wrongTypes(path, field.Type, value, decoder))
+			case isSet && inner != nil:
+				errs = append(errs, wrongTypes(join(path, name), field.Type, inner, decoder))
+			}
+		}
+	case []any:
+		for i, element := range value {
+			if t.Kind() == reflect.Slice {
+				errs = append(errs, wrongTypes(join(path, strconv.Itoa(i)), t.Elem(), element, decoder))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// expected returns what a value for a t must be, empty if the value is of that kind or if t has its own decoder. A section with a secret
+// counts as such a type, as the value may be the secret.
+func expected(t reflect.Type, value any) string {
+	_, isMap := value.(map[string]any)
+	_, isList := value.([]any)
+	switch kind := reflect.ValueOf(value).Kind(); {
+	case t == reflect.TypeFor[time.Duration]():
+		text, isText := value.(string)
+		_, err := time.ParseDuration(text)
+		switch {
+		case isText && err != nil && strings.Contains(err.Error(), "missing unit"):
+			return "a duration such as 10s (missing unit in duration)"
+		case isText && err != nil, isMap, isList:
+			return "a duration such as 10s"
+		}
+	case t.Kind() == reflect.Struct:
+		if !isMap && !hasSecret(t) {
+			return "a section"
+		}
+	case t.PkgPath() != "":
+	case t.Kind() == reflect.Bool && kind != reflect.Bool:
+		return "true or false"
+	case isInteger(t) && (isFraction(t, value) || kind == reflect.String || kind == reflect.Bool || isMap || isList):
+		return "an integer"
+	case (t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32) && (kind == reflect.String || kind == reflect.Bool || isMap || isList):
+		return "a number"
+	case t.Kind() == reflect.String && kind != reflect.String:
+		return "a text"
+	}
+	return ""
+}
+
+// hasSecret reports whether a struct has a field whose value must not be shown.
+func hasSecret(t reflect.Type) bool {
+	for field := range t.Fields() {
+		of := field.Type
+		if inner := optional(of); inner != nil {
+			of = inner
+		}
+		if strings.HasSuffix(of.PkgPath(), "/configopaque") || of.Kind() == reflect.Struct && of != t && field.IsExported() && hasSecret(of) {
+			return true
+		}
+	}
+	return false
+}
+
+// shown returns a value for an error, in quotes if it is a text.
+func shown(value any) string {
+	text := fmt.Sprint(value)
+	if _, ok := value.(string); ok {
+		text = strconv.Quote(text)
+	}
+	if len(text) > 60 {
+		text = text[:60] + "..."
+	}
+	return text
+}
