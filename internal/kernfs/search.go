@@ -3,6 +3,7 @@
 package kernfs
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 )
 
 const (
+	// withinPatience is how long Within waits. What it reads at the start is not read again.
+	withinPatience = 2 * time.Second
 	// searchPatience is how long Run waits for a search.
 	searchPatience = time.Second
 	// searchHaste is how long Run waits once a search took longer than searchPatience. Otherwise a user who blocks a directory again
@@ -38,6 +41,7 @@ type Search[T any] struct {
 	guarded   bool
 	decided   bool // guarded is known
 	impatient bool // a search took too long
+	wait      time.Duration // the longest wait of Run; searchPatience if it is 0
 	running   chan T
 	began     time.Time
 	hangs     error
@@ -77,7 +81,7 @@ func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 		running <- find()
 	}()
 	s.began = time.Now()
-	wait := searchPatience
+	wait := cmp.Or(s.wait, searchPatience)
 	if s.impatient {
 		wait = searchHaste
 	}
@@ -115,14 +119,14 @@ func (s *Search[T]) Close() {
 	s.running = nil
 }
 
-// Within returns the result of a function that searches dir, or an error if the function takes longer than a second. Then drop, unless
+// Within returns the result of a function that searches dir, or an error if the function takes longer than two seconds. Then drop, unless
 // it is nil, is called with the result once there is one. See Search.
 func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, error) {
 	type found struct {
 		result T
 		err    error
 	}
-	s := Search[found]{Root: root, Dir: dir}
+	s := Search[found]{Root: root, Dir: dir, wait: withinPatience}
 	if drop != nil {
 		s.Drop = func(f found) {
 			if f.err == nil {
