@@ -30,8 +30,7 @@ const (
 type Search[T any] struct {
 	// Root is the root directory of the host.
 	Root string
-	// Dir is the directory that is searched. It and the directories above it are listed before the function runs: a thread that
-	// waits for a list can be killed, unlike one that waits for a name.
+	// Dir is the directory that is searched. It and the directories above it are listed before the function runs, see List.
 	Dir string
 	// Drop releases a result that nothing takes. It may be nil.
 	Drop func(T)
@@ -39,8 +38,8 @@ type Search[T any] struct {
 	Always bool
 
 	guarded   bool
-	decided   bool // guarded is known
-	impatient bool // a search took too long
+	decided   bool          // guarded is known
+	impatient bool          // a search took too long
 	wait      time.Duration // the longest wait of Run; searchPatience if it is 0
 	running   chan T
 	began     time.Time
@@ -149,14 +148,15 @@ func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, e
 func listDown(dir string) {
 	for i := 1; i < len(dir); i++ {
 		if dir[i] == filepath.Separator {
-			listNames(dir[:i])
+			List(dir[:i])
 		}
 	}
-	listNames(strings.TrimSuffix(dir, string(filepath.Separator)))
+	List(strings.TrimSuffix(dir, string(filepath.Separator)))
 }
 
-// listNames reads the names in a directory.
-func listNames(dir string) {
+// List lists a directory, before names are looked up in it: a thread that waits for a list can be killed, unlike one that waits for a
+// name.
+func List(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return // what is looked for there is not found

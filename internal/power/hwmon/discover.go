@@ -142,6 +142,7 @@ func (c *chip) number(before []*chip) {
 // adapter gives (drivers/power/supply/power_supply_hwmon.c), which is not what the machine uses. Some drivers, such as
 // acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
 func (m *finder) inspect(dir string) (*chip, error) {
+	kernfs.List(dir)
 	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	if filepath.Base(filepath.Dir(device)) == "power_supply" {
 		return nil, nil

@@ -138,6 +138,7 @@ func (s *Source) discover() (found discovered) {
 		if !isRender && (!isCard || strings.Contains(card, "-")) { // card0-DP-1 is a connector
 			continue
 		}
+		kernfs.List(s.path("sys/class/drm", node))
 		path, err := filepath.EvalSymlinks(s.path("sys/class/drm", node, "device"))
 		if err != nil {
 			continue
