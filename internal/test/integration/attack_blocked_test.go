@@ -135,6 +135,7 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 
 // A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from before it starts.
 // Any user who can list the directory can. It stands on sysfs in the collector's mount namespace only: the machine may have no zones.
+// Without zones the model stands in.
 func TestAttackDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
@@ -153,7 +154,7 @@ func TestAttackDirectoryBlocked(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(zone, file), []byte(text), 0o600))
 			}
 			lock := "dir:" + filepath.Join(class, c.path)
-			config := strings.Replace(attackConfig, "    meter: model\n    model: {idle_power: 100, max_power: 100}\n", "    meter: powercap\n", 1)
+			config := strings.Replace(attackConfig, "    meter: model\n", "    meter: auto\n", 1)
 			require.NotEqual(t, attackConfig, config)
 			start := func() *attacked {
 				a := startAttackedWith(t, config, "bpf", limiter{check: 100 * time.Millisecond, mib: 1024}, unshare, "--mount",

@@ -14,7 +14,7 @@ import (
 )
 
 // files reads the descriptors of one process at a time. A Guard runs its reads: a process can block them by the locks of its
-// directory fd, and of what it has open (dev/proc-reads.md).
+// directory fd, and of what it has open (dev/kernel-reads.md).
 type files struct {
 	proc, kfd *kernfs.Dir
 	buf       []byte
