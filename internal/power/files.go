@@ -140,8 +140,8 @@ func (f *CounterFiles) rediscover(at time.Time) {
 	}
 	f.undiscovered = takeOver()
 	f.open()
-	// A directory that cannot be listed costs one system call: that is tried at every read.
-	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0
+	// A directory that cannot be listed costs one system call: that is tried at every read, unless it takes another goroutine.
+	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0 && !f.Search.IsGuarded()
 	f.started, f.discovered = true, at
 }
 
