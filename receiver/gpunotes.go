@@ -3,15 +3,18 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -24,8 +27,9 @@ type gpuNotes struct {
 	logger *zap.Logger
 
 	nvidia []units.Domain // GPUs that only a library reads
-	looked time.Time      // sample time at which they were looked for
-	began  time.Time      // sample time of the first call
+	search kernfs.Search[[]units.Domain]
+	looked time.Time // sample time at which they were looked for
+	began  time.Time // sample time of the first call
 
 	unread, unused bool // is logged
 }
@@ -49,10 +53,14 @@ func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usa
 	if early && (len(g.cfg.Meters.GPU.Extensions) > 0 || len(g.cfg.Meters.HTTP) > 0) {
 		return nil
 	}
-	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain {
-		g.looked, g.nvidia = now, library.FindNVIDIA(g.cfg.RootPath)
+	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain || g.search.Running() {
+		g.search.Root, g.search.Dir = g.cfg.RootPath, filepath.Join(g.cfg.RootPath, "sys/bus/pci/drivers")
+		root := g.cfg.RootPath
+		if found, ok := g.search.Run(func() []units.Domain { return library.FindNVIDIA(root) }); ok {
+			g.looked, g.nvidia = now, found
+		}
 	}
-	return g.checkRead(readings, meters)
+	return cmp.Or(g.checkRead(readings, meters), g.search.Err())
 }
 
 // checkRead finds GPUs that no meter reads.

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
@@ -241,7 +243,9 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 		return nil, nil
 	}
 	cfg := o.Model.Get()
-	what, err := machine.Read(o.RootPath, os.Getenv)
+	what, err := kernfs.Within(o.RootPath, filepath.Join(o.RootPath, "sys/devices/system"), func() (machine.Machine, error) {
+		return machine.Read(o.RootPath, os.Getenv)
+	}, nil)
 	var curves []model.ZoneCurve
 	if err == nil || cfg.isStated() {
 		curves, err = cfg.curves(what, kinds)

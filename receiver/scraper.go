@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -183,7 +185,18 @@ func (s *energyScraper) openTopology() (*cpu.Topology, error) {
 	if s.cfg.Attribution.scope() != ScopeZone {
 		return nil, nil
 	}
-	return cpu.OpenTopology(s.cfg.RootPath)
+	topology, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*cpu.Topology, error) {
+		return cpu.OpenTopology(s.cfg.RootPath)
+	}, func(t *cpu.Topology) { _ = t.Close() }) // it was only read from
+	if err != nil {
+		return nil, err
+	}
+	return topology, nil
+}
+
+// cpuDirectory is where the kernel describes the CPUs.
+func (s *energyScraper) cpuDirectory() string {
+	return filepath.Join(s.cfg.RootPath, "sys/devices/system/cpu")
 }
 
 // findClocks has CPU time take the place of the preset's key frequency where the clock rate of an interval cannot be read, and returns
@@ -192,7 +205,9 @@ func (s *energyScraper) findClocks() error {
 	if !s.cfg.usesClocks() {
 		return nil
 	}
-	err := s.countsClocks(s.cfg.RootPath)
+	_, err := kernfs.Within(s.cfg.RootPath, filepath.Join(s.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
+		return struct{}{}, s.countsClocks(s.cfg.RootPath)
+	}, nil)
 	if s.cfg.Attribution.unclocked = err != nil; s.cfg.Attribution.unclocked {
 		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
 	}
@@ -206,7 +221,9 @@ func (s *energyScraper) openSiblings() (unshared error) {
 	if a.unshared = false; !slices.ContainsFunc(s.cfg.Zones, a.weighsCores) {
 		return nil
 	}
-	siblings, err := cpu.OpenSiblings(s.cfg.RootPath)
+	siblings, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*cpu.Siblings, error) {
+		return cpu.OpenSiblings(s.cfg.RootPath)
+	}, func(s *cpu.Siblings) { _ = s.Close() }) // it was only read from
 	if err == nil && !siblings.Shared() {
 		err = cpu.ErrUnshared
 	}

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -137,6 +139,7 @@ type Keys struct {
 
 // weight is one of the engine's weights.
 type weight struct {
+	search  kernfs.Search[openedWeigher]
 	key     Key
 	weigher Weigher // nil if there is none
 	refused error   // why there is none
@@ -156,7 +159,12 @@ func NewKeys(options KeyOptions) *Keys {
 		k.options.Open = OpenWeigher
 	}
 	for _, key := range options.Keys {
-		k.weights = append(k.weights, weight{key: key})
+		w := weight{key: key}
+		w.search.Drop = openedWeigher.drop
+		if options.Cgroups != nil {
+			w.search.Root, w.search.Dir = options.Cgroups.Root(), filepath.Join(options.Cgroups.Root(), "sys/devices/system/cpu")
+		}
+		k.weights = append(k.weights, w)
 	}
 	for i := range keyTable {
 		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
@@ -198,15 +206,37 @@ func (k *Keys) open(now time.Time) {
 		if w.weigher != nil {
 			continue
 		}
-		opened, rejected, err := k.options.Open(w.key, &k.options)
-		if err != nil {
-			w.refused = fmt.Errorf("CPU time stands in: %w", err)
+		found, ok := w.search.Run(func() openedWeigher { return k.openKey(w.key) })
+		if !ok {
+			found.err = errOpeningHangs
+		}
+		if found.err != nil {
+			w.refused = fmt.Errorf("CPU time stands in: %w", found.err)
 			continue
 		}
-		w.weigher, w.refused = opened, nil
-		k.selected = append(k.selected, Selection{Key: w.key, By: opened.Name(), Rejected: rejected})
+		w.weigher, w.refused = found.weigher, nil
+		k.selected = append(k.selected, Selection{Key: w.key, By: found.weigher.Name(), Rejected: found.rejected})
 	}
 }
+
+// openedWeigher is what Open returned.
+type openedWeigher struct {
+	weigher       Weigher
+	rejected, err error
+}
+
+func (k *Keys) openKey(key Key) (found openedWeigher) {
+	found.weigher, found.rejected, found.err = k.options.Open(key, &k.options)
+	return found
+}
+
+func (o openedWeigher) drop() {
+	if o.err == nil {
+		_ = o.weigher.Close() // it was only read from
+	}
+}
+
+var errOpeningHangs = errors.New("opening its counters hangs: a process may block a directory below /sys/devices")
 
 // Selected returns the keys that are measured since the last call and were not before.
 func (k *Keys) Selected() (selected []Selection) {
@@ -238,6 +268,7 @@ func (k *Keys) Close() error {
 	}
 	var errs []error
 	for i := range k.weights {
+		k.weights[i].search.Close()
 		if w := k.weights[i].weigher; w != nil {
 			errs = append(errs, w.Close())
 		}

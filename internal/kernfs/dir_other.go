@@ -124,3 +124,6 @@ func descriptorLimit() int64 { return 0 }
 
 // IsProc returns false.
 func IsProc(string) (bool, error) { return false, nil }
+
+// IsSysfs returns false.
+func IsSysfs(string) bool { return false }

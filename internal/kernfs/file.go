@@ -20,11 +20,7 @@ type File struct {
 // an error the file is closed, and the next Read opens it again. Read allocates nothing while the file is open.
 func (f *File) Read(buf []byte) ([]byte, error) {
 	if f.file == nil {
-		open := f.Open
-		if open == nil {
-			open = os.Open
-		}
-		file, err := open(f.Path)
+		file, err := f.OpenPath()
 		if err != nil {
 			return nil, err
 		}
@@ -42,17 +38,36 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 // IsOpen reports whether the file is open.
 func (f *File) IsOpen() bool { return f.file != nil }
 
+// OpenPath opens the file at Path for Use. It does not change f.
+func (f *File) OpenPath() (*os.File, error) {
+	if f.Open != nil {
+		return f.Open(f.Path)
+	}
+	return os.Open(f.Path)
+}
+
+// Use makes an open file the one that is read. The file that was open is closed.
+func (f *File) Use(file *os.File) {
+	_ = f.Close() // opened for reading: nothing can be lost
+	f.file = file
+}
+
+// IsOther reports whether the file is open and is not the one that there describes. It looks up no path.
+func (f *File) IsOther(there os.FileInfo) bool {
+	if f.file == nil {
+		return false
+	}
+	open, err := f.file.Stat()
+	return err != nil || there == nil || !os.SameFile(open, there)
+}
+
 // Stale reports whether the file is open and is no longer the one at its path.
 func (f *File) Stale() bool {
 	if f.file == nil {
 		return false
 	}
-	open, err := f.file.Stat()
-	if err != nil {
-		return true
-	}
 	there, err := os.Stat(f.Path)
-	return err != nil || !os.SameFile(open, there)
+	return err != nil || f.IsOther(there)
 }
 
 // Close closes the file if it is open. A later Read opens it again.

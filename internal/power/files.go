@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -30,10 +31,15 @@ type CounterFile struct {
 	err    error        // or failed with
 	at     time.Time    // of the last good read
 	failed time.Time    // when it last could not be read
+	closed error        // why the last search could not open the file
 }
 
-// CloseFile makes the next read open the counter again.
+// CloseFile closes the counter. The next read opens it again, or the next search; see CounterFiles.
 func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: nothing can be lost
+
+// TakeOver makes what a discovery found known. It calls SetZones with all zones that are known then, on the goroutine that calls Read.
+// The error is what kept the discovery from finding any.
+type TakeOver func() error
 
 // CounterFiles is what meters have in common whose counters are files: it reads the zones, and decides when the meter
 // looks for zones.
@@ -41,12 +47,19 @@ func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: 
 // A zone once known stays known until the meter leaves it out. While it cannot be read its Reading says why and keeps its
 // Total; the next good read adds what was missed, as far as its counter shows it.
 //
-// Set Meter and Discover. A CounterFiles is not safe for concurrent use.
+// Below a root directory with a sysfs, zones are discovered and files are opened by another goroutine, because any user can block
+// both (kernfs.Search). Read waits for it for up to a second once, and reads the open files meanwhile. There, a file that was
+// closed is opened by the next discovery, and elsewhere by the next read.
+//
+// Set Meter, Search and Discover. A CounterFiles is not safe for concurrent use.
 type CounterFiles struct {
 	Meter string // its name, for errors
-	// Discover looks for zones and calls SetZones with all that are known then. The error tells what kept it from finding
-	// any.
-	Discover func() error
+	// Search says where Discover looks.
+	Search kernfs.Search[TakeOver]
+	// Discover looks for zones. Read and Close may run meanwhile, but no other Discover, and no TakeOver.
+	Discover func() TakeOver
+	// Files are other files that the meter reads. They are opened with the zones'.
+	Files []*kernfs.File
 	// Patience is how much sample time passes between discoveries as long as nothing that was found fails. 0 means 10 s; as
 	// long as no zone was ever found a second, and no time where the meter's directory cannot be listed.
 	Patience time.Duration
@@ -63,9 +76,10 @@ type CounterFiles struct {
 	buf          [64]byte  // 20 digits, a unit, a time and a newline, with room to see what is too long
 	started      bool
 	discovered   time.Time // sample time of the last discovery
-	undiscovered error     // what that failed with
-	due          bool      // something began to fail: discover at the next Read
-	failing      bool      // a zone could not be read at the last Read
+	opener       kernfs.Search[[]opened]
+	undiscovered error // what that failed with
+	due          bool  // something began to fail: discover at the next Read
+	failing      bool  // a zone could not be read at the last Read
 	closed       bool
 }
 
@@ -76,8 +90,8 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 
 // Read reads the known zones, those that failed before too. It discovers zones at first, after a read in
 // which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails; see Patience. It
-// returns an error, that of the last discovery, only if no zone could be read because of it; after Close it
-// returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
+// returns an error, that of the last discovery, only if no zone could be read because of it, and one that says that a
+// discovery hangs in any case; after Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
 // allocates nothing.
 func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 	if f.closed {
@@ -102,6 +116,9 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 		_, r.Event = z.Counter.Add(z.raw, at)
 		r.Total, r.At, r.Raw = z.Counter.Total(), at, z.Counter.Raw()
 	}
+	if err := cmp.Or(f.Search.Err(), f.opener.Err()); err != nil {
+		return f.readings, fmt.Errorf("%s meter: %w", f.Meter, err)
+	}
 	if good {
 		return f.readings, nil
 	}
@@ -110,13 +127,89 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 
 // rediscover discovers zones if that is due at the sample time.
 func (f *CounterFiles) rediscover(at time.Time) {
-	if f.started && !f.due && at.Sub(f.discovered) < f.discoverEvery() {
+	if f.opener.Running() {
+		f.open() // zones stay as they are until their files are open
 		return
 	}
-	f.undiscovered = f.Discover()
-	// A directory that cannot be listed costs one system call: that is tried at every read.
-	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0
+	if f.started && !f.due && at.Sub(f.discovered) < f.discoverEvery() && !f.Search.Running() {
+		return
+	}
+	takeOver, ok := f.Search.Run(f.Discover)
+	if !ok {
+		return
+	}
+	f.undiscovered = takeOver()
+	f.open()
+	// A directory that cannot be listed costs one system call: that is tried at every read, unless it takes another goroutine.
+	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0 && !f.Search.IsGuarded()
 	f.started, f.discovered = true, at
+}
+
+// opened is a file that a search has opened, or could not open.
+type opened struct {
+	zone *CounterFile // nil for one of Files
+	of   *kernfs.File
+	file *os.File
+	err  error
+}
+
+// open opens the files that are closed, unless reads do so.
+func (f *CounterFiles) open() {
+	if !f.Search.IsGuarded() {
+		return
+	}
+	find := f.findClosed()
+	if find == nil && !f.opener.Running() {
+		return
+	}
+	found, ok := f.opener.Run(find)
+	if !ok {
+		return
+	}
+	for _, o := range found {
+		if o.err == nil {
+			o.of.Use(o.file)
+		}
+		if o.zone != nil {
+			o.zone.closed = o.err
+		}
+	}
+}
+
+// findClosed returns a function that opens the files that are closed. No path changes while it runs.
+func (f *CounterFiles) findClosed() func() []opened {
+	f.opener.Root, f.opener.Dir, f.opener.Always, f.opener.Drop = f.Search.Root, f.Search.Dir, f.Search.Always, closeOpened
+	if f.opener.Running() {
+		return nil
+	}
+	var closed []opened
+	for _, z := range f.zones {
+		if !z.File.IsOpen() {
+			closed = append(closed, opened{zone: z, of: &z.File})
+		}
+	}
+	for _, file := range f.Files {
+		if !file.IsOpen() {
+			closed = append(closed, opened{of: file})
+		}
+	}
+	if len(closed) == 0 {
+		return nil
+	}
+	return func() []opened {
+		for i := range closed {
+			closed[i].file, closed[i].err = closed[i].of.OpenPath()
+		}
+		return closed
+	}
+}
+
+func closeOpened(files []opened) {
+	for _, o := range files {
+		if o.err == nil {
+			_ = o.file.Close() // nothing was read from it
+		}
+	}
 }
 
 // discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
@@ -143,6 +236,9 @@ func (f *CounterFiles) readZones() {
 
 // readZone returns the raw counter. An attribute of sysfs fails with ENODEV once its device was unregistered.
 func (f *CounterFiles) readZone(z *CounterFile) (units.Energy, error) {
+	if !z.File.IsOpen() && f.Search.IsGuarded() {
+		return 0, fmt.Errorf("%s zone %s: %w", f.Meter, z.ID, cmp.Or(z.closed, errNotOpen))
+	}
 	text, err := z.File.Read(f.buf[:])
 	if err != nil {
 		return 0, fmt.Errorf("%s zone %s: %w", f.Meter, z.ID, err)
@@ -154,6 +250,8 @@ func (f *CounterFiles) readZone(z *CounterFile) (units.Energy, error) {
 	}
 	return raw, nil
 }
+
+var errNotOpen = errors.New("its file is not open yet")
 
 func (f *CounterFiles) parse(text []byte) (units.Energy, error) {
 	if f.Parse != nil {
@@ -178,6 +276,8 @@ func (f *CounterFiles) SoonestWrap() time.Duration {
 // Close closes the counters. It may be called again; Read may not.
 func (f *CounterFiles) Close() error {
 	f.closed = true
+	f.Search.Close()
+	f.opener.Close()
 	var errs []error
 	for _, z := range f.zones {
 		errs = append(errs, z.File.Close())

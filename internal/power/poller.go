@@ -35,7 +35,7 @@ type Pacer interface {
 // Finder is a Sensor that knows at once whether there may be something to poll.
 type Finder interface {
 	// Find returns nil if there may be something to poll, and why there is nothing if not: fs.ErrNotExist or ErrNoZones. It does
-	// not block, and is called before the first Poll only.
+	// not block for longer than a second, and is called before the first Poll only.
 	Find() error
 }
 

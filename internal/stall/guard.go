@@ -3,7 +3,7 @@
 // Package stall reads files of processes that a process can block for ever, such as /proc/PID/cmdline while it holds its mmap lock.
 // The read is done by another goroutine, which is abandoned when the read does not return in time.
 //
-// dev/proc-reads.md lists the files and the locks that they depend on.
+// dev/kernel-reads.md lists the files and the locks that they depend on.
 package stall
 
 import (
@@ -76,7 +76,7 @@ type Options[J Job] struct {
 // Guard, and no memory.
 //
 // What remains possible: someone with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can someone
-// who blocks the directory lock of 32 processes (dev/proc-reads.md). Then no further process is read until the reads return. Reaching
+// who blocks the directory lock of 32 processes (dev/kernel-reads.md). Then no further process is read until the reads return. Reaching
 // the bound delays a few scans by 200 ms. A process that blocks for less than the deadline delays scans by as much, and what a scan had
 // no time for is read in a later one.
 //
@@ -202,7 +202,7 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 // the Job is gone.
 //
 // The owner of the directory /proc/PID is root if the process is not dumpable, and so is not its user. The file status depends on no
-// lock that its process can hold, but looking up its name may (dev/proc-reads.md).
+// lock that its process can hold, but looking up its name may (dev/kernel-reads.md).
 func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
 	if w := g.do(request[J]{pid: pid}); w != nil {
 		g.missed = append(g.missed, miss{pid, start, noUser, g.now, w.hasEnded})

@@ -62,7 +62,7 @@ func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 	return f.got, f.err
 }
 
-// readFound is read for a file that cannot be blocked once its name was looked up (dev/proc-reads.md).
+// readFound is read for a file that cannot be blocked once its name was looked up (dev/kernel-reads.md).
 func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
 	if !e.found {
 		got, err := id.read(p, read)

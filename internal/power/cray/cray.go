@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,8 @@ func New(root string, want func(power.Kind) bool) *Meter {
 	m := &Meter{dir: dir, want: want, zones: map[string]*power.CounterFile{}}
 	m.freshness.Path = filepath.Join(dir, "freshness")
 	m.files = power.CounterFiles{Meter: "cray", Discover: m.discover, Patience: searchEvery, Parse: parseEnergy, Torn: m.torn}
+	m.files.Search.Root, m.files.Search.Dir = root, dir
+	m.files.Files = []*kernfs.File{&m.freshness}
 	return m
 }
 
@@ -105,6 +108,9 @@ func (m *Meter) torn() bool {
 
 // readFreshness returns how often the controller has measured.
 func (m *Meter) readFreshness() (uint64, error) {
+	if !m.freshness.IsOpen() && m.files.Search.IsGuarded() {
+		return 0, fs.ErrClosed // until the next discovery
+	}
 	text, err := m.freshness.Read(m.buf[:])
 	if err != nil {
 		return 0, err

@@ -43,25 +43,33 @@ func describe(file string) (z power.Zone, ok bool) {
 	return z, isCard && file == z.Name+"_energy" && strings.Trim(number, "0123456789") == ""
 }
 
-// discover brings the known zones up to what is there now.
-func (m *Meter) discover() error {
+// foundZone is a counter file and its zone.
+type foundZone struct {
+	power.Zone
+	file os.FileInfo // nil if it is not known
+}
+
+// discover looks for counters. Only the TakeOver changes zones.
+func (m *Meter) discover() power.TakeOver {
 	entries, err := os.ReadDir(m.dir)
 	_, err = kernfs.Result(m.dir, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		m.merge(nil)
-		return fmt.Errorf("no counters of a Cray node: %w", err)
+		return func() error {
+			m.merge(nil, nil)
+			return fmt.Errorf("no counters of a Cray node: %w", err)
+		}
 	case err != nil:
-		return fmt.Errorf("list Cray's counters: %w", err)
+		return func() error { return fmt.Errorf("list Cray's counters: %w", err) }
 	}
-	found := map[string]power.Zone{}
+	found := map[string]foundZone{}
 	cards := 0
 	for _, e := range entries {
 		z, ok := describe(e.Name())
 		if !ok || !m.want(z.Kind) || z.Kind == power.GPU && !m.hasCounted(e.Name()) {
 			continue
 		}
-		found[e.Name()] = z
+		found[e.Name()] = foundZone{z, infoOf(filepath.Join(m.dir, e.Name()))}
 		if z.Kind == power.GPU && e.Name() != allCards {
 			cards++
 		}
@@ -69,11 +77,23 @@ func (m *Meter) discover() error {
 	if cards > 0 {
 		delete(found, allCards) // it is their sum
 	}
-	m.merge(found)
-	if len(found) == 0 {
-		return fmt.Errorf("cray: %w in %s", power.ErrNoZones, m.dir)
+	freshness := infoOf(m.freshness.Path)
+	return func() error {
+		m.merge(found, freshness)
+		if len(found) == 0 {
+			return fmt.Errorf("cray: %w in %s", power.ErrNoZones, m.dir)
+		}
+		return nil
 	}
-	return nil
+}
+
+// infoOf describes the file at a path. It returns nil if that fails.
+func infoOf(path string) os.FileInfo {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info
 }
 
 // allCards is the counter of all graphics cards, on some nodes beside those of each.
@@ -90,14 +110,14 @@ func (m *Meter) hasCounted(file string) bool {
 }
 
 // merge makes the known zones those that were found and those that were known before.
-func (m *Meter) merge(found map[string]power.Zone) {
+func (m *Meter) merge(found map[string]foundZone, freshness os.FileInfo) {
 	for file, zone := range found {
 		z := m.zones[file]
 		if z == nil {
 			m.zones[file] = &power.CounterFile{
-				Zone: zone, File: kernfs.File{Path: filepath.Join(m.dir, file)}, Counter: power.NewCounter(zone.MaxWatts, 0),
+				Zone: zone.Zone, File: kernfs.File{Path: filepath.Join(m.dir, file)}, Counter: power.NewCounter(zone.MaxWatts, 0),
 			}
-		} else if z.File.Stale() {
+		} else if z.File.IsOther(zone.file) {
 			z.CloseFile()
 		}
 	}
@@ -106,7 +126,7 @@ func (m *Meter) merge(found map[string]power.Zone) {
 			z.CloseFile() // vanished; the descriptor of a plain file would go on giving its last value
 		}
 	}
-	if m.freshness.Stale() {
+	if m.freshness.IsOther(freshness) {
 		_ = m.freshness.Close() // opened for reading: nothing can be lost
 	}
 	m.files.SetZones(slices.SortedFunc(maps.Values(m.zones), func(a, b *power.CounterFile) int {

@@ -5,6 +5,7 @@ package hwmon
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,10 +22,11 @@ type input struct {
 	is     *meaning
 	number uint64 // in the label
 	zone   power.Zone
+	file   os.FileInfo // of a counter that is read with each collection, nil if it is not known
 }
 
 // assign returns the sensors that are used, of the kinds that are wanted, and notes those that could be named.
-func (m *Meter) assign(chips []*chip) []input {
+func (m *finder) assign(chips []*chip) []input {
 	named := m.findNamed(chips)
 	var known []input
 	m.unused = m.unused[:0]
@@ -47,7 +49,7 @@ func (m *Meter) assign(chips []*chip) []input {
 }
 
 // meaningOf returns what the table says of a sensor, and reports whether it says anything.
-func (m *Meter) meaningOf(s *sensor, chips []*chip) (input, bool) {
+func (m *finder) meaningOf(s *sensor, chips []*chip) (input, bool) {
 	is, number := m.find(s, chips)
 	if is == nil {
 		return input{}, false
@@ -77,7 +79,7 @@ func (s *sensor) String() string {
 	return s.chip.driver + "/" + s.chip.device + "/" + cmp.Or(s.label, s.name)
 }
 
-func (m *Meter) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
+func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
 	f := input{sensor: s, is: is, zone: power.Zone{
 		ID: s.id(), Name: cmp.Or(s.label, s.chip.driver), Kind: kind,
 		Source: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
@@ -90,7 +92,7 @@ func (m *Meter) newInput(s *sensor, is *meaning, kind power.Kind, domain units.D
 
 // describeCard sets the name and the vendor of a graphics card, and the bound of its power. The name is that of the product where the
 // driver has it (amdgpu of cards with an EEPROM for it), or else that of the driver: labels are "PPT" and "card".
-func (m *Meter) describeCard(f *input) {
+func (m *finder) describeCard(f *input) {
 	text := func(attribute string) string {
 		text, err := m.readText(filepath.Join(f.chip.path, attribute))
 		if err != nil {
@@ -128,7 +130,7 @@ func addParents(known []input) {
 // preferred returns the known sensors without those of kinds that the configuration names a sensor for, also while that one
 // is not there, or that a driver measures that is listed first. A graphics card is a kind by itself, unless it is not known which
 // card a named sensor measures: it may be any of them.
-func (m *Meter) preferred(known, named []input) []input {
+func (m *finder) preferred(known, named []input) []input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
 	}
@@ -148,7 +150,7 @@ func (m *Meter) preferred(known, named []input) []input {
 }
 
 // findNamed returns the sensors that the configuration names, and notes which of them were never found.
-func (m *Meter) findNamed(chips []*chip) (found []input) {
+func (m *finder) findNamed(chips []*chip) (found []input) {
 	m.missing = nil
 	for i := range m.named {
 		n := &m.named[i]

@@ -58,16 +58,43 @@ func (s *sensor) files(instant bool) []string {
 	return []string{in("in" + s.number() + "_input"), in("curr" + s.number() + "_input")}
 }
 
-// discover brings the known zones up to what is there now. It reads no sensor.
-func (m *Meter) discover() error {
+// finder looks for sensors.
+type finder struct {
+	root  string
+	class string
+	want  func(power.Kind) bool
+	named []Sensor
+	open  func(path string) (*os.File, error)
+
+	unused  []string
+	seen    []bool // which of the named sensors were ever found
+	missing error  // a named sensor that was never found, or is not the only one
+}
+
+// discover looks for sensors. It reads no sensor, and only the TakeOver changes zones.
+func (m *Meter) discover() power.TakeOver {
+	found, chips, err := m.finder.search()
+	unused, missing := slices.Clone(m.finder.unused), m.finder.missing
+	return func() error {
+		if !errors.Is(err, errNotListed) {
+			m.merge(found, chips)
+			m.unused, m.missing = unused, missing
+		}
+		return err
+	}
+}
+
+var errNotListed = errors.New("list hwmon chips")
+
+// search returns the sensors that are used and all chips that are there now. The error is why no sensor is used.
+func (m *finder) search() ([]input, []*chip, error) {
 	entries, err := os.ReadDir(m.class)
 	_, err = kernfs.Result(m.class, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		m.merge(nil, nil)
-		return fmt.Errorf("no hwmon interface below %s: %w", m.root, err)
+		return nil, nil, fmt.Errorf("no hwmon interface below %s: %w", m.root, err)
 	case err != nil:
-		return fmt.Errorf("list hwmon chips: %w", err)
+		return nil, nil, fmt.Errorf("%w: %w", errNotListed, err)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return power.CompareIDs(a.Name(), b.Name()) })
 	var chips []*chip
@@ -81,16 +108,20 @@ func (m *Meter) discover() error {
 		reason = cmp.Or(reason, err)
 	}
 	found := m.assign(chips)
-	m.merge(found, chips)
+	for i := range found {
+		if f := &found[i]; f.inline() {
+			f.file, _ = os.Stat(f.files(false)[0]) // nil if that fails
+		}
+	}
 	switch {
 	case len(found) > 0:
-		return nil
+		return found, chips, nil
 	case m.missing != nil:
-		return m.missing
+		return found, chips, m.missing
 	case reason != nil:
-		return fmt.Errorf("hwmon: %w in %s: %w", power.ErrNoZones, m.class, reason)
+		return found, chips, fmt.Errorf("hwmon: %w in %s: %w", power.ErrNoZones, m.class, reason)
 	}
-	return fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
+	return found, chips, fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
 }
 
 // number makes the names of devices unique where a driver makes several chips of one device: one of each socket. They
@@ -110,7 +141,8 @@ func (c *chip) number(before []*chip) {
 // inspect returns the chip of a hwmon directory, nil if it has neither energy nor power, or shows what a battery or an
 // adapter gives (drivers/power/supply/power_supply_hwmon.c), which is not what the machine uses. Some drivers, such as
 // acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
-func (m *Meter) inspect(dir string) (*chip, error) {
+func (m *finder) inspect(dir string) (*chip, error) {
+	kernfs.List(dir)
 	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	if filepath.Base(filepath.Dir(device)) == "power_supply" {
 		return nil, nil
@@ -137,7 +169,7 @@ func (m *Meter) inspect(dir string) (*chip, error) {
 }
 
 // findSensors lists the sensors of a chip, energies first.
-func (m *Meter) findSensors(c *chip) error {
+func (m *finder) findSensors(c *chip) error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return nil // it has just gone
@@ -181,7 +213,7 @@ func (m *Meter) findSensors(c *chip) error {
 }
 
 // label returns what the driver calls a sensor, or the firmware in case of an ACPI power meter.
-func (m *Meter) label(s *sensor) (string, error) {
+func (m *finder) label(s *sensor) (string, error) {
 	names := []string{s.name + "_label", s.name + "_oem_info"}
 	if !s.average && !s.input {
 		names = []string{"in" + s.number() + "_label"}
@@ -195,13 +227,13 @@ func (m *Meter) label(s *sensor) (string, error) {
 }
 
 // isBattery reports whether an ACPI power meter measures a battery.
-func (m *Meter) isBattery(s *sensor) bool {
+func (m *finder) isBattery(s *sensor) bool {
 	text, err := m.readText(filepath.Join(s.chip.dir, s.name+"_is_battery"))
 	return err == nil && text == "1"
 }
 
 // readText returns the text of a small attribute without the white space around it.
-func (m *Meter) readText(path string) (string, error) {
+func (m *finder) readText(path string) (string, error) {
 	f := kernfs.File{Path: path, Open: m.open}
 	defer func() { _ = f.Close() }()
 	text, err := f.Read(make([]byte, 256))

@@ -27,7 +27,7 @@ type meaning struct {
 	domain domainFunc
 
 	// only reports whether the meaning holds for the chip. nil means that it does.
-	only func(m *Meter, c *chip, chips []*chip) bool
+	only func(m *finder, c *chip, chips []*chip) bool
 	// parent is the label of the sensor, with the same number, that contains this one. Where there is none the kind is whole.
 	parent string
 	whole  power.Kind
@@ -42,7 +42,7 @@ type meaning struct {
 // notUsed is the kind of sensors whose meaning is known and of no use: parts of what is measured already, limits.
 const notUsed power.Kind = ""
 
-type domainFunc func(m *Meter, c *chip, number uint64) (units.Domain, bool)
+type domainFunc func(m *finder, c *chip, number uint64) (units.Domain, bool)
 
 // meanings lists the sensors that are used. Where chips of several drivers measure a kind, the driver that is listed first
 // counts, but for graphics cards, of which each is one zone. What is not listed is offered by Unused, as are those whose
@@ -51,7 +51,7 @@ type domainFunc func(m *Meter, c *chip, number uint64) (units.Domain, bool)
 var meanings = []meaning{
 	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count of 2^-16 J by 10^6 in
 	// 64 bits before it divides by 2^16, and so starts again after 2^48 µJ.
-	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*Meter).domainOfNode, wrapAt: 1 << 48},
+	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
 	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does not tell of which.
@@ -106,7 +106,7 @@ var meanings = []meaning{
 var bothFiles = map[string]int{"ina3221": 3}
 
 // find returns the meaning of a sensor and the number in its label, nil if the meaning is not known.
-func (m *Meter) find(s *sensor, chips []*chip) (*meaning, uint64) {
+func (m *finder) find(s *sensor, chips []*chip) (*meaning, uint64) {
 	for i := range meanings {
 		c := &meanings[i]
 		if _, ok := match(c.driver, s.chip.driver); !ok {
@@ -141,21 +141,21 @@ func match(pattern, text string) (number uint64, ok bool) {
 	return number, err == nil
 }
 
-func node(*Meter, *chip, uint64) (units.Domain, bool) { return units.NodeCPUs, true }
+func node(*finder, *chip, uint64) (units.Domain, bool) { return units.NodeCPUs, true }
 
-func packageOf(_ *Meter, _ *chip, number uint64) (units.Domain, bool) {
+func packageOf(_ *finder, _ *chip, number uint64) (units.Domain, bool) {
 	return units.Domain("package-" + strconv.FormatUint(number, 10)), true
 }
 
 // card returns the domain of a graphics card, whose device is named by its PCI address.
-func card(_ *Meter, c *chip, _ uint64) (units.Domain, bool) {
+func card(_ *finder, c *chip, _ uint64) (units.Domain, bool) {
 	return units.GPU(c.device), true
 }
 
 // amdCard returns the domain of an AMD card. An MI250 or MI250X is two dies, each with a PCI address: the power of the first is that of
 // both, and that of the second is 0, as is its limit (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So
 // the second has no zone, and the domain of the first is none of the dies': the users of one of them have not used all of that.
-func amdCard(m *Meter, c *chip, number uint64) (units.Domain, bool) {
+func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
 	switch id, _ := m.readText(filepath.Join(c.path, "device")); id {
 	case "0x7408", "0x740c": // drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c, Aldebaran; 0x740f is the MI210, which has one die
 		limit, _ := m.readText(filepath.Join(c.dir, "power1_cap"))
@@ -167,7 +167,7 @@ func amdCard(m *Meter, c *chip, number uint64) (units.Domain, bool) {
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter for each node that is
 // possible, and reads the package's register through a CPU of the node. It reads nothing for a node without CPUs. A kernel
 // without NUMA has one node.
-func (m *Meter) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
+func (m *finder) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 	devices := filepath.Join(m.root, "sys/devices/system")
 	if _, err := os.Stat(filepath.Join(devices, "node")); err != nil {
 		return units.NodeCPUs, node == 0
@@ -196,30 +196,30 @@ func (m *Meter) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 }
 
 // oneOfItsDriver reports whether no other chip has the same driver.
-func oneOfItsDriver(_ *Meter, c *chip, chips []*chip) bool {
+func oneOfItsDriver(_ *finder, c *chip, chips []*chip) bool {
 	return !slices.ContainsFunc(chips, func(other *chip) bool { return other != c && other.driver == c.driver })
 }
 
 // oneMeterOfTheMachine reports whether an ACPI power meter is the only one. A superchip's module is not the machine.
-func oneMeterOfTheMachine(m *Meter, c *chip, chips []*chip) bool {
+func oneMeterOfTheMachine(m *finder, c *chip, chips []*chip) bool {
 	module := slices.ContainsFunc(c.sensors, func(s *sensor) bool { return strings.HasPrefix(s.label, "Module Power") })
 	return !module && oneOfItsDriver(m, c, chips)
 }
 
 // onJetson reports whether the device tree is that of a board with an NVIDIA Tegra.
-func onJetson(m *Meter, _ *chip, _ []*chip) bool {
+func onJetson(m *finder, _ *chip, _ []*chip) bool {
 	compatible, err := m.readText(filepath.Join(m.root, "sys/firmware/devicetree/base/compatible"))
 	return err == nil && strings.Contains(compatible, "nvidia,tegra")
 }
 
 // besideVDDIn reports whether a chip on such a board measures the module's input beside other rails.
-func besideVDDIn(m *Meter, c *chip, chips []*chip) bool {
+func besideVDDIn(m *finder, c *chip, chips []*chip) bool {
 	return onJetson(m, c, chips) && slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.label == "VDD_IN" })
 }
 
 // isCard reports whether an amdgpu is a card of its own and no APU. Only APUs have a vddnb, but for the MI300A
 // (drivers/gpu/drm/amd/pm/amdgpu_pm.c, hwmon_attributes_visible).
-func isCard(m *Meter, c *chip, _ []*chip) bool {
+func isCard(m *finder, c *chip, _ []*chip) bool {
 	const mi300A = "0x74a0" // drivers/gpu/drm/amd/amdgpu/aqua_vanjaram.c
 	if id, err := m.readText(filepath.Join(c.path, "device")); err == nil && id == mi300A {
 		return false

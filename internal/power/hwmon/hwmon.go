@@ -25,18 +25,13 @@ import (
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
-	root    string
-	class   string
-	want    func(power.Kind) bool
-	named   []Sensor
-	open    func(path string) (*os.File, error)
+	finder  finder // of the goroutine that discovers
 	files   power.CounterFiles
 	zones   map[string]*power.CounterFile // read with each collection, by ID
 	polled  map[string]*polledZone        // read by a goroutine, by ID
 	chips   []*polledChip                 // that have polled zones, in the order of their devices
 	unused  []string
-	seen    []bool // which of the named sensors were ever found
-	missing error  // a named sensor that was never found, or is not the only one
+	missing error // see finder
 
 	readings []power.Reading
 }
@@ -75,15 +70,18 @@ func New(o Options) *Meter {
 		o.Want = func(power.Kind) bool { return true }
 	}
 	m := &Meter{
-		root:   o.Root,
-		class:  filepath.Join(o.Root, "sys/class/hwmon"),
-		want:   o.Want,
-		named:  o.Sensors,
-		open:   os.Open,
+		finder: finder{
+			root:  o.Root,
+			class: filepath.Join(o.Root, "sys/class/hwmon"),
+			want:  o.Want,
+			named: o.Sensors,
+			open:  os.Open,
+			seen:  make([]bool, len(o.Sensors)),
+		},
 		zones:  make(map[string]*power.CounterFile),
 		polled: make(map[string]*polledZone),
-		seen:   make([]bool, len(o.Sensors)),
 	}
+	m.files.Search.Root, m.files.Search.Dir = o.Root, m.finder.class
 	m.files.Meter, m.files.Discover, m.files.Patience = "hwmon", m.discover, searchEvery
 	return m
 }

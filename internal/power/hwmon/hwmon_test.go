@@ -299,14 +299,14 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 
 // refuse makes the meter's opens of files whose path has the suffix fail until the returned function is called.
 func refuse(m *Meter, suffix string, err error) (stop func()) {
-	open := m.open
-	m.open = func(path string) (*os.File, error) {
+	open := m.finder.open
+	m.finder.open = func(path string) (*os.File, error) {
 		if strings.HasSuffix(path, suffix) {
 			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 		}
 		return open(path)
 	}
-	return func() { m.open = open }
+	return func() { m.finder.open = open }
 }
 
 func TestACounterThatMayNotBeReadRecoversWhenItMay(t *testing.T) {
@@ -437,7 +437,7 @@ func TestLabels(t *testing.T) {
 		{"ibmpowernv", "System 1", "", 0},
 		{"k10temp", "System", "", 0},
 	} {
-		known, number := new(Meter).find(&sensor{chip: &chip{driver: tc.driver}, name: "energy1", label: tc.label}, nil)
+		known, number := new(finder).find(&sensor{chip: &chip{driver: tc.driver}, name: "energy1", label: tc.label}, nil)
 		if known != nil && known.kind == notUsed {
 			known = nil
 		}
@@ -486,7 +486,7 @@ func BenchmarkDiscoverTwoOfEighteenCounters(b *testing.B) {
 	m := tr.meter()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := m.discover(); err != nil {
+		if err := m.discover()(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -513,7 +513,7 @@ func TestACollectionOpensNothingAndAllocatesNothing(t *testing.T) {
 		tr.poll(m)
 		later(searchEvery / 2)
 		opens := 0
-		m.open = func(path string) (*os.File, error) { opens++; return os.Open(path) }
+		m.finder.open = func(path string) (*os.File, error) { opens++; return os.Open(path) }
 		if n := testing.AllocsPerRun(100, func() {
 			if rs, err := m.Read(context.Background(), power.Sample{At: time.Now()}); err != nil || len(rs) != 3 {
 				t.Error(rs, err)
@@ -531,7 +531,7 @@ func TestAPollAllocatesNothing(t *testing.T) {
 	for name, machine := range map[string]string{"powers": "acpi_grace", "a card": "amdgpu", "counters": "intel_cards", "products": "jetson_orin_nx"} {
 		tr := newTree(t, machine)
 		m := tr.meter()
-		tr.ok(m.discover())
+		tr.ok(m.discover()())
 		for _, c := range m.chips {
 			poll := func() {
 				if _, err := c.Poll(context.Background()); err != nil {
@@ -549,7 +549,7 @@ func TestAPollAllocatesNothing(t *testing.T) {
 func BenchmarkPollOnePower(b *testing.B) {
 	tr := newTree(b, "acpi_one")
 	m := tr.meter()
-	tr.ok(m.discover())
+	tr.ok(m.discover()())
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.chips[0].Poll(context.Background()); err != nil {
@@ -575,6 +575,6 @@ func BenchmarkDiscoverGrace(b *testing.B) {
 	m := tr.meter()
 	b.ReportAllocs()
 	for b.Loop() {
-		tr.ok(m.discover())
+		tr.ok(m.discover()())
 	}
 }

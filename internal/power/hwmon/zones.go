@@ -53,13 +53,13 @@ func (m *Meter) mergeCounter(f *input) {
 			File:    kernfs.File{Path: path, Open: m.openFile},
 			Counter: power.NewCounter(f.zone.MaxWatts, f.is.wrapAt),
 		}
-	case z.File.Path != path || z.File.Stale():
+	case z.File.Path != path || z.File.IsOther(f.file):
 		z.CloseFile()
 		z.File.Path = path
 	}
 }
 
-func (m *Meter) openFile(path string) (*os.File, error) { return m.open(path) }
+func (m *Meter) openFile(path string) (*os.File, error) { return m.finder.open(path) }
 
 func (m *Meter) mergePolled(f *input) {
 	z := m.polled[f.zone.ID]

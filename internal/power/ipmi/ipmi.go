@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -36,11 +37,12 @@ type Sensor struct {
 	every time.Duration
 	open  func(path string) (device, error)
 
-	path   string      // of the device that was read last, empty before the first
-	zone   *power.Zone // nil until there was a reading
-	window window      // the rolling average that is read, 0 where it is the current power
-	chosen bool        // window is known
-	values [1]power.Value
+	finding kernfs.Search[error] // of Find
+	path    string               // of the device that was read last, empty before the first
+	zone    *power.Zone          // nil until there was a reading
+	window  window               // the rolling average that is read, 0 where it is the current power
+	chosen  bool                 // window is known
+	values  [1]power.Value
 }
 
 // device sends requests to a BMC.
@@ -54,14 +56,26 @@ type device interface {
 // New returns a sensor for the devices below root, "/" or where the host's root is mounted, that will be polled so often. It
 // touches nothing.
 func New(root string, every time.Duration) *Sensor {
-	return &Sensor{root: root, every: every, open: openDevice}
+	return &Sensor{
+		root: root, every: every, open: openDevice,
+		finding: kernfs.Search[error]{Root: root, Dir: filepath.Join(root, "dev")},
+	}
 }
 
-// Find returns fs.ErrNotExist where there is no device.
+// Find returns fs.ErrNotExist where there is no device. If the directory cannot be listed in time, it returns an error until a later
+// call has the list.
 func (s *Sensor) Find() error {
-	_, err := s.devices()
+	err, ok := s.finding.Run(func() error { //nolint:revive // the error is the result
+		_, err := s.devices()
+		return err
+	})
+	if !ok {
+		return errListHangs
+	}
 	return err
 }
+
+var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
 // Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones where no BMC has ever told
 // its power and that is no failure: it has no DCMI or no sensor, or the device may not be opened (then it is also
@@ -211,5 +225,8 @@ func get(ctx context.Context, d device, w window) (powerReading, error) {
 	return parsePower(response)
 }
 
-// Close does nothing: no device is open between polls.
-func (*Sensor) Close() error { return nil }
+// Close ends Find. No device is open between polls.
+func (s *Sensor) Close() error {
+	s.finding.Close()
+	return nil
+}

@@ -48,9 +48,38 @@ type pmu struct {
 type place struct{ physical, die uint64 }
 
 // discover finds the zones and the CPUs that count them. It opens no counter, so it succeeds where that is not permitted.
-// Zones known from before stay known.
-func (m *Meter) discover() error {
+// Zones known from before stay known. Only the function that it returns changes zones.
+func (m *Meter) discover() power.TakeOver {
 	pmus, reason := m.pmus()
+	var f found
+	if len(pmus) > 0 {
+		f = found{pmus: pmus, keys: make([][]groupKey, len(pmus)), wholePackages: m.countsWholePackages()}
+		if err := m.kernel.check(m.root); err != nil {
+			return func() error { return fmt.Errorf("perf: %w: %w", power.ErrNoZones, err) }
+		}
+	}
+	for i := range pmus {
+		for _, cpu := range pmus[i].cpus {
+			key, err := m.keyOf(pmus[i].name, cpu)
+			if err != nil {
+				return func() error { return fmt.Errorf("perf: place of CPU %d: %w", cpu, err) }
+			}
+			f.keys[i] = append(f.keys[i], key)
+		}
+	}
+	return func() error { return m.takeOver(f, reason) }
+}
+
+// found is what a discovery found.
+type found struct {
+	pmus          []pmu
+	keys          [][]groupKey // of the CPUs of each PMU
+	wholePackages bool         // see countsWholePackages
+}
+
+// takeOver makes what was found known. The reason is why an event cannot be used.
+func (m *Meter) takeOver(f found, reason error) error {
+	pmus := f.pmus
 	switch {
 	case errors.Is(reason, fs.ErrNotExist) && len(pmus) == 0:
 		m.drop(nil)
@@ -60,14 +89,7 @@ func (m *Meter) discover() error {
 	case len(pmus) == 0:
 		return fmt.Errorf("perf: %w in the power PMU", power.ErrNoZones)
 	}
-	if err := m.kernel.check(m.root); err != nil {
-		return fmt.Errorf("perf: %w: %w", power.ErrNoZones, err)
-	}
-	groups, err := m.locate(pmus)
-	if err != nil {
-		return fmt.Errorf("perf: %w", err)
-	}
-	m.merge(groups)
+	m.merge(m.locate(&f))
 	return nil
 }
 
@@ -160,22 +182,18 @@ func readText(path string) (string, error) {
 }
 
 // locate returns a group for each CPU of the PMUs' masks.
-func (m *Meter) locate(pmus []pmu) ([]*group, error) {
+func (m *Meter) locate(f *found) []*group {
 	var groups []*group
-	for i := range pmus {
-		p := &pmus[i]
-		for _, cpu := range p.cpus {
-			key, err := m.keyOf(p.name, cpu)
-			if err != nil {
-				return nil, fmt.Errorf("place of CPU %d: %w", cpu, err)
-			}
+	for i := range f.pmus {
+		p := &f.pmus[i]
+		for j, cpu := range p.cpus {
 			groups = append(groups, &group{
-				key: key, pmu: p.number, cpu: cpu, configs: p.configs, counts: make([]uint64, len(p.configs)),
+				key: f.keys[i][j], pmu: p.number, cpu: cpu, configs: p.configs, counts: make([]uint64, len(p.configs)),
 				events: make([]source, len(p.events)),
 			})
 		}
 	}
-	if m.countsWholePackages() {
+	if f.wholePackages {
 		groups = firstOfPackages(groups)
 	}
 	if !m.byDie && countsByDie(groups) { // only one die of each package was online: what was called the package was a die
@@ -187,10 +205,10 @@ func (m *Meter) locate(pmus []pmu) ([]*group, error) {
 			groups[i].key.at.die = 0
 		}
 	}
-	for i := range pmus {
-		m.assign(&pmus[i], groups)
+	for i := range f.pmus {
+		m.assign(&f.pmus[i], groups)
 	}
-	return groups, nil
+	return groups
 }
 
 // countsWholePackages reports whether an event of the power PMU is the package's, on whichever of its dies it is counted. AMD's

@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -37,6 +39,7 @@ type Meter struct {
 	readings []power.Reading
 	byDie    bool // packages have several dies with counters of their own
 
+	search       kernfs.Search[power.TakeOver]
 	started      bool
 	discovered   time.Time // sample time of the last discovery
 	undiscovered error     // what that failed with
@@ -71,7 +74,10 @@ func New(root string, want func(power.Kind) bool) *Meter {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
 	}
-	return &Meter{root: root, want: want, kernel: linux{}}
+	return &Meter{
+		root: root, want: want, kernel: linux{},
+		search: kernfs.Search[power.TakeOver]{Root: root, Dir: filepath.Join(root, "sys/devices")},
+	}
 }
 
 // Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for zones at first, after a
@@ -79,6 +85,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 //
 // The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no event to use, where its only
 // event counts nothing, or where the files below root are of another kernel. That a permission is missing is an error of the zones.
+// Where any user can block a discovery, Read waits for it like a power.CounterFiles.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if m.closed {
 		return nil, fmt.Errorf("perf meter: %w", fs.ErrClosed)
@@ -102,6 +109,9 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 		if r.Err != nil || z.counts() {
 			m.readings = append(m.readings, r)
 		}
+	}
+	if err := m.search.Err(); err != nil {
+		return m.readings, fmt.Errorf("perf meter: %w", err)
 	}
 	switch {
 	case good && len(m.readings) == 0:
@@ -143,10 +153,14 @@ func (m *Meter) rediscover(at time.Time) {
 	if m.failing || m.undiscovered != nil {
 		pause = retryEvery
 	}
-	if m.started && !m.due && at.Sub(m.discovered) < pause {
+	if m.started && !m.due && at.Sub(m.discovered) < pause && !m.search.Running() {
 		return
 	}
-	m.undiscovered = m.discover()
+	takeOver, ok := m.search.Run(m.discover)
+	if !ok {
+		return
+	}
+	m.undiscovered = takeOver()
 	m.started, m.due, m.discovered = true, false, at
 }
 
@@ -161,6 +175,7 @@ func (m *Meter) SoonestWrap() time.Duration {
 // Close closes the counters. It may be called again; Read may not.
 func (m *Meter) Close() error {
 	m.closed = true
+	m.search.Close()
 	var errs []error
 	for _, g := range m.groups {
 		errs = append(errs, g.close())

@@ -22,29 +22,41 @@ const raplControl = "intel-rapl"
 // discover lists the zones that are there now. It opens no counter, so it succeeds where they may not be read. The error is fs.ErrNotExist where there is no powercap interface, power.ErrNoZones
 // (joined with what kept zones from being looked at, if anything did) where it has no zone to use, as in a container
 // whose runtime masks /sys/devices/virtual/powercap, and else what kept the directory from being read. Zones known from
-// before stay known.
-func (m *Meter) discover() error {
+// before stay known. Only the TakeOver changes zones.
+func (m *Meter) discover() power.TakeOver {
 	entries, err := os.ReadDir(m.dir)
 	_, err = kernfs.Result(m.dir, nil, err)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		for _, z := range m.zones {
-			z.CloseFile()
-		}
-		return fmt.Errorf("no powercap interface below %s: %w", m.root, err)
-	case err != nil:
-		return fmt.Errorf("list powercap zones: %w", err)
+	if err != nil {
+		return func() error { return m.lose(err) }
 	}
 	dirs := zoneDirs(m.dir, entries)
 	f := m.inspect(dirs)
-	m.merge(f)
+	return func() error {
+		m.merge(f)
+		return m.lacks(&f, len(dirs))
+	}
+}
+
+// lose notes that the class directory could not be listed.
+func (m *Meter) lose(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list powercap zones: %w", err)
+	}
+	for _, z := range m.zones {
+		z.CloseFile()
+	}
+	return fmt.Errorf("no powercap interface below %s: %w", m.root, err)
+}
+
+// lacks returns why a discovery found no zone in some directories, nil if it found one.
+func (m *Meter) lacks(f *found, dirs int) error {
 	switch {
 	case len(f.zones) > 0:
 		return nil
 	case f.reason != nil:
 		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
 	}
-	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, m.dir, len(dirs))
+	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, m.dir, dirs)
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
@@ -94,6 +106,7 @@ type foundZone struct {
 	id, name, control, qualified, dir string
 	kind                              power.Kind
 	wrapAt                            units.Energy
+	counter                           os.FileInfo // nil if it is not known
 }
 
 // inspect reads what the zone directories say of themselves and selects the zones to use.
@@ -168,8 +181,12 @@ func (m *Meter) usable(z *foundZone) bool {
 	if z.kind, ok = KindOf(z.name); !ok || !m.want(z.kind) {
 		return false
 	}
-	if _, err := os.Stat(filepath.Join(z.dir, "energy_uj")); errors.Is(err, fs.ErrNotExist) {
+	counter, err := os.Stat(filepath.Join(z.dir, "energy_uj"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return false // limits power without counting energy
+	}
+	if err == nil {
+		z.counter = counter
 	}
 	z.wrapAt, ok = m.readRange(z.dir)
 	return ok || z.control == raplControl // else not a counter that wraps: dtpm estimates
@@ -197,7 +214,7 @@ func (m *Meter) merge(f found) {
 		if seen.wrapAt != 0 {
 			z.Counter.SetWrapAt(seen.wrapAt)
 		}
-		if path := filepath.Join(seen.dir, "energy_uj"); z.File.Path != path || z.File.Stale() {
+		if path := filepath.Join(seen.dir, "energy_uj"); z.File.Path != path || z.File.IsOther(seen.counter) {
 			z.CloseFile()
 			z.File.Path = path
 		}

@@ -50,6 +50,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 		names: make(map[string]string),
 	}
 	m.files.Meter = "powercap"
+	m.files.Search.Root, m.files.Search.Dir = root, m.dir
 	m.files.Discover = m.discover
 	return m
 }

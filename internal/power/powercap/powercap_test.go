@@ -566,7 +566,7 @@ func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
 	tr.zone("intel-rapl:0:0", "dram")
 	p := tr.meter()
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
-	if err := p.discover(); len(p.zones) != 2 || err != nil {
+	if err := p.discover()(); len(p.zones) != 2 || err != nil {
 		t.Errorf("discover: %d zones, %v; want both and no error", len(p.zones), err)
 	}
 	for i := range 2 {
@@ -682,7 +682,7 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 	p := tr.meter()
 	expect := func(want time.Duration) {
 		t.Helper()
-		if err := p.discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := p.discover()(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 		if got := p.SoonestWrap(); got != want {
@@ -804,7 +804,7 @@ func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
 func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
-	err := p.discover()
+	err := p.discover()()
 	if len(p.zones) != 0 || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no powercap interface below "+tr.root) {
 		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
@@ -825,7 +825,7 @@ func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
 	tr.ok(os.MkdirAll(tr.path("intel-rapl"), 0o700))
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
 	p := tr.meter()
-	err := p.discover()
+	err := p.discover()()
 	if len(p.zones) != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
@@ -846,7 +846,7 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	p.open = func(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
 	}
-	if err := p.discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+	if err := p.discover()(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
 	}
 }
@@ -856,7 +856,7 @@ func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
 	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
 	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
 	p := tr.meter()
-	if err := p.discover(); len(p.zones) != 0 || !errors.Is(err, syscall.ENOTDIR) {
+	if err := p.discover()(); len(p.zones) != 0 || !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 }
@@ -898,7 +898,7 @@ func TestNewPowercapTouchesNothing(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
 	tr.zone("intel-rapl:0", "package-0")
-	if err := p.discover(); len(p.zones) != 1 || err != nil {
+	if err := p.discover()(); len(p.zones) != 1 || err != nil {
 		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 	if p.zones[0].File.IsOpen() {

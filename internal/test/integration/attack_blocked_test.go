@@ -132,3 +132,54 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	a.requireOnTime(t)
 	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for the processes of other users")
 }
+
+// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from before it starts.
+// Any user who can list the directory can. It stands on sysfs in the collector's mount namespace only: the machine may have no zones.
+// Without zones the model stands in.
+func TestAttackDirectoryBlocked(t *testing.T) {
+	need(t)
+	unshare := program(t, "unshare", "util-linux")
+	for _, c := range []struct {
+		name, path string
+		running    bool
+	}{{"list", "powercap", true}, {"list-at-start", "powercap", false}, {"zone-at-start", "powercap/intel-rapl:0", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			class, err := os.MkdirTemp("/dev", "class-") // any user can look into it
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, os.RemoveAll(class)) })
+			zone := filepath.Join(class, "powercap/intel-rapl:0")
+			require.NoError(t, os.MkdirAll(zone, 0o755))
+			require.NoError(t, os.Chmod(class, 0o755))
+			for file, text := range map[string]string{"name": "package-0\n", "energy_uj": "1000\n", "max_energy_range_uj": "262143328850\n"} {
+				require.NoError(t, os.WriteFile(filepath.Join(zone, file), []byte(text), 0o600))
+			}
+			lock := "dir:" + filepath.Join(class, c.path)
+			config := strings.Replace(attackConfig, "    meter: model\n", "    meter: auto\n", 1)
+			require.NotEqual(t, attackConfig, config)
+			start := func() *attacked {
+				a := startAttackedWith(t, config, "bpf", limiter{check: 100 * time.Millisecond, mib: 1024}, unshare, "--mount",
+					"--propagation", "private", "sh", "-c", `mount --bind `+class+` /sys/class && exec "$0" "$@"`)
+				a.takes(t, 2)
+				return a
+			}
+			var a *attacked
+			if c.running {
+				a = start()
+				hold(t, lock)
+			} else {
+				hold(t, lock)
+				a = start()
+			}
+			within(t, 30*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+				return strings.Contains(fileText(t, a.log), "looking for files in /sys/class/powercap hangs")
+			})
+			if c.running {
+				require.NoError(t, os.WriteFile(filepath.Join(zone, "energy_uj"), []byte("5001000\n"), 0o600))
+				within(t, 10*time.Second, "the zone is read, the log is in "+a.log, func() bool {
+					return total(a.collections(t), "system.energy", "energy.zone=package") > 4.99
+				})
+			}
+			a.requireOnTime(t)
+		})
+	}
+}

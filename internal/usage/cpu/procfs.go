@@ -24,7 +24,7 @@ type Procfs struct {
 	first   *stall.Guard[*firstRead]
 }
 
-// firstRead reads a file of a process by a name that was not looked up before: that can block (dev/proc-reads.md).
+// firstRead reads a file of a process by a name that was not looked up before: that can block (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte

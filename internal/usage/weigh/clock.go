@@ -3,11 +3,16 @@
 package weigh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
+	"maps"
 	"math"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -157,29 +162,31 @@ func isOffline(err error) bool {
 func (c *clock) name() string { return c.rates.name() }
 func (c *clock) close() error { return c.rates.close() }
 
-// cpufreq reads the files of the kernel's cpufreq subsystem.
+// cpufreq reads the files of the kernel's cpufreq subsystem. Where any user can block opening them (kernfs.Search), they are opened
+// together, and again as long as a file is not open.
 type cpufreq struct {
-	dir   string
-	files map[int32]*kernfs.File
-	buf   [32]byte
+	dir    string
+	files  map[int32]*kernfs.File
+	buf    [32]byte
+	search kernfs.Search[map[int32]*os.File]
+	opened time.Time // when search ended last
 }
 
 func newCPUFreq(root string) *cpufreq {
-	return &cpufreq{dir: filepath.Join(root, "sys/devices/system/cpu"), files: map[int32]*kernfs.File{}}
+	dir := filepath.Join(root, "sys/devices/system/cpu")
+	return &cpufreq{
+		dir: dir, files: map[int32]*kernfs.File{},
+		search: kernfs.Search[map[int32]*os.File]{Root: root, Dir: dir, Drop: closeAll},
+	}
 }
 
 func (*cpufreq) name() string { return "clock rate by cpufreq" }
 
 // probe returns an error unless any CPU tells its rate. The first may be offline.
 func (c *cpufreq) probe() error {
-	found, _ := filepath.Glob(filepath.Join(c.dir, "cpu[0-9]*/cpufreq/scaling_cur_freq"))
 	failed := errNoCPUFreq
-	for _, name := range found {
-		number := filepath.Base(filepath.Dir(filepath.Dir(name)))
-		cpu, err := strconv.ParseInt(strings.TrimPrefix(number, "cpu"), 10, 32)
-		if err == nil {
-			_, err = c.read(int32(cpu))
-		}
+	for cpu := range c.cpus() {
+		_, err := c.read(cpu)
 		if err == nil {
 			return nil
 		}
@@ -188,11 +195,93 @@ func (c *cpufreq) probe() error {
 	return failed
 }
 
-func (c *cpufreq) read(cpu int32) (uint64, error) {
+// cpus returns the CPUs that have a clock rate.
+func (c *cpufreq) cpus() iter.Seq[int32] {
+	if c.search.IsGuarded() {
+		c.open()
+		return slices.Values(slices.Sorted(maps.Keys(c.files)))
+	}
+	return c.find()
+}
+
+// find yields the CPUs that have a file.
+func (c *cpufreq) find() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		found, _ := filepath.Glob(filepath.Join(c.dir, "cpu[0-9]*/cpufreq/scaling_cur_freq"))
+		for _, name := range found {
+			number := filepath.Base(filepath.Dir(filepath.Dir(name)))
+			if cpu, err := strconv.ParseInt(strings.TrimPrefix(number, "cpu"), 10, 32); err == nil && !yield(int32(cpu)) {
+				return
+			}
+		}
+	}
+}
+
+func (c *cpufreq) path(cpu int32) string {
+	return filepath.Join(c.dir, "cpu"+strconv.Itoa(int(cpu)), "cpufreq/scaling_cur_freq")
+}
+
+// open opens the files of all CPUs that are closed.
+func (c *cpufreq) open() {
+	found, ok := c.search.Run(func() map[int32]*os.File {
+		files := map[int32]*os.File{}
+		for cpu := range c.find() {
+			if f, err := os.Open(c.path(cpu)); err == nil {
+				files[cpu] = f
+			}
+		}
+		return files
+	})
+	if !ok {
+		return
+	}
+	c.opened = time.Now()
+	for cpu, file := range found {
+		f := c.files[cpu]
+		if f == nil {
+			f = &kernfs.File{Path: c.path(cpu)}
+			c.files[cpu] = f
+		}
+		if !f.IsOpen() {
+			f.Use(file)
+			delete(found, cpu)
+		}
+	}
+	closeAll(found)
+}
+
+func closeAll(files map[int32]*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing was read from it
+	}
+}
+
+// fileOf returns the file of a CPU.
+func (c *cpufreq) fileOf(cpu int32) (*kernfs.File, error) {
 	f := c.files[cpu]
-	if f == nil {
-		f = &kernfs.File{Path: filepath.Join(c.dir, "cpu"+strconv.Itoa(int(cpu)), "cpufreq/scaling_cur_freq")}
-		c.files[cpu] = f
+	if f != nil && f.IsOpen() {
+		return f, nil
+	}
+	if !c.search.IsGuarded() {
+		if f == nil {
+			f = &kernfs.File{Path: c.path(cpu)}
+			c.files[cpu] = f
+		}
+		return f, nil
+	}
+	if c.search.Running() || time.Since(c.opened) >= retryAfter {
+		c.open()
+	}
+	if f = c.files[cpu]; f != nil && f.IsOpen() {
+		return f, nil
+	}
+	return nil, cmp.Or(c.search.Err(), fs.ErrNotExist)
+}
+
+func (c *cpufreq) read(cpu int32) (uint64, error) {
+	f, err := c.fileOf(cpu)
+	if err != nil {
+		return 0, err
 	}
 	text, err := f.Read(c.buf[:])
 	if err != nil {
@@ -226,6 +315,7 @@ func parseKHz(text []byte) (uint64, error) {
 }
 
 func (c *cpufreq) close() error {
+	c.search.Close()
 	var errs []error
 	for _, f := range c.files {
 		errs = append(errs, f.Close())

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Hold holds a lock of its own process for as long as it runs, as any user who may mount FUSE can. The lock is taken by a system
+// Hold holds a lock of its own process, or of a directory, for as long as it runs, as any user who may mount FUSE can. The lock is taken by a system
 // call that waits for a FUSE server which never answers. Readers of the files of /proc/PID that take the same lock wait with it.
 //
 //	hold mmap DEVICE DIRECTORY    holds the mmap lock (cmdline, environ, maps): mmap(2) of a file whose dirty page is never written back
 //	hold epoll DEVICE DIRECTORY   holds the lock of an epoll descriptor (its fdinfo): epoll_wait(2) copies to a page that is never read
+//	hold dir:PATH DEVICE DIRECTORY  holds the lock of a directory: getdents64(2) copies to a page that is never read, and mkdir(2) waits
 //
 // DEVICE is a node of /dev/fuse that the user may open, and DIRECTORY an empty directory to mount on. The process is the server; its child holds the lock. It prints the PID
 // of the child when the server was asked for what it does not answer. When the server ends, the child does.
@@ -23,6 +24,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { page = 4096 };
@@ -146,12 +148,34 @@ static void holdEpoll(const char *file) {
 	epoll_wait(poll, m, 1, -1);
 }
 
+// holdDirectory lists a directory. Its child waits for the lock exclusively, so that nobody else gets it shared.
+static void holdDirectory(const char *file, const char *path) {
+	char name[4096];
+	void *m = mmap(0, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, openFile(file), 0);
+	if (m == MAP_FAILED)
+		fail("mmap");
+	int dir = open(path, O_RDONLY | O_DIRECTORY);
+	if (dir < 0)
+		fail(path);
+	pid_t waiter = fork();
+	if (waiter < 0)
+		fail("fork");
+	if (waiter == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		usleep(30000); // until the parent has the lock
+		snprintf(name, sizeof name, "%s/hold", path);
+		mkdir(name, 0755); // not permitted, which the kernel finds out when it has the lock
+		exit(0);
+	}
+	syscall(SYS_getdents64, dir, m, page);
+}
+
 int main(int argc, char **argv) {
 	if (argc != 4) {
-		fprintf(stderr, "usage: %s mmap|epoll DEVICE DIRECTORY\n", argv[0]);
+		fprintf(stderr, "usage: %s mmap|epoll|dir:PATH DEVICE DIRECTORY\n", argv[0]);
 		return 2;
 	}
-	int epoll = strcmp(argv[1], "epoll") == 0;
+	int epoll = strcmp(argv[1], "epoll") == 0, directory = strncmp(argv[1], "dir:", 4) == 0;
 	uid_t uid = getuid();
 	gid_t gid = getgid();
 	char text[128], file[4096];
@@ -176,9 +200,12 @@ int main(int argc, char **argv) {
 	if (holder == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fd);
-		(epoll ? holdEpoll : holdMmapLock)(file);
+		if (directory)
+			holdDirectory(file, argv[1] + 4);
+		else
+			(epoll ? holdEpoll : holdMmapLock)(file);
 		return 1;
 	}
-	serve(fd, epoll ? FUSE_READ : FUSE_WRITE, holder);
+	serve(fd, epoll || directory ? FUSE_READ : FUSE_WRITE, holder);
 	return 0;
 }

@@ -113,12 +113,23 @@ func (d *device) busy() (busy units.CPUTime) {
 
 func (d *device) close() error { return errors.Join(d.status.Close(), d.activity.Close()) }
 
-// discover finds the GPUs that have a render node, and those of KFD.
-func (s *Source) discover() {
-	for _, d := range s.devices {
-		d.present, d.isKFD = false, false
-	}
-	clear(s.nodes)
+// discovered is what a search for GPUs found.
+type discovered struct {
+	nodes   map[string]string // the device of each node: renderD128
+	devices []foundDevice
+	kfd     []foundKFD
+}
+
+// foundDevice is a GPU as its directory describes it.
+type foundDevice struct {
+	name, driver     string
+	status, activity kernfs.File // open if they could be opened and reads must not open them
+	isKFD            bool
+}
+
+// discover looks for the GPUs that have a render node, and those of KFD. It uses nothing that Read changes.
+func (s *Source) discover() (found discovered) {
+	found.nodes = map[string]string{}
 	entries, _ := os.ReadDir(s.path("sys/class/drm")) // without DRM there is none
 	for _, entry := range entries {
 		node := entry.Name()
@@ -127,6 +138,7 @@ func (s *Source) discover() {
 		if !isRender && (!isCard || strings.Contains(card, "-")) { // card0-DP-1 is a connector
 			continue
 		}
+		kernfs.List(s.path("sys/class/drm", node))
 		path, err := filepath.EvalSymlinks(s.path("sys/class/drm", node, "device"))
 		if err != nil {
 			continue
@@ -135,27 +147,27 @@ func (s *Source) discover() {
 		if strings.HasPrefix(name, "amdgpu_xcp") { // a partition of a GPU, which its clients name
 			continue
 		}
-		s.nodes[node] = name
+		found.nodes[node] = name
 		if isRender {
-			s.found(name).present = true
+			s.describe(&found, name)
 		}
 	}
-	s.kfd.discover(s)
-	for _, d := range s.devices {
-		if !d.present {
-			d.since = time.Time{}
-			_ = d.close()
-		}
+	found.kfd = s.discoverKFD()
+	for i := range found.kfd {
+		s.describe(&found, found.kfd[i].device).isKFD = true
 	}
-	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
+	for i := range found.devices {
+		found.devices[i].open(s.search.IsGuarded())
+	}
+	return found
 }
 
-// found returns the device with the name, and makes it for a new one.
-func (s *Source) found(name string) *device {
-	if i := slices.IndexFunc(s.devices, func(d *device) bool { return d.name == name }); i >= 0 {
-		return s.devices[i]
+// describe returns the GPU with the name among those that were found, to which it adds it.
+func (s *Source) describe(found *discovered, name string) *foundDevice {
+	if i := slices.IndexFunc(found.devices, func(d foundDevice) bool { return d.name == name }); i >= 0 {
+		return &found.devices[i]
 	}
-	d := &device{name: name, domain: units.GPU(name)}
+	d := foundDevice{name: name}
 	dir := s.path("sys/bus/pci/devices", name)
 	if _, err := os.Stat(dir); err != nil {
 		dir = s.path("sys/bus/platform/devices", name)
@@ -165,6 +177,80 @@ func (s *Source) found(name string) *device {
 	}
 	d.status.Path = filepath.Join(dir, "power/runtime_status")
 	d.activity.Path = filepath.Join(dir, "gpu_busy_percent")
+	found.devices = append(found.devices, d)
+	return &found.devices[len(found.devices)-1]
+}
+
+// open opens the files that the GPU may need. guarded reports whether reads must not open them, because any user may block that
+// (kernfs.Search).
+func (d *foundDevice) open(guarded bool) {
+	if !guarded {
+		return
+	}
+	if d.driver == "xe" {
+		openOnce(&d.status)
+	}
+	if d.isKFD {
+		openOnce(&d.activity)
+	}
+	d.status.Open, d.activity.Open = notOpen, notOpen
+}
+
+func openOnce(f *kernfs.File) {
+	if file, err := f.OpenPath(); err == nil {
+		f.Use(file)
+	}
+}
+
+func notOpen(path string) (*os.File, error) {
+	return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrClosed} // until the next search
+}
+
+// drop closes what was opened.
+func (found discovered) drop() {
+	for i := range found.devices {
+		_ = found.devices[i].status.Close() // nothing was read from them
+		_ = found.devices[i].activity.Close()
+	}
+}
+
+// takeOver makes what was found known.
+func (s *Source) takeOver(found discovered) {
+	for _, d := range s.devices {
+		d.present, d.isKFD = false, false
+	}
+	s.nodes = found.nodes
+	for i := range found.devices {
+		f := &found.devices[i]
+		d := s.found(f)
+		d.present, d.isKFD = true, f.isKFD
+		exchange(&d.status, &f.status)
+		exchange(&d.activity, &f.activity)
+	}
+	s.kfd.takeOver(s, found.kfd)
+	found.drop()
+	for _, d := range s.devices {
+		if !d.present {
+			d.since = time.Time{}
+			_ = d.close()
+		}
+	}
+	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
+}
+
+// exchange gives a file that is closed the one that was found.
+func exchange(f, found *kernfs.File) {
+	if !f.IsOpen() {
+		*f, *found = *found, kernfs.File{}
+	}
+}
+
+// found returns the device with the name, and makes it for a new one.
+func (s *Source) found(f *foundDevice) *device {
+	if i := slices.IndexFunc(s.devices, func(d *device) bool { return d.name == f.name }); i >= 0 {
+		return s.devices[i]
+	}
+	d := &device{name: f.name, domain: units.GPU(f.name), driver: f.driver}
 	s.devices = append(s.devices, d)
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -32,6 +33,7 @@ type Source struct {
 	devices    []*device         // by name
 	nodes      map[string]string // the device of each node: renderD128
 	discovered time.Time
+	search     kernfs.Search[discovered]
 	self       int32 // PID of the process that reads, 0 where it is not known
 
 	clients   []*client
@@ -77,7 +79,9 @@ func New(options Options) *Source {
 	return &Source{
 		root:  options.Root,
 		files: guardFiles(stall.Options[*files]{Root: options.Root}),
-		kfd:   newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
+		search: kernfs.Search[discovered]{
+			Root: options.Root, Dir: filepath.Join(options.Root, "sys/class/drm"), Drop: discovered.drop,
+		},
 		nodes: map[string]string{},
 		byKey: map[key]*client{},
 		self:  selfOf(options.Root),
@@ -93,7 +97,8 @@ func selfOf(root string) int32 {
 
 // Close implements gpu.Source.
 func (s *Source) Close() error {
-	errs := []error{s.files.Close(), s.kfd.proc.Close()}
+	s.search.Close()
+	errs := []error{s.files.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}
@@ -105,12 +110,14 @@ func (s *Source) Close() error {
 
 // Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
 func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
-	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery {
-		s.discover()
-		s.discovered = now
+	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery || s.search.Running() {
+		if found, ok := s.search.Run(s.discover); ok {
+			s.takeOver(found)
+			s.discovered = now
+		}
 	}
 	if !slices.ContainsFunc(s.devices, (*device).tells) {
-		return nil, nil
+		return nil, s.search.Err()
 	}
 	if s.text == nil {
 		s.text = make([]byte, 16<<10)
@@ -133,6 +140,9 @@ func (s *Source) trouble() error {
 	hidden := slices.ContainsFunc(s.devices, func(d *device) bool { return d.hidden })
 	denied := s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices, (*device).reported))
 	errs := s.errs[:0]
+	if err := s.search.Err(); err != nil {
+		errs = append(errs, err)
+	}
 	if err := s.files.Err("GPU usage"); err != nil {
 		errs = append(errs, err)
 	}

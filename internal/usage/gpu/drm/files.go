@@ -14,7 +14,7 @@ import (
 )
 
 // files reads the descriptors of one process at a time. A Guard runs its reads: a process can block them by the locks of its
-// directory fd, and of what it has open (dev/proc-reads.md).
+// directory fd, and of what it has open (dev/kernel-reads.md).
 type files struct {
 	proc, kfd *kernfs.Dir
 	buf       []byte
@@ -33,6 +33,8 @@ type files struct {
 	text   []byte
 	found  listed
 	each   func(name []byte) bool
+	listed []int32 // PIDs of the processes that KFD lists
+	add    func(name []byte)
 }
 
 // listed is what a list of descriptors shows.
@@ -47,7 +49,7 @@ func newFiles(root string) *files {
 		proc: kernfs.New(filepath.Join(root, "proc")), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
 		buf: make([]byte, 16<<10),
 	}
-	f.each = f.descriptor
+	f.each, f.add = f.descriptor, f.addListed
 	return f
 }
 
@@ -120,6 +122,18 @@ func (f *files) readText() {
 		return
 	}
 	f.text, f.err = f.proc.ReadOf(f.pid, string(f.nameOf("fdinfo/", f.fd)), f.buf)
+}
+
+// listKFD lists the processes in KFD's directory.
+func (f *files) listKFD() {
+	f.listed = f.listed[:0]
+	f.err = f.kfd.Each(f.add)
+}
+
+func (f *files) addListed(name []byte) {
+	if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil && pid > 0 {
+		f.listed = append(f.listed, int32(pid))
+	}
 }
 
 // readKFD reads a file of the process in KFD's directory.

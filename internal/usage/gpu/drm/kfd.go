@@ -4,24 +4,23 @@ package drm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // kfd reads who computes through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c, kfd_topology.c).
 type kfd struct {
-	proc      *kernfs.Dir // /sys/class/kfd/kfd/proc
 	nodes     []*kfdNode
 	processes []*kfdProcess // by PID
 	listed    []int32       // PIDs, of this Read
-	list      func(name []byte)
-	begun     bool // there was a Read with nodes
+	begun     bool          // there was a Read with nodes
 }
 
 // kfdNode is a GPU of KFD, or a partition of one.
@@ -51,16 +50,16 @@ var (
 	kfdSDMA    = []byte("kfd-sdma")
 )
 
-func newKFD(proc string) kfd {
-	k := kfd{proc: kernfs.New(proc)}
-	return k
+// foundKFD is a GPU of KFD's topology, and the name of its device.
+type foundKFD struct {
+	kfdNode
+	device string
 }
 
-// discover finds the GPUs of KFD's topology.
-func (k *kfd) discover(s *Source) {
+// discoverKFD looks for the GPUs of KFD's topology.
+func (s *Source) discoverKFD() (found []foundKFD) {
 	const topology = "sys/class/kfd/kfd/topology/nodes"
 	entries, _ := os.ReadDir(s.path(topology)) // without KFD there is none
-	var found []*kfdNode
 	for _, entry := range entries {
 		id, err := os.ReadFile(s.path(topology, entry.Name(), "gpu_id"))
 		gpuID := string(bytes.TrimSpace(id))
@@ -72,11 +71,19 @@ func (k *kfd) discover(s *Source) {
 			continue
 		}
 		if node := newKFDNode(gpuID, properties); node != nil {
-			name := pciAddress(property(properties, "domain"), property(properties, "location_id"))
-			node.device = s.found(name)
-			node.device.present, node.device.isKFD = true, true
-			found = append(found, node)
+			found = append(found, foundKFD{*node, pciAddress(property(properties, "domain"), property(properties, "location_id"))})
 		}
+	}
+	return found
+}
+
+// takeOver makes the GPUs that were found known. Their devices are.
+func (k *kfd) takeOver(s *Source, all []foundKFD) {
+	var found []*kfdNode
+	for i := range all {
+		node := &all[i].kfdNode
+		node.device = s.found(&foundDevice{name: all[i].device})
+		found = append(found, node)
 	}
 	same := slices.EqualFunc(found, k.nodes, func(a, b *kfdNode) bool { return *a == *b })
 	if !same {
@@ -122,12 +129,16 @@ func (k *kfd) read(s *Source) {
 	if len(k.nodes) == 0 {
 		return
 	}
-	k.listed = k.listed[:0]
-	if k.list == nil {
-		k.list = k.add
-	}
-	if err := k.proc.Each(k.list); err != nil {
+	switch err := s.run(0, 0, 0, (*files).listKFD); {
+	case errors.Is(err, stall.ErrBlocked): // any user can block the list
+		for _, node := range k.nodes {
+			node.device.hidden = true
+		}
+		return
+	case err != nil:
 		k.listed = k.listed[:0]
+	default:
+		k.listed = append(k.listed[:0], s.files.Job().listed...)
 	}
 	slices.Sort(k.listed)
 	k.listed = k.listed[:min(len(k.listed), maxClients/len(k.nodes))]
@@ -141,12 +152,6 @@ func (k *kfd) read(s *Source) {
 		d.readUntold(s.text)
 	}
 	k.begun = true
-}
-
-func (k *kfd) add(name []byte) {
-	if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil && pid > 0 {
-		k.listed = append(k.listed, int32(pid))
-	}
 }
 
 // match makes the processes those that are listed.
@@ -174,7 +179,7 @@ func (k *kfd) match() {
 // read returns for how long a GPU worked for the process, as far as KFD tells.
 func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used units.CPUTime) {
 	d := node.device
-	n, err := k.number(p.pid, node.occupancy, s.text)
+	n, err := s.kfdNumber(p.pid, node.occupancy)
 	switch {
 	case err == nil:
 		compute := units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
@@ -183,15 +188,17 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	case denied(err):
 		d.hidden = true
 		return 0
+	case errors.Is(err, stall.ErrBlocked):
+		return 0 // others are read
 	default: // gone, or a GPU that counts no waves
-		if held, err := k.number(p.pid, node.memory, s.text); err == nil && held > 0 && (len(d.untold) == 0 || d.untold[len(d.untold)-1] != p.pid) {
+		if held, err := s.kfdNumber(p.pid, node.memory); err == nil && held > 0 && (len(d.untold) == 0 || d.untold[len(d.untold)-1] != p.pid) {
 			d.untold = append(d.untold, p.pid)
 		}
 	}
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
 		return used
 	}
-	if n, err := s.copied(p.pid, node.time); err == nil {
+	if n, err := s.kfdNumber(p.pid, node.time); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false, false)
 		used += copied
@@ -203,23 +210,14 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	return used
 }
 
-// copied returns the number in the file sdma_GPU of a process. The kernel reads the memory of the process for it, which the process
-// can block.
-func (s *Source) copied(pid int32, name string) (uint64, error) {
+// kfdNumber returns the number in a file of a process in KFD's directory. For sdma_*, the kernel reads the memory of the process,
+// which the process can block, and any user can block the directory of the process.
+func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
 	s.files.Job().file = name
 	if err := s.run(pid, 0, 0, (*files).readKFD); err != nil {
 		return 0, err
 	}
 	return kernfs.ParseUintLine(s.files.Job().text)
-}
-
-// number returns the number in a file of a process.
-func (k *kfd) number(pid int32, name string, buf []byte) (uint64, error) {
-	text, err := k.proc.ReadOf(pid, name, buf)
-	if err != nil {
-		return 0, err
-	}
-	return kernfs.ParseUintLine(text)
 }
 
 // readUntold finds how long a GPU computed for processes of which KFD does not tell it: for as long as the GPU says that it was

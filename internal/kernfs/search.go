@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernfs
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// withinPatience is how long Within waits. What it reads at the start is not read again.
+	withinPatience = 2 * time.Second
+	// searchPatience is how long Run waits for a search.
+	searchPatience = time.Second
+	// searchHaste is how long Run waits once a search took longer than searchPatience. Otherwise a user who blocks a directory again
+	// and again would delay each search.
+	searchHaste = 10 * time.Millisecond
+)
+
+// Search runs functions that list directories of the kernel or open files by their path. Any user can block both for as long as he
+// likes (dev/kernel-reads.md). A Search therefore runs them on a goroutine of their own, which is left alone if it does not
+// return in time. It runs one function at a time.
+//
+// Below a root directory whose directory sys is not a sysfs, as in a simulation, the caller's goroutine runs them. A Search is
+// not safe for concurrent use.
+type Search[T any] struct {
+	// Root is the root directory of the host.
+	Root string
+	// Dir is the directory that is searched. It and the directories above it are listed before the function runs, see List.
+	Dir string
+	// Drop releases a result that nothing takes. It may be nil.
+	Drop func(T)
+	// Always has another goroutine run the functions below any root, for tests.
+	Always bool
+
+	guarded   bool
+	decided   bool          // guarded is known
+	impatient bool          // a search took too long
+	wait      time.Duration // the longest wait of Run; searchPatience if it is 0
+	running   chan T
+	began     time.Time
+	hangs     error
+}
+
+// IsGuarded reports whether the functions run on another goroutine.
+func (s *Search[T]) IsGuarded() bool {
+	if !s.decided {
+		s.guarded = s.Always || IsSysfs(filepath.Join(s.Root, "sys"))
+		s.decided = true
+	}
+	return s.guarded
+}
+
+// Running reports whether a function has not returned, or nothing has taken its result.
+func (s *Search[T]) Running() bool { return s.running != nil }
+
+// Run starts a function unless one is running, and waits for the result: for up to a second, and if a function ever took longer, for a
+// few milliseconds. It returns false if there is no result yet. Then a later Run returns it.
+func (s *Search[T]) Run(find func() T) (result T, ok bool) {
+	if !s.IsGuarded() {
+		return find(), true
+	}
+	if s.running != nil {
+		select {
+		case result = <-s.running:
+			s.running = nil
+			return result, true
+		default:
+			return result, false
+		}
+	}
+	running := make(chan T, 1)
+	dir := s.Dir
+	go func() {
+		listDown(dir)
+		running <- find()
+	}()
+	s.began = time.Now()
+	wait := cmp.Or(s.wait, searchPatience)
+	if s.impatient {
+		wait = searchHaste
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case result = <-running:
+		return result, true
+	case <-timer.C:
+		s.running, s.impatient = running, true
+		return result, false
+	}
+}
+
+// Err returns an error if a function has been running for a second.
+func (s *Search[T]) Err() error {
+	if s.running == nil || time.Since(s.began) < searchPatience {
+		return nil
+	}
+	if s.hangs == nil {
+		s.hangs = hangs(s.Dir)
+	}
+	return s.hangs
+}
+
+func hangs(dir string) error {
+	return fmt.Errorf("looking for files in %s hangs: a process may block this directory or one in it", dir)
+}
+
+// Close drops the result of a function that is running.
+func (s *Search[T]) Close() {
+	if running := s.running; running != nil && s.Drop != nil {
+		go func() { s.Drop(<-running) }()
+	}
+	s.running = nil
+}
+
+// Within returns the result of a function that searches dir, or an error if the function takes longer than two seconds. Then drop, unless
+// it is nil, is called with the result once there is one. See Search.
+func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, error) {
+	type found struct {
+		result T
+		err    error
+	}
+	s := Search[found]{Root: root, Dir: dir, wait: withinPatience}
+	if drop != nil {
+		s.Drop = func(f found) {
+			if f.err == nil {
+				drop(f.result)
+			}
+		}
+	}
+	f, ok := s.Run(func() found {
+		result, err := find()
+		return found{result, err}
+	})
+	if !ok {
+		s.Close()
+		return f.result, hangs(dir)
+	}
+	return f.result, f.err
+}
+
+// listDown lists a directory and those above it, from the top.
+func listDown(dir string) {
+	for i := 1; i < len(dir); i++ {
+		if dir[i] == filepath.Separator {
+			List(dir[:i])
+		}
+	}
+	List(strings.TrimSuffix(dir, string(filepath.Separator)))
+}
+
+// List lists a directory, before names are looked up in it: a thread that waits for a list can be killed, unlike one that waits for a
+// name.
+func List(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return // what is looked for there is not found
+	}
+	_, _ = d.Readdirnames(-1)
+	_ = d.Close() // it was only read from
+}
