@@ -20,6 +20,18 @@ type Dir struct{ path string }
 // New returns the directory at path.
 func New(path string) *Dir { return &Dir{path: path} }
 
+// ErrNotCached is not returned.
+var ErrNotCached = errors.New("not in the kernel's name cache")
+
+// NewCached returns the directory at path.
+func NewCached(path string) *Dir { return New(path) }
+
+// NeverWaits returns false.
+func (*Dir) NeverWaits() bool { return false }
+
+// NewKillable returns the directory at path.
+func NewKillable(path string, _ ...string) *Dir { return New(path) }
+
 // Path returns the path given to New.
 func (d *Dir) Path() string { return d.path }
 
