@@ -329,14 +329,25 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 
 // IsProc reports whether path is on a proc file system.
 func IsProc(path string) (bool, error) {
+	kind, err := fileSystem(path)
+	return kind == unix.PROC_SUPER_MAGIC, err
+}
+
+// IsCgroup reports whether path is on a cgroup file system.
+func IsCgroup(path string) bool {
+	kind, err := fileSystem(path)
+	return err == nil && (kind == unix.CGROUP_SUPER_MAGIC || kind == unix.CGROUP2_SUPER_MAGIC)
+}
+
+func fileSystem(path string) (kind int64, err error) {
 	var fs unix.Statfs_t
 	for {
 		switch err := unix.Statfs(path, &fs); err {
 		case nil:
-			return fs.Type == unix.PROC_SUPER_MAGIC, nil
+			return int64(fs.Type), nil
 		case unix.EINTR:
 		default:
-			return false, err
+			return 0, err
 		}
 	}
 }

@@ -134,5 +134,11 @@ func NoDescriptorLeft(error) bool { return false }
 // descriptorLimit returns 0: no file stays open.
 func descriptorLimit() int64 { return 0 }
 
+// IsCgroup returns false.
+func IsCgroup(string) bool { return false }
+
+// Descriptor returns -1.
+func (*Kept) Descriptor() int { return -1 }
+
 // IsProc returns false.
 func IsProc(string) (bool, error) { return false, nil }

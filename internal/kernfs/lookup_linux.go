@@ -34,14 +34,18 @@ const (
 func NewCached(path string) *Dir { return &Dir{path: path, lookup: lookupCached} }
 
 // NeverWaits reports whether the methods never wait for the lock of a directory, whatever the kernel has in its cache.
-func (d *Dir) NeverWaits() bool { return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves() }
+func (d *Dir) NeverWaits() bool {
+	return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves()
+}
 
 // NewKillable returns the directory at path like New. Its methods wait for the locks of directories in a way that SIGKILL ends. For files of
 // procfs this holds always from Linux 5.16 on. In other file systems, and for descriptors in /proc/PID/fd and fdinfo that are closed
 // meanwhile, a lock that is taken within the few microseconds between two system calls is waited for as by New.
 //
 // The first lookup in a directory /proc/PID also has the kernel cache the names in also: that costs less than to look them up later.
-func NewKillable(path string, also ...string) *Dir { return &Dir{path: path, lookup: lookupKillable, also: also} }
+func NewKillable(path string, also ...string) *Dir {
+	return &Dir{path: path, lookup: lookupKillable, also: also}
+}
 
 // resolveCached is RESOLVE_CACHED of openat2(2), Linux 5.12.
 const resolveCached = 0x20
