@@ -313,7 +313,7 @@ func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err e
 	if h == nil {
 		return 0, &fs.PathError{Op: "open", Path: n.path, Err: fs.ErrNotExist}
 	}
-	return t.lookups.open(h, into, n.dir, ".")
+	return t.lookups.open(h, into, n.dir, ".", false)
 }
 
 // perfEvent returns the hierarchy that OpenPerfEventDir opens the cgroup in, nil if there is none.

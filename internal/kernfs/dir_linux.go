@@ -327,6 +327,43 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	return int64(d.stat.Size), nil
 }
 
+// MajorOf returns the major number of the character device that the descriptor of a process with the link <directory>/<pid>/name refers to.
+// It is 0 if the descriptor refers to anything else, or may be neither read from nor written to. It waits for the lock of a directory
+// unless the kernel has the name in its cache, whatever the Dir. The descriptor may refer to another file by the time MajorOf returns.
+func (d *Dir) MajorOf(pid int32, name string) (major uint32, err error) {
+	if err := d.open(); err != nil {
+		return 0, err
+	}
+	d.nameOf(pid, name)
+	d.name = append(d.name, 0)
+	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): anybody may open a device by O_PATH.
+	const opened = unix.S_IRUSR | unix.S_IWUSR
+	if err := d.statx(unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MODE); err != nil {
+		return 0, err
+	}
+	if d.stat.Mode&unix.S_IFMT != unix.S_IFLNK || d.stat.Mode&opened == 0 {
+		return 0, nil
+	}
+	// The attributes that the kernel has are enough: a FUSE server may never answer.
+	if err := d.statx(unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE); err != nil {
+		return 0, err
+	}
+	if d.stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0, nil
+	}
+	return d.stat.Rdev_major, nil
+}
+
+// statx reads attributes of the file d.name, which ends with a NUL.
+func (d *Dir) statx(flags, mask uintptr) error {
+	_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), flags, mask,
+		uintptr(unsafe.Pointer(&d.stat)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // IsProc reports whether path is on a proc file system.
 func IsProc(path string) (bool, error) {
 	kind, err := fileSystem(path)

@@ -83,6 +83,9 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 	return buf[:copy(buf, target)], err
 }
 
+// MajorOf returns 0.
+func (*Dir) MajorOf(int32, string) (major uint32, err error) { return 0, nil }
+
 // EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name until yield returns false.
 func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
 	entries, err := os.ReadDir(filepath.Join(d.path, strconv.Itoa(int(pid)), name))

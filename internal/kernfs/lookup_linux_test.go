@@ -92,6 +92,26 @@ func TestAKillableDirReadsWhatAnyDirReads(t *testing.T) {
 	require.ErrorIs(t, err, unix.ENOTDIR)
 }
 
+func TestDescriptorsOfDevicesAreKnownByTheirMajorNumbers(t *testing.T) {
+	_, killable := cachedAndKillable(t)
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, null.Close()) }()
+	path, err := unix.Open(os.DevNull, unix.O_PATH|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, unix.Close(path)) }()
+	file, err := os.Create(filepath.Join(t.TempDir(), "null"))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	for fd, want := range map[int]uint32{int(null.Fd()): 1, path: 0, int(file.Fd()): 0} {
+		major, err := killable.MajorOf(int32(os.Getpid()), "fd/"+strconv.Itoa(fd))
+		require.NoError(t, err)
+		assert.Equal(t, want, major)
+	}
+	_, err = killable.MajorOf(int32(os.Getpid()), "fd/1000")
+	require.ErrorIs(t, err, unix.ENOENT)
+}
+
 func TestEveryDirReadsTreesThatAreNotProcfs(t *testing.T) {
 	root := t.TempDir()
 	write(t, "x", root, "7", "stat")
@@ -120,6 +140,7 @@ func TestLookupsAllocateNothingAndLeaveNoDescriptorOpen(t *testing.T) {
 			_, _ = d.ReadOf(pid, "fdinfo/0", buf)
 			_, _ = d.ReadOf(pid, "no-such-file", buf)
 			d.Has("self/stat")
+			_, _ = d.MajorOf(pid, "fd/0")
 		}
 	}
 	read()
@@ -144,6 +165,16 @@ func BenchmarkReadOf(b *testing.B) {
 				}
 			})
 		}
+		b.Run("major/"+name, func(b *testing.B) {
+			for b.Loop() {
+				_, _ = d.MajorOf(pid, "fd/0")
+			}
+		})
+		b.Run("link/"+name, func(b *testing.B) {
+			for b.Loop() {
+				_, _ = d.LinkOf(pid, "fd/0", buf)
+			}
+		})
 		b.Run("first/"+name, func(b *testing.B) {
 			const processes = 100
 			for b.Loop() {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -26,8 +27,9 @@ type Options struct {
 type Source struct {
 	root string
 	// files guards what is read of processes.
-	files *stall.Guard[*files]
-	kfd   kfd
+	files  *stall.Guard[*files]
+	cached *kernfs.Dir // reads sizes of descriptor lists that were looked up before
+	kfd    kfd
 
 	devices    []*device         // by name
 	nodes      map[string]string // the device of each node: renderD128
@@ -75,12 +77,13 @@ var (
 // New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
 	return &Source{
-		root:  options.Root,
-		files: guardFiles(stall.Options[*files]{Root: options.Root}),
-		kfd:   newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
-		nodes: map[string]string{},
-		byKey: map[key]*client{},
-		self:  selfOf(options.Root),
+		root:   options.Root,
+		files:  guardFiles(stall.Options[*files]{Root: options.Root}),
+		cached: kernfs.NewCached(filepath.Join(options.Root, "proc")),
+		kfd:    newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
+		nodes:  map[string]string{},
+		byKey:  map[key]*client{},
+		self:   selfOf(options.Root),
 	}
 }
 
@@ -93,7 +96,7 @@ func selfOf(root string) int32 {
 
 // Close implements gpu.Source.
 func (s *Source) Close() error {
-	errs := []error{s.files.Close(), s.kfd.proc.Close()}
+	errs := []error{s.files.Close(), s.cached.Close(), s.kfd.proc.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}
