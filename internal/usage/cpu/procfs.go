@@ -43,7 +43,7 @@ func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status",
 // guardFirstReads returns a Guard of first reads.
 func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
 	options.New = func() *firstRead {
-		proc := kernfs.NewKillable(filepath.Join(options.Root, "proc"), "exe", "cgroup") // which identify a new process
+		proc := kernfs.NewKillable(filepath.Join(options.Root, "proc"), "exe", "cgroup", "status") // which identify a new process
 		return &firstRead{proc: proc, buf: make([]byte, 4096)}
 	}
 	return stall.New(options)
