@@ -467,6 +467,7 @@ func (s *energyScraper) check() {
 		s.conditions.check("blocked processes", source.Blocked())
 	}
 	s.conditions.check("blocked processes", s.ledger.Identifier.Blocked())
+	s.conditions.check("blocked cgroups", s.ledger.Cgroups.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.check("memory placement", s.ledger.Places.Err())
 	}

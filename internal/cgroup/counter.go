@@ -66,6 +66,9 @@ func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool,
 		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}
+		if errors.Is(err, errBlocked) { // it may have the counter
+			break
+		}
 	}
 	if failed == nil {
 		failed = c.missing
@@ -106,10 +109,10 @@ func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (value uint6
 
 // open opens a file, which the tree does not keep yet.
 func (t *Tree) open(h *hierarchy, n *Node, s *source, name string) (inode uint64, err error) {
-	inode, err = h.dir.OpenIn(&s.kept, n.dir, name)
+	inode, err = t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
 	if t.kept.Held > 0 && kernfs.NoDescriptorLeft(err) {
 		t.halveCache()
-		inode, err = h.dir.OpenIn(&s.kept, n.dir, name)
+		inode, err = t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
 	}
 	return inode, err
 }

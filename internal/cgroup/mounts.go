@@ -27,6 +27,8 @@ type hierarchy struct {
 	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are in one hierarchy.
 	controllers controllers
 	v2          bool
+	// guarded reports whether lookups need a deadline: it is a cgroup file system, not a copy of one.
+	guarded bool
 }
 
 // controllers is a set of version 1 controllers.
@@ -89,7 +91,7 @@ func findHierarchies(root string) ([]hierarchy, error) {
 			}
 		}
 		if h.v2 || h.controllers != 0 {
-			h.dir = kernfs.New(info.MountPoint)
+			h.dir, h.guarded = kernfs.New(info.MountPoint), kernfs.IsCgroup(info.MountPoint)
 			found = append(found, h)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 var errNoNamespaceMount = errors.New("cgroup v2 is not mounted from inside of the namespace")
@@ -37,41 +40,50 @@ func NamespaceRoot(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return findDir(host.dir.Path(), begin)
+	lookups := newLookups(stall.Options[*finder]{Root: root})
+	found, err := findDir(&lookups, host, begin)
+	return found, errors.Join(err, lookups.guard.Close(), m.close())
 }
 
-// findDir returns the path below mount, from "/" on, of the directory that is the same as dir.
-func findDir(mount string, dir fs.FileInfo) (found string, err error) {
-	err = walk(mount, func(below string, info fs.FileInfo) error {
+// findDir returns the path in a hierarchy, from "/" on, of the directory that is the same as dir.
+func findDir(lookups *lookups, h *hierarchy, dir fs.FileInfo) (found string, err error) {
+	err = lookups.walk(h, func(below string, info fs.FileInfo) error {
 		if !os.SameFile(info, dir) {
 			return nil
 		}
 		found = path.Join("/", below)
 		return fs.SkipAll
 	})
+	if errors.Is(err, fs.SkipAll) {
+		err = nil
+	}
 	if err == nil && found == "" {
-		err = fmt.Errorf("%s does not hold this process's own cgroup", mount)
+		err = fmt.Errorf("%s does not hold this process's own cgroup", h.dir.Path())
 	}
 	return found, err
 }
 
-// walk calls yield for each directory at and below mount, with its path relative to mount, until yield returns an error.
+// walk calls yield for each directory at and below dir, with its path relative to dir, until yield returns an error.
 // Directories that are removed meanwhile are left out.
-func walk(mount string, yield func(below string, info fs.FileInfo) error) error {
+func walk(dir *kernfs.Dir, yield func(below string, info fs.FileInfo) error) error {
+	mount := dir.Path()
 	if _, err := os.Lstat(mount); err != nil {
 		return err
 	}
-	return filepath.WalkDir(mount, func(dir string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil // a file, or removed meanwhile
+		}
+		below, err := filepath.Rel(mount, path)
+		if err != nil {
+			return err
+		}
+		if !dir.Has(below) { // which looks up the name, in a way that depends on dir
+			return nil
 		}
 		info, err := d.Info()
 		if err != nil {
 			return nil
-		}
-		below, err := filepath.Rel(mount, dir)
-		if err != nil {
-			return err
 		}
 		return yield(below, info)
 	})

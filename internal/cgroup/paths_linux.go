@@ -9,6 +9,8 @@ import (
 	"path"
 	"syscall"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // Paths finds the paths of version 2 cgroups by their ids: of those that it was told of, and of those that exist when it
@@ -17,7 +19,8 @@ import (
 // A path stays known after its cgroup is gone, because it is asked for when a process of that cgroup has ended. So Paths
 // forgets what was not asked for longest, and takes no part in the sweep of a Tree. Paths is not safe for concurrent use.
 type Paths struct {
-	mounts mounts
+	mounts  mounts
+	lookups lookups
 
 	// recent and older hold what is known, an empty path for an id that has no directory. Older is dropped when recent
 	// is full.
@@ -38,7 +41,8 @@ const (
 
 // NewPaths returns the paths of the host whose tree is at root. It touches nothing.
 func NewPaths(root string) *Paths {
-	return &Paths{mounts: mounts{root: root}, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
+	lookups := newLookups(stall.Options[*finder]{Root: root})
+	return &Paths{mounts: mounts{root: root}, lookups: lookups, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
 }
 
 // Remember takes note of a cgroup's path.
@@ -89,11 +93,13 @@ func (p *Paths) walk() error {
 
 func (p *Paths) rememberAll() error {
 	p.mounts.retry()
+	p.lookups.begin()
 	host, err := p.mounts.unified()
 	if err != nil {
 		return err
 	}
-	return walk(host.dir.Path(), func(below string, info fs.FileInfo) error {
+	defer func() { _ = p.lookups.guard.Close() }() // a walk is rare, and was only read from
+	return p.lookups.walk(host, func(below string, info fs.FileInfo) error {
 		// The inode's number is the id (fs/kernfs, since Linux 5.5).
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			p.Remember(stat.Ino, path.Join("/", host.mountRoot, below))

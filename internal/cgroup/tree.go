@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"io/fs"
 	"iter"
 	"path"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -36,6 +38,7 @@ type Options struct {
 type Tree struct {
 	options Options
 	mounts  mounts
+	lookups lookups
 	byPath  map[string]*Node
 	inside  map[string]int // number of nodes below a path
 	nodes   []*Node        // longest paths first, so that each node comes before those around it
@@ -63,7 +66,10 @@ type Node struct {
 
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
-	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.NewAllowance(maxKept)}
+	return &Tree{
+		options: options, mounts: mounts{root: options.Root}, lookups: newLookups(stall.Options[*finder]{Root: options.Root}),
+		byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.NewAllowance(maxKept),
+	}
 }
 
 // Root returns the root of the host's file system.
@@ -71,7 +77,7 @@ func (t *Tree) Root() string { return t.options.Root }
 
 // Close closes the mount points, the counters and all that is attached to nodes. What is read is opened again when it is needed.
 func (t *Tree) Close() error {
-	errs := []error{t.mounts.close()}
+	errs := []error{t.mounts.close(), t.lookups.guard.Close()}
 	for _, n := range t.nodes {
 		t.releaseAll(n)
 		errs = append(errs, n.close())
@@ -183,6 +189,7 @@ func (n *Node) Leave() {
 // to them. Hierarchies that could not be found are looked for again in the next interval.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
+	defer t.lookups.begin()
 	swept := false
 	for _, n := range t.nodes {
 		if n.members > 0 {
@@ -216,10 +223,15 @@ func (t *Tree) exists(n *Node) bool {
 	if n.dir == "" {
 		return false
 	}
-	if i := n.cpuFrom.hierarchy; i > 0 && all[i-1].dir.Has(n.dir) {
+	if i := n.cpuFrom.hierarchy; i > 0 && t.lookups.has(&all[i-1], n.dir) {
 		return true
 	}
-	return slices.ContainsFunc(all, func(h hierarchy) bool { return h.dir.Has(n.dir) })
+	for i := range all {
+		if t.lookups.has(&all[i], n.dir) {
+			return true
+		}
+	}
+	return false
 }
 
 // Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes stay, with what is
@@ -291,17 +303,29 @@ func (n *Node) close() error {
 	return errors.Join(errs...)
 }
 
-// PerfEventDir returns the directory of the cgroup in the hierarchy that perf events can be counted for: that of the
-// version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). It is not ok if there is none.
-func (t *Tree) PerfEventDir(n *Node) (dir string, ok bool) {
+// Blocked returns an error if files of some cgroups cannot be read because users block lookups.
+func (t *Tree) Blocked() error { return t.lookups.err() }
+
+// OpenPerfEventDir opens the directory of the cgroup in the hierarchy that perf events can be counted for: that of the
+// version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). inode is the number of the directory.
+func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err error) {
+	h := t.perfEvent(n)
+	if h == nil {
+		return 0, &fs.PathError{Op: "open", Path: n.path, Err: fs.ErrNotExist}
+	}
+	return t.lookups.open(h, into, n.dir, ".", false)
+}
+
+// perfEvent returns the hierarchy that OpenPerfEventDir opens the cgroup in, nil if there is none.
+func (t *Tree) perfEvent(n *Node) *hierarchy {
 	all, _ := t.mounts.hierarchies()
 	for _, version1 := range []bool{true, false} {
 		for i := range all {
 			h := &all[i]
-			if n.dir != "" && h.has(controllerPerfEvent) == version1 && (version1 || h.v2) && h.dir.Has(n.dir) {
-				return path.Join(h.dir.Path(), n.dir), true
+			if n.dir != "" && h.has(controllerPerfEvent) == version1 && (version1 || h.v2) && t.lookups.has(h, n.dir) {
+				return h
 			}
 		}
 	}
-	return "", false
+	return nil
 }

@@ -168,8 +168,10 @@ func TestPerfEventsAreCountedInTheirOwnHierarchyIfThereIsOne(t *testing.T) {
 		n := newNode(t)
 		n.write(c.mounts, "proc/1/mountinfo")
 		n.write("", c.file)
-		dir, ok := n.PerfEventDir(n.Node("/a"))
-		assert.Equal(t, c.want != "", ok, name)
+		dir := ""
+		if h := n.perfEvent(n.Node("/a")); h != nil {
+			dir = h.dir.Path() + "/a"
+		}
 		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(dir, n.Root()), "/"), name)
 	}
 }

@@ -19,6 +19,10 @@ type Dir struct {
 	path    string
 	fd      int
 	isOpen  bool
+	isProc  bool // it is on procfs; known if lookup is not lookupAny
+	lookup  lookup
+	also    []string // names that a first lookup has the kernel cache, too
+	how     unix.OpenHow
 	entries []byte
 	name    []byte
 	stat    unix.Statx_t
@@ -53,6 +57,10 @@ func (d *Dir) open() error {
 			return &fs.PathError{Op: "open", Path: d.path, Err: err}
 		}
 		d.fd, d.isOpen = fd, true
+		if d.lookup != lookupAny {
+			var fs unix.Statfs_t
+			d.isProc = unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PROC_SUPER_MAGIC
+		}
 		return nil
 	}
 }
@@ -60,6 +68,7 @@ func (d *Dir) open() error {
 // The layout of struct linux_dirent64 (getdents64(2)): inode and offset of 8 bytes each, the record's
 // length, the type, the name up to a NUL.
 const (
+	direntOffset = 8
 	direntLength = 16
 	direntName   = 19
 )
@@ -153,7 +162,15 @@ func (d *Dir) Has(name string) bool {
 	if err := d.open(); err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	d.name = append(append(d.name[:0], name...), 0)
+	d.name = append(d.name[:0], name...)
+	if d.lookup != lookupAny {
+		fd, err := d.openAt(unix.O_PATH | unix.O_CLOEXEC)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err != unix.ENOENT && err != unix.ENOTDIR
+	}
+	d.name = append(d.name, 0)
 	_, _, errno := syscall.Syscall(unix.SYS_FACCESSAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), unix.F_OK)
 	return errno != unix.ENOENT && errno != unix.ENOTDIR
 }
@@ -170,14 +187,33 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	d.nameOf(pid, name)
-	d.name = append(d.name, 0)
-	n, _, errno := syscall.Syscall6(unix.SYS_READLINKAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])),
+	fd, path, err := d.whole(unix.O_NOFOLLOW)
+	if err != nil {
+		return d.got(nil, err)
+	}
+	n, _, errno := syscall.Syscall6(unix.SYS_READLINKAT, uintptr(fd), uintptr(unsafe.Pointer(path)),
 		uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0)
-	var err error
+	if fd != d.fd {
+		_ = unix.Close(fd)
+	}
 	if errno != 0 {
 		n, err = 0, errno
 	}
 	return d.got(buf[:n], err)
+}
+
+// empty is the path of a descriptor itself.
+var empty = new(byte)
+
+// whole returns a descriptor and a path relative to it for a system call that finds d.name, to which it appends a NUL, by both. It opens the file
+// first if that system call would wait for the lock of a directory. The caller closes the descriptor unless it is d.fd.
+func (d *Dir) whole(flags uint64) (fd int, path *byte, err error) {
+	if d.lookup == lookupAny {
+		d.name = append(d.name, 0)
+		return d.fd, &d.name[0], nil
+	}
+	fd, err = d.openAt(unix.O_PATH | unix.O_CLOEXEC | flags)
+	return fd, empty, err
 }
 
 // got returns the result of a read of d.name, which ends with a NUL.
@@ -211,22 +247,6 @@ func (d *Dir) read(buf []byte) ([]byte, error) {
 	}
 	_ = unix.Close(fd)
 	return d.got(buf[:max(n, 0)], err)
-}
-
-// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in x/sys/unix
-// copies the name to the heap on each call.
-func (d *Dir) openAt(flags uintptr) (int, error) {
-	d.name = append(d.name, 0)
-	for {
-		fd, _, errno := syscall.Syscall6(unix.SYS_OPENAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), flags, 0, 0, 0)
-		switch errno {
-		case 0:
-			return int(fd), nil
-		case unix.EINTR:
-			continue
-		}
-		return -1, errno
-	}
 }
 
 func appendInt(b []byte, n int32) []byte {
@@ -290,17 +310,58 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 		return 0, err
 	}
 	d.nameOf(pid, name)
-	d.name = append(d.name, 0)
-	_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), 0, unix.STATX_SIZE,
-		uintptr(unsafe.Pointer(&d.stat)), 0)
-	var err error
-	if errno != 0 {
-		err = errno
+	fd, path, err := d.whole(0)
+	if err == nil {
+		_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(path)), unix.AT_EMPTY_PATH, unix.STATX_SIZE,
+			uintptr(unsafe.Pointer(&d.stat)), 0)
+		if fd != d.fd {
+			_ = unix.Close(fd)
+		}
+		if errno != 0 {
+			err = errno
+		}
 	}
 	if _, err := d.got(nil, err); err != nil {
 		return 0, err
 	}
 	return int64(d.stat.Size), nil
+}
+
+// MajorOf returns the major number of the character device that the descriptor of a process with the link <directory>/<pid>/name refers to.
+// It is 0 if the descriptor refers to anything else, or may be neither read from nor written to. It waits for the lock of a directory
+// unless the kernel has the name in its cache, whatever the Dir. The descriptor may refer to another file by the time MajorOf returns.
+func (d *Dir) MajorOf(pid int32, name string) (major uint32, err error) {
+	if err := d.open(); err != nil {
+		return 0, err
+	}
+	d.nameOf(pid, name)
+	d.name = append(d.name, 0)
+	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): anybody may open a device by O_PATH.
+	const opened = unix.S_IRUSR | unix.S_IWUSR
+	if err := d.statx(unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MODE); err != nil {
+		return 0, err
+	}
+	if d.stat.Mode&unix.S_IFMT != unix.S_IFLNK || d.stat.Mode&opened == 0 {
+		return 0, nil
+	}
+	// The attributes that the kernel has are enough: a FUSE server may never answer.
+	if err := d.statx(unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE); err != nil {
+		return 0, err
+	}
+	if d.stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0, nil
+	}
+	return d.stat.Rdev_major, nil
+}
+
+// statx reads attributes of the file d.name, which ends with a NUL.
+func (d *Dir) statx(flags, mask uintptr) error {
+	_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), flags, mask,
+		uintptr(unsafe.Pointer(&d.stat)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // IsProc reports whether path is on a proc file system.
@@ -313,6 +374,12 @@ func IsProc(path string) (bool, error) {
 func IsSysfs(path string) bool {
 	kind, err := fileSystem(path)
 	return err == nil && kind == unix.SYSFS_MAGIC
+}
+
+// IsCgroup reports whether path is on a cgroup file system.
+func IsCgroup(path string) bool {
+	kind, err := fileSystem(path)
+	return err == nil && (kind == unix.CGROUP_SUPER_MAGIC || kind == unix.CGROUP2_SUPER_MAGIC)
 }
 
 func fileSystem(path string) (kind int64, err error) {

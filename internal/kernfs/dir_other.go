@@ -20,6 +20,18 @@ type Dir struct{ path string }
 // New returns the directory at path.
 func New(path string) *Dir { return &Dir{path: path} }
 
+// ErrNotCached is not returned.
+var ErrNotCached = errors.New("not in the kernel's name cache")
+
+// NewCached returns the directory at path.
+func NewCached(path string) *Dir { return New(path) }
+
+// NeverWaits returns false.
+func (*Dir) NeverWaits() bool { return false }
+
+// NewKillable returns the directory at path.
+func NewKillable(path string, _ ...string) *Dir { return New(path) }
+
 // Path returns the path given to New.
 func (d *Dir) Path() string { return d.path }
 
@@ -71,6 +83,9 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 	return buf[:copy(buf, target)], err
 }
 
+// MajorOf returns 0.
+func (*Dir) MajorOf(int32, string) (major uint32, err error) { return 0, nil }
+
 // EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name until yield returns false.
 func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
 	entries, err := os.ReadDir(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
@@ -121,6 +136,12 @@ func NoDescriptorLeft(error) bool { return false }
 
 // descriptorLimit returns 0: no file stays open.
 func descriptorLimit() int64 { return 0 }
+
+// IsCgroup returns false.
+func IsCgroup(string) bool { return false }
+
+// Descriptor returns -1.
+func (*Kept) Descriptor() int { return -1 }
 
 // IsProc returns false.
 func IsProc(string) (bool, error) { return false, nil }

@@ -18,6 +18,9 @@ type Kept struct {
 // IsOpen reports whether the file is open.
 func (k *Kept) IsOpen() bool { return k.descriptor != 0 }
 
+// Descriptor returns the descriptor of the file, -1 while it is closed.
+func (k *Kept) Descriptor() int { return int(k.descriptor) - 1 }
+
 // Close closes the file if it is open. A later read opens it again.
 func (k *Kept) Close() error {
 	if k.descriptor == 0 {

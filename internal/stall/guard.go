@@ -108,8 +108,12 @@ type miss struct {
 // user is a real user ID, or noUser.
 type user int64
 
-// noUser is the user of a process of which the user cannot be read.
-const noUser user = -1
+const (
+	// noUser is the user of a process of which the user cannot be read.
+	noUser user = -1
+	// anyUser is the user of files that belong to no process.
+	anyUser user = -2
+)
 
 // New returns a Guard. It reads nothing.
 func New[J Job](options Options[J]) *Guard[J] {
@@ -146,10 +150,10 @@ func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 		return ErrBlocked
 	}
 	if len(g.missed) > 0 || g.left < patience/2 {
-		if of, known = g.userOf(pid, start); !known || g.missesOf(of) >= maxOfUser {
+		if of, known = g.userOf(pid, start); !known || of != anyUser && g.missesOf(of) >= maxOfUser {
 			return ErrBlocked
 		}
-		if g.spent[of] >= haste {
+		if of != anyUser && g.spent[of] >= haste {
 			g.exhausted = true
 			return ErrBlocked
 		}
@@ -168,6 +172,15 @@ func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	g.missed = append(g.missed, miss{pid, start, of, g.now, w.hasEnded})
 	return ErrBlocked
 }
+
+// RunShared is Run for files that belong to no process, such as those of a cgroup. id identifies what they belong to. One of 32 that block
+// reads is not read, and beyond that none is: which user blocks them is not known.
+func (g *Guard[J]) RunShared(id uint64, read func(J)) error {
+	return g.Run(noProcess, time.Duration(id), read)
+}
+
+// noProcess stands for the PID of files that belong to no process.
+const noProcess = -1
 
 // spend notes for how long a user's processes have blocked the scan.
 func (g *Guard[J]) spend(of user, blocked time.Duration) {
@@ -204,6 +217,9 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 // The owner of the directory /proc/PID is root if the process is not dumpable, and so is not its user. The file status depends on no
 // lock that its process can hold, but looking up its name may (dev/kernel-reads.md).
 func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
+	if pid == noProcess {
+		return anyUser, true
+	}
 	if w := g.do(request[J]{pid: pid}); w != nil {
 		g.missed = append(g.missed, miss{pid, start, noUser, g.now, w.hasEnded})
 		return noUser, false
@@ -262,7 +278,7 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 // worker returns the one that runs the next request.
 func (g *Guard[J]) worker() *worker[J] {
 	if g.idle == nil {
-		g.idle = &worker[J]{job: g.options.New(), proc: kernfs.New(g.proc)}
+		g.idle = &worker[J]{job: g.options.New(), proc: kernfs.NewKillable(g.proc)}
 	}
 	return g.idle
 }

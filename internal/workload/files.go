@@ -16,23 +16,28 @@ const maxFile = 64 << 10
 
 // files reads one file of a process at a time.
 type files struct {
-	proc *kernfs.Dir
-	buf  []byte
-	pid  int32
-	got  []byte
-	err  error
+	proc *kernfs.Dir // cached or killable
+	// cached does not wait for the lock of a directory. killable may wait for it, and is for the Guard's goroutine.
+	cached, killable *kernfs.Dir
+	buf              []byte
+	pid              int32
+	got              []byte
+	err              error
 }
 
 // guardFiles returns a Guard of files.
 func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
 	options.New = func() *files {
-		return &files{proc: kernfs.New(filepath.Join(options.Root, "proc")), buf: make([]byte, 2*maxText)}
+		proc := filepath.Join(options.Root, "proc")
+		return &files{
+			cached: kernfs.NewCached(proc), killable: kernfs.NewKillable(proc, "exe", "cgroup"), buf: make([]byte, 2*maxText),
+		}
 	}
 	return stall.New(options)
 }
 
 // Close implements stall.Job.
-func (f *files) Close() error { return f.proc.Close() }
+func (f *files) Close() error { return errors.Join(f.cached.Close(), f.killable.Close()) }
 
 // The reads. readArguments reads the begin of the command line, and readAllArguments the whole of it.
 func (f *files) readExecutable()   { f.got, f.err = f.proc.LinkOf(f.pid, "exe", f.buf) }
@@ -55,7 +60,7 @@ func (f *files) readWhole(name string) {
 // read reads a file of a process that the process may block. The result is valid until the next read.
 func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
-	f.pid = p.PID
+	f.pid, f.proc = p.PID, f.killable
 	if err := id.files.Run(p.PID, p.Start, read); err != nil {
 		return nil, err
 	}
@@ -64,13 +69,14 @@ func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 
 // readFound is read for a file that cannot be blocked once its name was looked up (dev/kernel-reads.md).
 func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
-	if !e.found {
-		got, err := id.read(p, read)
-		id.missed = id.missed || errors.Is(err, stall.ErrBlocked)
-		return got, err
-	}
 	f := id.files.Job()
-	f.pid = p.PID
-	read(f)
-	return f.got, f.err
+	if e.found || f.cached.NeverWaits() {
+		f.pid, f.proc = p.PID, f.cached
+		if read(f); !errors.Is(f.err, kernfs.ErrNotCached) {
+			return f.got, f.err
+		}
+	}
+	got, err := id.read(p, read)
+	id.missed = id.missed || errors.Is(err, stall.ErrBlocked)
+	return got, err
 }

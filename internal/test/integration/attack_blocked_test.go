@@ -100,6 +100,63 @@ func TestAttackCommandLineBlocked(t *testing.T) {
 	})
 }
 
+// A process holds the lock of its directory in /proc, so that files of it that were not opened before cannot be.
+func TestAttackDirectoryBlocked(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		a := attack(t, source)
+		hold(t, "proc")
+		within(t, 10*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+			return strings.Contains(fileText(t, a.log), `"condition":"blocked processes"`)
+		})
+		a.requireOnTime(t)
+	})
+}
+
+// Processes hold the locks of a cgroup's directories when the first process enters the cgroup.
+func TestAttackCgroupBlocked(t *testing.T) {
+	const container = "docker/abababababababababababababababababababababababababababababababab"
+	var dirs []string
+	for _, name := range []string{"cpuacct", "cpu", "memory", "unified", ""} {
+		dir := filepath.Join("/sys/fs/cgroup", name, container)
+		if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", name, "cgroup.procs")); err != nil {
+			continue
+		}
+		outer := filepath.Dir(dir)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		t.Cleanup(func() {
+			assert.NoError(t, os.Remove(dir))
+			assert.NoError(t, os.Remove(outer))
+		})
+		dirs = append(dirs, dir)
+	}
+	a := attack(t, "procfs")
+	var entries []*os.File // opened before their directories are locked
+	for _, dir := range dirs {
+		entry, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, entry.Close()) }()
+		entries = append(entries, entry)
+	}
+	for _, dir := range dirs {
+		hold(t, dir)
+	}
+	time.Sleep(100 * time.Millisecond)                                          // until the holders have the locks for themselves
+	busy := exec.Command("nice", "-n", "19", "sh", "-c", "while :; do :; done") // without children
+	require.NoError(t, busy.Start())
+	defer func() {
+		assert.NoError(t, busy.Process.Kill())
+		_ = busy.Wait() // killed
+	}()
+	for _, entry := range entries {
+		_, err := entry.WriteString(strconv.Itoa(busy.Process.Pid))
+		require.NoError(t, err)
+	}
+	within(t, 20*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+		return strings.Contains(fileText(t, a.log), `"condition":"blocked cgroups"`)
+	})
+	a.requireOnTime(t)
+}
+
 // A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its descriptors.
 func TestAttackDescriptorBlocked(t *testing.T) {
 	need(t)
@@ -120,8 +177,8 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	} {
 		require.NoError(t, os.Symlink(target, filepath.Join(root, link)))
 	}
-	config := strings.Replace(attackConfig, "zones: [package]", "zones: [package, gpu]\n    root_path: "+root+`
-    http: [{name: "0000:00:02.0", endpoint: "`+gpu.URL+`", unit: W, zone: gpu, interval: 1s, timeout: 500ms}]`, 1)
+	config := strings.NewReplacer("zones: [package]", "zones: [package, gpu]\n    root_path: "+root, "meters: {use: []}",
+		`meters: {use: [], "http/0000:00:02.0": {endpoint: "`+gpu.URL+`", unit: W, zone: gpu, poll_interval: 1s, timeout: 500ms}}`).Replace(attackConfig)
 	const dropped = "-dac_read_search,-dac_override"
 	a := startAttackedWith(t, config, "procfs", limiter{check: 100 * time.Millisecond, mib: 1024},
 		unshare, "--mount", "--propagation", "private", "sh", "-c",
@@ -136,7 +193,7 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 // A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from before it starts.
 // Any user who can list the directory can. It stands on sysfs in the collector's mount namespace only: the machine may have no zones.
 // Without zones the model stands in.
-func TestAttackDirectoryBlocked(t *testing.T) {
+func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
 	for _, c := range []struct {
@@ -153,8 +210,8 @@ func TestAttackDirectoryBlocked(t *testing.T) {
 			for file, text := range map[string]string{"name": "package-0\n", "energy_uj": "1000\n", "max_energy_range_uj": "262143328850\n"} {
 				require.NoError(t, os.WriteFile(filepath.Join(zone, file), []byte(text), 0o600))
 			}
-			lock := "dir:" + filepath.Join(class, c.path)
-			config := strings.Replace(attackConfig, "    meter: model\n", "    meter: auto\n", 1)
+			lock := filepath.Join(class, c.path)
+			config := strings.Replace(attackConfig, "    meters: {use: []}\n", "", 1)
 			require.NotEqual(t, attackConfig, config)
 			start := func() *attacked {
 				a := startAttackedWith(t, config, "bpf", limiter{check: 100 * time.Millisecond, mib: 1024}, unshare, "--mount",

@@ -32,9 +32,10 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meters: {use: []}
+    meters:
+      use: []
+      http/memory: {endpoint: MEMORY, pointer: /energy, unit: mJ, zone: dram, poll_interval: 1s}
     model: {idle_power: 100, max_power: 100}
-    http: [{name: memory, endpoint: MEMORY, pointer: /energy, unit: mJ, zone: dram, interval: 1s}]
     zones: [package, dram]
     cpu_time: procfs
     attribution: {idle: used}

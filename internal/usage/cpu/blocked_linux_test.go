@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
@@ -48,4 +49,35 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	require.NoError(t, h.Render())
 	require.NoError(t, source.ReadProcesses(&table))
 	assert.Len(t, table.Processes, 3)
+}
+
+// A PID may be reused between two scans. The kernel has not looked up the files of the new process then.
+func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
+	h := hostsim.New(t.TempDir())
+	h.Processes[10] = &hostsim.Process{Comm: "app"}
+	require.NoError(t, h.Render())
+	source := NewProcfs(h.Root())
+	defer func() { assert.NoError(t, source.Close()) }()
+	var table Table
+	require.NoError(t, source.ReadProcesses(&table))
+
+	h.Processes[10].Comm = "other"
+	h.Uptime += 10 * time.Second // too long for files to be kept open
+	require.NoError(t, h.Render())
+	reads := 0
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if filepath.Base(filepath.Dir(path)) != "10" {
+			return got, err
+		}
+		if reads++; reads == 1 {
+			return nil, kernfs.ErrNotCached
+		}
+		return got, err
+	})()
+	require.NoError(t, source.ReadProcesses(&table))
+	p := find(table.Processes, 10)
+	require.NotNil(t, p)
+	assert.Equal(t, "other", p.Comm.String())
+	assert.False(t, table.Hidden)
+	assert.GreaterOrEqual(t, reads, 2)
 }

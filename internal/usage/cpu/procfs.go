@@ -21,10 +21,11 @@ type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
 	kept    keptStats
+	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
 }
 
-// firstRead reads a file of a process by a name that was not looked up before: that can block (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up: that can block (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -42,7 +43,8 @@ func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status",
 // guardFirstReads returns a Guard of first reads.
 func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
 	options.New = func() *firstRead {
-		return &firstRead{proc: kernfs.New(filepath.Join(options.Root, "proc")), buf: make([]byte, 4096)}
+		proc := kernfs.NewKillable(filepath.Join(options.Root, "proc"), "exe", "cgroup", "status") // which identify a new process
+		return &firstRead{proc: proc, buf: make([]byte, 4096)}
 	}
 	return stall.New(options)
 }
@@ -52,7 +54,8 @@ func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead]
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
-		first: guardFirstReads(stall.Options[*firstRead]{Root: root}),
+		cached: kernfs.NewCached(filepath.Join(root, "proc")),
+		first:  guardFirstReads(stall.Options[*firstRead]{Root: root}),
 	}
 }
 
@@ -65,7 +68,7 @@ func (*Procfs) Exact() bool { return false }
 // Close implements Source.
 func (p *Procfs) Close() error {
 	p.kept.close()
-	return errors.Join(p.first.Close(), p.proc.Close())
+	return errors.Join(p.first.Close(), p.cached.Close(), p.proc.Close())
 }
 
 // Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
@@ -75,6 +78,7 @@ func (p *Procfs) Blocked() error { return p.first.Err("CPU times") }
 func (p *Procfs) ReadProcesses(t *Table) error {
 	now, err := p.readUptime()
 	if err != nil {
+		_ = p.cached.Close() // /proc may be mounted anew
 		return err
 	}
 	if p.topology != nil {
@@ -94,7 +98,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	t.finish(units.Advance(p.scanned, p.node.Process))
 	p.scanned = p.node.Process
 	p.findDiscarding(t)
-	p.kept.update(p.proc, t)
+	p.kept.update(p.cached, t)
 	return nil
 }
 
@@ -176,7 +180,8 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan shows no process with the number. It is fast if called by ascending PID.
+// isFirst reports whether the previous scan shows no process with the number, so that the kernel has not looked up its files. It is
+// fast if called by ascending PID. Another process may have the number now.
 func (s *procfsScan) isFirst(pid int32) bool {
 	before := s.table.before
 	if s.next > 0 && before[s.next-1].PID >= pid {
@@ -209,15 +214,18 @@ func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 		}
 		_ = f.Close() // it was only read from
 	}
-	b, err := p.proc.ReadOf(pid, "stat", p.buf)
+	b, err := p.cached.ReadOf(pid, "stat", p.buf)
 	if kernfs.NoDescriptorLeft(err) && len(p.kept.files) > 0 {
 		p.kept.halveCache()
-		b, err = p.proc.ReadOf(pid, "stat", p.buf)
+		b, err = p.cached.ReadOf(pid, "stat", p.buf)
+	}
+	if errors.Is(err, kernfs.ErrNotCached) {
+		return p.readFirst(pid, (*firstRead).readStat)
 	}
 	return b, err
 }
 
-// readFirst reads a file of a process by a name that was not looked up before.
+// readFirst reads a file of a process by a name that the kernel may have to look up.
 func (p *Procfs) readFirst(pid int32, read func(*firstRead)) ([]byte, error) {
 	f := p.first.Job()
 	f.pid = pid

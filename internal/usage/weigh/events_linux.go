@@ -155,13 +155,10 @@ func (p *perf) readOnline() bool {
 }
 
 func (p *perf) identity(n *cgroup.Node) (uint64, bool) {
-	dir, ok := p.tree.PerfEventDir(n)
-	if !ok {
-		return 0, false
-	}
-	var s unix.Stat_t
-	err := unix.Stat(dir, &s)
-	return s.Ino, err == nil
+	var dir kernfs.Kept
+	inode, err := p.tree.OpenPerfEventDir(n, &dir)
+	_ = dir.Close() // it was not even read from
+	return inode, err == nil
 }
 
 func (p *perf) open(n *cgroup.Node) (count, error) {
@@ -171,16 +168,12 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 	}
 	pid, flags := -1, 0
 	if n != nil {
-		path, ok := p.tree.PerfEventDir(n)
-		if !ok {
-			return nil, &fs.PathError{Op: "open", Path: n.Path(), Err: fs.ErrNotExist}
-		}
-		dir, err := os.Open(path)
-		if err != nil {
+		var dir kernfs.Kept
+		if _, err := p.tree.OpenPerfEventDir(n, &dir); err != nil {
 			return nil, err
 		}
 		defer func() { _ = dir.Close() }() // the counters hold it
-		pid, flags = int(dir.Fd()), unix.PERF_FLAG_PID_CGROUP
+		pid, flags = dir.Descriptor(), unix.PERF_FLAG_PID_CGROUP
 	}
 	count := 0
 	for _, there := range p.cpus {

@@ -5,7 +5,8 @@
 //
 //	hold mmap DEVICE DIRECTORY    holds the mmap lock (cmdline, environ, maps): mmap(2) of a file whose dirty page is never written back
 //	hold epoll DEVICE DIRECTORY   holds the lock of an epoll descriptor (its fdinfo): epoll_wait(2) copies to a page that is never read
-//	hold dir:PATH DEVICE DIRECTORY  holds the lock of a directory: getdents64(2) copies to a page that is never read, and mkdir(2) waits
+//	hold proc DEVICE DIRECTORY    holds the lock of its directory /proc/PID (names that are not cached): getdents64(2) copies to such a page
+//	hold /PATH DEVICE DIRECTORY   holds the lock of another directory
 //
 // DEVICE is a node of /dev/fuse that the user may open, and DIRECTORY an empty directory to mount on. The process is the server; its child holds the lock. It prints the PID
 // of the child when the server was asked for what it does not answer. When the server ends, the child does.
@@ -148,34 +149,30 @@ static void holdEpoll(const char *file) {
 	epoll_wait(poll, m, 1, -1);
 }
 
-// holdDirectory lists a directory. Its child waits for the lock exclusively, so that nobody else gets it shared.
+// holdDirectory has getdents64(2) hold the lock of a directory for reading, and mkdir(2) wait for it, so that no other reader gets it.
 static void holdDirectory(const char *file, const char *path) {
-	char name[4096];
 	void *m = mmap(0, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, openFile(file), 0);
 	if (m == MAP_FAILED)
 		fail("mmap");
 	int dir = open(path, O_RDONLY | O_DIRECTORY);
 	if (dir < 0)
 		fail(path);
-	pid_t waiter = fork();
-	if (waiter < 0)
-		fail("fork");
-	if (waiter == 0) {
+	if (fork() == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		usleep(30000); // until the parent has the lock
-		snprintf(name, sizeof name, "%s/hold", path);
-		mkdir(name, 0755); // not permitted, which the kernel finds out when it has the lock
-		exit(0);
+		usleep(30000); // until getdents64 has the lock
+		mkdirat(dir, "hold", 0755);
+		_exit(1);
 	}
 	syscall(SYS_getdents64, dir, m, page);
 }
 
 int main(int argc, char **argv) {
 	if (argc != 4) {
-		fprintf(stderr, "usage: %s mmap|epoll|dir:PATH DEVICE DIRECTORY\n", argv[0]);
+		fprintf(stderr, "usage: %s mmap|epoll|proc|/PATH DEVICE DIRECTORY\n", argv[0]);
 		return 2;
 	}
-	int epoll = strcmp(argv[1], "epoll") == 0, directory = strncmp(argv[1], "dir:", 4) == 0;
+	const char *lock = argv[1];
+	int is_mmap = strcmp(lock, "mmap") == 0;
 	uid_t uid = getuid();
 	gid_t gid = getgid();
 	char text[128], file[4096];
@@ -200,12 +197,15 @@ int main(int argc, char **argv) {
 	if (holder == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fd);
-		if (directory)
-			holdDirectory(file, argv[1] + 4);
+		snprintf(text, sizeof text, "/proc/%d", getpid());
+		if (is_mmap)
+			holdMmapLock(file);
+		else if (strcmp(lock, "epoll") == 0)
+			holdEpoll(file);
 		else
-			(epoll ? holdEpoll : holdMmapLock)(file);
+			holdDirectory(file, *lock == '/' ? lock : text);
 		return 1;
 	}
-	serve(fd, epoll || directory ? FUSE_READ : FUSE_WRITE, holder);
+	serve(fd, is_mmap ? FUSE_WRITE : FUSE_READ, holder);
 	return 0;
 }

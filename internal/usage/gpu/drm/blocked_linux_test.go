@@ -3,6 +3,7 @@
 package drm
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,9 +13,36 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+// Any user can name a directory dri. Only a device is of DRM.
+func TestTextsOfOtherFilesThanDevicesAreNotRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dri")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	path := filepath.Join(dir, "renderD128")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	f := newFiles("/")
+	defer func() { assert.NoError(t, f.Close()) }()
+	f.pid, f.fd = int32(os.Getpid()), int32(file.Fd())
+	_, ok := nodeOf([]byte(path))
+	require.True(t, ok)
+	f.readText()
+	assert.ErrorIs(t, f.err, unix.ENOENT)
+	assert.Empty(t, f.text)
+
+	f.kept = &kernfs.File{Path: fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd())}
+	_, err = f.kept.Read(f.buf)
+	require.NoError(t, err)
+	f.readText()
+	assert.ErrorIs(t, f.err, unix.ENOENT)
+	assert.Empty(t, f.text)
+}
 
 // A FIFO stands for a text that depends on a lock of the process.
 func TestATextThatIsBlockedIsReadLater(t *testing.T) {

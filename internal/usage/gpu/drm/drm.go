@@ -27,8 +27,9 @@ type Options struct {
 type Source struct {
 	root string
 	// files guards what is read of processes.
-	files *stall.Guard[*files]
-	kfd   kfd
+	files  *stall.Guard[*files]
+	cached *kernfs.Dir // reads sizes of descriptor lists that were looked up before
+	kfd    kfd
 
 	devices    []*device         // by name
 	nodes      map[string]string // the device of each node: renderD128
@@ -77,8 +78,9 @@ var (
 // New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
 	return &Source{
-		root:  options.Root,
-		files: guardFiles(stall.Options[*files]{Root: options.Root}),
+		root:   options.Root,
+		files:  guardFiles(stall.Options[*files]{Root: options.Root}),
+		cached: kernfs.NewCached(filepath.Join(options.Root, "proc")),
 		search: kernfs.Search[discovered]{
 			Root: options.Root, Dir: filepath.Join(options.Root, "sys/class/drm"), Drop: discovered.drop,
 		},
@@ -98,7 +100,7 @@ func selfOf(root string) int32 {
 // Close implements gpu.Source.
 func (s *Source) Close() error {
 	s.search.Close()
-	errs := []error{s.files.Close()}
+	errs := []error{s.files.Close(), s.cached.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}

@@ -4,6 +4,7 @@ package drm
 
 import (
 	"bytes"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,9 +18,12 @@ import (
 // directory fd, and of what it has open (dev/kernel-reads.md).
 type files struct {
 	proc, kfd *kernfs.Dir
-	buf       []byte
-	name      []byte
-	link      [maxLink]byte
+	// links reads the links of descriptors that were just listed, which the kernel has in its cache.
+	links  *kernfs.Dir
+	isProc bool // else it is a copy, without devices
+	buf    []byte
+	name   []byte
+	link   [maxLink]byte
 
 	// The parameters: a process, a descriptor, its text if that is kept open, and the name of a file of KFD.
 	pid, fd int32
@@ -45,11 +49,13 @@ type listed struct {
 }
 
 func newFiles(root string) *files {
+	proc := filepath.Join(root, "proc")
 	f := &files{
-		proc: kernfs.New(filepath.Join(root, "proc")), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
+		proc: kernfs.NewKillable(proc), links: kernfs.New(proc), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
 		buf: make([]byte, 16<<10),
 	}
 	f.each, f.add = f.descriptor, f.addListed
+	f.isProc, _ = kernfs.IsProc(proc)
 	return f
 }
 
@@ -58,8 +64,7 @@ func (f *files) Close() error {
 	if f.kept != nil {
 		_ = f.kept.Close() // it was only read from
 	}
-	_ = f.kfd.Close()
-	return f.proc.Close()
+	return errors.Join(f.kfd.Close(), f.links.Close(), f.proc.Close())
 }
 
 // readSize reads the size of the directory fd.
@@ -88,7 +93,7 @@ func (f *files) descriptor(name []byte) bool {
 		return false
 	}
 	f.found.seen++
-	target, err := f.linkOf(int32(fd))
+	target, err := f.links.LinkOf(f.pid, string(f.nameOf("fd/", int32(fd))), f.link[:])
 	if err != nil {
 		if denied(err) {
 			f.err = err
@@ -101,23 +106,52 @@ func (f *files) descriptor(name []byte) bool {
 	return true
 }
 
-func (f *files) linkOf(fd int32) ([]byte, error) {
-	return f.proc.LinkOf(f.pid, string(f.nameOf("fd/", fd)), f.link[:])
-}
-
-func (f *files) readLink() { f.target, f.err = f.linkOf(f.fd) }
-
-// readText reads the text of a descriptor whose link names a node, else it fails as if the descriptor were closed. The texts of
-// other files, such as epoll descriptors, depend on locks that a process can hold for ever, and their readers cannot be killed.
-func (f *files) readText() {
-	if f.readLink(); f.err != nil {
+// readLink reads the link of a descriptor. It fails as if the descriptor were closed unless that is of a DRM device.
+func (f *files) readLink() {
+	name := string(f.nameOf("fd/", f.fd))
+	if f.target, f.err = f.proc.LinkOf(f.pid, name, f.link[:]); f.err != nil {
 		return
 	}
 	if _, ok := nodeOf(f.target); !ok {
 		f.err = syscall.ENOENT
 		return
 	}
+	f.check(name)
+}
+
+// check fails as if the descriptor were closed unless it is of a DRM device. Its link was read before.
+func (f *files) check(link string) {
+	if !f.isProc { // a copy has no devices
+		return
+	}
+	var major uint32
+	if major, f.err = f.proc.MajorOf(f.pid, link); f.err == nil && major != drmMajor {
+		f.err = syscall.ENOENT
+	}
+}
+
+// drmMajor is the major number of DRM devices (DRM_MAJOR, include/drm/drm_file.h).
+const drmMajor = 226
+
+// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll descriptors, depend on locks that a
+// process can hold for ever, and their readers cannot be killed. A process that may open a DRM device can replace the descriptor
+// after the check (dev/kernel-reads.md).
+func (f *files) readText() {
+	if f.kept != nil && f.kept.IsOpen() && f.isProc {
+		f.err = nil
+		f.check(string(f.nameOf("fd/", f.fd)))
+	} else {
+		f.readLink()
+	}
+	if f.err != nil {
+		return
+	}
 	if f.kept != nil {
+		if !f.kept.IsOpen() { // which looks up names as any Dir
+			if _, f.err = f.proc.SizeOf(f.pid, string(f.nameOf("fdinfo/", f.fd))); f.err != nil {
+				return
+			}
+		}
 		f.text, f.err = f.kept.Read(f.buf)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -118,7 +119,7 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 		if !c.lost || s.look.budget <= 0 || slices.Contains(s.looked, c.pid) {
 			continue
 		}
-		if _, err := s.numberOf(c.pid); err != nil {
+		if _, err := s.numberOf(c.pid, c.start); err != nil {
 			continue // most have ended
 		}
 		s.looked = append(s.looked, c.pid)
@@ -166,7 +167,7 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 		return !st.denied
 	}
 	s.look.budget -= countCost
-	n, err := s.numberOf(row.PID)
+	n, err := s.numberOf(row.PID, row.Start)
 	if err != nil || n != st.descriptors {
 		return true
 	}
@@ -178,11 +179,15 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 
 // numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
 // proc_fd_getattr), which every user may ask for. Before, it is 0.
-func (s *Source) numberOf(pid int32) (int64, error) {
-	f := s.files.Job()
-	f.pid = pid
-	f.readSize() // the name was looked up before, so that nothing blocks it
-	return s.counted(f.err), f.err
+func (s *Source) numberOf(pid int32, start time.Duration) (int64, error) {
+	if f := s.files.Job(); s.cached.NeverWaits() {
+		n, err := s.cached.SizeOf(pid, "fd")
+		if f.size, f.err = n, err; !errors.Is(err, kernfs.ErrNotCached) {
+			return s.counted(err), err
+		}
+	}
+	err := s.run(pid, start, 0, (*files).readSize)
+	return s.counted(err), err
 }
 
 // counted returns the number of descriptors that was read.

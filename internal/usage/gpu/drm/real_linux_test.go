@@ -121,7 +121,7 @@ func BenchmarkThisMachine(b *testing.B) {
 		b.ReportMetric(float64(descriptors)/float64(n), "descriptors/process")
 	}
 	b.Run("number", func(b *testing.B) {
-		each(b, func(i int) { _, _ = w.source.numberOf(w.table.Processes[i].PID) })
+		each(b, func(i int) { _, _ = w.source.numberOf(w.table.Processes[i].PID, w.table.Processes[i].Start) })
 	})
 	b.Run("text", func(b *testing.B) {
 		proc := kernfs.New("/proc")

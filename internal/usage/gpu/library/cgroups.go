@@ -28,7 +28,7 @@ type named struct {
 const maxCgroupFile = 16 << 10
 
 func newCgroups(root string) *cgroups {
-	return &cgroups{proc: kernfs.New(filepath.Join(root, "proc")), buf: make([]byte, maxCgroupFile), known: map[int32]*named{}}
+	return &cgroups{proc: kernfs.NewKillable(filepath.Join(root, "proc")), buf: make([]byte, maxCgroupFile), known: map[int32]*named{}}
 }
 
 // learn reads the cgroups of processes that were not named by the poll before.

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"hash/maphash"
+	"io/fs"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+)
+
+// lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory for ever, and a cgroup file system
+// never finds a name without that lock (dev/kernel-reads.md). So lookups have a deadline.
+type lookups struct {
+	guard *stall.Guard[*finder]
+	seed  maphash.Seed
+}
+
+// finder looks up one file at a time.
+type finder struct {
+	dirs, known map[string]*kernfs.Dir // by mount point
+	buf         []byte
+
+	// The parameters: a mount point, a cgroup relative to it, and a file of the cgroup.
+	mount, sub, name string
+
+	// The results.
+	kept  kernfs.Kept
+	inode uint64
+	text  []byte
+	has   bool
+	found []directory
+	err   error
+}
+
+// directory is a cgroup that a walk found, by its path relative to the mount point.
+type directory struct {
+	below string
+	info  fs.FileInfo
+}
+
+func newLookups(options stall.Options[*finder]) lookups {
+	options.Everywhere = true // hierarchies that nothing can block are read without the Guard
+	options.New = func() *finder {
+		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, numaStatRoom)}
+	}
+	return lookups{guard: stall.New(options), seed: maphash.MakeSeed()}
+}
+
+// Close implements stall.Job.
+func (f *finder) Close() error {
+	errs := []error{f.kept.Close()}
+	for _, d := range f.dirs {
+		errs = append(errs, d.Close())
+	}
+	for _, d := range f.known {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *finder) dir() *kernfs.Dir {
+	d := f.dirs[f.mount]
+	if d == nil {
+		d = kernfs.NewKillable(f.mount)
+		f.dirs[f.mount] = d
+	}
+	return d
+}
+
+// dirOfKnown returns the mount point for files that were looked up before. They are found in the kernel's cache, which takes a fifth of
+// the time of a lookup that SIGKILL ends.
+func (f *finder) dirOfKnown() *kernfs.Dir {
+	d := f.known[f.mount]
+	if d == nil {
+		d = kernfs.New(f.mount)
+		f.known[f.mount] = d
+	}
+	return d
+}
+
+// The lookups. open opens a file into kept, openKnown one that was opened before, read reads a file, look finds out whether a cgroup exists, and walk finds all cgroups.
+func (f *finder) open()      { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
+func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f.sub, f.name) }
+func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
+func (f *finder) look()      { f.has, f.err = f.dir().Has(f.sub), nil }
+
+func (f *finder) walk() {
+	f.found = nil
+	f.err = walk(f.dir(), func(below string, info fs.FileInfo) error {
+		f.found = append(f.found, directory{below, info})
+		return nil
+	})
+}
+
+// find runs a lookup, and returns the finder that has its results. They are valid until the next lookup.
+func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
+	f := l.guard.Job()
+	f.mount, f.sub, f.name = h.dir.Path(), sub, name
+	if err := l.guard.RunShared(maphash.String(l.seed, sub), lookup); err != nil {
+		return nil, errBlocked
+	}
+	return f, f.err
+}
+
+var errBlocked = errors.New("the directory of the cgroup is locked")
+
+// open opens a file of a cgroup into k. known reports whether it was opened before.
+func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known bool) (inode uint64, err error) {
+	if !h.guarded {
+		return h.dir.OpenIn(k, sub, name)
+	}
+	open := (*finder).open
+	if known {
+		open = (*finder).openKnown
+	}
+	f, err := l.find(h, sub, name, open)
+	if err != nil {
+		return 0, err
+	}
+	*k, f.kept = f.kept, kernfs.Kept{}
+	return f.inode, nil
+}
+
+// read reads a file of a cgroup into buf, or into a buffer of its own.
+func (l *lookups) read(h *hierarchy, sub, name string, buf []byte) ([]byte, error) {
+	if !h.guarded {
+		return h.dir.ReadIn(sub, name, buf)
+	}
+	f, err := l.find(h, sub, name, (*finder).read)
+	if err != nil {
+		return nil, err
+	}
+	return f.text, nil
+}
+
+// has reports whether a hierarchy has a cgroup. It returns true if that cannot be determined.
+func (l *lookups) has(h *hierarchy, sub string) bool {
+	if !h.guarded {
+		return h.dir.Has(sub)
+	}
+	f, err := l.find(h, sub, "", (*finder).look)
+	return err != nil || f.has
+}
+
+// walk calls yield for each cgroup of a hierarchy until yield returns an error.
+func (l *lookups) walk(h *hierarchy, yield func(below string, info fs.FileInfo) error) error {
+	if !h.guarded {
+		return walk(h.dir, yield)
+	}
+	f, err := l.find(h, "", "", (*finder).walk)
+	if err != nil {
+		return err
+	}
+	found := f.found
+	f.found = nil
+	for _, d := range found {
+		if err := yield(d.below, d.info); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin begins a scan.
+func (l *lookups) begin() { l.guard.Begin(time.Now()) }
+
+// err returns an error if directories are locked.
+func (l *lookups) err() error {
+	if l.guard.Err("") == nil {
+		return nil
+	}
+	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories, or they are slow")
+}

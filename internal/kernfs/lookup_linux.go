@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it there without a lock.
+var ErrNotCached = errors.New("not in the kernel's name cache")
+
+// lookup is how a Dir finds files by name. A name that is not in the kernel's cache is looked up under the lock of its directory, and
+// any user who may list the directory can hold that lock for ever (dev/kernel-reads.md).
+type lookup uint8
+
+const (
+	lookupAny      lookup = iota // waits for locks, so that not even SIGKILL ends the thread
+	lookupCached                 // does not wait
+	lookupKillable               // waits for locks in getdents64(2), which SIGKILL ends
+)
+
+// NewCached returns the directory at path like New. Its methods never wait for the lock of a directory: they return ErrNotCached for
+// a name that the kernel does not have in its cache. Has returns true for it. In other file systems than procfs, names are looked up as
+// by New: cgroup file systems never look up a name without a lock (fs/kernfs/dir.c, kernfs_dop_revalidate).
+//
+// Before Linux 5.16, and where openat2(2) is not permitted, names are looked up as by New.
+func NewCached(path string) *Dir { return &Dir{path: path, lookup: lookupCached} }
+
+// NeverWaits reports whether the methods never wait for the lock of a directory, whatever the kernel has in its cache.
+func (d *Dir) NeverWaits() bool {
+	return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves()
+}
+
+// NewKillable returns the directory at path like New. Its methods wait for the locks of directories in a way that SIGKILL ends. For files of
+// procfs this holds always from Linux 5.16 on. In other file systems, and for descriptors in /proc/PID/fd and fdinfo that are closed
+// meanwhile, a lock that is taken within the few microseconds between two system calls is waited for as by New.
+//
+// The first lookup in a directory /proc/PID also has the kernel cache the names in also: that costs less than to look them up later.
+func NewKillable(path string, also ...string) *Dir {
+	return &Dir{path: path, lookup: lookupKillable, also: also}
+}
+
+// resolveCached is RESOLVE_CACHED of openat2(2), Linux 5.12.
+const resolveCached = 0x20
+
+// resolves reports whether RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate).
+var resolves = sync.OnceValue(func() bool {
+	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(dir) }()
+	for range 3 { // the kernel may drop the name meanwhile
+		if fill(dir, positions()["stat"]) != nil {
+			return false
+		}
+		how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: resolveCached}
+		if fd, err := unix.Openat2(dir, "stat", &how); err == nil {
+			_ = unix.Close(fd)
+			return true
+		}
+	}
+	return false
+})
+
+// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in x/sys/unix
+// copies the name to the heap on each call.
+func (d *Dir) openAt(flags uint64) (int, error) {
+	d.name = append(d.name, 0)
+	if d.lookup == lookupAny || d.lookup == lookupCached && !d.isProc || !resolves() {
+		return openName(d.fd, d.name, flags)
+	}
+	if d.lookup == lookupCached || d.isProc {
+		if fd, err := d.openCached(d.fd, d.name, flags); d.lookup == lookupCached || err != ErrNotCached {
+			return fd, err
+		}
+	}
+	return d.openKillable(flags)
+}
+
+func openName(dir int, name []byte, flags uint64) (int, error) {
+	for {
+		fd, _, errno := syscall.Syscall6(unix.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(&name[0])), uintptr(flags), 0, 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+			continue
+		}
+		return -1, errno
+	}
+}
+
+// openCached opens a file by a name that ends with a NUL, and returns ErrNotCached rather than look it up.
+func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
+	d.how = unix.OpenHow{Flags: flags, Resolve: resolveCached}
+	for {
+		fd, _, errno := syscall.Syscall6(unix.SYS_OPENAT2, uintptr(dir), uintptr(unsafe.Pointer(&name[0])),
+			uintptr(unsafe.Pointer(&d.how)), unsafe.Sizeof(d.how), 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return -1, ErrNotCached
+		}
+		return -1, errno
+	}
+}
+
+// openKillable opens d.name one directory after another. d.name is the same afterwards.
+func (d *Dir) openKillable(flags uint64) (int, error) {
+	dir, rest := d.fd, d.name
+	for {
+		slash := bytes.IndexByte(rest, '/')
+		if slash < 0 {
+			break
+		}
+		rest[slash] = 0
+		next, err := d.openEntry(dir, rest[:slash+1], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		rest[slash] = '/'
+		if dir != d.fd {
+			_ = unix.Close(dir)
+		}
+		if err == unix.EACCES { // it may be searched, and not be listed
+			return openName(d.fd, d.name, flags)
+		}
+		if err != nil {
+			return -1, err
+		}
+		dir, rest = next, rest[slash+1:]
+	}
+	fd, err := d.openEntry(dir, rest, flags)
+	if err == nil && dir != d.fd && d.isProc {
+		for _, name := range d.also {
+			_ = fill(dir, positions()[name]) // else it is looked up when it is needed
+		}
+	}
+	if dir != d.fd {
+		_ = unix.Close(dir)
+	}
+	return fd, err
+}
+
+// openEntry opens an entry of a directory by a name that ends with a NUL.
+func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
+	if d.isProc {
+		if fd, err := d.openCached(dir, name, flags); err != ErrNotCached {
+			return fd, err
+		}
+	}
+	if err := fill(dir, d.position(dir, name[:len(name)-1])); err != nil {
+		return -1, err
+	}
+	return openName(dir, name, flags)
+}
+
+// fill has the kernel cache the name at a position of a directory of procfs. In other directories it only waits until the lock of the
+// directory is free.
+//
+// A call of getdents64(2) without room for an entry fails, after it had the lock and made the first entry (fs/proc/base.c,
+// proc_fill_cache). A list of all names takes ten times as long as the first read of a file.
+func fill(dir int, position int64) error {
+	if _, err := unix.Seek(dir, position, 0); err != nil {
+		return err
+	}
+	var room [1]byte
+	for {
+		switch _, err := unix.Getdents(dir, room[:]); err {
+		case nil, unix.EINVAL: // at the end, no room
+			return nil
+		case unix.EINTR:
+		default:
+			return err
+		}
+	}
+}
+
+// The positions of processes in /proc, and of descriptors in /proc/PID/fd (fs/proc/base.c, TGID_OFFSET; fs/proc/fd.c).
+const (
+	processesFrom   = 258
+	descriptorsFrom = 2
+)
+
+// position returns the position of a name in a directory of procfs, 0 if it is not known.
+func (d *Dir) position(dir int, name []byte) int64 {
+	if !d.isProc {
+		return 0
+	}
+	if n, err := ParseUint(name); err == nil && n < 1<<31 {
+		if dir == d.fd {
+			return processesFrom + int64(n)
+		}
+		return descriptorsFrom + int64(n)
+	}
+	return positions()[string(name)]
+}
+
+// positions returns the positions of the names in a directory /proc/PID, which are the same for all processes.
+var positions = sync.OnceValue(func() map[string]int64 {
+	found := map[string]int64{}
+	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return found
+	}
+	defer func() { _ = unix.Close(dir) }()
+	buf, next := make([]byte, 16<<10), int64(0)
+	for {
+		n, err := unix.Getdents(dir, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return found
+		}
+		for b := buf[:n]; len(b) > direntName; {
+			name, rest, ok := cutEntry(b)
+			if !ok {
+				return found
+			}
+			found[string(name)] = next
+			next = int64(binary.NativeEndian.Uint64(b[direntOffset:])) // of the entry after it
+			b = rest
+		}
+	}
+})
