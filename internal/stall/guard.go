@@ -72,11 +72,11 @@ type Options[J Job] struct {
 //
 // The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of any user,
 // is read. However many processes and users block, a scan waits for about 200 ms at most: after 50 ms, processes of one user may block it
-// for 20 ms more, after 100 ms a read that takes more than 20 ms misses its deadline, and after 200 ms nothing is read until the next scan. A read costs two or three microseconds more than without a
-// Guard, and no memory.
+// for 20 ms more, after 100 ms a read that takes more than 20 ms misses its deadline, and after 200 ms nothing is read until the next scan.
+// A read costs two or three microseconds more than without a Guard, and no memory.
 //
 // What remains possible: someone with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can someone
-// who blocks the directory lock of 32 processes (dev/kernel-reads.md). Then no further process is read until the reads return. Reaching
+// who blocks the directory lock of 32 processes whose user the caller does not know (dev/kernel-reads.md). Then no further process is read until the reads return. Reaching
 // the bound delays a few scans by 200 ms. A process that blocks for less than the deadline delays scans by as much, and what a scan had
 // no time for is read in a later one.
 //
@@ -135,8 +135,18 @@ func (g *Guard[J]) Begin(now time.Time) {
 func (g *Guard[J]) Job() J { return g.worker().job }
 
 // Run calls read with the Job, on another goroutine. pid and start are the number and the start time of the process that it reads.
-// After ErrBlocked the Job belongs to that goroutine.
+// After ErrBlocked the Job belongs to that goroutine. The user of a process that blocks the read of its user, too, is unknown.
 func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
+	return g.run(pid, start, noUser, false, read)
+}
+
+// RunOf is Run for a process of a user, of whom the real user ID is known. Such a process only counts against its user.
+func (g *Guard[J]) RunOf(uid uint32, pid int32, start time.Duration, read func(J)) error {
+	return g.run(pid, start, user(uid), true, read)
+}
+
+// run runs read for a process of a user, if that is known.
+func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read func(J)) error {
 	if g.isDirect() {
 		read(g.Job())
 		return nil
@@ -145,12 +155,14 @@ func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 		g.exhausted = true
 		return ErrBlocked
 	}
-	of, known := noUser, false
 	if len(g.missed) >= maxMissed || slices.ContainsFunc(g.missed, func(m miss) bool { return m.pid == pid && m.start == start }) {
 		return ErrBlocked
 	}
 	if len(g.missed) > 0 || g.left < patience/2 {
-		if of, known = g.userOf(pid, start); !known || of != anyUser && g.missesOf(of) >= maxOfUser {
+		if !known {
+			of, known = g.userOf(pid, start)
+		}
+		if !known || of != anyUser && g.missesOf(of) >= maxOfUser {
 			return ErrBlocked
 		}
 		if of != anyUser && g.spent[of] >= haste {

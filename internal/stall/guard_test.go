@@ -227,6 +227,23 @@ func TestAUserCannotHaveOthersUnread(t *testing.T) {
 	assert.ErrorContains(t, h.guard.Err("command lines"), ": user 1000 (2 processes)")
 }
 
+// The processes block the reads of their users, too.
+func TestAKnownUserCannotHaveOthersUnread(t *testing.T) {
+	h := newHost(t)
+	read := func(pid, uid int) error {
+		h.guard.Job().pid = int32(pid)
+		return h.guard.RunOf(uint32(uid), int32(pid), 0, (*text).read)
+	}
+	for pid := range 40 {
+		h.add(100+pid, 1000, "cmdline", "status")
+		h.begin(time.Second)
+		require.ErrorIs(t, read(100+pid, 1000), ErrBlocked)
+	}
+	assert.Len(t, h.guard.missed, maxOfUser)
+	h.add(200, 1001)
+	require.NoError(t, read(200, 1001))
+}
+
 // Each read blocks for less than the deadline, so that none is missed.
 func TestAUserCannotUseUpTheTimeOfAScan(t *testing.T) {
 	h := newHost(t)

@@ -61,7 +61,13 @@ func (f *files) readWhole(name string) {
 func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable
-	if err := id.files.Run(p.PID, p.Start, read); err != nil {
+	var err error
+	if p.HasUID {
+		err = id.files.RunOf(p.UID, p.PID, p.Start, read)
+	} else {
+		err = id.files.Run(p.PID, p.Start, read)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return f.got, f.err
