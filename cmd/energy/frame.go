@@ -24,6 +24,7 @@ type framer struct {
 	first map[string]microjoules // totals of the first snapshot
 	base  check                  // sums of the first snapshot
 	last  microjoules            // active energy of the last one
+	programs
 }
 
 // frame returns a snapshot as a frame. sums are those of the same snapshot.
@@ -48,7 +49,14 @@ func (f *framer) frame(s *snapshot, sums check, now time.Time) *top.Frame {
 	} {
 		out.Tables[view] = f.rows(view, all, names)
 	}
-	out.Tables[top.Processes] = append(out.Tables[top.Processes], f.without(out.Tables[top.Processes], sums)...)
+	f.nameOwners(s.processes, out.Tables[top.Processes])
+	out.Tables[top.Programs] = f.programRows(s.processes, names, out.Tables[top.Processes])
+	out.Tables[top.Users] = userRows(out.Tables[top.Programs])
+	for _, view := range []top.View{top.Programs, top.Processes, top.Users} {
+		if rows := out.Tables[view]; len(rows) > 0 {
+			out.Tables[view] = append(rows, f.without(rows, sums)...)
+		}
+	}
 	for _, g := range s.gpus {
 		row := top.Row{
 			Key: g.id, Power: g.power, GPU: g.power, Busy: g.utilization, CPUTime: -1, Energy: f.used("gpu "+g.id, g.energy), Total: units.Energy(g.energy),
@@ -66,7 +74,7 @@ func (f *framer) begin(s *snapshot, sums check, now time.Time) {
 	if begun && !restarted {
 		return
 	}
-	f.first, f.base = map[string]microjoules{}, check{}
+	f.first, f.base, f.programs = map[string]microjoules{}, check{}, newPrograms()
 	if restarted || f.fresh {
 		return
 	}
@@ -98,14 +106,14 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		r := top.Row{
 			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),
 		}
-		if r.Pinned = c.labels[firstLabel[view]] == units.OtherName && (view != top.Processes || isOther(c)); r.Pinned {
-			r.Text[top.Name] = "other: too small or short-lived to be reported one by one"
+		if r.Pinned = isOther(c) || view != top.Processes && isOverflow(c, firstLabel[view]); r.Pinned {
+			r.Text[top.Name] = "(others): too small to be reported one by one"
 			rows = append(rows, r)
 			continue
 		}
 		describe(&r, view, c, names)
 		if view == top.Processes {
-			f.procs.describe(&r, c.labels["process_creation_time"])
+			f.procs.describe(&r, c.labels[labelCreated])
 		}
 		rows = append(rows, r)
 	}
@@ -114,7 +122,7 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 
 // firstLabel is the label by which a view's consumers are distinguished from all others.
 var firstLabel = [top.NumViews]string{
-	"process_executable_name", "container_id", "k8s_pod_uid", "vm_id", "systemd_unit_name", "slurm_job_id", "",
+	top.Processes: labelExecutable, top.Containers: labelContainer, top.Pods: labelPod, top.VMs: labelVM, top.Units: labelUnit, top.Jobs: labelJob,
 }
 
 // without returns the rows of energy without a process: of those that have ended, and unattributed energy. With these, the energies
@@ -122,8 +130,10 @@ var firstLabel = [top.NumViews]string{
 func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	unattributed := units.Energy(sums.unattributed - min(f.base.unattributed, sums.unattributed))
 	ended := units.Energy(sums.active-min(f.base.active, sums.active)) - unattributed
+	total := sums.processes
 	for i := range rows {
 		ended -= rows[i].Energy
+		total -= microjoules(rows[i].Total)
 	}
 	var out []top.Row
 	add := func(name string, energy units.Energy, total microjoules) {
@@ -131,8 +141,8 @@ func (f *framer) without(rows []top.Row, sums check) []top.Row {
 		r.Text[top.Name] = name
 		out = append(out, r)
 	}
-	if sums.ended > 0 {
-		add("ended: processes that are gone", ended, sums.ended)
+	if ended > 0 || total > 0 {
+		add("ended: processes that are gone", ended, max(total, 0))
 	}
 	add("unattributed: no process can be named for it", unattributed, sums.unattributed)
 	return out
@@ -144,49 +154,52 @@ type names struct{ container, image, pod map[string]string }
 func namesOf(s *snapshot) names {
 	n := names{container: map[string]string{}, image: map[string]string{}, pod: map[string]string{}}
 	for _, c := range s.containers {
-		id := c.labels["container_id"]
+		id := c.labels[labelContainer]
 		n.container[id], n.image[id] = containerName(c), c.labels["container_image_name"]
 	}
 	for _, c := range s.pods {
-		n.pod[c.labels["k8s_pod_uid"]] = podOf(c)
+		n.pod[c.labels[labelPod]] = podOf(c)
 	}
 	return n
 }
 
 func containerName(c *consumer) string {
-	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], short(c.labels["container_id"]))
+	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], short(c.labels[labelContainer]))
 }
 
 // describe fills the texts of a row from labels.
 func describe(r *top.Row, view top.View, c *consumer, n names) {
 	l := c.labels
 	t := &r.Text
-	t[top.Pod], t[top.Namespace] = cmp.Or(n.pod[l["k8s_pod_uid"]], short(l["k8s_pod_uid"])), l["k8s_namespace_name"]
-	t[top.VM], t[top.Unit] = short(l["vm_id"]), l["systemd_unit_name"]
+	t[top.Pod], t[top.Namespace] = cmp.Or(n.pod[l[labelPod]], short(l[labelPod])), l["k8s_namespace_name"]
+	t[top.VM], t[top.Unit] = short(l[labelVM]), l[labelUnit]
 	switch view {
-	case top.Processes:
-		t[top.Name] = l["process_executable_name"]
-		id := l["container_id"]
+	case top.Programs, top.Processes:
+		t[top.Name] = programName(c)
+		if view == top.Processes {
+			t[top.Name] = processName(c)
+		}
+		id := l[labelContainer]
 		t[top.Container], t[top.Image] = cmp.Or(n.container[id], short(id)), n.image[id]
-		pid, err := strconv.ParseInt(l["process_pid"], 10, 32)
+		pid, err := strconv.ParseInt(l[labelPID], 10, 32)
 		if err == nil {
 			r.PID = int32(pid)
 		}
-		_, t[top.Arguments], _ = strings.Cut(l["process_command_line"], " ")
-		t[top.User] = l["process_owner"]
+		_, t[top.Arguments], _ = strings.Cut(l[labelCommandLine], " ")
+		t[top.User] = l[labelOwner]
 	case top.Containers:
-		t[top.Name], t[top.ID] = containerName(c), short(l["container_id"])
+		t[top.Name], t[top.ID] = containerName(c), short(l[labelContainer])
 		t[top.Runtime], t[top.Image] = l["container_runtime_name"], l["container_image_name"]
 	case top.Pods:
-		t[top.Name], t[top.ID], t[top.Class] = cmp.Or(l["k8s_pod_name"], short(l["k8s_pod_uid"])), l["k8s_pod_uid"], l["k8s_pod_qos_class"]
+		t[top.Name], t[top.ID], t[top.Class] = cmp.Or(l["k8s_pod_name"], short(l[labelPod])), l[labelPod], l["k8s_pod_qos_class"]
 		t[top.Pod] = ""
 	case top.VMs:
-		t[top.Name], t[top.ID], t[top.Runtime] = cmp.Or(l["vm_name"], l["vm_id"]), l["vm_id"], l["vm_hypervisor"]
+		t[top.Name], t[top.ID], t[top.Runtime] = cmp.Or(l["vm_name"], l[labelVM]), l[labelVM], l["vm_hypervisor"]
 		t[top.VM] = ""
 	case top.Units:
-		t[top.Name], t[top.Unit] = l["systemd_unit_name"], ""
+		t[top.Name], t[top.Unit] = l[labelUnit], ""
 	case top.Jobs:
-		t[top.Name] = strings.TrimSuffix(l["slurm_job_id"]+"."+l["slurm_job_step"], ".")
+		t[top.Name] = strings.TrimSuffix(l[labelJob]+"."+l[labelStep], ".")
 	}
 }
 

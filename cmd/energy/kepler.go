@@ -15,28 +15,28 @@ var keplerMetrics = []struct {
 	kepler, name string
 	labels       map[string]string // added to those of the metric
 }{
-	{"kepler_node_cpu_active_joules_total", "system_energy_joules_total", map[string]string{"energy_state": "active"}},
-	{"kepler_node_cpu_idle_joules_total", "system_energy_joules_total", map[string]string{"energy_state": "idle"}},
-	{"kepler_node_cpu_active_watts", "system_power_watts", map[string]string{"energy_state": "active"}},
-	{"kepler_node_cpu_idle_watts", "system_power_watts", map[string]string{"energy_state": "idle"}},
-	{"kepler_node_gpu_active_joules_total", "system_energy_joules_total", map[string]string{"energy_state": "active", "energy_zone": "gpu"}},
-	{"kepler_node_gpu_idle_joules_total", "system_energy_joules_total", map[string]string{"energy_state": "idle", "energy_zone": "gpu"}},
-	{"kepler_node_gpu_active_watts", "system_power_watts", map[string]string{"energy_state": "active", "energy_zone": "gpu"}},
-	{"kepler_node_gpu_idle_watts", "system_power_watts", map[string]string{"energy_state": "idle", "energy_zone": "gpu"}},
+	{"kepler_node_cpu_active_joules_total", "system_energy_joules_total", map[string]string{labelState: "active"}},
+	{"kepler_node_cpu_idle_joules_total", "system_energy_joules_total", map[string]string{labelState: "idle"}},
+	{"kepler_node_cpu_active_watts", "system_power_watts", map[string]string{labelState: "active"}},
+	{"kepler_node_cpu_idle_watts", "system_power_watts", map[string]string{labelState: "idle"}},
+	{"kepler_node_gpu_active_joules_total", "system_energy_joules_total", map[string]string{labelState: "active", labelZone: "gpu"}},
+	{"kepler_node_gpu_idle_joules_total", "system_energy_joules_total", map[string]string{labelState: "idle", labelZone: "gpu"}},
+	{"kepler_node_gpu_active_watts", "system_power_watts", map[string]string{labelState: "active", labelZone: "gpu"}},
+	{"kepler_node_gpu_idle_watts", "system_power_watts", map[string]string{labelState: "idle", labelZone: "gpu"}},
 	{"kepler_process_cpu_joules_total", "process_energy_joules_total", nil},
 	{"kepler_process_cpu_watts", "process_power_watts", nil},
-	{"kepler_process_gpu_joules_total", "process_energy_joules_total", map[string]string{"energy_zone": "gpu"}},
-	{"kepler_process_gpu_watts", "process_power_watts", map[string]string{"energy_zone": "gpu"}},
+	{"kepler_process_gpu_joules_total", "process_energy_joules_total", map[string]string{labelZone: "gpu"}},
+	{"kepler_process_gpu_watts", "process_power_watts", map[string]string{labelZone: "gpu"}},
 	{"kepler_process_cpu_seconds_total", "process_cpu_time_seconds_total", nil},
 	{"kepler_container_cpu_joules_total", "container_energy_joules_total", nil},
 	{"kepler_container_cpu_watts", "container_power_watts", nil},
-	{"kepler_container_gpu_joules_total", "container_energy_joules_total", map[string]string{"energy_zone": "gpu"}},
-	{"kepler_container_gpu_watts", "container_power_watts", map[string]string{"energy_zone": "gpu"}},
+	{"kepler_container_gpu_joules_total", "container_energy_joules_total", map[string]string{labelZone: "gpu"}},
+	{"kepler_container_gpu_watts", "container_power_watts", map[string]string{labelZone: "gpu"}},
 	{"kepler_container_cpu_seconds_total", "container_cpu_time_seconds_total", nil},
 	{"kepler_pod_cpu_joules_total", "k8s_pod_energy_joules_total", nil},
 	{"kepler_pod_cpu_watts", "k8s_pod_power_watts", nil},
-	{"kepler_pod_gpu_joules_total", "k8s_pod_energy_joules_total", map[string]string{"energy_zone": "gpu"}},
-	{"kepler_pod_gpu_watts", "k8s_pod_power_watts", map[string]string{"energy_zone": "gpu"}},
+	{"kepler_pod_gpu_joules_total", "k8s_pod_energy_joules_total", map[string]string{labelZone: "gpu"}},
+	{"kepler_pod_gpu_watts", "k8s_pod_power_watts", map[string]string{labelZone: "gpu"}},
 	{"kepler_vm_cpu_joules_total", "vm_energy_joules_total", nil},
 	{"kepler_vm_cpu_watts", "vm_power_watts", nil},
 }
@@ -44,11 +44,11 @@ var keplerMetrics = []struct {
 // keplerLabels are the labels of Kepler's metrics, with the names that snapshotOf reads. Labels that distinguish no workload are left
 // out, so that all metrics of a workload have the same labels.
 var keplerLabels = map[string]string{
-	"zone": "energy_zone", "node_name": "host_name",
-	"pid": "process_pid", "comm": "process_executable_name",
-	"container_id": "container_id", "container_name": "container_name", "runtime": "container_runtime_name",
-	"pod_id": "k8s_pod_uid", "pod_name": "k8s_pod_name", "pod_namespace": "k8s_namespace_name",
-	"vm_id": "vm_id", "vm_name": "vm_name", "hypervisor": "vm_hypervisor",
+	"zone": labelZone, "node_name": labelHost,
+	"pid": labelPID, "comm": labelExecutable,
+	"container_id": labelContainer, "container_name": "container_name", "runtime": "container_runtime_name",
+	"pod_id": labelPod, "pod_name": "k8s_pod_name", "pod_namespace": "k8s_namespace_name",
+	"vm_id": labelVM, "vm_name": "vm_name", "hypervisor": "vm_hypervisor",
 }
 
 var errOldKepler = errors.New("the endpoint is that of a Kepler older than 0.10, whose metrics energy top cannot show: " +

@@ -33,10 +33,14 @@ NODE at HH:MM:SS                          POWER       ACTIVE    IDLE
 package                                  50.0 W       20.0 W  30.0 W
 dram                                     3.00 W       1.00 W  2.00 W
 
-PROCESS                          PID      POWER       ENERGY   SHARE  RUNS IN
+PROGRAM                                   POWER       ENERGY   SHARE  USER, RUNS IN
+postgres                                 12.5 W      262.0 J   59.5%  container 0123456789ab
+sshd                                     1.00 W      31.75 J    4.8%
+unattributed                                  -       0.00 J       -  no process can be named for it
+
+PROCESS                          PID      POWER       ENERGY   SHARE  USER, RUNS IN
 postgres                        4711     12.5 W      262.0 J   59.5%  container 0123456789ab
 sshd                              12     1.00 W      31.75 J    4.8%
-unattributed                                  -       0.00 J       -  no process can be named for it
 
 CONTAINER                                 POWER       ENERGY   SHARE
 db                                       12.5 W      263.0 J   59.5%  containerd 0123456789ab pod 6f9619ff

@@ -189,6 +189,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	case o.several.used():
 		return o.runSeveral(ctx, out, drawing)
 	}
+	o.Names = true // which delays the start, and tables of several runs have no programs
 	r, err := measure.Run(ctx, o.Options)
 	if err != nil {
 		return o.failed(err)

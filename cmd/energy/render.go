@@ -21,9 +21,10 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	renderGPUs(&b, s)
 	w := workloads{b: &b, rows: rows, total: s.activePower()}
 	w.gpus = slices.ContainsFunc(s.zones, func(z *zone) bool { return z.name == "gpu" })
-	w.processes(s, sums)
+	w.programs(s, sums)
+	w.processes(s)
 	w.table("CONTAINER", s.containers, func(c *consumer) (string, string) {
-		id := short(c.labels["container_id"])
+		id := short(c.labels[labelContainer])
 		name := cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], id)
 		note := []string{c.labels["container_runtime_name"]}
 		if name != id {
@@ -36,12 +37,12 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	})
 	w.table("POD", s.pods, func(c *consumer) (string, string) {
 		if c.labels["k8s_pod_name"] == "" {
-			return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
+			return c.labels[labelPod], c.labels["k8s_pod_qos_class"]
 		}
-		return podOf(c), strings.TrimSpace(c.labels["k8s_pod_qos_class"] + " " + short(c.labels["k8s_pod_uid"]))
+		return podOf(c), strings.TrimSpace(c.labels["k8s_pod_qos_class"] + " " + short(c.labels[labelPod]))
 	})
 	w.table("VM", s.vms, func(c *consumer) (string, string) {
-		return cmp.Or(c.labels["vm_name"], c.labels["vm_id"]), c.labels["vm_hypervisor"]
+		return cmp.Or(c.labels["vm_name"], c.labels[labelVM]), c.labels["vm_hypervisor"]
 	})
 	renderSums(&b, sums)
 	return b.String()
@@ -102,27 +103,44 @@ type workloads struct {
 	gpus  bool    // there is a column for the power of GPUs
 }
 
-// processes writes the table of processes, and below it the CPU time and energy without a process of its own.
-func (w *workloads) processes(s *snapshot, sums check) {
-	w.head("PROCESS", "PID", "RUNS IN")
-	live, ended := running(s.processes)
-	w.largest(slices.DeleteFunc(slices.Clone(live), isOther), func(p *consumer) (string, string, string) {
-		return p.labels["process_executable_name"], p.labels["process_pid"], runsIn(p)
+// programs writes the table of programs, and below it the energy without a program.
+func (w *workloads) programs(s *snapshot, sums check) {
+	w.head("PROGRAM", "", "USER, RUNS IN")
+	programs := programsOf(s.processes)
+	w.largest(programs, func(p *consumer) (string, string, string) {
+		return programName(p), "", strings.TrimSpace(p.labels[labelOwner] + " " + runsIn(p))
 	})
+	live, _ := running(s.processes)
 	if i := slices.IndexFunc(live, isOther); i >= 0 {
-		w.row(live[i], "other", "", "too small or short-lived to be reported one by one")
+		w.row(live[i], "(others)", "", "too small to be reported one by one")
 	}
-	if sums.ended > 0 || ended > 0 {
-		note := "what has ended"
-		if ended > 0 { // whose series the exporter still has
-			note = fmt.Sprintf("%d that ended lately", ended)
+	ended := sums.ended
+	for _, p := range s.processes {
+		if p.ended && !isOther(p) {
+			ended -= p.energy // in the row of its program
 		}
+	}
+	if ended > 0 {
+		note := "what has ended"
 		if sums.earlier > 0 {
 			note += fmt.Sprintf(", and %s before this table", joules(sums.earlier))
 		}
-		w.line("ended", "", "-", "-", joules(sums.ended), "-", note)
+		w.line("ended", "", "-", "-", joules(ended), "-", note)
 	}
 	w.line("unattributed", "", "-", "-", joules(sums.unattributed), "-", "no process can be named for it")
+}
+
+// processes writes the table of the processes that have a series each.
+func (w *workloads) processes(s *snapshot) {
+	live, _ := running(s.processes)
+	live = slices.DeleteFunc(live, func(c *consumer) bool { return c.labels[labelPID] == "" })
+	if len(live) == 0 {
+		return
+	}
+	w.head("PROCESS", "PID", "USER, RUNS IN")
+	w.largest(live, func(p *consumer) (string, string, string) {
+		return programName(p), p.labels[labelPID], strings.TrimSpace(p.labels[labelOwner] + " " + runsIn(p))
+	})
 }
 
 // table writes the table of one kind of consumer, or nothing if none of them runs.
@@ -210,31 +228,26 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	b.WriteString(strings.TrimRight(fmt.Sprintf("%s %10s %12s %7s  %s", figure.Pad(name, width), power, energy, share, figure.Clean(note)), " ") + "\n")
 }
 
-// isOther reports whether the series is that of all processes without their own.
-func isOther(c *consumer) bool {
-	return c.labels["process_pid"] == "" && c.labels["process_executable_name"] == "other"
-}
-
 // podOf returns the pod's name with its namespace, or else its shortened UID.
 func podOf(c *consumer) string {
 	if name := c.labels["k8s_pod_name"]; name != "" {
 		return strings.TrimPrefix(c.labels["k8s_namespace_name"]+"/"+name, "/")
 	}
-	return short(c.labels["k8s_pod_uid"])
+	return short(c.labels[labelPod])
 }
 
 func runsIn(p *consumer) string {
 	switch {
-	case p.labels["vm_id"] != "":
-		return "vm " + short(p.labels["vm_id"])
-	case p.labels["container_id"] != "" && p.labels["k8s_pod_uid"] != "":
-		return "container " + short(p.labels["container_id"]) + " pod " + short(p.labels["k8s_pod_uid"])
-	case p.labels["container_id"] != "":
-		return "container " + short(p.labels["container_id"])
-	case p.labels["k8s_pod_uid"] != "":
-		return "pod " + short(p.labels["k8s_pod_uid"])
+	case p.labels[labelVM] != "":
+		return "vm " + short(p.labels[labelVM])
+	case p.labels[labelContainer] != "" && p.labels[labelPod] != "":
+		return "container " + short(p.labels[labelContainer]) + " pod " + short(p.labels[labelPod])
+	case p.labels[labelContainer] != "":
+		return "container " + short(p.labels[labelContainer])
+	case p.labels[labelPod] != "":
+		return "pod " + short(p.labels[labelPod])
 	}
-	return ""
+	return p.labels[labelUnit]
 }
 
 // short returns a prefix of an id that is long enough to find it. A qualified id is shortened part by part.

@@ -181,14 +181,14 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	} {
 		for _, m := range families[f.name].GetMetric() {
 			labels := labelsOf(m)
-			name := labels["energy_zone"]
+			name := labels[labelZone]
 			if zones[name] == nil {
 				zones[name] = &zone{name: name}
 			}
-			f.add(zones[name], labels["energy_state"], valueOf(m))
+			f.add(zones[name], labels[labelState], valueOf(m))
 			zones[name].newest = max(zones[name].newest, m.GetTimestampMs())
-			s.host = cmp.Or(s.host, labels["host_name"])
-			if source := labels["energy_source"]; source != "" {
+			s.host = cmp.Or(s.host, labels[labelHost])
+			if source := labels[labelSource]; source != "" {
 				zones[name].source = source
 			}
 		}
@@ -236,7 +236,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 	energy, power := families[kind+"_energy_joules_total"].GetMetric(), families[kind+"_power_watts"].GetMetric()
 	newest := map[string]int64{}
 	for _, m := range slices.Concat(energy, power) {
-		name := labelsOf(m)["energy_zone"]
+		name := labelsOf(m)[labelZone]
 		newest[name] = max(newest[name], m.GetTimestampMs())
 		if z := zones[name]; z != nil {
 			newest[name] = max(newest[name], z.newest)
@@ -245,9 +245,9 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 	byKey := map[string]*consumer{}
 	add := func(m *dto.Metric) (c *consumer, name string, counts bool) {
 		labels := labelsOf(m)
-		name = labels["energy_zone"]
-		idle := labels["energy_state"] == "idle"
-		for _, label := range []string{"energy_zone", "energy_source", "energy_state"} {
+		name = labels[labelZone]
+		idle := labels[labelState] == "idle"
+		for _, label := range []string{labelZone, labelSource, labelState} {
 			delete(labels, label)
 		}
 		key := keyOf(labels)
@@ -290,9 +290,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 			c.power, c.gpu = 0, 0
 		}
 	}
-	slices.SortFunc(all, func(a, b *consumer) int {
-		return cmp.Or(cmp.Compare(b.power, a.power), cmp.Compare(b.energy, a.energy), strings.Compare(a.key, b.key))
-	})
+	sortByPower(all)
 	return all
 }
 

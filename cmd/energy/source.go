@@ -99,6 +99,10 @@ func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) 
 	return l, nil
 }
 
+// localProcesses is the maximum number of processes that have a series each without a collector. The others are in the series of their
+// programs.
+const localProcesses = 500
+
 // localConfig returns the receiver's configuration for a table, and the settings of -config that were left out. Without -config it
 // has those of config.yaml that make a table.
 func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, without []string, err error) {
@@ -108,7 +112,7 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		}
 	} else {
 		cfg = energyreceiver.DefaultConfig()
-		cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{MinEnergy: 0.01, Max: 500, GroupBy: energyreceiver.GroupByPID}
+		cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{MinEnergy: 0.01, Max: localProcesses}
 		cfg.Metrics.HwGpuUtilization.Enabled = true
 		cfg.Metrics.ContainerCPUTime.Enabled = true
 		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true

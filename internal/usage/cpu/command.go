@@ -35,6 +35,8 @@ type Command struct {
 	had    units.CPUTime // by the CPUs, so far
 	stolen units.CPUTime // of that
 
+	names *commandNames // nil if nothing tells the names of short-lived processes
+
 	used    units.CPUTime // by the group, as of the last ReadNode
 	claimed units.CPUTime // as of the last scan
 }
@@ -52,7 +54,9 @@ func (*Command) Name() string { return "command" }
 func (*Command) Exact() bool { return true }
 
 // Close implements Source.
-func (c *Command) Close() error { return errors.Join(c.proc.Close(), c.online.dir.Close()) }
+func (c *Command) Close() error {
+	return errors.Join(c.proc.Close(), c.online.dir.Close(), c.names.close())
+}
 
 func (c *Command) setTime(now time.Time) { c.now = now }
 
@@ -155,7 +159,7 @@ func (c *Command) claim(t *Table, found units.CPUTime) {
 		p.Used = portion(min(used, found), p.Used, max(found, 1))
 		t.ShortLived -= p.Used
 	}
-	if t.ShortLived > 0 {
-		t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: groupPath, Used: t.ShortLived})
+	if rest := t.ShortLived - c.names.name(t); rest > 0 {
+		t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: groupPath, Used: rest})
 	}
 }

@@ -104,6 +104,19 @@ func (g *Group) open(method Method) (counter, error) {
 // Source returns a CPU time source of the group. The Group outlives the source.
 func (g *Group) Source() cpu.Source { return cpu.NewCommand(g.options.Root, g) }
 
+// NamedSource returns a CPU time source of the group that reports the names of short-lived processes, by a source of the whole machine.
+// Closing the returned source closes the other one. The Group outlives both.
+func (g *Group) NamedSource(names cpu.Source) cpu.Source {
+	c := cpu.NewCommand(g.options.Root, g)
+	c.NameBy(names, func() string {
+		if g.Method() != CgroupV2 {
+			return ""
+		}
+		return g.Path()
+	})
+	return c
+}
+
 // Method returns how the group is counted. Start may change it.
 func (g *Group) Method() Method {
 	g.mu.Lock()

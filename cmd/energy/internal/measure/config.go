@@ -18,10 +18,13 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 		own.Window = 0
 	}
 	own.ResourceAttributes = defaults.ResourceAttributes
+	own.ResourceAttributes.ProcessOwner.Enabled = false
+	own.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByProgram}
 	var metrics energyreceiver.Config
 	own.Metrics = metrics.Metrics
 	own.Metrics.SystemEnergy.Enabled = true
 	own.Metrics.ContainerEnergy.Enabled = true
+	own.Metrics.ProcessEnergy.Enabled = true
 	own.Metrics.SystemCPUUtilization.Enabled = true
 	own.Metrics.SystemEnergySplitLearned.Enabled = true
 

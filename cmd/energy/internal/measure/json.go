@@ -28,6 +28,7 @@ type document struct {
 	MeanWatts     *float64      `json:"mean_watts"`
 	NodeJoules    *float64      `json:"node_joules"`
 	Zones         []jsonZone    `json:"zones"`
+	Programs      []jsonProgram `json:"programs"`
 	Phases        []jsonPhase   `json:"phases"`
 	Samples       []jsonSample  `json:"samples"`
 	LeftBehind    []jsonProcess `json:"left_behind"`
@@ -46,6 +47,11 @@ type jsonZone struct {
 	NodeIdleJoules     float64 `json:"node_idle_joules"`
 	UnattributedJoules float64 `json:"unattributed_joules"`
 	MissingSeconds     float64 `json:"missing_seconds"`
+}
+
+type jsonProgram struct {
+	Program string    `json:"program"`
+	Joules  []float64 `json:"joules"` // by the index of zones
 }
 
 type jsonPhase struct {
@@ -86,7 +92,7 @@ func (r *Result) document() *document {
 	d := &document{
 		Schema: SchemaVersion, Command: r.Command, Started: r.Started, ExitStatus: r.Exit,
 		Seconds: r.Wall.Seconds(), CPUSeconds: r.CPU.Seconds(), CPUTimeSource: r.CPUTime,
-		Zones: []jsonZone{}, Phases: []jsonPhase{}, Samples: []jsonSample{}, LeftBehind: []jsonProcess{}, Notes: append([]string{}, r.Notes...),
+		Zones: []jsonZone{}, Programs: []jsonProgram{}, Phases: []jsonPhase{}, Samples: []jsonSample{}, LeftBehind: []jsonProcess{}, Notes: append([]string{}, r.Notes...),
 	}
 	if len(r.Zones) > 0 {
 		joules, watts, node := r.Used().Joules(), inWatts(r.Used(), r.Wall), r.Node().Joules()
@@ -100,6 +106,9 @@ func (r *Result) document() *document {
 			NodeActiveJoules: z.Active.Joules(), NodeIdleJoules: z.Idle.Joules(), UnattributedJoules: units.Advance(z.Used, z.Active).Joules(),
 			MissingSeconds: z.Missing.Seconds(),
 		})
+	}
+	for _, p := range r.Programs {
+		d.Programs = append(d.Programs, jsonProgram{p.Name, inJoules(p.Used)})
 	}
 	for i := range r.Phases {
 		p := &r.Phases[i]

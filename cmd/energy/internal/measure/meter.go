@@ -25,11 +25,12 @@ const poll = 50 * time.Millisecond
 // meter is the receiver, measuring one group of processes.
 type meter struct {
 	*receiver
-	cfg    *energyreceiver.Config
-	static map[claims.Kind]float64 // of measured zones, in watts
-	last   totals
-	at     time.Time // right before the last measurement
-	read   map[*power.Zone]time.Time
+	cfg      *energyreceiver.Config
+	static   map[claims.Kind]float64 // of measured zones, in watts
+	last     totals
+	programs programTotals
+	at       time.Time // right before the last measurement
+	read     map[*power.Zone]time.Time
 }
 
 // openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
@@ -41,7 +42,7 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claim
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
-	m := &meter{receiver: &receiver{embedded: e, ctx: ctx}, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}}
+	m := &meter{receiver: &receiver{embedded: e, ctx: ctx}, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}, programs: programTotals{}}
 	if err := m.start(); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
@@ -57,6 +58,7 @@ func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err e
 		return nil, err
 	}
 	m.last = totalsOf(md)
+	m.programs.add(md)
 	return m.note(), nil
 }
 

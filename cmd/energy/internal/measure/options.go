@@ -36,4 +36,6 @@ type Options struct {
 	Node bool
 	// Say takes what the user should know while nothing else happens. It may be nil.
 	Say func(text string)
+	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading them delays the start of the command.
+	Names bool
 }

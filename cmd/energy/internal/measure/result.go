@@ -19,6 +19,8 @@ type Result struct {
 	CPUTime string
 	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where nothing measures or models energy.
 	Zones []Zone
+	// Programs divide the energy of the command, by descending energy.
+	Programs []Program
 	// Phases divide the run. Their times and energies add up to those of the run. Empty unless the run was marked.
 	Phases []Phase
 	// Samples are the intervals of the run, in order. Their energies and times add up to those of the run.

@@ -18,6 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // CgroupVariable is the environment variable that tells the command the path of its cgroup in the hierarchy, where it has one.
@@ -72,7 +74,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if before != nil {
 		static = before.watts
 	}
-	m, err := openMeter(ctx, cfg, static, group.Source(), n)
+	m, err := openMeter(ctx, cfg, static, sourceOf(group, &o, cfg), n)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +84,19 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	return r.run(ctx)
+}
+
+// sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if that is wanted and BPF programs can be
+// loaded.
+func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.Source {
+	if !o.Names || cfg.CPUTime == cpu.KindProcfs {
+		return group.Source()
+	}
+	names, err := cpu.OpenBPF(cpu.Options{Root: cfg.RootPath, Names: true})
+	if err != nil {
+		return group.Source() // the energy is the same
+	}
+	return group.NamedSource(names)
 }
 
 // isThere reports whether a program can be found. If not, nothing needs to be measured before it fails to start.
@@ -259,6 +274,7 @@ func (r *run) fill(end time.Time) {
 		r.result.CPU += r.result.Samples[i].CPU
 	}
 	r.result.CPUTime = string(r.group.Method())
+	r.meter.programs.result(r.result)
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
 		z.Static = r.meter.staticOf(z)

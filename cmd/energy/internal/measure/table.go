@@ -29,6 +29,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 			fmt.Fprintf(&b, "Node      %s = %s, %s on average\n", figure.Joules(r.Node()), figure.WattHours(r.Node()), meanWatts(r.Node(), r.Wall))
 		}
 		r.writeZones(&b)
+		r.writePrograms(&b)
 		r.writePhases(&b)
 	}
 	r.writeLeft(&b)
@@ -70,6 +71,33 @@ func (r *Result) writeZones(b *strings.Builder) {
 var shortStatic = map[Static]string{
 	StaticModel: "model", StaticConfiguration: "config", StaticBaseline: "baseline", StaticLearned: "learned", StaticLearning: "learning",
 	StaticHypervisor: "none", StaticUnknown: "unknown",
+}
+
+// maxPrograms is the maximum number of programs with a row each.
+const maxPrograms = 6
+
+// writePrograms writes a row for each of the programs that used the most, and one for the others, if there are several programs.
+func (r *Result) writePrograms(b *strings.Builder) {
+	if len(r.Programs) < 2 {
+		return
+	}
+	fmt.Fprintf(b, "\n%-29s%11s%11s%7s\n", "PROGRAM", "ENERGY", "POWER", "SHARE")
+	row := func(name string, used units.Energy) {
+		fmt.Fprintf(b, "%s %11s%11s%7s\n", figure.Pad(name, 28), figure.Joules(used), meanWatts(used, r.Wall), figure.Share(used, r.Used()))
+	}
+	shown := len(r.Programs)
+	if shown > maxPrograms {
+		shown = maxPrograms - 1
+	}
+	rest := r.Used()
+	for _, p := range r.Programs[:shown] {
+		used := r.added(p.Used)
+		rest -= used
+		row(p.Name, used)
+	}
+	if more := len(r.Programs) - shown; more > 0 {
+		row(fmt.Sprintf("%d more", more), rest)
+	}
 }
 
 // writePhases writes a row for each phase: the energy of the command, or of the whole machine.

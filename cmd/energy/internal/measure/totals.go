@@ -5,6 +5,7 @@ package measure
 import (
 	"math"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
@@ -40,7 +41,7 @@ func totalsOf(md pmetric.Metrics) totals {
 
 func (t *totals) add(m pmetric.Metric) {
 	switch m.Name() {
-	case "system.energy":
+	case metricSystemEnergy:
 		t.each(m.Sum().DataPoints(), func(k *kindTotals, state string, e units.Energy) {
 			if state == "idle" {
 				k.idle = e
@@ -48,11 +49,11 @@ func (t *totals) add(m pmetric.Metric) {
 				k.active = e
 			}
 		})
-	case "container.energy":
+	case metricContainerEnergy:
 		t.each(m.Sum().DataPoints(), func(k *kindTotals, _ string, e units.Energy) { k.used += e })
-	case "system.energy.split.learned":
+	case metricSplitLearned:
 		t.each(m.Gauge().DataPoints(), func(k *kindTotals, _ string, e units.Energy) { k.learned = e > 0 })
-	case "system.cpu.utilization":
+	case metricUtilization:
 		for _, p := range m.Gauge().DataPoints().All() {
 			t.utilization = p.DoubleValue()
 		}
@@ -61,19 +62,34 @@ func (t *totals) add(m pmetric.Metric) {
 
 func (t *totals) each(points pmetric.NumberDataPointSlice, set func(k *kindTotals, state string, e units.Energy)) {
 	for _, p := range points.All() {
-		text := func(key string) string {
-			v, _ := p.Attributes().Get(key)
-			return v.Str()
-		}
-		kind := claims.Kind{Zone: power.Kind(text("energy.zone")), Source: power.Source(text("energy.source"))}
-		value := p.DoubleValue()
-		if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
-			value = float64(p.IntValue())
-		}
+		kind := kindOfPoint(p)
 		k := t.kinds[kind]
-		set(&k, text("energy.state"), units.Energy(math.Round(value*float64(units.Joule))))
+		set(&k, textOf(p.Attributes(), attrState), energyOf(p))
 		t.kinds[kind] = k
 	}
+}
+
+// kindOfPoint returns the zone kind of a data point.
+func kindOfPoint(p pmetric.NumberDataPoint) claims.Kind {
+	return claims.Kind{Zone: power.Kind(textOf(p.Attributes(), attrZone)), Source: power.Source(textOf(p.Attributes(), attrSource))}
+}
+
+// textOf returns an attribute, or an empty string if it is missing.
+func textOf(attributes pcommon.Map, key string) string {
+	v, ok := attributes.Get(key)
+	if !ok {
+		return ""
+	}
+	return v.AsString()
+}
+
+// energyOf returns the value of a data point, which is in joules.
+func energyOf(p pmetric.NumberDataPoint) units.Energy {
+	value := p.DoubleValue()
+	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		value = float64(p.IntValue())
+	}
+	return units.Energy(math.Round(value * float64(units.Joule)))
 }
 
 // since returns the energy since an earlier ledger.

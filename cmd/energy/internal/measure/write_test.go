@@ -35,6 +35,15 @@ var results = map[string]*Result{
 			{Name: "platform", Source: "measured", Besides: "package", Static: StaticConfiguration, Used: 1_100_000_000, Active: 1_300_000_000,
 				Idle: 900_000_000, Missing: 2500 * time.Millisecond},
 		},
+		Programs: []Program{
+			{Name: "cc1", Used: []units.Energy{700_000_000, 30_000_000, 500_000_000, 900_000_000}},
+			{Name: "ld", Used: []units.Energy{50_000_000, 5_000_000, 50_000_000, 100_000_000}},
+			{Name: "as", Used: []units.Energy{40_000_000, 4_000_000, 40_000_000, 80_000_000}},
+			{Name: "make (descendants)", Used: []units.Energy{12_345_678, 500_000, 4_000_000, 10_000_000}},
+			{Name: "make", Used: []units.Energy{5_000_000, 500_000, 3_000_000, 5_000_000}},
+			{Name: "sh\x1b[2J", Used: []units.Energy{3_000_000, 500_000, 2_000_000, 3_000_000}},
+			{Name: "rm", Used: []units.Energy{2_000_000, 0, 1_000_000, 2_000_000}},
+		},
 		Phases: []Phase{
 			{Name: "none", Wall: time.Second, CPU: 250 * time.Millisecond, Used: []units.Energy{12_345_678, 500_000, 10_000_000, 100_000_000},
 				NodeUsed: []units.Energy{100_000_001, 10_000_000, 70_000_000, 200_000_000}},
@@ -126,6 +135,11 @@ func TestJoulesOfTheDocumentAddUpToTheMicrojoule(t *testing.T) {
 			samples += exact(s.Joules[i])
 		}
 		assert.Equal(t, exact(z.Joules), samples)
+		var programs int64
+		for _, p := range d.Programs {
+			programs += exact(p.Joules[i])
+		}
+		assert.Equal(t, exact(z.Joules), programs)
 		if z.Added {
 			sum += exact(z.Joules)
 		}

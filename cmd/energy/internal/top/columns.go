@@ -83,10 +83,15 @@ func named(title string) column {
 
 // tables are the columns of each view, the last of which takes what is left of the width.
 var tables = [NumViews][]column{
+	Programs: {
+		words("USER", User, 8, 64), power, gpu, share, energy, total, cpuTime,
+		words("CONTAINER", Container, 18, 110), words("UNIT", Unit, 22, 132), words("POD", Pod, 28, 150), words("VM", VM, 14, 170), named("PROGRAM"),
+	},
 	Processes: {
 		pid, words("USER", User, 8, 64), power, gpu, share, energy, total, cpuTime,
 		words("CONTAINER", Container, 18, 110), words("POD", Pod, 28, 150), words("VM", VM, 14, 170), words("UNIT", Unit, 22, 190), named("PROCESS"),
 	},
+	Users: {power, gpu, share, energy, total, cpuTime, named("USER")},
 	Containers: {
 		power, gpu, share, energy, total, cpuTime, words("ID", ID, 12, 64), words("RUNTIME", Runtime, 10, 86), words("POD", Pod, 24, 110),
 		words("NAMESPACE", Namespace, 16, 132), words("IMAGE", Image, 36, 150), named("CONTAINER"),

@@ -42,7 +42,9 @@ type View uint8
 
 // The views, in their order.
 const (
-	Processes View = iota
+	Programs View = iota
+	Processes
+	Users
 	Containers
 	Pods
 	VMs
@@ -52,7 +54,7 @@ const (
 	NumViews
 )
 
-var viewNames = [NumViews]string{"Processes", "Containers", "Pods", "VMs", "Units", "Jobs", "GPUs"}
+var viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "VMs", "Units", "Jobs", "GPUs"}
 
 // Row is a workload, or energy without one.
 type Row struct {
@@ -61,6 +63,8 @@ type Row struct {
 	// Pinned rows stand below the others, in their order: they are not sorted, and no filter leaves them out.
 	Pinned bool
 	PID    int32 // 0 if it is not a process
+	// Program is the key of the program that a process is of.
+	Program string
 	// Power and GPU are in watts, GPU that of GPUs alone. NaN is not known.
 	Power, GPU float64
 	// Busy is how much of a GPU is used, from 0 to 1. NaN is not known.

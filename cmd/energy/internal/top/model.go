@@ -26,6 +26,8 @@ type Model struct {
 	reverse bool
 	filter  string
 	editing bool // keys are written to the filter
+	program *Row // whose processes are shown, nil if those of all programs are
+	cursor  int  // the index of the chosen row
 	scroll  int  // rows above the first that is shown
 	height  int  // rows that were shown last
 	help    bool
@@ -56,9 +58,9 @@ func (m Model) Show(f *Frame, notes []string) Model {
 	}
 	m.frame = f
 	if len(f.Tables[m.view]) == 0 {
-		m.view = Processes
+		m = m.show(Programs)
 	}
-	return m.scrolled(0)
+	return m.moved(0)
 }
 
 // Explain shows why there are no newer figures: what is done, or an error.
@@ -89,8 +91,10 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 		m.help = true
 	case "/":
 		m.editing = true
+	case screen.KeyEnter:
+		m = m.enter()
 	case screen.KeyEscape:
-		m.filter = ""
+		m = m.leave()
 	case " ":
 		m = m.pause()
 	case "u":
@@ -98,17 +102,17 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 	case screen.KeyTab, screen.KeyBackTab:
 		m = m.turn(k == screen.KeyBackTab)
 	case screen.KeyUp, "k":
-		m = m.scrolled(-1)
+		m = m.moved(-1)
 	case screen.KeyDown, "j":
-		m = m.scrolled(1)
+		m = m.moved(1)
 	case screen.KeyPageUp:
-		m = m.scrolled(-m.height)
+		m = m.moved(-m.height)
 	case screen.KeyPageDown:
-		m = m.scrolled(m.height)
+		m = m.moved(m.height)
 	case screen.KeyHome, "g":
-		m.scroll = 0
+		m.cursor, m.scroll = 0, 0
 	case screen.KeyEnd, "G":
-		m = m.scrolled(len(m.rows()))
+		m = m.moved(len(m.rows()))
 	default:
 		m = m.choose(string(k))
 	}
@@ -120,12 +124,12 @@ func (m Model) choose(key string) Model {
 	for order, o := range orders {
 		if o.key == key {
 			m.reverse = m.order == order && !m.reverse
-			m.order, m.scroll = order, 0
+			m.order, m.cursor, m.scroll = order, 0, 0
 		}
 	}
 	if n, err := strconv.Atoi(key); err == nil && n >= 1 {
 		if there := m.views(); n <= len(there) {
-			m.view, m.scroll = there[n-1], 0
+			m = m.show(there[n-1])
 		}
 	}
 	return m
@@ -153,7 +157,7 @@ func (m Model) edit(k screen.Key) Model {
 			m.filter += string(k)
 		}
 	}
-	m.scroll = 0
+	m.cursor, m.scroll = 0, 0
 	return m
 }
 
@@ -163,7 +167,7 @@ func (m Model) pause() Model {
 	if newest := m.newest; !m.paused && newest != nil {
 		m.newest = nil
 		m.frame = newest
-		return m.scrolled(0)
+		return m.moved(0)
 	}
 	return m
 }
@@ -175,14 +179,43 @@ func (m Model) turn(back bool) Model {
 	if back {
 		step = len(there) - 1
 	}
-	m.view, m.scroll = there[(slices.Index(there, m.view)+step)%len(there)], 0
+	return m.show(there[(slices.Index(there, m.view)+step)%len(there)])
+}
+
+// show shows a view from its first row on.
+func (m Model) show(v View) Model {
+	m.view, m.program, m.cursor, m.scroll = v, nil, 0, 0
 	return m
 }
 
-// views returns the views that have rows. Processes are always one of them.
+// enter shows the processes of the chosen program.
+func (m Model) enter() Model {
+	rows := m.rows()
+	if m.view != Programs || m.cursor >= len(rows) {
+		return m
+	}
+	program := *rows[m.cursor]
+	m.filter = "" // it may leave none of the processes
+	m = m.show(Processes)
+	m.program = &program
+	return m
+}
+
+// leave clears the filter, or else goes back from the processes of a program to the programs.
+func (m Model) leave() Model {
+	switch {
+	case m.filter != "":
+		m.filter = ""
+	case m.program != nil:
+		return m.show(Programs)
+	}
+	return m
+}
+
+// views returns the views that have rows. Programs are always one of them.
 func (m Model) views() []View {
-	views := []View{Processes}
-	for v := Processes + 1; m.frame != nil && v < NumViews; v++ {
+	views := []View{Programs}
+	for v := Programs + 1; m.frame != nil && v < NumViews; v++ {
 		if len(m.frame.Tables[v]) > 0 {
 			views = append(views, v)
 		}
@@ -190,9 +223,15 @@ func (m Model) views() []View {
 	return views
 }
 
-// scrolled moves what is shown by so many rows.
-func (m Model) scrolled(by int) Model {
-	m.scroll = max(0, min(m.scroll+by, len(m.rows())-max(m.height, 1)))
+// moved moves the cursor by so many rows, and scrolls as far as the chosen row requires.
+func (m Model) moved(by int) Model { return m.movedIn(len(m.rows()), by) }
+
+// movedIn is moved in a table of so many rows.
+func (m Model) movedIn(rows, by int) Model {
+	height := max(m.height, 1)
+	m.cursor = max(0, min(m.cursor+by, rows-1))
+	m.scroll = max(0, min(m.scroll, rows-height), m.cursor-height+1)
+	m.scroll = min(m.scroll, m.cursor)
 	return m
 }
 
@@ -204,7 +243,7 @@ func (m Model) rows() (rows []*Row) {
 	}
 	all := m.frame.Tables[m.view]
 	for i := range all {
-		if r := &all[i]; !r.Pinned && m.matches(r) {
+		if r := &all[i]; !r.Pinned && (m.program == nil || r.Program == m.program.Key) && m.matches(r) {
 			rows = append(rows, r)
 		}
 	}
@@ -221,12 +260,12 @@ func (m Model) rows() (rows []*Row) {
 	return rows
 }
 
-// pinned returns the rows that stand below the others. Where a filter leaves rows out, that is their sum.
+// pinned returns the rows that stand below the others. Where rows are left out, that is the sum of the others.
 func (m Model) pinned() (rows []*Row) {
 	if m.frame == nil {
 		return nil
 	}
-	if m.filter != "" {
+	if m.filter != "" || m.program != nil {
 		return []*Row{m.matching()}
 	}
 	all := m.frame.Tables[m.view]
@@ -242,6 +281,9 @@ func (m Model) pinned() (rows []*Row) {
 func (m Model) matching() *Row {
 	rows := m.rows()
 	sum := &Row{Text: [numTexts]string{Name: plural(len(rows), "row matches", "rows match") + " the filter"}}
+	if m.program != nil && m.filter == "" {
+		sum.Text[Name] = plural(len(rows), "row", "rows") + " of " + m.program.Text[Name]
+	}
 	for _, r := range rows {
 		sum.Power += zeroNaN(r.Power)
 		sum.GPU += zeroNaN(r.GPU)

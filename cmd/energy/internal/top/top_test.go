@@ -38,6 +38,15 @@ func aRow(pid int32, watts, joules float64, texts map[Text]string) Row {
 	return r
 }
 
+// noPID returns the row of a program, of a user, or of processes without a series each. The CPU time is unknown.
+func noPID(r Row) Row {
+	r.Key, r.CPUTime = "program "+r.Text[Name], -1
+	return r
+}
+
+// processesOf returns a model that shows the processes of a frame.
+func processesOf(f *Frame) Model { return New("").Show(f, nil).show(Processes) }
+
 // pinnedRow is energy without a process.
 func pinnedRow(name string, watts, joules float64) Row {
 	r := aRow(0, watts, joules, map[Text]string{Name: name})
@@ -66,15 +75,48 @@ func aFrame() *Frame {
 			{Name: "core", Besides: "package", Source: "measured", Active: 2, Idle: 3, Energy: 325_000_000},
 		},
 	}
+	builder := map[Text]string{User: "builder", Unit: "user@1000.service"}
+	of := func(texts map[Text]string, name, arguments string) map[Text]string {
+		all := maps.Clone(texts)
+		all[Name], all[Arguments] = name, arguments
+		return all
+	}
 	f.Tables[Processes] = []Row{
 		aRow(4242, 4.28, 278, with(map[Text]string{Name: "java", Arguments: "-Xmx2g -jar /srv/shop/catalog.jar --port 8080", User: "10001"})),
 		aRow(77, 3, 195, map[Text]string{Name: "qemu-system-x86_64", Arguments: "-name guest=build-1,debug-threads=on -machine pc-q35-8.2", User: "libvirt-qemu", VM: "8d3e4f62"}),
-		aRow(901, 0.61, 39.5, map[Text]string{Name: "cc1plus", Arguments: "-quiet -O2 main.cc", User: "builder", Unit: "user@1000.service"}),
+		aRow(901, 0.61, 39.5, of(builder, "cc1plus", "-quiet -O2 main.cc")),
 		aRow(4250, 0.325, 21, with(map[Text]string{Name: "nginx", Arguments: "worker process", User: "www-data"})),
 		aRow(1, 0.004, 0.26, map[Text]string{Name: "systemd", Arguments: "--system --deserialize=31", User: "root", Unit: "init.scope"}),
 		aRow(512, 0, 0, map[Text]string{Name: "kworker/0:1", User: "root"}),
-		pinnedRow("other: too small or short-lived to be reported one by one", 0.325, 21.1),
+		noPID(aRow(0, 0.28, 18, of(builder, "cc1plus (small or exited)", ""))),
+		pinnedRow("(others): too small to be reported one by one", 0.045, 3.1),
 		pinnedRow("ended: processes that are gone", math.NaN(), 15.5),
+		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
+	}
+	f.Tables[Programs] = []Row{
+		noPID(aRow(0, 4.28, 278, with(map[Text]string{Name: "java", User: "10001"}))),
+		noPID(aRow(0, 3, 195, map[Text]string{Name: "qemu-system-x86_64", User: "libvirt-qemu", VM: "8d3e4f62"})),
+		noPID(aRow(0, 0.89, 73, of(builder, "cc1plus", ""))),
+		noPID(aRow(0, 0.325, 21, with(map[Text]string{Name: "nginx", User: "www-data"}))),
+		noPID(aRow(0, 0.03, 2, of(builder, "make (descendants)", ""))),
+		noPID(aRow(0, 0.004, 0.26, map[Text]string{Name: "systemd", User: "root", Unit: "init.scope"})),
+		noPID(aRow(0, 0, 0, map[Text]string{Name: "kworker/0:1", User: "root"})),
+		pinnedRow("(others): too small to be reported one by one", 0.015, 1.1),
+		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
+	}
+	for _, v := range []View{Programs, Processes} {
+		for i := range f.Tables[v] {
+			name, _, _ := strings.Cut(f.Tables[v][i].Text[Name], " (small")
+			f.Tables[v][i].Program = "program " + name
+		}
+	}
+	f.Tables[Users] = []Row{
+		noPID(aRow(0, 4.28, 278, map[Text]string{Name: "10001"})),
+		noPID(aRow(0, 3, 195, map[Text]string{Name: "libvirt-qemu"})),
+		noPID(aRow(0, 0.92, 75, map[Text]string{Name: "builder"})),
+		noPID(aRow(0, 0.325, 21, map[Text]string{Name: "www-data"})),
+		noPID(aRow(0, 0.004, 0.26, map[Text]string{Name: "root"})),
+		pinnedRow("(others): too small to be reported one by one", 0.015, 1.1),
 		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
 	}
 	f.Tables[Containers] = []Row{
@@ -129,9 +171,12 @@ func TestScreens(t *testing.T) {
 	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics: this command measures by itself", "CPU time source selected: source procfs"}
 	m := New("Measuring").Show(aFrame(), notes)
 	for name, m := range map[string]Model{
-		"processes":  m,
-		"containers": press(m, "tab"),
-		"filtered":   press(m, "/", "s", "h", "o", "p", "enter"),
+		"programs":   m,
+		"opened":     press(m, "down", "down", "enter"),
+		"processes":  press(m, "2"),
+		"users":      press(m, "3"),
+		"containers": press(m, "4"),
+		"filtered":   press(m, "2", "/", "s", "h", "o", "p", "enter"),
 		"help":       press(m, "?"),
 		"waiting":    New("Looking for a collector").Explain("Nothing to show from http://127.0.0.1:8889/metrics: nothing listens on 127.0.0.1:8889\nIs the collector running?", true, notes),
 	} {
@@ -150,20 +195,20 @@ func TestScreens(t *testing.T) {
 }
 
 func TestKeysSort(t *testing.T) {
-	m := New("").Show(aFrame(), nil)
-	byPower := []string{"java", "qemu-system-x86_64", "cc1plus", "nginx", "systemd", "kworker/0:1"}
+	m := processesOf(aFrame())
+	byPower := []string{"java", "qemu-system-x86_64", "cc1plus", "nginx", "cc1plus (small or exited)", "systemd", "kworker/0:1"}
 	assert.Equal(t, byPower, shown(t, m))
 	for key, want := range map[string][]string{
-		"p": {"kworker/0:1", "systemd", "nginx", "cc1plus", "qemu-system-x86_64", "java"}, // it is sorted by power already
+		"p": {"kworker/0:1", "systemd", "cc1plus (small or exited)", "nginx", "cc1plus", "qemu-system-x86_64", "java"}, // it is sorted by power already
 		"e": byPower,
 		"t": byPower,
-		"c": byPower,
-		"n": {"cc1plus", "java", "kworker/0:1", "nginx", "qemu-system-x86_64", "systemd"},
-		"i": {"systemd", "qemu-system-x86_64", "kworker/0:1", "cc1plus", "java", "nginx"},
+		"c": {"java", "qemu-system-x86_64", "cc1plus", "nginx", "systemd", "kworker/0:1", "cc1plus (small or exited)"},
+		"n": {"cc1plus", "cc1plus (small or exited)", "java", "kworker/0:1", "nginx", "qemu-system-x86_64", "systemd"},
+		"i": {"cc1plus (small or exited)", "systemd", "qemu-system-x86_64", "kworker/0:1", "cc1plus", "java", "nginx"},
 	} {
 		assert.Equal(t, want, shown(t, press(m, key)), key)
 	}
-	assert.Equal(t, []string{"systemd", "qemu-system-x86_64", "nginx", "kworker/0:1", "java", "cc1plus"}, shown(t, press(m, "n", "n")))
+	assert.Equal(t, []string{"systemd", "qemu-system-x86_64", "nginx", "kworker/0:1", "java", "cc1plus (small or exited)", "cc1plus"}, shown(t, press(m, "n", "n")))
 	assert.Equal(t, shown(t, press(m, "n")), shown(t, press(m, "n", "n", "n")))
 	assert.Equal(t, byPower, shown(t, press(m, "n", "n", "p")), "another column is not reversed")
 	got, _ := text(press(m, "n", "n"), 80, 24)
@@ -176,7 +221,7 @@ func TestEachFigureCanBeSortedBy(t *testing.T) {
 		r.Key, r.Text[Name] = fmt.Sprint(i), string(rune('a'+i))
 		f.Tables[Processes] = append(f.Tables[Processes], r)
 	}
-	m := New("").Show(f, nil)
+	m := processesOf(f)
 	assert.Equal(t, []string{"b", "a", "c"}, shown(t, m), "a power that is not known is the least")
 	for key, want := range map[string]string{"e": "acb", "t": "bac", "c": "abc", "i": "cab", "n": "abc"} {
 		assert.Equal(t, want, strings.Join(shown(t, press(m, key)), ""), key)
@@ -188,18 +233,18 @@ func TestEqualRowsKeepTheirPlaces(t *testing.T) {
 	for i := range 100 {
 		f.Tables[Processes] = append(f.Tables[Processes], aRow(int32(i+1), float64(i%3), 1, map[Text]string{Name: fmt.Sprint(i)}))
 	}
-	want := shown(t, New("").Show(f, nil))
+	want := shown(t, processesOf(f))
 	for range 10 {
 		rand.Shuffle(100, func(a, b int) {
 			rows := f.Tables[Processes]
 			rows[a], rows[b] = rows[b], rows[a]
 		})
-		assert.Equal(t, want, shown(t, New("").Show(f, nil)))
+		assert.Equal(t, want, shown(t, processesOf(f)))
 	}
 }
 
 func TestTheFilterLooksAtAllTexts(t *testing.T) {
-	m := New("").Show(aFrame(), nil)
+	m := processesOf(aFrame())
 	for filter, want := range map[string][]string{
 		"java":         {"java"},
 		"catalog.jar":  {"java"},
@@ -216,11 +261,11 @@ func TestTheFilterLooksAtAllTexts(t *testing.T) {
 		}
 		assert.Equal(t, want, shown(t, got), filter)
 		assert.Equal(t, want, shown(t, press(got, "enter")), "it stays")
-		assert.Len(t, shown(t, press(got, "esc")), 6, "it is cleared")
-		assert.Len(t, shown(t, press(got, "enter", "esc")), 6)
-		assert.Len(t, shown(t, press(got, "ctrl-u")), 6)
+		assert.Len(t, shown(t, press(got, "esc")), 7, "it is cleared")
+		assert.Len(t, shown(t, press(got, "enter", "esc")), 7)
+		assert.Len(t, shown(t, press(got, "ctrl-u")), 7)
 	}
-	containers := press(m, "2", "/", "s", "h", "o", "p", "enter")
+	containers := press(m, "4", "/", "s", "h", "o", "p", "enter")
 	assert.Equal(t, []string{"nginx"}, shown(t, containers), "by the namespace")
 }
 
@@ -236,7 +281,7 @@ func TestKeysWriteTheFilterWhileItIsEdited(t *testing.T) {
 }
 
 func TestWhatIsFilteredIsAddedUp(t *testing.T) {
-	m := press(New("").Show(aFrame(), nil), "/", "s", "h", "o", "p", "enter")
+	m := press(processesOf(aFrame()), "/", "s", "h", "o", "p", "enter")
 	got, _ := text(m, 80, 24)
 	assert.Regexp(t, `(?m)^ +4\.61 W +50\.6% +299\.0 J .* 2 rows match the filter$`, got)
 	assert.NotContains(t, got, "unattributed")
@@ -256,33 +301,35 @@ func TestKeysOfTheProgram(t *testing.T) {
 func TestViewsAreThoseThatHaveRows(t *testing.T) {
 	m := New("").Show(aFrame(), nil)
 	var seen []View
-	for range 5 {
+	for range 7 {
 		seen = append(seen, m.view)
 		m = press(m, "tab")
 	}
-	assert.Equal(t, []View{Processes, Containers, Pods, VMs, Processes}, seen)
-	assert.Equal(t, Processes, press(m, "shift-tab").view)
-	assert.Equal(t, VMs, press(m, "4").view)
-	assert.Equal(t, m.view, press(m, "5").view, "there is none")
+	assert.Equal(t, []View{Programs, Processes, Users, Containers, Pods, VMs, Programs}, seen)
+	assert.Equal(t, Programs, press(m, "shift-tab").view)
+	assert.Equal(t, VMs, press(m, "6").view)
+	assert.Equal(t, m.view, press(m, "7").view, "there is none")
 	empty := aFrame()
 	empty.Tables[VMs] = nil
-	assert.Equal(t, Processes, press(m, "4").Show(empty, nil).view, "the last virtual machine ended")
+	assert.Equal(t, Programs, press(m, "6").Show(empty, nil).view, "the last virtual machine ended")
 }
 
 // many returns a model with so many processes, the first of which uses the most.
 func many(n int) Model {
 	f := &Frame{Active: 1}
 	for i := range n {
-		f.Tables[Processes] = append(f.Tables[Processes], aRow(int32(i+1), float64(n-i), 1, map[Text]string{Name: fmt.Sprintf("p%d", i)}))
+		f.Tables[Programs] = append(f.Tables[Programs], aRow(int32(i+1), float64(n-i), 1, map[Text]string{Name: fmt.Sprintf("p%d", i)}))
 	}
 	return New("").Show(f, nil)
 }
 
 func TestScrollingEndsWithTheLastRow(t *testing.T) {
 	_, m := text(many(100), 80, 24)
-	assert.Equal(t, 0, press(m, "up").scroll)
-	assert.Equal(t, 2, press(m, "down", "j").scroll)
-	assert.Equal(t, m.height, press(m, "page down").scroll)
+	assert.Equal(t, 0, press(m, "up").cursor)
+	assert.Equal(t, 2, press(m, "down", "j").cursor)
+	assert.Equal(t, 0, press(m, "down", "j").scroll, "the row is shown")
+	assert.Equal(t, m.height, press(m, "page down").cursor)
+	assert.Equal(t, 1, press(m, "page down").scroll, "it is the first below the others")
 	assert.Equal(t, 0, press(m, "page down", "home").scroll)
 	end := press(m, "end")
 	assert.Equal(t, 100-m.height, end.scroll)
@@ -292,6 +339,27 @@ func TestScrollingEndsWithTheLastRow(t *testing.T) {
 	assert.Equal(t, 0, press(end, "n").scroll, "another order starts at the top")
 	_, fewer := text(press(end.Show(many(30).frame, nil)), 80, 24)
 	assert.Equal(t, 30-m.height, fewer.scroll, "rows have gone")
+}
+
+func TestAProgramIsOpened(t *testing.T) {
+	m := New("").Show(aFrame(), nil)
+	assert.Equal(t, []string{"java", "qemu-system-x86_64", "cc1plus", "nginx", "make (descendants)", "systemd", "kworker/0:1"}, shown(t, m))
+	opened := press(m, "down", "down", "enter")
+	assert.Equal(t, Processes, opened.view)
+	assert.Equal(t, []string{"cc1plus", "cc1plus (small or exited)"}, shown(t, opened))
+	got, _ := text(opened, 80, 24)
+	assert.Contains(t, got, "2 rows of cc1plus\n")
+	assert.Contains(t, got, "[Processes of cc1plus]")
+	assert.Equal(t, []string{"cc1plus"}, shown(t, press(opened, "/", "m", "a", "i", "n", "enter")))
+	assert.Len(t, shown(t, press(opened, "2")), 7, "the view of all processes")
+	assert.Equal(t, Programs, press(opened, "esc").view)
+	filtered := press(m, "/", "n", "g", "i", "n", "x", "enter", "down", "enter")
+	assert.Equal(t, []string{"nginx"}, shown(t, filtered), "the filter is cleared")
+	assert.Equal(t, opened.view, press(opened, "enter").view, "processes are not opened")
+	assert.Equal(t, Programs, New("").Show(&Frame{}, nil).enter().view, "there is none")
+	gone := aFrame()
+	gone.Tables[Processes] = gone.Tables[Processes][:2]
+	assert.Empty(t, shown(t, opened.Show(gone, nil)))
 }
 
 func TestASmallTerminalLosesColumnsNotLines(t *testing.T) {
@@ -401,7 +469,7 @@ func TestAnErrorIsShownUntilFiguresCome(t *testing.T) {
 }
 
 func TestEnergiesInWattHours(t *testing.T) {
-	got, _ := text(press(New("").Show(aFrame(), nil), "u"), 80, 24)
+	got, _ := text(press(processesOf(aFrame()), "u"), 80, 24)
 	assert.Regexp(t, `4242 10001 .* 77\.2 mWh `, got)
 }
 
@@ -412,7 +480,7 @@ func TestColumnsWithoutAnythingAreLeftOut(t *testing.T) {
 	}
 	f := aFrame()
 	f.Tables[Processes][0].GPU = 3.5
-	got, _ = text(New("").Show(f, nil), 80, 24)
+	got, _ = text(processesOf(f), 80, 24)
 	assert.Regexp(t, `PID USER +POWER +GPU +SHARE`, got)
 }
 
@@ -426,7 +494,7 @@ func TestSumsThatAreWrongAreShown(t *testing.T) {
 // TestThePictureIsCurrent writes docs/top.svg with -update.
 func TestThePictureIsCurrent(t *testing.T) {
 	g, _ := New("").Show(aFrame(), nil).Draw(120, 22)
-	got := g.SVG("energy top: what each zone of a node draws, and below it the processes that use the most, with user, power, energy and container")
+	got := g.SVG("energy top: what each zone of a node draws, and below it the programs that use the most, with user, power, energy and container")
 	const file = "../../../../docs/top.svg"
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))

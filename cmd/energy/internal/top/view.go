@@ -144,29 +144,8 @@ func (p *painter) zone(style screen.Style, name, power, active, idle, joules, wa
 	p.y++
 }
 
-// tabs writes the views that there are, and how the table is sorted.
+// tabs writes the views that have rows, and how the table is sorted.
 func (p *painter) tabs(m *Model) {
-	x := 0
-	for _, v := range m.views() {
-		style := screen.Dim
-		if v == m.view {
-			style = screen.Bold
-		}
-		n := 0
-		for i := range m.frame.Tables[v] {
-			if !m.frame.Tables[v][i].Pinned {
-				n++
-			}
-		}
-		text := fmt.Sprintf("%s %d", viewNames[v], n)
-		if v == m.view {
-			text = "[" + text + "]"
-		}
-		if x+figure.Width(text) > p.width && v != m.view {
-			continue
-		}
-		x = p.put(x, style, text) + 2
-	}
 	by := "by " + orders[m.order].name
 	if m.reverse {
 		by += ", reversed"
@@ -174,10 +153,32 @@ func (p *painter) tabs(m *Model) {
 	if m.filter != "" && !m.editing {
 		by = fmt.Sprintf("/%s  %s", m.filter, by)
 	}
+	x, room := 0, p.width-min(figure.Width(by), p.width/2)-1
+	for _, v := range m.views() {
+		if v == m.view {
+			x = p.put(x, screen.Bold, figure.Fit("["+m.tab(v)+"]", max(room-x, 0))) + 2
+		} else if text := m.tab(v); x+figure.Width(text) <= room {
+			x = p.put(x, screen.Dim, text) + 2
+		}
+	}
 	if room := p.width - x; room >= 10 {
 		p.PutRight(x, p.y, room, screen.Warning, by)
 	}
 	p.y++
+}
+
+// tab returns the name of a view and the number of its rows.
+func (m *Model) tab(v View) string {
+	if m.program != nil && v == m.view {
+		return viewNames[v] + " of " + m.program.Text[Name]
+	}
+	n := 0
+	for i := range m.frame.Tables[v] {
+		if !m.frame.Tables[v][i].Pinned {
+			n++
+		}
+	}
+	return fmt.Sprintf("%s %d", viewNames[v], n)
 }
 
 // table writes the rows of a view, and the pinned rows below them.
@@ -192,15 +193,15 @@ func (p *painter) table(m Model) Model {
 		rows, pinned, notes = append(rows, pinned...), nil, nil
 	}
 	m.height = max(room, 0)
-	m.scroll = max(0, min(m.scroll, len(rows)-max(m.height, 1)))
+	m = m.movedIn(len(rows), 0)
 	for i := range m.height {
-		if m.scroll+i < len(rows) {
-			p.row(columns, rows[m.scroll+i], &m)
+		if at := m.scroll + i; at < len(rows) {
+			p.row(columns, rows[at], &m, at == m.cursor)
 		}
 		p.y++
 	}
 	for _, r := range pinned {
-		p.row(columns, r, &m)
+		p.row(columns, r, &m, false)
 		p.y++
 	}
 	for _, n := range notes {
@@ -223,9 +224,13 @@ func (p *painter) head(columns []column, m *Model) {
 }
 
 // row writes a row, and leaves the line.
-func (p *painter) row(columns []column, r *Row, m *Model) {
+func (p *painter) row(columns []column, r *Row, m *Model, chosen bool) {
 	style := screen.Plain
-	if r.Pinned {
+	switch {
+	case chosen:
+		style = screen.Chosen
+		p.Fill(p.y, style)
+	case r.Pinned:
 		style = screen.Dim
 	}
 	p.cells(columns, func(c *column) (string, screen.Style) { return c.text(r, m), style })
@@ -287,7 +292,7 @@ func (p *painter) hints(m *Model) {
 		return
 	}
 	x := 0
-	for _, hint := range []string{"q quit", "? help", "/ filter", "Tab view", "p e t c n i sort", "u Wh", "Space pause"} {
+	for _, hint := range []string{"q quit", "? help", "/ filter", "Tab view", "Enter open", "p e t c n i sort", "u Wh", "Space pause"} {
 		if x+len(hint) > p.width {
 			break
 		}
@@ -341,19 +346,21 @@ func (p *painter) help(m *Model) {
 		p.wrap(n, screen.Warning)
 	}
 	p.y = p.height - 1
+	p.put(0, screen.Plain, strings.Repeat(" ", p.width)) // a note may be there
 	p.put(0, screen.Dim, "Any key goes back")
 }
 
 // keys are what is shown by ?, and by docs/top.md.
 var keys = [][2]string{
 	{"q, Ctrl-C", "quit"},
-	{"Tab, 1 to 7", "the next view, or the one of that number"},
+	{"Tab, 1 to 9", "the next view, or the one of that number"},
+	{"Enter", "the processes of the chosen program"},
 	{"p, e, t", "sort by power, energy since the start of top, total of the series"},
 	{"c, n, i", "sort by CPU time, name, PID"},
 	{"", "the key of a column once more: the other way round"},
 	{"/", "filter by name, arguments, user, container, pod, namespace, image"},
-	{"Esc", "clear the filter"},
-	{"Up, Down", "scroll, as PgUp, PgDn, Home and End do"},
+	{"Esc", "clear the filter, or go back from a program"},
+	{"Up, Down", "choose a row, as PgUp, PgDn, Home and End do"},
 	{"u", "energies in watt-hours, or in joules"},
 	{"Space", "pause, or go on"},
 	{"Ctrl-L", "draw the screen again"},

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+// Names of the receiver's metrics and attributes that this package reads.
+const (
+	metricSystemEnergy    = "system.energy"
+	metricContainerEnergy = "container.energy"
+	metricProcessEnergy   = "process.energy"
+	metricSplitLearned    = "system.energy.split.learned"
+	metricUtilization     = "system.cpu.utilization"
+
+	attrZone       = "energy.zone"
+	attrSource     = "energy.source"
+	attrState      = "energy.state"
+	attrExecutable = "process.executable.name"
+	attrOverflow   = "otel.metric.overflow"
+)
+
+// overflowName is the executable of the overflow series without attrOverflow.
+const overflowName = "other"

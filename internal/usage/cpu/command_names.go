@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// commandNames finds the names of the processes of a group that no scan of the group has seen, by a source of the whole machine. A
+// nil commandNames finds none.
+type commandNames struct {
+	source  Source
+	path    func() string
+	table   Table
+	members map[int32]bool // the processes of the group in the last scan
+}
+
+// NameBy makes the source tell the names of short-lived processes in Table.ShortLivedBy, as far as a source of the whole machine tells
+// them. path returns the path of the group's cgroup in the v2 hierarchy, or an empty string if the group has none. It must be called before
+// the first scan. Close closes the other source.
+func (c *Command) NameBy(source Source, path func() string) {
+	if n, ok := source.(naming); ok {
+		n.nameExits()
+	}
+	c.names = &commandNames{source: source, path: path}
+}
+
+func (n *commandNames) close() error {
+	if n == nil {
+		return nil
+	}
+	return n.source.Close()
+}
+
+// name lists the CPU time of t.ShortLived by name, as far as names are known, and returns how much that is.
+func (n *commandNames) name(t *Table) (named units.CPUTime) {
+	if n == nil {
+		return 0
+	}
+	members := make(map[int32]bool, len(t.Processes))
+	for i := range t.Processes {
+		members[t.Processes[i].PID] = true
+	}
+	before := n.members
+	n.members = members
+	if n.source.ReadProcesses(&n.table) != nil || n.table.scans == 1 {
+		return 0
+	}
+	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
+	named = share(t, used, min(all, t.ShortLived))
+	// The kernel reports the exit of a process up to an RCU grace period late. The rest is of the processes that ended, as far as their
+	// last interval tells how much each of them runs.
+	clear(used)
+	for i := range t.Ended {
+		used[t.Ended[i].Comm] += t.Ended[i].Used
+	}
+	return named + share(t, used, t.ShortLived-named)
+}
+
+// share lists an amount of CPU time by name, in proportion to weights, and returns how much that is: all, or nothing without weights.
+func share(t *Table, weights map[Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
+	var upTo, all units.CPUTime
+	for _, w := range weights {
+		all += w
+	}
+	if all == 0 {
+		return 0
+	}
+	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b Comm) int { return bytes.Compare(a[:], b[:]) }) {
+		upTo += weights[comm]
+		if part := portion(amount, upTo, all) - given; part > 0 {
+			t.ShortLivedBy = append(t.ShortLivedBy, NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
+			given += part
+		}
+	}
+	return given
+}
+
+// used returns the CPU time since the last scan of the exited processes of the group, by name, and the sum.
+func (n *commandNames) used(isMember func(pid int32) bool) (used map[Comm]units.CPUTime, all units.CPUTime) {
+	used = map[Comm]units.CPUTime{}
+	add := func(comm Comm, run units.CPUTime) {
+		if run > 0 {
+			used[comm] += run
+			all += run
+		}
+	}
+	for i := range n.table.Ended {
+		if e := &n.table.Ended[i]; isMember(e.PID) {
+			add(e.Comm, e.LastSlice)
+		}
+	}
+	self, below := int32(os.Getpid()), cmp.Or(n.path(), "/")
+	for i := range n.table.ShortLivedBy {
+		by := &n.table.ShortLivedBy[i]
+		inside := by.Row < 0 && below != "/" && (by.Path == below || strings.HasPrefix(by.Path, below+"/"))
+		if by.Row >= 0 { // of a process in the same cgroup, or of the nearest ancestor
+			pid := n.table.Processes[by.Row].PID
+			inside = pid == self || isMember(pid)
+		}
+		if inside {
+			add(by.Comm, by.Used)
+		}
+	}
+	return used, all
+}

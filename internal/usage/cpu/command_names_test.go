@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// fakeNames is a source of the whole machine.
+type fakeNames struct {
+	Source
+	told   bool
+	closed bool
+	err    error
+	fill   func(t *Table)
+}
+
+func (f *fakeNames) nameExits()   { f.told = true }
+func (f *fakeNames) Close() error { f.closed = true; return nil }
+
+func (f *fakeNames) ReadProcesses(t *Table) error {
+	t.Processes, t.Ended, t.ShortLivedBy = nil, nil, nil
+	if f.err == nil {
+		t.scans++
+		if f.fill != nil {
+			f.fill(t)
+		}
+	}
+	return f.err
+}
+
+func commOf(name string) (c Comm) {
+	copy(c[:], name)
+	return c
+}
+
+// named returns the CPU time of the scan by name, and that without a name.
+func (h *commandHost) named() (by map[string]units.CPUTime, rest units.CPUTime) {
+	by = map[string]units.CPUTime{}
+	table := h.reader.Table()
+	for i := range table.ShortLivedBy {
+		by[table.ShortLivedBy[i].Comm.String()] += table.ShortLivedBy[i].Used
+	}
+	for i := range table.ShortLivedIn {
+		rest += table.ShortLivedIn[i].Used
+	}
+	return by, rest
+}
+
+func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
+	h := newCommandHost(t)
+	names := &fakeNames{}
+	c := NewCommand(h.Root(), &h.group)
+	c.NameBy(names, func() string { return "/a/group" })
+	assert.True(t, names.told)
+	require.NoError(t, h.reader.Close())
+	h.reader = NewReader(c, Options{Root: h.Root()})
+	h.scan(t, 0)
+
+	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
+	h.group.pids, h.group.used = []int32{70}, 400*millisecond
+	names.fill = func(t *Table) {
+		t.Processes = []Process{{PID: 1}, {PID: 70}, {PID: int32(os.Getpid())}}
+		t.ShortLivedBy = []NamedTime{
+			{Comm: commOf("cc1"), Row: 1, Used: 100 * millisecond},
+			{Comm: commOf("cc1"), Row: 2, Used: 50 * millisecond},
+			{Comm: commOf("as"), Row: -1, Path: "/a/group/command", Used: 30 * millisecond},
+			{Comm: commOf("foreign"), Row: 0, Used: units.Second},
+			{Comm: commOf("foreign"), Row: -1, Path: "/a/group2", Used: units.Second},
+		}
+	}
+	h.scan(t, time.Second)
+	by, rest := h.named()
+	assert.Equal(t, map[string]units.CPUTime{"cc1": 150 * millisecond, "as": 30 * millisecond}, by)
+	assert.Equal(t, 120*millisecond, rest)
+	assert.Equal(t, 300*millisecond, h.reader.Table().ShortLived)
+
+	h.group.used += 20 * millisecond // less than the names tell
+	h.scan(t, time.Second)
+	by, rest = h.named()
+	assert.Equal(t, 20*millisecond, by["cc1"]+by["as"])
+	assert.Zero(t, rest)
+
+	h.Processes[70].User += 5
+	h.group.used, names.fill = h.group.used+50*millisecond, nil
+	h.scan(t, time.Second)
+	delete(h.Processes, 70)
+	h.group.pids, h.group.used = nil, h.group.used+7*millisecond
+	names.fill = func(t *Table) {
+		t.Ended = []Ended{{Process: Process{PID: 70, Comm: commOf("make")}, LastSlice: 2 * millisecond}}
+	}
+	h.scan(t, time.Second)
+	by, rest = h.named()
+	assert.Equal(t, map[string]units.CPUTime{"make": 7 * millisecond}, by, "the rest is of the process that ended")
+	assert.Zero(t, rest)
+
+	names.err = errors.New("failed")
+	h.group.used += 3 * millisecond
+	h.scan(t, time.Second)
+	by, rest = h.named()
+	assert.Empty(t, by)
+	assert.Equal(t, 3*millisecond, rest)
+	require.NoError(t, c.Close())
+	assert.True(t, names.closed)
+}
