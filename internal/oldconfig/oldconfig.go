@@ -53,8 +53,8 @@ var moves = []struct{ old, now string }{
 	{"attribution::exclude::pod_uid", "now attribution::exclude::cgroup: the paths contain the UIDs"},
 }
 
-// Check returns an error that lists all former settings in a configuration of the energy receiver with their new places, nil if it
-// has none.
+// Check returns an error that lists all former settings in a configuration of the energy receiver with their new places. It
+// returns nil if there are none.
 func Check(conf map[string]any) error {
 	var found []string
 	for _, move := range moves {
