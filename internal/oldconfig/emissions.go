@@ -49,7 +49,7 @@ func CheckEmissions(config map[string]any) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	text := "the configuration has former settings, which `energy convert FILE` converts:\n" + strings.Join(lines, "\n")
+	text := "the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n" + strings.Join(lines, "\n")
 	if _, ok := config["price"]; ok {
 		text += "\nCost is computed by Prometheus rules: docs/carbon.md#cost"
 	}

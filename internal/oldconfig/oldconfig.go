@@ -72,7 +72,7 @@ func Check(conf map[string]any) error {
 	if found == nil {
 		return nil
 	}
-	return fmt.Errorf("the configuration has former settings, which `energy convert FILE` converts:\n  %s", strings.Join(found, ";\n  "))
+	return fmt.Errorf("the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n  %s", strings.Join(found, ";\n  "))
 }
 
 func isNumber(value any) bool {

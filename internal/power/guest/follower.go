@@ -15,10 +15,11 @@ import (
 
 // Follower makes values of a power.Sensor of the reports that a virtual machine reads again and again, over whichever way.
 //
-// A report is news if its epoch or generation differs from those of the one before. Within an epoch, a step up is energy if
-// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host learned late arrives in one
-// step; a damaged total is refused. An impossible step up is an error until the next report with a new generation. Under another epoch, and after a step down or an
-// impossible step up, counting continues from the new total, and nothing is added. News without energy says that none was used.
+// A report is new if its epoch or generation differs from that of the previous report. Within an epoch, a step up is energy if
+// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host read late arrives in one
+// step; a damaged total is rejected. An impossible step up is an error until the next report with a new generation. Under
+// another epoch, and after a step down or an impossible step up, counting continues from the new total, and nothing is added. A
+// new report without energy means that none was used.
 //
 // Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
 // a range wraps.

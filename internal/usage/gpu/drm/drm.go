@@ -26,7 +26,7 @@ type Options struct {
 // and does nothing else.
 type Source struct {
 	root string
-	// files guards what is read of processes.
+	// files guards reads of files of processes.
 	files  *stall.Guard[*files]
 	cached *kernfs.Dir // reads sizes of descriptor lists that were looked up before
 	kfd    kfd
