@@ -174,5 +174,5 @@ func (l *lookups) err() error {
 	if l.guard.Err("") == nil {
 		return nil
 	}
-	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories, or they are slow")
+	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories or the lookups are slow")
 }

@@ -269,8 +269,9 @@ func (e Entity) MetricPrefix() string {
 	return entities[e].name
 }
 
-// Attributes returns the entity's attributes. The first is empty where there is none of the entity. Those of a process are
-// the ones that distinguish what it is part of; it also has those of its Process. A program has those of a process. The caller must not change them.
+// Attributes returns the entity's attributes. The first is empty where there is none of the entity. Those of a process are the
+// ones that distinguish what it is part of; it also has those of its Process. A program has those of a process. The caller must
+// not change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
 // Names returns the entity's attributes that are names, none for a process, which has those that distinguish only. The caller
