@@ -40,7 +40,7 @@ const (
 	gpuGrace = time.Minute
 )
 
-// check records what the readings and the usage of an interval lack. The error tells that a library of the setting
+// check records what the readings and the usage of an interval lack. The error reports that a library of the setting
 // meters::gpu::extensions is not there although the machine has a GPU that needs it.
 func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
 	if g.began.IsZero() {

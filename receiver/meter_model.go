@@ -189,7 +189,7 @@ func (m *ModelConfig) isStated() bool {
 	return m.File == "" && (m.hasCurve || len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
 }
 
-// curves returns the curves of the zone kinds of the machine. The error tells which are missing, and why.
+// curves returns the curves of the zone kinds of the machine. The error names the missing curves and the reasons.
 func (m *ModelConfig) curves(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	switch {
 	case m.isStated():

@@ -88,10 +88,11 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 	f.zones, f.readings = zones, make([]Reading, len(zones))
 }
 
-// Read reads the known zones, those that failed before too. It discovers zones at first, after a read in which a zone began to
-// fail, and every 10 s of sample time, or every second as long as anything fails; see Patience. It returns an error, that of
-// the last discovery, only if no zone could be read because of it, and one that says that a discovery hangs in any case; after
-// Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and allocates nothing.
+// Read reads the known zones, including zones that failed before. It discovers zones at the first read, after a read in which a
+// zone began to fail, and every 10 s of sample time, or every second while anything fails; see Patience. It returns the error
+// of the last discovery only if no zone could be read because of that error, and always returns an error while a discovery
+// hangs. After Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
+// allocates nothing.
 func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 	if f.closed {
 		return nil, fmt.Errorf("%s meter: %w", f.Meter, fs.ErrClosed)

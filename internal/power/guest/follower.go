@@ -24,10 +24,10 @@ import (
 // Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
 // a range wraps.
 //
-// Where nothing is new for longer than three of the host's usual intervals, and at least 30 s, every zone has an error, and
-// what is reported later is added then. A zone that news lack has nothing new for as long, and is then left out: after a
-// restart of the host's receiver some zones come later than others. Time is that of the guest's monotonic clock, which stands
-// still while the guest is suspended. The host's clock appears only in error messages.
+// If there is no new report for longer than three of the host's usual intervals, and at least 30 s, every zone has an error,
+// and energy that is reported later is added then. A zone that is missing in new reports has no reading for the same time, and
+// is then left out: after a restart of the host's receiver some zones appear later than others. Time is from the guest's
+// monotonic clock, which stops while the guest is suspended. The host's clock appears only in error messages.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
 type Follower struct {
