@@ -32,22 +32,22 @@ type Config struct {
 
 	// RootPath is the host's root directory: /, or the directory at which a container mounts it.
 	RootPath string `mapstructure:"root_path"`
-	// Storage stores totals and trained static power models: the absolute path of a directory, or the ID of a storage
-	// extension. Without storage, totals start at 0 and models are trained again after each start.
+	// Storage is the absolute path of a directory, or the ID of a storage extension, in which totals and trained static power
+	// models are stored. Without storage, totals start at 0 and models are trained again after each start.
 	Storage string `mapstructure:"storage"`
 	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters MetersConfig `mapstructure:"meters"`
-	// Guests exports their energy to the virtual machines of this node.
+	// Guests exports to each virtual machine of this node the energy of that machine.
 	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
 	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"none,auto"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval. 0s selects the preset's, or one
-	// window per collection.
+	// Window is the length of an attribution window, from 10ms to collection_interval. 0s selects the length that the preset
+	// sets, or one window per collection.
 	Window time.Duration `mapstructure:"window"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`
@@ -62,8 +62,8 @@ type Config struct {
 	_ struct{} // keyed literals only
 }
 
-// SeriesConfig limits how many processes, containers, pods and virtual machines have a series each. The energy of the others
-// is in an overflow series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+// SeriesConfig limits the number of series of processes, containers, pods and virtual machines. The energy of all others is in
+// an overflow series, in which process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
 type SeriesConfig struct {
 	// Processes limits the series of processes.
 	Processes ProcessSeriesConfig `mapstructure:"processes"`
@@ -77,11 +77,11 @@ type SeriesConfig struct {
 	_ struct{}
 }
 
-// ProcessSeriesConfig selects and limits the series of processes.
+// ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
-	// GroupBy selects what series processes have. If it is empty, the largest max processes have a series each, by PID, and the others
-	// have one by program: the processes of one executable, container, unit and user, exited ones included. pid reports
-	// none by program, and program reports none by PID.
+	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the highest usage has a
+	// series of its own, by PID. All other processes are grouped by program: processes with the same executable, container, unit
+	// and user share a series, including exited ones. pid disables series by program, and program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
 	Max int `mapstructure:"max"`
@@ -94,19 +94,19 @@ type ProcessSeriesConfig struct {
 // GroupBy is a value of the setting series::processes::group_by.
 type GroupBy string
 
-// The values of group_by besides the empty one.
+// The values of group_by other than the empty string.
 const (
 	GroupByProgram GroupBy = "program"
 	GroupByPID     GroupBy = "pid"
 )
 
-// Defaults of the maximum numbers of series, which dev/series.md explains. maxPrograms has no setting.
+// Default maximum numbers of series; dev/series.md explains the choice. maxPrograms cannot be configured.
 const (
 	defaultMaxProcesses = 50
 	maxPrograms         = 500
 )
 
-// series returns the mode in the engine's terms.
+// series converts the setting to the engine's type.
 func (g GroupBy) series() attribution.ProcessSeries {
 	switch g {
 	case GroupByProgram:
@@ -125,8 +125,8 @@ type EntitySeriesConfig struct {
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for settings of the former configuration and for durations
-// without a unit. Type errors contain the value.
+// Unmarshal implements confmap.Unmarshaler. It returns an error for settings from before configuration version 1 and for
+// durations without a unit. Type errors contain the value.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := oldconfig.Check(conf.ToStringMap()); err != nil {
 		return err
@@ -147,12 +147,12 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 // reporter reports an invalid setting.
 type reporter func(setting, format string, args ...any)
 
-// under returns a reporter of the settings of a section.
+// under returns a reporter for the settings of a section.
 func (r reporter) under(section string) reporter {
 	return func(setting, format string, args ...any) { r(section+"::"+setting, format, args...) }
 }
 
-// Validate checks what can be checked without the machine. Each error names its setting.
+// Validate checks the settings independently of the machine. Each error names its setting.
 func (c *Config) Validate() error {
 	var errs []error
 	wrong := reporter(func(setting, format string, args ...any) {
@@ -164,7 +164,7 @@ func (c *Config) Validate() error {
 	if c.Storage != "" && !filepath.IsAbs(c.Storage) && new(component.ID).UnmarshalText([]byte(c.Storage)) != nil {
 		wrong("storage", "must be the absolute path of a directory or the ID of a storage extension, is %q", c.Storage)
 	}
-	if i := c.CollectionInterval; i > 0 && i < minWindow { // the collector refuses 0 and less
+	if i := c.CollectionInterval; i > 0 && i < minWindow { // the collector rejects 0 and negative values
 		wrong("collection_interval", "must be at least %v, is %v", minWindow, i)
 	}
 	if len(c.Zones) == 0 {
@@ -194,10 +194,10 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// minWindow is the shortest window. A shorter one costs more than its resolution is worth.
+// minWindow is the minimum length of a window. The overhead of shorter windows outweighs their resolution.
 const minWindow = 10 * time.Millisecond
 
-// maxMinEnergy is a GWh in joules. Above it nothing would ever be reported.
+// maxMinEnergy is 1 GWh in joules. No process reaches a higher minimum.
 const maxMinEnergy = 3.6e12
 
 func oneOf[T ~string](wrong reporter, setting string, value T, allowed ...T) {
@@ -248,5 +248,5 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	return limits
 }
 
-// maxHostSeries is the maximum number of series of an entity without a setting.
+// maxHostSeries is the maximum number of series of each entity type that has no setting.
 const maxHostSeries = 2000

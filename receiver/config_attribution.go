@@ -17,46 +17,50 @@ import (
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
 type AttributionConfig struct {
-	// Preset selects the rules of another system, or accurate, the most accurate rules that the machine supports. The other
-	// settings of this section override single rules.
+	// Preset selects a set of rules: accurate selects the most accurate rules that the machine supports, and the other presets
+	// the rules of other systems. The other settings of this section override individual rules.
 	Preset Preset `mapstructure:"preset"`
-	// Scope selects the CPUs by whose users and utilization the energy of a CPU package and its DRAM is attributed: those of the
-	// whole node, or, for zone, those of the package. Unset selects the preset's, or node.
+	// Scope selects the CPUs whose processes and utilization determine the attribution of the energy of a CPU package and its
+	// DRAM: node selects all CPUs of the node, and zone the CPUs of the package. If scope is not set, the preset selects it, or
+	// it is node.
 	//
 	//reference:research
 	Scope Scope `mapstructure:"scope"`
-	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active and idle energy. A string is
-	// short for a model, at the top level for the model of all zone kinds. Unset selects the preset's.
+	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active and idle energy. A string in
+	// place of a map selects a model, and a string at the top level the model of all zone kinds. If static_power is not set, the
+	// preset selects the models.
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
-	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to it. A string at the
-	// top level is the weight of all zone kinds. At most two weights other than cpu_time may be in use, and one of frequency,
-	// frequency_squared and frequency_cubed. Unset selects the preset's, or cpu_time.
+	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to it. A string at
+	// the top level is the weight of all zone kinds. At most two weights other than cpu_time may be in use, and at most one of
+	// frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects it, or it is cpu_time.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
-	// SMTWeight is the factor, from 0.5 to 1, for CPU time while the other thread of the core is busy, for the weights cpu_time and
-	// frequency: two busy threads draw 2 * smt_weight times the power of one. 0 selects the preset's, or 1.
+	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply CPU time while the other
+	// thread of the core is busy: two busy threads draw 2 * smt_weight times the power of one. 0 selects the factor of the
+	// preset, or 1.
 	//
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
-	// Interrupts selects what happens to the energy of interrupts: shared attributes it to the running processes, and
-	// unattributed reports it as unattributed energy. Unset selects the preset's, or shared.
+	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the running processes, and
+	// unattributed reports it as unattributed energy. If interrupts is not set, the preset selects the rule, or it is shared.
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
-	// Idle selects how idle energy is attributed: not at all, equally to processes or containers, in proportion to the CPU
-	// requests of containers, or in proportion to CPU time. requested_linear is requested for container runtimes that convert CPU
-	// shares linearly, runc before 1.3.2 and crun before 1.23. Unset selects the preset's.
+	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal) or containers
+	// (equal_containers), in proportion to the CPU requests of containers (requested), or in proportion to CPU time (used).
+	// requested_linear is requested for container runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before
+	// 1.23. If idle is not set, the preset selects the rule.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`
 	// Exclude selects workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
 
-	// unclocked reports whether the machine has no clock rates of whole intervals, and unshared whether no threads share a core. A
-	// preset then selects neither a frequency weight nor an SMT weight.
+	// unclocked is set if the machine cannot measure clock rates over an interval: presets then select no frequency weight.
+	// unshared is set if no two threads share a core: presets then select no SMT weight.
 	unclocked, unshared bool
 
 	// tuning overrides the constants of the static power models, for tests.
@@ -65,20 +69,21 @@ type AttributionConfig struct {
 	_ struct{}
 }
 
-// AllZones is the key of AttributionConfig.StaticPower and AttributionConfig.Weight for all zone kinds without a key of their own.
+// AllZones is the key in AttributionConfig.StaticPower and AttributionConfig.Weight that applies to all zone kinds without
+// their own key.
 const AllZones power.Kind = "all"
 
 // StaticPowerConfig is a static power model.
 type StaticPowerConfig struct {
 	// Model is the static power model.
 	Model StaticModel `mapstructure:"model"`
-	// Power is the static power in watts of the model fixed, of all CPU packages together.
+	// Power is the static power in watts for the model fixed: the total of all CPU packages.
 	Power *float64 `mapstructure:"power"`
 
 	_ struct{}
 }
 
-// UnmarshalScalar reads the short form, a model.
+// UnmarshalScalar reads the short form, the name of a model.
 func (c *StaticPowerConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 	model, ok := value.GetRaw().(string)
 	if !ok {
@@ -102,7 +107,7 @@ func (c *AttributionConfig) Unmarshal(conf *confmap.Conf) error {
 
 // ExcludeConfig matches workloads. A workload is excluded if any list matches it.
 type ExcludeConfig struct {
-	// Cgroup matches the cgroup paths of containers and processes, from the root of the path on.
+	// Cgroup matches the cgroup paths of containers and processes. Regular expressions are anchored at the start of the path.
 	Cgroup []filter.Config `mapstructure:"cgroup"`
 	// Namespace matches the Kubernetes namespaces of pods, which are read from the kubelet's directories in /var/log/pods.
 	Namespace []filter.Config `mapstructure:"namespace"`
@@ -116,7 +121,7 @@ type ExcludeConfig struct {
 // Preset is a value of attribution::preset.
 type Preset string
 
-// The presets. The variable presets has their rules.
+// The presets. The variable presets defines their rules.
 const (
 	PresetAccurate   Preset = "accurate"
 	PresetKepler     Preset = "kepler" // 0.10 and later
@@ -173,12 +178,12 @@ var weights = []Weight{
 	WeightMemory, WeightMemoryCPUTime,
 }
 
-// exponent returns the exponent of the clock rate, 0 for a weight without clock rates.
+// exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
 func (w Weight) exponent() int {
 	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
 }
 
-// key returns the claims' name of the weight.
+// key returns the key of the weight in package claims.
 func (w Weight) key() claims.Key {
 	if w.exponent() > 0 {
 		return claims.KeyFrequency
@@ -208,7 +213,7 @@ const (
 	IdleUsed            IdleRule = "used"
 )
 
-// validate checks what can be checked without the machine.
+// validate checks the settings independently of the machine.
 func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
 	oneOf(wrong, "preset", c.Preset, PresetAccurate, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
 	if c.Scope != "" {
@@ -228,7 +233,7 @@ func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
 	}
 }
 
-// maxStaticPower, in watts, is more than any machine's.
+// maxStaticPower, in watts, exceeds the power of any machine.
 const maxStaticPower = 1e6
 
 func (c *StaticPowerConfig) validate(wrong reporter, kind power.Kind) {

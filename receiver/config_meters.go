@@ -20,25 +20,26 @@ import (
 
 // MetersConfig selects and configures the meters. A meter without settings needs no section.
 type MetersConfig struct {
-	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the first meter that works. With
-	// an empty list, the receiver reads no local meter.
+	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the first meter that works. If
+	// the list is empty, the receiver reads no local meter.
 	Use []MeterKind `mapstructure:"use"`
 	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
 	Powercap PowercapConfig `mapstructure:"powercap"`
 	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
-	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC by DCMI. poll_interval is at least 5s.
+	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through DCMI. poll_interval is at least
+	// 5s.
 	IPMI IPMIConfig `mapstructure:"ipmi"`
 	// GPU configures the extensions that read GPUs. poll_interval is from 100ms to 5s.
 	GPU GPUConfig `mapstructure:"gpu"`
-	// Redfish reads the power of this machine from its BMC by Redfish. poll_interval is at least 1s. The section also has the
-	// settings of confighttp clients, such as endpoint, tls, auth and timeout.
+	// Redfish reads the power of this machine from its BMC through Redfish. poll_interval is at least 1s. The section also has
+	// the settings of confighttp clients, such as endpoint, tls, auth and timeout.
 	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
-	// Vsock reads the energy of this virtual machine from the receiver of its host.
+	// Vsock reads the energy of this virtual machine from the receiver on its host.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
-	// HTTP reads JSON documents by HTTP, each with the power or energy of a zone: plugs, PDUs, Prometheus. The keys are http/NAME;
-	// the hw.id of the zone is http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp clients,
-	// such as endpoint, tls, headers and timeout.
+	// HTTP reads JSON documents over HTTP, such as those of smart plugs, PDUs or Prometheus. Each provides the power or energy
+	// of one zone. The keys are http/NAME; the hw.id of the zone is http:NAME. poll_interval is at least 1s. Each section also
+	// has the settings of confighttp clients, such as endpoint, tls, headers and timeout.
 	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
 
 	_ struct{}
@@ -80,14 +81,14 @@ func (c *PollConfig) validate(wrong reporter, least time.Duration) {
 
 // PowercapConfig configures the meter powercap.
 type PowercapConfig struct {
-	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual machine. The meter reads this tree
-	// in place of the machine's own. root_path is not prepended.
+	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual machine. The meter reads this
+	// tree instead of the machine's own. root_path is not prepended.
 	Path string `mapstructure:"path"`
 
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for keys that are neither settings nor IDs of the type http.
+// Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a setting nor an ID of type http.
 func (c *MetersConfig) Unmarshal(conf *confmap.Conf) error {
 	keys := settings(reflect.TypeFor[MetersConfig]())
 	for _, key := range slices.Sorted(maps.Keys(conf.ToStringMap())) {
@@ -99,7 +100,7 @@ func (c *MetersConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(c)
 }
 
-// settings returns the keys of a struct's fields.
+// settings returns the configuration keys of a struct's fields.
 func settings(of reflect.Type) (keys []string) {
 	for field := range of.Fields() {
 		if key, _, _ := strings.Cut(field.Tag.Get(confmap.MapstructureTag), ","); key != "" {
@@ -149,7 +150,7 @@ func (c *Config) validateMeters(wrong reporter) {
 	}
 }
 
-// zones yields the settings that name an attributed zone kind, with that kind.
+// zones yields each setting that names an attributed zone kind, with that kind.
 func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) bool) {
 	return func(yield func(string, power.Kind) bool) {
 		attributed := []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM}
@@ -166,7 +167,7 @@ func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) 
 	}
 }
 
-// uses reports whether a local meter is used.
+// uses reports whether meters::use contains a meter.
 func (c *MetersConfig) uses(meter MeterKind) bool { return slices.Contains(c.Use, meter) }
 
 // requires reports whether the configuration requires a meter, rather than using it if the machine has it.
@@ -182,10 +183,10 @@ func (c *MetersConfig) requires(meter string) bool {
 	return len(c.Use) == 1
 }
 
-// reports reports whether a hypervisor reports the energy of this virtual machine.
+// reports reports whether the hypervisor provides the energy of this virtual machine.
 func (c *MetersConfig) reports() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
 
-// rank orders the meters by preference. Meters of one rank have the order of meterTable.
+// rank orders the meters by preference. Meters of equal rank are ordered as in meterTable.
 func (c *MetersConfig) rank(meter MeterKind) int {
 	switch i := slices.Index(c.Use, meter); {
 	case i >= 0:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// demandShare bounds the cost of windows that end on demand: they take at most one part in demandShare of the time of a CPU.
+// demandShare limits the cost of windows that end on demand: they take at most 1/demandShare of the time of a CPU.
 const demandShare = 20
 
 // demand bounds how often windows end on demand.

@@ -40,8 +40,8 @@ const (
 	gpuGrace = time.Minute
 )
 
-// check notes what the readings and the usage of an interval lack. The error tells that a library of the setting meters::gpu::extensions is
-// not there although the machine has a GPU that needs it.
+// check records what the readings and the usage of an interval lack. The error reports that a library of the setting
+// meters::gpu::extensions is not there although the machine has a GPU that needs it.
 func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
 	if g.began.IsZero() {
 		g.began = now

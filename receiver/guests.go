@@ -16,10 +16,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// GuestsConfig exports their energy to the virtual machines of this node.
+// GuestsConfig configures the export of energy to the virtual machines of this node.
 type GuestsConfig struct {
-	// Path is the absolute path of a directory in which each virtual machine has a directory with a powercap tree, to be shared
-	// with the machine read-only.
+	// Path is the absolute path of a directory in which each virtual machine has a subdirectory with a powercap tree. Share this
+	// subdirectory with the machine, read-only.
 	Path string `mapstructure:"path"`
 	// Vsock serves the virtual machines over vsock.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`

@@ -164,7 +164,7 @@ func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 		lines := n.logs.FilterMessage("Collection degraded").All()
 		require.Len(t, lines, 1, key)
 		assert.Equal(t, "key "+string(key), lines[0].ContextMap()["condition"])
-		assert.Contains(t, lines[0].ContextMap()["error"], "CPU time stands in: ")
+		assert.Contains(t, lines[0].ContextMap()["error"], "CPU time is used instead: ")
 		require.Len(t, n.status, 1)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
 	}

@@ -27,19 +27,20 @@ import (
 type ModelConfig struct {
 	// IdlePower is the power in watts with no CPU busy.
 	IdlePower float64 `mapstructure:"idle_power"`
-	// MaxPower is the power in watts with all CPUs busy. Between idle_power and max_power, power follows the curve of servers.
+	// MaxPower is the power in watts with all CPUs busy. Between idle_power and max_power, power follows a typical server curve.
 	MaxPower float64 `mapstructure:"max_power"`
 	// Points is a utilization-to-power curve in ascending order of utilization. It replaces idle_power and max_power.
 	Points []ModelPoint `mapstructure:"points"`
-	// File is the path of a trained model, or of a directory of trained models, of which the one that fits the machine is used.
+	// File is the path of a trained model, or of a directory of trained models, from which the model for the machine is
+	// selected.
 	File string `mapstructure:"file"`
-	// Zone is the zone kind whose power is modeled: package, all CPU packages of the node, or platform, the whole machine.
+	// Zone is the zone kind whose power is modeled: package (all CPU packages of the node) or platform (the whole machine).
 	Zone power.Kind `mapstructure:"zone"`
-	// Idle is the part of its host's idle power that a virtual machine gets, for auto and file: share, in proportion to its CPUs,
-	// or none.
+	// Idle is the share of the host's idle power that a virtual machine gets, for auto and file: share, in proportion to its
+	// CPUs, or none.
 	Idle ModelIdle `mapstructure:"idle"`
-	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the model's for auto and file, and no
-	// model of dram otherwise.
+	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the value of the model for auto and
+	// file, and no model of DRAM otherwise.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
 	// hasCurve reports whether the curve is configured, be it by powers of 0.
@@ -188,7 +189,7 @@ func (m *ModelConfig) isStated() bool {
 	return m.File == "" && (m.hasCurve || len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
 }
 
-// curves returns the curves of the zone kinds of the machine. The error tells which are missing, and why.
+// curves returns the curves of the zone kinds of the machine. The error names the missing curves and the reasons.
 func (m *ModelConfig) curves(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	switch {
 	case m.isStated():

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// presetRules are the rules that a preset selects. The zero value of a field selects what the receiver does without a preset.
+// presetRules are the rules that a preset selects. The zero value of a field selects the receiver's default.
 type presetRules struct {
 	static     StaticModel // of measured zones
 	idle       IdleRule
@@ -21,7 +21,7 @@ type presetRules struct {
 	dram       Weight
 	smt        float64
 	interrupts InterruptRule
-	// knowsStatic uses the known static power of modeled and reported zones.
+	// knowsStatic selects the known static power of modeled and reported zones.
 	knowsStatic bool
 	// excludedInFixed includes the energy of excluded workloads in the power of the model fixed.
 	excludedInFixed bool
@@ -29,7 +29,7 @@ type presetRules struct {
 	window, tickWindow time.Duration
 }
 
-// presets has the rules of each preset.
+// presets maps each preset to its rules.
 var presets = map[Preset]presetRules{
 	// The rules with the smallest errors in the simulator.
 	PresetAccurate: {
@@ -47,11 +47,11 @@ var presets = map[Preset]presetRules{
 	PresetKavanagh: {static: StaticBase, idle: IdleEqualContainers},
 }
 
-// staticTuning has the constants of the static power models. A zero value selects the constant.
+// staticTuning overrides constants of the static power models. A zero field selects the default.
 type staticTuning struct {
 	rest    float64       // the highest utilization of a node at rest, for minimum, resting and base
 	base    time.Duration // the averaging time of base
-	samples int           // the samples that regression needs in each bucket
+	samples int           // the number of samples that regression requires in each bucket
 }
 
 func (t staticTuning) restUtilization() float64 { return cmp.Or(t.rest, 0.05) }
@@ -71,7 +71,7 @@ func (c *AttributionConfig) staticModelOfKind(kind claims.Kind) StaticModel {
 	return c.staticModelOf(kind.Zone)
 }
 
-// knows reports whether the known static power of a zone kind is used if its energy is modeled or reported.
+// knows reports whether the known static power of a zone kind is used when its energy is modeled or reported.
 func (c *AttributionConfig) knows(kind power.Kind) bool {
 	return presets[c.Preset].knowsStatic && c.StaticPower[kind].Model == "" && c.StaticPower[AllZones].Model == ""
 }
@@ -84,7 +84,7 @@ func (c *AttributionConfig) interrupts() InterruptRule {
 
 func (c *AttributionConfig) scope() Scope { return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode) }
 
-// weightOf returns the attribution weight of a zone kind. Users of a GPU have only GPU time, which replaces CPU time.
+// weightOf returns the attribution weight of a zone kind. For GPUs, GPU time replaces CPU time and is the only weight.
 func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 	if kind == power.GPU {
 		return WeightCPUTime
@@ -117,8 +117,8 @@ func (c *AttributionConfig) smtWeight() float64 {
 	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
 }
 
-// presetWindow returns the length of the windows that the preset selects for a CPU time source that is exact or not. 0 is one
-// window per collection.
+// presetWindow returns the window length that the preset selects for an exact or inexact CPU time source. 0 means one window
+// per collection.
 func (c *Config) presetWindow(exact bool) time.Duration {
 	rules := presets[c.Attribution.Preset]
 	window := rules.tickWindow
@@ -131,7 +131,7 @@ func (c *Config) presetWindow(exact bool) time.Duration {
 	return window
 }
 
-// usesClocks reports whether the preset selects a frequency weight on a machine that counts clock rates.
+// usesClocks reports whether the preset selects a frequency weight on a machine that can measure clock rates.
 func (c *Config) usesClocks() bool {
 	weight := presets[c.Attribution.Preset].weight
 	return weight.exponent() > 0 && slices.ContainsFunc(c.Zones, func(kind power.Kind) bool {

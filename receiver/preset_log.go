@@ -17,11 +17,11 @@ import (
 // presetPart is a setting that the preset accurate selects.
 type presetPart struct {
 	setting, value string
-	// lacks is why the machine or the configuration does without it, nil if it is in effect.
+	// lacks is the reason why the setting is not in effect, nil if it is.
 	lacks error
 }
 
-// String returns the setting with its value, and why it is not in effect.
+// String returns the setting with its value, and the reason if it is not in effect.
 func (p *presetPart) String() string {
 	switch {
 	case p.lacks == nil:
@@ -33,17 +33,17 @@ func (p *presetPart) String() string {
 	}
 }
 
-// presetFound is what the start of the receiver found out about the machine, for the line of the log about the preset accurate.
+// presetFound records what the receiver detected at start, for the log line about the preset accurate.
 type presetFound struct {
 	undivided error     // why the node's CPUs are not divided by package
-	inexact   error     // why the CPU time source is not BPF; nil if it is, or if it was not asked for
-	unclocked error     // why the clock rate over an interval is not known
+	inexact   error     // why the CPU time source is not BPF; nil if it is, or if BPF was not requested
+	unclocked error     // why the clock rate over an interval is unknown
 	unshared  error     // why no threads share a core
-	began     time.Time // when the parts could be told at first
+	began     time.Time // when the parts could first be reported
 	logged    bool
 }
 
-// presetGrace is how long meters that have not answered yet are waited for before the preset's parts are told.
+// presetGrace is the maximum time to wait for the first readings of all meters before the preset's parts are logged.
 const presetGrace = time.Minute
 
 var (
@@ -54,7 +54,8 @@ var (
 	errUnsaved = errors.New("not set: static power is trained again after each start")
 )
 
-// presetParts returns the parts of the preset accurate that no setting overrides. It is called after the first window.
+// presetParts returns the settings of the preset accurate that the configuration does not override. It is called after the
+// first window.
 func (s *energyScraper) presetParts() (parts []presetPart) {
 	c, a, rules, found := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset], &s.found
 	add := func(selected bool, setting, value string, lacks error) {
@@ -82,7 +83,8 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 	return parts
 }
 
-// untrained returns why no static power is trained, nil if it may be: the static power of all zones of CPUs and memory is known.
+// untrained returns the reason why no static power is trained: the static power of all zones of CPUs and memory is known. It
+// returns nil if static power may be trained.
 func (s *energyScraper) untrained() error {
 	known := ""
 	for i := range s.meters.readings {
@@ -104,7 +106,7 @@ func (s *energyScraper) untrained() error {
 	return errors.New(known)
 }
 
-// isOfCores reports whether CPU time would count for less in a zone kind where threads share a core.
+// isOfCores reports whether the SMT weight would apply to a zone kind.
 func (s *energyScraper) isOfCores(kind power.Kind) bool {
 	shared := s.cfg.Attribution
 	shared.unshared = false
@@ -119,8 +121,8 @@ func (s *energyScraper) withoutDRAM() error {
 	return errNoDRAM
 }
 
-// logPreset logs once, as soon as all meters have answered, what the preset accurate selects here, and which of its parts are not in
-// effect.
+// logPreset logs once, as soon as all meters have returned readings, which settings the preset accurate selects on this machine
+// and which of them are not in effect.
 func (s *energyScraper) logPreset() {
 	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate {
 		return

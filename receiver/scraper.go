@@ -171,7 +171,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	return s.observeSelf()
 }
 
-// settleStart reports what is wrong at the start and what a preset selected.
+// settleStart reports problems at start and the settings that a preset selected.
 func (s *energyScraper) settleStart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +265,8 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
 }
 
-// lastTimeout bounds how long the shutdown waits for the next consumer. It is shorter than shutdownTimeout, so that what is
-// open can be closed even if the consumer hangs.
+// lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter than shutdownTimeout, so that
+// resources can be closed even if the consumer hangs.
 const lastTimeout = 3 * time.Second
 
 // collectLast makes the last collection, and hands it to the next consumer, which is shut down after its receivers.
@@ -344,7 +344,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	return s.ledger.emit(m.Stamp), nil
 }
 
-// finish ends a collection for the watchdog.
+// finish reports the end of a collection to the watchdog.
 func (s *energyScraper) finish() {
 	s.watchdog.enter(idle)
 	if s.emitted {
@@ -478,7 +478,7 @@ func (s *energyScraper) check() {
 	}
 }
 
-// noteTrained notes the trained models to be stored.
+// noteTrained records the trained models to be stored.
 func (s *energyScraper) noteTrained() {
 	if s.ledger != nil {
 		s.training.note(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains())
@@ -490,7 +490,7 @@ func (s *energyScraper) restoreTrained(readings []power.Reading) {
 	s.training.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 }
 
-// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any energy of theirs is attributed.
+// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any of their energy is attributed.
 func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
 	i := slices.IndexFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == power.GPU })
 	if i < 0 || !slices.Contains(s.cfg.Zones, power.GPU) {

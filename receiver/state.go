@@ -22,9 +22,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// state stores the trained models and the totals in each collection, before the collection is handed on, and restores them at
-// the next start. No restored total is below a total that was sent, whenever and however the receiver ended. A failing store
-// costs the state, never the measurement.
+// state stores the trained models and the totals in each collection, before the collection is passed to the next consumer, and
+// restores them at the next start. No restored total is below a total that was sent, whenever and however the receiver ended.
+// If storage fails, the state is lost but measurement continues.
 type state struct {
 	in       *keeper // nil without storage
 	readOnly bool
@@ -99,7 +99,7 @@ func (s *energyScraper) restoreState(ctx context.Context) {
 	t.saved = savedTotals{}
 }
 
-// restoreTotals continues the saved totals, which ended the given time ago.
+// restoreTotals continues the saved totals, whose last interval ended the given time ago.
 func (s *energyScraper) restoreTotals(down time.Duration) {
 	k := &s.state.saved
 	if k.settings != s.state.settings {
@@ -142,7 +142,7 @@ func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
 	}
 }
 
-// noteTotals notes the totals to be stored.
+// noteTotals records the totals to be stored.
 func (s *energyScraper) noteTotals(m *claims.Measurement) error {
 	t := &s.state
 	k := &t.saved

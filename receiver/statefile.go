@@ -13,22 +13,22 @@ import (
 	"sync"
 )
 
-// stateFile is a store of one value: a file that is replaced as a whole, so that a crash of the collector leaves either the old
-// value or the new one.
+// stateFile is a store of a single value in a file. The file is replaced as a whole, so that a crash of the collector leaves
+// either the old value or the new one.
 type stateFile struct {
 	path string
 	// lock is held while the store is open, so that two collectors do not replace each other's state. It is nil if the store is
-	// only read.
+	// read-only.
 	lock    *os.File
 	syncing sync.Mutex // held while a file is being flushed to the disk
 }
 
-// maxState is the maximum size of a state in bytes. The state of 100,000 processes has about 20 MB.
+// maxState is the maximum size of a state in bytes. The state of 100,000 processes takes about 20 MB.
 const maxState = 64 << 20
 
 var errTooLarge = fmt.Errorf("larger than %d MiB", maxState>>20)
 
-// StateFile returns the path of the file in which the receiver with this ID stores its state if storage is the directory.
+// StateFile returns the path of the state file of the receiver with this ID in a storage directory.
 func StateFile(directory, receiver string) string {
 	return filepath.Join(directory, url.PathEscape(receiver)+".state")
 }
@@ -50,7 +50,7 @@ func openStateFile(path string) (*stateFile, error) {
 	return f, nil
 }
 
-// Get returns the content of the file, nil if the file does not exist.
+// Get returns the content of the file, or nil if the file does not exist.
 func (f *stateFile) Get(context.Context, string) ([]byte, error) {
 	info, err := os.Lstat(f.path)
 	switch {
@@ -67,8 +67,8 @@ func (f *stateFile) Get(context.Context, string) ([]byte, error) {
 }
 
 // Set replaces the file. The new content survives a crash of the collector immediately, and a crash of the machine once the
-// background flush has finished. Set does not wait for the flush: disks under load can take seconds. Totals do not survive a
-// boot, and trained models lose at most the last interval, unless the machine crashes during the flush.
+// background flush has finished. Set does not wait for the flush, which can take seconds on a disk under load. Totals do not
+// survive a reboot anyway, and trained models lose at most the last interval, unless the machine crashes during the flush.
 func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
 	name := f.path + ".new"
 	_ = os.Remove(name) // left by a crash; if it cannot be removed, the next line fails
@@ -83,11 +83,11 @@ func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
 		return errors.Join(err, file.Close(), os.Remove(name))
 	}
 	if !f.syncing.TryLock() {
-		return file.Close() // the disk is slow, and the next call flushes its file
+		return file.Close() // the previous flush is still running; the next call flushes its own file
 	}
 	go func() {
 		defer f.syncing.Unlock()
-		_ = errors.Join(file.Sync(), file.Close()) // a disk that fails fails the next write, too
+		_ = errors.Join(file.Sync(), file.Close()) // if the disk failed, the next write fails as well
 	}()
 	return nil
 }
@@ -95,7 +95,7 @@ func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
 // Delete removes the file.
 func (f *stateFile) Delete(context.Context, string) error { return os.Remove(f.path) }
 
-// Close waits until the disk has the last content, and unlocks the state.
+// Close waits for the flush of the last content and unlocks the state.
 func (f *stateFile) Close(context.Context) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()

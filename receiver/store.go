@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 )
 
-// store is the part of a storage.Client that the receiver needs.
+// store is the subset of storage.Client that the receiver uses.
 type store interface {
 	// Get returns nil for a key that does not exist.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -22,12 +22,12 @@ type store interface {
 	Close(ctx context.Context) error
 }
 
-// keeper uses a store that may fail or hang, as a directory of a dead file server does. A failure of the store is an error
-// and never blocks a collection for longer than storeTimeout. A keeper is not safe for concurrent use.
+// keeper accesses a store that may fail or hang, such as a directory on an unreachable file server. It returns failures as
+// errors and never blocks a collection for longer than storeTimeout. A keeper is not safe for concurrent use.
 type keeper struct {
 	connect func(context.Context) (store, error) // opens the store
-	store   store                                // nil until the store is open
-	busy    chan outcome                         // receives the outcome of a call that exceeded storeTimeout, nil if there is none
+	store   store                                // nil until it is opened
+	busy    chan outcome                         // receives the outcome of a call that exceeded storeTimeout; nil if there is none
 }
 
 // outcome is the result of a call.
@@ -40,13 +40,13 @@ const (
 	// storeName is the name of the receiver's store in a storage extension.
 	storeName = "attribution"
 	stateKey  = "state"
-	// storeTimeout bounds how long a collection waits for a store. A local disk takes less than a millisecond, and file_storage
-	// takes a second for a database that another process has locked.
+	// storeTimeout is the maximum time that a collection waits for a store. A local disk takes less than a millisecond.
+	// file_storage takes one second if another process has locked its database.
 	storeTimeout = 5 * time.Second
 )
 
-// openStorage returns the keeper of the configured storage, nil if none is configured. It opens no store yet. The only error is
-// an extension that does not exist.
+// openStorage returns the keeper of the configured storage, or nil if none is configured. It does not open the store. It
+// returns an error only if the extension does not exist or is not a storage extension.
 func (c *Config) openStorage(host component.Host, receiver component.ID) (*keeper, error) {
 	if c.Storage == "" {
 		return nil, nil
@@ -71,7 +71,7 @@ func (c *Config) openStorage(host component.Host, receiver component.ID) (*keepe
 	}}, nil
 }
 
-// get returns the state, nil if none is stored.
+// get returns the stored state, or nil if there is none.
 func (k *keeper) get(ctx context.Context) ([]byte, error) {
 	var got []byte
 	if err := k.use(ctx, func(ctx context.Context, s store) (err error) {
@@ -104,7 +104,8 @@ func (k *keeper) close(ctx context.Context) error {
 // errSlow reports that a store exceeded storeTimeout.
 var errSlow = errors.New("the store does not answer in time")
 
-// use calls f with the store open, and waits for at most storeTimeout. Calls fail until a call that exceeded it has ended.
+// use opens the store if necessary, calls f and waits for at most storeTimeout. While a call that exceeded storeTimeout is
+// running, all other calls fail.
 func (k *keeper) use(ctx context.Context, f func(context.Context, store) error) error {
 	if k.busy != nil {
 		select {
@@ -128,7 +129,7 @@ func (k *keeper) use(ctx context.Context, f func(context.Context, store) error) 
 	}
 }
 
-// call calls f with the store s, which it opens if s is nil.
+// call calls f with the store s. If s is nil, it opens the store first.
 func call(ctx context.Context, connect func(context.Context) (store, error), s store, f func(context.Context, store) error) outcome {
 	if s == nil {
 		opened, err := connect(ctx)

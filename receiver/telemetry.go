@@ -181,7 +181,7 @@ func (s *energyScraper) observeSelf() error {
 	)
 }
 
-// telemetryWait bounds how long a callback waits for a window or a collection to end.
+// telemetryWait is the maximum time for which a callback waits for a window or a collection to end.
 const telemetryWait = 250 * time.Millisecond
 
 // locked returns a callback that calls observe while no window is being attributed. While a collection hangs it

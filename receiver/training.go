@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// training takes the trained static power models to and from the state.
+// training saves the trained static power models to the state and restores them.
 type training struct {
 	cfg     *Config
 	logger  *zap.Logger

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 )
 
-// lock is a mutex that can be waited for with a deadline. The zero lock is not usable; call newLock.
+// lock is a mutex with a timed lock operation. The zero lock is not usable; call newLock.
 type lock chan struct{}
 
 func newLock() lock { return make(lock, 1) }
@@ -25,7 +25,7 @@ func (l lock) Lock() { l <- struct{}{} }
 // Unlock unlocks l, which must be locked.
 func (l lock) Unlock() { <-l }
 
-// LockWithin locks l unless that takes longer than d. It reports whether l is locked.
+// LockWithin locks l if that takes at most d. It reports whether l is locked.
 func (l lock) LockWithin(d time.Duration) bool {
 	select {
 	case l <- struct{}{}:
@@ -42,7 +42,7 @@ func (l lock) LockWithin(d time.Duration) bool {
 	}
 }
 
-// activity is what the receiver is doing, as a phrase after "the receiver is".
+// activity is the current activity of the receiver. Its text completes the phrase "the receiver is".
 type activity int32
 
 const (
@@ -75,11 +75,11 @@ var activities = [...]string{
 
 func (a activity) String() string { return activities[a] }
 
-// overdue is how long a collection may be late before it is reported as hanging.
+// overdue is the delay after which a late collection is reported as hanging.
 const overdue = 10 * time.Second
 
-// watchdog reports collections that hang, and in which activity. It needs neither the scraper's lock nor
-// the goroutine that hangs. The zero watchdog only keeps the activity.
+// watchdog reports collections that hang, and the activity in which they hang. It depends neither on the scraper's lock nor on
+// the goroutine that hangs. The zero watchdog records the activity and reports nothing.
 type watchdog struct {
 	activity atomic.Int32
 	limit    time.Duration // between the ends of two collections
@@ -87,8 +87,8 @@ type watchdog struct {
 	stopped  atomic.Bool
 }
 
-// start expects a first collection after delay, and then one every interval. report is called on a
-// goroutine of its own, once per hang.
+// start starts the watchdog, which expects a first collection after delay, and then one every interval. report is called once
+// per hang, on its own goroutine.
 func (w *watchdog) start(delay, interval time.Duration, report func(error)) {
 	w.limit = interval + overdue
 	w.timer = time.AfterFunc(delay+w.limit, func() {
@@ -99,10 +99,10 @@ func (w *watchdog) start(delay, interval time.Duration, report func(error)) {
 	})
 }
 
-// enter records what the receiver does from now on.
+// enter records the start of an activity.
 func (w *watchdog) enter(a activity) { w.activity.Store(int32(a)) }
 
-// current returns what the receiver does.
+// current returns the current activity.
 func (w *watchdog) current() activity { return activity(w.activity.Load()) }
 
 // finished records the end of a collection.
@@ -112,7 +112,7 @@ func (w *watchdog) finished() {
 	}
 }
 
-// stop ends the watchdog. Nothing is reported afterwards.
+// stop stops the watchdog, which reports nothing afterwards.
 func (w *watchdog) stop() {
 	w.stopped.Store(true)
 	if w.timer != nil {
@@ -120,7 +120,7 @@ func (w *watchdog) stop() {
 	}
 }
 
-// gate is the next consumer until it is shut. Its components are shut down after the receiver.
+// gate forwards metrics to the next consumer until it is shut. The collector shuts that consumer down after the receiver.
 type gate struct {
 	consumer.Metrics
 	shut *atomic.Bool
@@ -136,18 +136,18 @@ func (g gate) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	return g.Metrics.ConsumeMetrics(ctx, md)
 }
 
-// promptReceiver is the receiver of a collector. Its Shutdown returns even while a collection hangs.
+// promptReceiver is a receiver whose Shutdown returns even while a collection hangs.
 type promptReceiver struct {
 	receiver.Metrics
 	scraper *energyScraper
 	shut    *atomic.Bool // of the gate
 }
 
-// shutdownTimeout bounds how long a collector waits for the receiver to shut down.
+// shutdownTimeout is the maximum duration of the receiver's shutdown.
 const shutdownTimeout = 4 * time.Second
 
-// Shutdown shuts the receiver down. After shutdownTimeout it returns an error, and nothing is sent to the next
-// consumer any more; what hangs ends with the collector's process.
+// Shutdown shuts the receiver down. After shutdownTimeout it returns an error, and no more metrics are sent to the next
+// consumer. A goroutine that hangs ends with the collector's process.
 func (r promptReceiver) Shutdown(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- r.Metrics.Shutdown(ctx) }()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extensioncheck is a configuration converter that checks, and does not change, a collector's configuration: each extension
-// that an energy receiver names must be among service::extensions.
+// Package extensioncheck provides a configuration converter that checks that service::extensions contains each extension that
+// an energy receiver refers to. It does not change the configuration.
 //
-// A receiver cannot check this before it starts. The validation of a configuration gives a component its own section only, and
-// creates the receivers without a host. A converter is given the whole configuration, so with this one the command validate reports
-// what otherwise only a start reports. The builder adds it:
+// A receiver cannot check this before it starts, because validation passes each component only its own section and creates
+// receivers without a host. A converter receives the whole configuration, so the command validate reports missing extensions
+// that would otherwise be reported only at start. To add the converter to a builder configuration:
 //
 //	converters:
 //	  - gomod: github.com/energyreceiver/energyreceiver v0.1.0
@@ -34,8 +34,8 @@ type converter struct{}
 // receiverType is the type of the energy receiver.
 const receiverType = "energy"
 
-// Convert returns an error for each extension that an energy receiver of a pipeline names and service::extensions lacks. It does not
-// change conf. What is malformed is left to the collector, which reports it.
+// Convert returns an error for each extension that an energy receiver of a pipeline refers to and service::extensions does not
+// contain. It does not change conf. It ignores malformed parts, which the collector reports.
 func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 	all := conf.ToStringMap()
 	enabled := idsOf(at(all, "service", "extensions"))
@@ -64,12 +64,12 @@ func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 	return errors.Join(errs...)
 }
 
-// named are the settings of the receiver that name extensions.
+// named are the settings of the receiver that refer to extensions.
 var named = []setting{{[]string{"storage"}}, {[]string{"gpu", "extensions"}}, {[]string{"meters", "gpu", "extensions"}}}
 
 type setting struct{ path []string }
 
-// String returns the setting as errors of a collector have it.
+// String returns the setting in the notation of the collector's errors.
 func (s setting) String() (name string) {
 	for i, key := range s.path {
 		if i > 0 {
@@ -80,7 +80,7 @@ func (s setting) String() (name string) {
 	return name
 }
 
-// at returns what is at a path of keys, nil if there is nothing.
+// at returns the value at a path of keys, or nil if there is none.
 func at(value any, path ...string) any {
 	for _, key := range path {
 		section, _ := value.(map[string]any)
@@ -89,7 +89,7 @@ func at(value any, path ...string) any {
 	return value
 }
 
-// idsOf returns the component IDs of a list, or of a single text. An absolute path, which storage may be, is none.
+// idsOf returns the component IDs in a list or in a single string. An absolute path, which storage may be, is not an ID.
 func idsOf(value any) (ids []component.ID) {
 	list, ok := value.([]any)
 	if !ok {

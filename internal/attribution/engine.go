@@ -20,16 +20,16 @@ type Config struct {
 	Created func(start time.Duration) string
 }
 
-// ProcessSeries is what series the processes have.
+// ProcessSeries determines how processes are grouped into series.
 type ProcessSeries uint8
 
 const (
-	// ByPID gives processes a series each. What has none is in the overflow account of processes.
+	// ByPID gives each process its own series. The usage of processes without a series is in the overflow account of processes.
 	ByPID ProcessSeries = iota
-	// ByPIDAndProgram gives the largest processes a series each, and the others one by program. What has neither is in
-	// the overflow account of processes.
+	// ByPIDAndProgram gives each of the largest processes its own series, and groups the others by program. The usage of
+	// processes with neither is in the overflow account of processes.
 	ByPIDAndProgram
-	// ByProgram gives all processes series by program only.
+	// ByProgram groups all processes by program.
 	ByProgram
 )
 

@@ -41,10 +41,10 @@ type idleGroup struct {
 	weight   uint64
 }
 
-// idleRest is the account of the members of a group that have none of their own and are of the same program.
+// idleRest is the account of the members of a group that have no account of their own and belong to the same program.
 type idleRest struct{ account, count int32 }
 
-// countUnnamed adds to the number of members whose idle energy an account gets besides its own.
+// countUnnamed adds to the number of members whose idle energy an account gets in addition to its own.
 func (g *idleGroup) countUnnamed(account, more int32) {
 	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
 	if i < 0 {
@@ -151,7 +151,7 @@ func (e *Engine) nameIdleMember(id Claimant) {
 	}
 }
 
-// unnameIdleMember has a claimant carry idle energy in the account of its program, or of the other processes, again.
+// unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the other processes.
 func (e *Engine) unnameIdleMember(id Claimant) {
 	c := e.claimants[id]
 	if c.idleIndex == none {

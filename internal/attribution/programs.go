@@ -4,20 +4,21 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// A program is the account of the processes that have none of their own: those of one executable, workload and user. Unlike
-// a container, a program outlives its claimants, since most programs are run again. Its series ends when a larger program
-// takes its place, or when its usage has faded.
+// A program is the account of the processes of one executable, workload and user that have no account of their own. Unlike a
+// container, a program outlives its claimants, since most programs run again. Its series ends when a larger program takes its
+// place or when its usage has decayed.
 
 const (
 	// fadedUsage is the usage below which a program without claimants ends. Usage decays by a quarter in each collection: a
 	// program that used 1 J lasts 24 collections, and one that used 1 kJ lasts 48.
 	fadedUsage = units.Joule / 1000
-	// maxCandidatePrograms is the maximum number of candidates at which a program is kept that has no claimants and no series.
+	// maxCandidatePrograms is the maximum number of candidates at which a program without claimants and without a series is
+	// kept.
 	maxCandidatePrograms = 1000
 )
 
-// restOf returns the account that gets what belongs to no process's own account: that of the claimant's program, or of the
-// other processes.
+// restOf returns the account for energy of a claimant without its own account: the account of the claimant's program, or the
+// account of the other processes.
 func (e *Engine) restOf(id Claimant) int32 {
 	if id == NoClaimant {
 		return othersIndex
@@ -28,7 +29,8 @@ func (e *Engine) restOf(id Claimant) int32 {
 	return othersIndex
 }
 
-// seriesOfProgram returns the account of a process's program if the program has a series, else that of the other processes.
+// seriesOfProgram returns the account of a process's program if the program has a series, else the account of the other
+// processes.
 func (e *Engine) seriesOfProgram(a *Account) int32 {
 	if e.cfg.Processes == ByPID {
 		return othersIndex
@@ -43,8 +45,8 @@ func (e *Engine) seriesOfProgram(a *Account) int32 {
 	return othersIndex
 }
 
-// mergeIntoProgram adds the energy of a process that never had a value in an emission to its program. A program that had none
-// either then starts with the earlier of both.
+// mergeIntoProgram adds the energy of a process that was never emitted to its program. If the program was never emitted either,
+// its start becomes the earlier of both.
 func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 	p := &e.ledger.accounts[program]
 	p.merge(a)
@@ -62,8 +64,8 @@ func (e *Engine) leaveProgram(account int32) {
 	}
 }
 
-// endFadedPrograms ends the programs that have no claimants and have hardly used anything lately. It is called at the end of
-// a collection, before the contest of programs.
+// endFadedPrograms ends the programs without claimants whose usage has decayed below fadedUsage. It is called at the end of a
+// collection, before series are assigned to programs.
 func (e *Engine) endFadedPrograms() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]

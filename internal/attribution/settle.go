@@ -61,7 +61,8 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	}
 }
 
-// settleProcess adds what the interval brought to the account of the process, else to that of its program, else to the others'.
+// settleProcess adds the usage of the interval to the account of the process, else to that of its program, else to that of the
+// other processes.
 func (e *Engine) settleProcess(id Claimant) {
 	c := e.claimants[id]
 	process := c.accounts[units.ProcessEntity]
@@ -83,8 +84,8 @@ func (e *Engine) settleInto(c *claimant, a *Account) {
 	a.CPU += c.cpu
 }
 
-// settleCandidates gives series to the programs, containers, pods or VMs that have earned one, as long as there is room, and moves
-// what the interval brought the others of the candidates.
+// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up to the limit, and moves what
+// the interval brought the others of the candidates.
 func (e *Engine) settleCandidates(entity units.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
 		i := e.candidates[entity][n]

@@ -28,11 +28,12 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes includes CPU time that the scan
-// lacks, which would look short-lived. Only a node that the scan makes is read after the scan, once, by ShortLived.
+// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes includes CPU time that is missing
+// in the scan and would be taken for that of short-lived processes. Only a node that the scan creates is read after the scan,
+// once, by ShortLived.
 //
-// A counter that cannot be read stands still. If another cgroup has taken the place of the previous one, all of its counter
-// is new. So is a counter below the previous value.
+// A counter that cannot be read does not advance. If another cgroup has replaced the previous one, its whole counter is new.
+// The same holds for a counter below its previous value.
 func (t *Tree) ReadCPUTime() {
 	t.readOuter()
 	t.outer.needed = false

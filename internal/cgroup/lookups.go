@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory for ever, and a cgroup file system
-// never finds a name without that lock (dev/kernel-reads.md). So lookups have a deadline.
+// lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory forever, and a cgroup file
+// system never looks up a name without that lock (dev/kernel-reads.md), so lookups have a deadline.
 type lookups struct {
 	guard *stall.Guard[*finder]
 	seed  maphash.Seed
@@ -43,7 +43,7 @@ type directory struct {
 }
 
 func newLookups(options stall.Options[*finder]) lookups {
-	options.Everywhere = true // hierarchies that nothing can block are read without the Guard
+	options.Everywhere = true // hierarchies that cannot be blocked are read without the Guard
 	options.New = func() *finder {
 		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, numaStatRoom)}
 	}
@@ -71,8 +71,8 @@ func (f *finder) dir() *kernfs.Dir {
 	return d
 }
 
-// dirOfKnown returns the mount point for files that were looked up before. They are found in the kernel's cache, which takes a fifth of
-// the time of a lookup that SIGKILL ends.
+// dirOfKnown returns the mount point for files that were looked up before. The kernel finds them in its cache, which takes a
+// fifth of the time of a killable lookup.
 func (f *finder) dirOfKnown() *kernfs.Dir {
 	d := f.known[f.mount]
 	if d == nil {
@@ -82,7 +82,8 @@ func (f *finder) dirOfKnown() *kernfs.Dir {
 	return d
 }
 
-// The lookups. open opens a file into kept, openKnown one that was opened before, read reads a file, look finds out whether a cgroup exists, and walk finds all cgroups.
+// The lookups. open opens a file into kept, openKnown opens a file that was opened before, read reads a file, look determines
+// whether a cgroup exists, and walk finds all cgroups.
 func (f *finder) open()      { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
@@ -96,7 +97,7 @@ func (f *finder) walk() {
 	})
 }
 
-// find runs a lookup, and returns the finder that has its results. They are valid until the next lookup.
+// find runs a lookup and returns the finder with its results, which are valid until the next lookup.
 func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
 	f := l.guard.Job()
 	f.mount, f.sub, f.name = h.dir.Path(), sub, name
@@ -125,7 +126,7 @@ func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known boo
 	return f.inode, nil
 }
 
-// read reads a file of a cgroup into buf, or into a buffer of its own.
+// read reads a file of a cgroup into buf, or into another buffer.
 func (l *lookups) read(h *hierarchy, sub, name string, buf []byte) ([]byte, error) {
 	if !h.guarded {
 		return h.dir.ReadIn(sub, name, buf)
@@ -173,5 +174,5 @@ func (l *lookups) err() error {
 	if l.guard.Err("") == nil {
 		return nil
 	}
-	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories, or they are slow")
+	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories or the lookups are slow")
 }

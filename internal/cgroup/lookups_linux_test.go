@@ -70,7 +70,7 @@ func TestABlockedCounterDoesNotStopTheOthers(t *testing.T) {
 	assert.Equal(t, 2000*ms-2*units.Tick, n.shortLived(b))
 	assert.NoError(t, n.Blocked(), "it may end soon")
 	n.begin(2 * time.Second)
-	assert.EqualError(t, n.Blocked(), "counters of some cgroups are not read, because a user blocks lookups in their directories, or they are slow")
+	assert.EqualError(t, n.Blocked(), "counters of some cgroups are not read, because a user blocks lookups in their directories or the lookups are slow")
 	n.ReadCPUTime()
 	assert.Less(t, time.Since(began), 30*time.Second)
 	unblock()

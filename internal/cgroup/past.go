@@ -21,8 +21,8 @@ func (t *Tree) AppendPast(past []Past) []Past {
 	return past
 }
 
-// Resume continues from the state of an earlier tree: the next ReadCPUTime includes what the cgroups of the past used since then.
-// They stay if they still exist. Resume must follow Restart and precede ReadCPUTime.
+// Resume continues from the state of an earlier tree: the next ReadCPUTime includes the CPU time that its cgroups have used
+// since then. They stay if they still exist. Resume must follow Restart and precede ReadCPUTime.
 func (t *Tree) Resume(past []Past) {
 	for i := range past {
 		p := &past[i]

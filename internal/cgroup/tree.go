@@ -306,8 +306,9 @@ func (n *Node) close() error {
 // Blocked returns an error if files of some cgroups cannot be read because users block lookups.
 func (t *Tree) Blocked() error { return t.lookups.err() }
 
-// OpenPerfEventDir opens the directory of the cgroup in the hierarchy that perf events can be counted for: that of the
-// version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). inode is the number of the directory.
+// OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be counted: the hierarchy of
+// the version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). inode is the inode number of the
+// directory.
 func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err error) {
 	h := t.perfEvent(n)
 	if h == nil {
@@ -316,7 +317,7 @@ func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err e
 	return t.lookups.open(h, into, n.dir, ".", false)
 }
 
-// perfEvent returns the hierarchy that OpenPerfEventDir opens the cgroup in, nil if there is none.
+// perfEvent returns the hierarchy in which OpenPerfEventDir opens the cgroup, or nil if there is none.
 func (t *Tree) perfEvent(n *Node) *hierarchy {
 	all, _ := t.mounts.hierarchies()
 	for _, version1 := range []bool{true, false} {

@@ -211,7 +211,7 @@ func (k *Keys) open(now time.Time) {
 			found.err = errOpeningHangs
 		}
 		if found.err != nil {
-			w.refused = fmt.Errorf("CPU time stands in: %w", found.err)
+			w.refused = fmt.Errorf("CPU time is used instead: %w", found.err)
 			continue
 		}
 		w.weigher, w.refused = found.weigher, nil

@@ -10,14 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// programs is what a Builder knows of the programs of short-lived processes. The zero programs is ready to use.
+// programs holds a Builder's state about the programs of short-lived processes. The zero programs is ready to use.
 type programs struct {
 	standIns map[standIn]attribution.Claimant // of the interval
 	families []family                         // of the interval, outside of workloads
 	long     map[longName]string
 }
 
-// standIn is what a claimant stands for that no process has.
+// standIn identifies a claimant that stands for processes without their own claimant.
 type standIn struct {
 	owner    units.Owner
 	excluded bool
@@ -29,7 +29,7 @@ type family struct {
 	of  attribution.Claimant
 }
 
-// longName is the part of a program's name that a task's name has room for, in a workload and of a user.
+// longName is the part of a program's name that fits in a task's name, with its workload and user.
 type longName struct {
 	begin, owner string
 	in           units.Key
@@ -38,13 +38,14 @@ type longName struct {
 const (
 	// maxTaskName is the length of the longest name of a task (TASK_COMM_LEN, proc_pid_comm(5)).
 	maxTaskName = 15
-	// maxLongNames is how many names are remembered. With one more, all are forgotten.
+	// maxLongNames is the maximum number of names kept. When it is exceeded, all are dropped.
 	maxLongNames = 4096
-	// burst is the number of stand-ins from which their map is not kept: to clear a map costs as much as it ever held.
+	// burst is the number of stand-ins above which their map is discarded, because clearing a map costs in proportion to its
+	// largest size.
 	burst = 1024
 )
 
-// endInterval forgets the claimants of the interval, which are closed.
+// endInterval drops the claimants of the interval, which are closed.
 func (g *programs) endInterval() {
 	if len(g.standIns) > burst {
 		g.standIns = nil
@@ -53,7 +54,7 @@ func (g *programs) endInterval() {
 	g.families = g.families[:0]
 }
 
-// learn remembers the name of a process's executable if a task's name has no room for it.
+// learn records the name of a process's executable if it does not fit in a task's name.
 func (g *programs) learn(o *units.Owner) {
 	name := o.Process.Executable
 	if len(name) <= maxTaskName {
@@ -72,8 +73,8 @@ func (g *programs) learn(o *units.Owner) {
 	}
 }
 
-// nameOf returns the name of the program that an exited process executed: that of its task, or that of the only known program of
-// its workload and user whose name begins like that and is longer.
+// nameOf returns the name of the program that an exited process executed: the name of its task, or the longer name of the only
+// known program of its workload and user that begins with the name of the task.
 func (g *programs) nameOf(comm *cpu.Comm, user string, in *units.Workload) string {
 	name := comm.String()
 	switch len(name) {
@@ -87,13 +88,13 @@ func (g *programs) nameOf(comm *cpu.Comm, user string, in *units.Workload) strin
 	return name
 }
 
-// noteFamily notes the short-lived descendants of a process.
+// noteFamily records the short-lived descendants of a process.
 func (g *programs) noteFamily(p *cpu.Process, of attribution.Claimant) {
 	g.families = append(g.families, family{p, of})
 }
 
-// standIn returns a claimant, for this interval, for processes that have none. Nobody stands for an owner of which nothing is
-// known.
+// standIn returns a claimant, for this interval, for processes without their own claimant. There is no claimant for an owner of
+// which nothing is known.
 func (b *Builder) standIn(owner units.Owner, excluded bool) attribution.Claimant {
 	if !b.begun || !excluded && owner == (units.Owner{}) {
 		return attribution.NoClaimant
@@ -111,8 +112,8 @@ func (b *Builder) standIn(owner units.Owner, excluded bool) attribution.Claimant
 	return id
 }
 
-// descendantsOf returns a claimant for descendants of a claimant's process that no source can name: they are of its program, as
-// far as anything is known, which is marked.
+// descendantsOf returns a claimant for descendants of a claimant's process that no source can name. They are assigned to its
+// program, and marked as descendants.
 func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
 	owner := b.Engine.Owner(id)
 	owner.Process = owner.Process.Program()
@@ -120,8 +121,8 @@ func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
 	return b.standIn(owner, b.Engine.Excluded(id))
 }
 
-// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact source they are those beyond
-// the number of names that it tells, so they have no program.
+// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact source these are the
+// processes beyond the maximum number of names, so they have no program.
 func (b *Builder) besideOf(c *claimant) attribution.Claimant {
 	if !b.Exact {
 		return b.descendantsOf(c.id)
@@ -162,7 +163,7 @@ func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribut
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
 		who.Placement = b.Identifier.PlaceShortLived(n.Path)
-		who.VM = units.VM{} // only a virtual machine's processes tell which one a cgroup is of
+		who.VM = units.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
 			in = b.Cgroups.Node(who.Cgroup)
 		}

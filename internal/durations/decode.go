@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// Decode decodes conf into config as Unmarshal does. Errors about the type of a value contain the value. A fraction for an integer,
-// which conf.Unmarshal would truncate, is an error.
+// Decode decodes conf into config like Unmarshal. In addition, type errors contain the value, and Decode returns an error for a
+// fraction in place of an integer, which conf.Unmarshal would truncate.
 func Decode(conf *confmap.Conf, config any) error {
 	t, values := reflect.TypeOf(config), conf.ToStringMap()
 	if err := wrongTypes("", t, values, ""); err != nil {
@@ -31,18 +31,18 @@ func Decode(conf *confmap.Conf, config any) error {
 	return err
 }
 
-// isInteger reports whether t is an integer type without its own decoder.
+// isInteger reports whether t is an integer type without a custom decoder.
 func isInteger(t reflect.Type) bool {
 	return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uint64 && t.PkgPath() == ""
 }
 
-// isFraction reports whether value is a fraction for an integer.
+// isFraction reports whether t is an integer type and value is a fraction.
 func isFraction(t reflect.Type, value any) bool {
 	number, ok := value.(float64)
 	return ok && isInteger(t) && number != math.Trunc(number)
 }
 
-// optional returns the type that a configoptional.Optional contains, nil if t is another type.
+// optional returns the element type of a configoptional.Optional, or nil if t is another type.
 func optional(t reflect.Type) reflect.Type {
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
 		return get.Type.Out(0).Elem()
@@ -50,8 +50,8 @@ func optional(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// wrongTypes returns an error for each value that cannot be decoded into a t. Except for fractions, the decoder's error must contain the
-// key: a text from an environment variable may look like a number here, and the decoder accepts it.
+// wrongTypes returns an error for each value that cannot be decoded into a t. Except for fractions, it reports only keys that
+// the decoder's error contains, because the decoder accepts some strings from environment variables in place of numbers.
 func wrongTypes(path string, t reflect.Type, value any, decoder string) error {
 	if t.Kind() == reflect.Pointer {
 		return wrongTypes(path, t.Elem(), value, decoder)
@@ -98,8 +98,8 @@ func wrongTypes(path string, t reflect.Type, value any, decoder string) error {
 	return errors.Join(errs...)
 }
 
-// expected returns what a value for a t must be, empty if the value is of that kind or if t has its own decoder. A section with a secret
-// counts as such a type, as the value may be the secret.
+// expected describes the values that t accepts. It returns an empty string if the value is of that kind or if t has a custom
+// decoder. A section with a secret counts as having one, because the value may be the secret.
 func expected(t reflect.Type, value any) string {
 	_, isMap := value.(map[string]any)
 	_, isList := value.([]any)
@@ -132,7 +132,7 @@ func expected(t reflect.Type, value any) string {
 	return ""
 }
 
-// hasSecret reports whether a struct has a field whose value must not be shown.
+// hasSecret reports whether a struct has a field whose value must not appear in errors.
 func hasSecret(t reflect.Type) bool {
 	for field := range t.Fields() {
 		of := field.Type
@@ -146,7 +146,7 @@ func hasSecret(t reflect.Type) bool {
 	return false
 }
 
-// shown returns a value for an error, in quotes if it is a text.
+// shown formats a value for an error, with quotes if it is a string.
 func shown(value any) string {
 	text := fmt.Sprint(value)
 	if _, ok := value.(string); ok {

@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// Unmarshal decodes conf into config, a pointer to a struct, as conf.Unmarshal does. It fails if conf has a number other than 0
-// for a time.Duration: conf.Unmarshal would take 10 for 10 ns.
+// Unmarshal decodes conf into config, a pointer to a struct, like conf.Unmarshal. It fails if conf has a number other than 0
+// for a time.Duration, because conf.Unmarshal would decode 10 as 10 ns.
 //
-// The Unmarshal method of a component's configuration calls it.
+// It is called by the Unmarshal methods of component configurations.
 func Unmarshal(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
@@ -26,7 +26,7 @@ func Unmarshal(conf *confmap.Conf, config any) error {
 	return conf.Unmarshal(config)
 }
 
-// check returns an error for each duration without a unit in value, which is to be decoded into a t. path is its key.
+// check returns an error for each duration without a unit in value, which will be decoded into a t. path is the key of value.
 func check(path string, t reflect.Type, value any) error {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
@@ -79,7 +79,7 @@ func checkFields(path string, t reflect.Type, values map[string]any) error {
 	return errors.Join(errs...)
 }
 
-// checkDuration returns an error if value is a number other than 0. A time.Duration, which a program may set, is in nanoseconds.
+// checkDuration returns an error if value is a number other than 0. It accepts a time.Duration, which a program may set.
 func checkDuration(path string, value reflect.Value) error {
 	switch {
 	case !value.IsValid() || value.IsZero() || value.Type() == reflect.TypeFor[time.Duration]():
@@ -94,5 +94,5 @@ func checkDuration(path string, value reflect.Value) error {
 	return fmt.Errorf("%s: %s has no unit; write %[2]ss", path, number)
 }
 
-// join returns the key of a part.
+// join returns the key of an element.
 func join(path, name string) string { return strings.TrimPrefix(path+"::"+name, "::") }

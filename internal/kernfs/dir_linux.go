@@ -205,8 +205,9 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 // empty is the path of a descriptor itself.
 var empty = new(byte)
 
-// whole returns a descriptor and a path relative to it for a system call that finds d.name, to which it appends a NUL, by both. It opens the file
-// first if that system call would wait for the lock of a directory. The caller closes the descriptor unless it is d.fd.
+// whole returns a descriptor and a path relative to it for a system call that finds d.name, to which it appends a NUL, by both.
+// It opens the file first if that system call would wait for the lock of a directory. The caller closes the descriptor unless
+// it is d.fd.
 func (d *Dir) whole(flags uint64) (fd int, path *byte, err error) {
 	if d.lookup == lookupAny {
 		d.name = append(d.name, 0)

@@ -52,7 +52,7 @@ func (f *File) Use(file *os.File) {
 	f.file = file
 }
 
-// IsOther reports whether the file is open and is not the one that there describes. It looks up no path.
+// IsOther reports whether the file is open and differs from the file that there describes. It looks up no path.
 func (f *File) IsOther(there os.FileInfo) bool {
 	if f.file == nil {
 		return false
@@ -61,7 +61,7 @@ func (f *File) IsOther(there os.FileInfo) bool {
 	return err != nil || there == nil || !os.SameFile(open, there)
 }
 
-// Stale reports whether the file is open and is no longer the one at its path.
+// Stale reports whether the file is open and its path refers to another file, or to none.
 func (f *File) Stale() bool {
 	if f.file == nil {
 		return false

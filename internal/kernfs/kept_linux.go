@@ -104,7 +104,7 @@ func NoDescriptorLeft(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// descriptorLimit returns how many descriptors this process may open.
+// descriptorLimit returns the maximum number of descriptors of this process.
 func descriptorLimit() int64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -13,36 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it there without a lock.
+// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it in the cache without a
+// lock.
 var ErrNotCached = errors.New("not in the kernel's name cache")
 
-// lookup is how a Dir finds files by name. A name that is not in the kernel's cache is looked up under the lock of its directory, and
-// any user who may list the directory can hold that lock for ever (dev/kernel-reads.md).
+// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache is looked up under the lock
+// of its directory, which any user who may list the directory can hold forever (dev/kernel-reads.md).
 type lookup uint8
 
 const (
-	lookupAny      lookup = iota // waits for locks, so that not even SIGKILL ends the thread
+	lookupAny      lookup = iota // waits for locks uninterruptibly: not even SIGKILL ends the thread
 	lookupCached                 // does not wait
 	lookupKillable               // waits for locks in getdents64(2), which SIGKILL ends
 )
 
-// NewCached returns the directory at path like New. Its methods never wait for the lock of a directory: they return ErrNotCached for
-// a name that the kernel does not have in its cache. Has returns true for it. In other file systems than procfs, names are looked up as
-// by New: cgroup file systems never look up a name without a lock (fs/kernfs/dir.c, kernfs_dop_revalidate).
+// NewCached returns the directory at path like New. Its methods never wait for the lock of a directory: they return
+// ErrNotCached for a name that is not in the kernel's cache. Has returns true for such a name. In file systems other than
+// procfs, names are looked up as by New, because cgroup file systems never look up a name without a lock (fs/kernfs/dir.c,
+// kernfs_dop_revalidate).
 //
-// Before Linux 5.16, and where openat2(2) is not permitted, names are looked up as by New.
+// Before Linux 5.16, or if openat2(2) is not permitted, names are looked up as by New.
 func NewCached(path string) *Dir { return &Dir{path: path, lookup: lookupCached} }
 
-// NeverWaits reports whether the methods never wait for the lock of a directory, whatever the kernel has in its cache.
+// NeverWaits reports whether the methods never wait for the lock of a directory, regardless of the contents of the kernel's
+// cache.
 func (d *Dir) NeverWaits() bool {
 	return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves()
 }
 
-// NewKillable returns the directory at path like New. Its methods wait for the locks of directories in a way that SIGKILL ends. For files of
-// procfs this holds always from Linux 5.16 on. In other file systems, and for descriptors in /proc/PID/fd and fdinfo that are closed
-// meanwhile, a lock that is taken within the few microseconds between two system calls is waited for as by New.
+// NewKillable returns the directory at path like New. Its methods wait for the locks of directories killably: SIGKILL ends the
+// wait. Since Linux 5.16, this always holds for files of procfs. In other file systems, and for descriptors in /proc/PID/fd and
+// fdinfo that are closed meanwhile, the methods wait as those of New for a lock that is taken within the few microseconds
+// between two system calls.
 //
-// The first lookup in a directory /proc/PID also has the kernel cache the names in also: that costs less than to look them up later.
+// The first lookup in a directory /proc/PID also caches the names in also, which costs less than separate lookups later.
 func NewKillable(path string, also ...string) *Dir {
 	return &Dir{path: path, lookup: lookupKillable, also: also}
 }
@@ -57,7 +61,7 @@ var resolves = sync.OnceValue(func() bool {
 		return false
 	}
 	defer func() { _ = unix.Close(dir) }()
-	for range 3 { // the kernel may drop the name meanwhile
+	for range 3 { // the kernel may evict the name meanwhile
 		if fill(dir, positions()["stat"]) != nil {
 			return false
 		}
@@ -98,7 +102,7 @@ func openName(dir int, name []byte, flags uint64) (int, error) {
 	}
 }
 
-// openCached opens a file by a name that ends with a NUL, and returns ErrNotCached rather than look it up.
+// openCached opens a file by a NUL-terminated name. It returns ErrNotCached for a name that is not in the kernel's cache.
 func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
 	d.how = unix.OpenHow{Flags: flags, Resolve: resolveCached}
 	for {
@@ -116,7 +120,7 @@ func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
 	}
 }
 
-// openKillable opens d.name one directory after another. d.name is the same afterwards.
+// openKillable opens d.name component by component. d.name is unchanged afterwards.
 func (d *Dir) openKillable(flags uint64) (int, error) {
 	dir, rest := d.fd, d.name
 	for {
@@ -130,7 +134,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 		if dir != d.fd {
 			_ = unix.Close(dir)
 		}
-		if err == unix.EACCES { // it may be searched, and not be listed
+		if err == unix.EACCES { // the directory may be searchable but not readable
 			return openName(d.fd, d.name, flags)
 		}
 		if err != nil {
@@ -150,7 +154,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	return fd, err
 }
 
-// openEntry opens an entry of a directory by a name that ends with a NUL.
+// openEntry opens an entry of a directory by a NUL-terminated name.
 func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	if d.isProc {
 		if fd, err := d.openCached(dir, name, flags); err != ErrNotCached {
@@ -163,11 +167,11 @@ func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	return openName(dir, name, flags)
 }
 
-// fill has the kernel cache the name at a position of a directory of procfs. In other directories it only waits until the lock of the
-// directory is free.
+// fill makes the kernel cache the name at a position of a directory in procfs. In other directories it only waits until the
+// lock of the directory is free.
 //
-// A call of getdents64(2) without room for an entry fails, after it had the lock and made the first entry (fs/proc/base.c,
-// proc_fill_cache). A list of all names takes ten times as long as the first read of a file.
+// A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock and created the first entry
+// (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times as long as the first read of a file.
 func fill(dir int, position int64) error {
 	if _, err := unix.Seek(dir, position, 0); err != nil {
 		return err
@@ -190,7 +194,7 @@ const (
 	descriptorsFrom = 2
 )
 
-// position returns the position of a name in a directory of procfs, 0 if it is not known.
+// position returns the position of a name in a directory of procfs, or 0 if it is unknown.
 func (d *Dir) position(dir int, name []byte) int64 {
 	if !d.isProc {
 		return 0

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// withinPatience is how long Within waits. What it reads at the start is not read again.
+	// withinPatience is the maximum wait of Within. It is long because the files that Within reads at start are not read again.
 	withinPatience = 2 * time.Second
-	// searchPatience is how long Run waits for a search.
+	// searchPatience is the maximum wait of Run for a search.
 	searchPatience = time.Second
-	// searchHaste is how long Run waits once a search took longer than searchPatience. Otherwise a user who blocks a directory again
-	// and again would delay each search.
+	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience. Otherwise a user who blocks a
+	// directory repeatedly would delay each search.
 	searchHaste = 10 * time.Millisecond
 )
 
-// Search runs functions that list directories of the kernel or open files by their path. Any user can block both for as long as he
-// likes (dev/kernel-reads.md). A Search therefore runs them on a goroutine of their own, which is left alone if it does not
-// return in time. It runs one function at a time.
+// Search runs functions that list directories of the kernel or open files by their paths. Any user can block both indefinitely
+// (dev/kernel-reads.md), so a Search runs these functions on a separate goroutine, for which it waits for a limited time. It
+// runs one function at a time.
 //
-// Below a root directory whose directory sys is not a sysfs, as in a simulation, the caller's goroutine runs them. A Search is
+// If sys below the root directory is not a sysfs, as in a simulation, the caller's goroutine runs the functions. A Search is
 // not safe for concurrent use.
 type Search[T any] struct {
 	// Root is the root directory of the host.
 	Root string
-	// Dir is the directory that is searched. It and the directories above it are listed before the function runs, see List.
+	// Dir is the directory that is searched. It and its parent directories are listed before the function runs; see List.
 	Dir string
-	// Drop releases a result that nothing takes. It may be nil.
+	// Drop releases a result that Run does not return. It may be nil.
 	Drop func(T)
-	// Always has another goroutine run the functions below any root, for tests.
+	// Always runs the functions on another goroutine below any root, for tests.
 	Always bool
 
 	guarded   bool
@@ -46,7 +46,7 @@ type Search[T any] struct {
 	hangs     error
 }
 
-// IsGuarded reports whether the functions run on another goroutine.
+// IsGuarded reports whether functions run on another goroutine.
 func (s *Search[T]) IsGuarded() bool {
 	if !s.decided {
 		s.guarded = s.Always || IsSysfs(filepath.Join(s.Root, "sys"))
@@ -55,11 +55,11 @@ func (s *Search[T]) IsGuarded() bool {
 	return s.guarded
 }
 
-// Running reports whether a function has not returned, or nothing has taken its result.
+// Running reports whether a function has not returned or its result has not been taken.
 func (s *Search[T]) Running() bool { return s.running != nil }
 
-// Run starts a function unless one is running, and waits for the result: for up to a second, and if a function ever took longer, for a
-// few milliseconds. It returns false if there is no result yet. Then a later Run returns it.
+// Run starts a function unless one is running, and waits for its result: for up to a second, or for a few milliseconds if a
+// function ever took longer. If there is no result yet, Run returns false, and a later Run returns the result.
 func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	if !s.IsGuarded() {
 		return find(), true
@@ -118,8 +118,8 @@ func (s *Search[T]) Close() {
 	s.running = nil
 }
 
-// Within returns the result of a function that searches dir, or an error if the function takes longer than two seconds. Then drop, unless
-// it is nil, is called with the result once there is one. See Search.
+// Within returns the result of a function that searches dir, or an error if the function takes longer than two seconds. A late
+// result is passed to drop, unless drop is nil. See Search.
 func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, error) {
 	type found struct {
 		result T
@@ -144,7 +144,7 @@ func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, e
 	return f.result, f.err
 }
 
-// listDown lists a directory and those above it, from the top.
+// listDown lists a directory after its parent directories, from the top down.
 func listDown(dir string) {
 	for i := 1; i < len(dir); i++ {
 		if dir[i] == filepath.Separator {
@@ -154,12 +154,12 @@ func listDown(dir string) {
 	List(strings.TrimSuffix(dir, string(filepath.Separator)))
 }
 
-// List lists a directory, before names are looked up in it: a thread that waits for a list can be killed, unlike one that waits for a
-// name.
+// List lists a directory before names are looked up in it. A thread that waits for a listing can be killed, unlike a thread
+// that waits for a lookup.
 func List(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {
-		return // what is looked for there is not found
+		return // the following lookups fail as well
 	}
 	_, _ = d.Readdirnames(-1)
 	_ = d.Close() // it was only read from

@@ -19,9 +19,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 )
 
-// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The document is the configuration of a
-// collector, a document that contains such configurations, such as Helm values, or the section of an energy receiver, with or without
-// its ID. Comments are kept, blank lines are not. notes lists what changes its meaning or could not be converted.
+// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The document is
+// the configuration of a collector, a document that contains such configurations, such as Helm values, or the section of an
+// energy receiver, with or without its ID. Convert preserves comments but not blank lines. notes lists the settings whose
+// meaning changes or that could not be converted.
 func Convert(document []byte) (converted []byte, notes []string, err error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
@@ -144,7 +145,7 @@ func (c *converter) note(setting, format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf("%s: %s: %s", c.id, setting, fmt.Sprintf(format, args...)))
 }
 
-// child returns the value of a key of a mapping, nil if there is none.
+// child returns the value of a key of a mapping, or nil if there is none.
 func child(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
@@ -157,7 +158,7 @@ func child(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// get returns the value of a setting, nil if it is not set.
+// get returns the value of a setting, or nil if it is not set.
 func (c *converter) get(path string) *yaml.Node {
 	n := c.conf
 	for key := range strings.SplitSeq(path, "::") {
@@ -166,7 +167,7 @@ func (c *converter) get(path string) *yaml.Node {
 	return n
 }
 
-// text returns the scalar value of a setting, empty if it is not set.
+// text returns the scalar value of a setting, or an empty string if it is not set.
 func (c *converter) text(path string) string {
 	if n := c.get(path); n != nil && n.Kind == yaml.ScalarNode {
 		return n.Value
@@ -174,7 +175,7 @@ func (c *converter) text(path string) string {
 	return ""
 }
 
-// take removes a setting, and its section if nothing is left in it. at is the place of the setting in the receiver.
+// take removes a setting, and its section if that is then empty. at is the place of the setting in the receiver.
 func (c *converter) take(path string) (key, value *yaml.Node, at int) {
 	keys := strings.Split(path, "::")
 	parents := []*yaml.Node{c.conf}
@@ -212,7 +213,7 @@ func index(mapping *yaml.Node, key string) int {
 	return len(mapping.Content)
 }
 
-// put sets a setting. key, if it is not nil, is a key node with comments. A new section is inserted at the place at.
+// put sets a setting. If key is not nil, it is a key node with comments. A new section is inserted at the place at.
 func (c *converter) put(path string, key, value *yaml.Node, at int) {
 	keys := strings.Split(path, "::")
 	section := c.conf
@@ -245,7 +246,7 @@ func (c *converter) move(from, to string) {
 	}
 }
 
-// drop removes a setting and notes it.
+// drop removes a setting and adds a note.
 func (c *converter) drop(path, why string) {
 	if _, value, _ := c.take(path); value != nil {
 		c.note(path, "left out: %s", why)
@@ -258,7 +259,7 @@ func quoted(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: value, Style: yaml.DoubleQuotedStyle}
 }
 
-// mapping returns a mapping on one line.
+// mapping returns a mapping in flow style.
 func mapping(content ...*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: content}
 }
@@ -283,7 +284,7 @@ func (c *converter) meter() {
 	c.put("meters::use", key, use, at)
 }
 
-// renameInterval renames interval, of which 0 was the default, to poll_interval.
+// renameInterval renames interval to poll_interval. An interval of 0 meant the default.
 func (c *converter) renameInterval(section *yaml.Node) {
 	interval := child(section, "interval")
 	if interval == nil {

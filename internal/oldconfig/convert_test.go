@@ -79,7 +79,7 @@ func TestFormerExamplesAreRefusedAndConvertToValidOnes(t *testing.T) {
 func TestTheErrorListsEveryFormerSettingWithItsPlace(t *testing.T) {
 	for id, conf := range sections(t, "powercap_path: /mnt/energy\nprocesses: {max: 5}\nattribution: {split: fixed, static_power: {package: 12.5}}\n") {
 		_, err := load(conf)
-		assert.ErrorContains(t, err, "the configuration has former settings, which `energy convert FILE` converts:\n"+
+		assert.ErrorContains(t, err, "the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n"+
 			"  powercap_path: now meters::powercap::path;\n"+
 			"  processes: now series::processes;\n"+
 			"  attribution::split: now attribution::static_power, with trained in place of learned;\n"+

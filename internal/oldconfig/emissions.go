@@ -31,8 +31,7 @@ var EmissionsRemoved = map[string]string{
 	"price::value":               "removed: edit deploy/prometheus/price-fixed.yaml",
 }
 
-// CheckEmissions returns an error that lists every key of the former shape in a configuration of the emissions processor, with its new
-// place.
+// CheckEmissions returns an error that lists each former key in a configuration of the emissions processor with its new place.
 func CheckEmissions(config map[string]any) error {
 	places := maps.Clone(EmissionsRemoved)
 	for key, place := range Emissions {
@@ -50,7 +49,7 @@ func CheckEmissions(config map[string]any) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	text := "the configuration has former settings, which `energy convert FILE` converts:\n" + strings.Join(lines, "\n")
+	text := "the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n" + strings.Join(lines, "\n")
 	if _, ok := config["price"]; ok {
 		text += "\nCost is computed by Prometheus rules: docs/carbon.md#cost"
 	}

@@ -24,7 +24,7 @@ intensity: {prometheus: {endpoint: http://a, query: x, interval: 1m}, signal: ma
 price: {value: 0.31, currency: EUR}
 forget_after: 30m
 metrics: {electricity.pue: {enabled: false}}
-`), `the configuration has former settings, which `+"`energy convert FILE`"+` converts:
+`), `the configuration contains renamed or removed settings, which `+"`energy convert FILE`"+` converts:
   forget_after: now max_staleness
   intensity::prometheus::interval: now intensity::prometheus::poll_interval
   intensity::signal: now intensity::type

@@ -53,8 +53,8 @@ var moves = []struct{ old, now string }{
 	{"attribution::exclude::pod_uid", "now attribution::exclude::cgroup: the paths contain the UIDs"},
 }
 
-// Check returns an error that lists all former settings in a configuration of the energy receiver with their new places, nil if it
-// has none.
+// Check returns an error that lists all former settings in a configuration of the energy receiver with their new places. It
+// returns nil if there are none.
 func Check(conf map[string]any) error {
 	var found []string
 	for _, move := range moves {
@@ -72,7 +72,7 @@ func Check(conf map[string]any) error {
 	if found == nil {
 		return nil
 	}
-	return fmt.Errorf("the configuration has former settings, which `energy convert FILE` converts:\n  %s", strings.Join(found, ";\n  "))
+	return fmt.Errorf("the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n  %s", strings.Join(found, ";\n  "))
 }
 
 func isNumber(value any) bool {

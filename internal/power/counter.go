@@ -27,8 +27,8 @@ const smallestRange = 1000 * units.Joule
 // time is taken before the counter is read, so that two close reads may lie further apart than their times.
 const counterSlack = 10 * time.Millisecond
 
-// reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include energy used while the guest's clock
-// stood still, and energy that one of the host's meters reported late.
+// reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include energy from a time in which the
+// guest's clock was stopped, and energy that one of the host's meters reported late.
 const reportSlack = time.Minute
 
 // MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has that of the whole machine.
@@ -53,7 +53,7 @@ func MaxWatts(k Kind) uint64 {
 type Counter struct {
 	watts  uint64        // bound on the power
 	slack  time.Duration // added to the next elapsed time
-	refill time.Duration // the most that slack becomes, by time in which less was used than watts; 0 if slack is constant
+	refill time.Duration // the maximum of slack, which grows in time in which the power is below watts; 0 if slack is constant
 	wrapAt units.Energy  // 0 if unknown
 	total  units.Energy
 	prev   units.Energy
@@ -71,8 +71,9 @@ func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
 	return &Counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
 
-// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine: its zones may be those of the whole
-// host, and the total never wraps. What steps use of its slack comes back as time passes, so that the power is bounded on average, too.
+// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine: its zones may be those of the
+// whole host, and the total never wraps. Used slack is replenished as time passes, so that the average power is bounded as
+// well.
 func NewReportCounter() *Counter {
 	return &Counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
 }
@@ -146,7 +147,7 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
 }
 
-// addSpare adds to the slack the time that the zone did not need at its highest power, or takes the time that it lacked.
+// addSpare adds to the slack the time that the zone did not need at its maximum power, or subtracts the time that it lacked.
 func (c *Counter) addSpare(spare time.Duration) {
 	if c.refill > 0 {
 		c.slack = min(max(c.slack+spare, 0), c.refill)

@@ -37,8 +37,8 @@ type CounterFile struct {
 // CloseFile closes the counter. The next read opens it again, or the next search; see CounterFiles.
 func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: nothing can be lost
 
-// TakeOver makes what a discovery found known. It calls SetZones with all zones that are known then, on the goroutine that calls Read.
-// The error is what kept the discovery from finding any.
+// TakeOver adopts the result of a discovery. It calls SetZones with all zones that are then known, on the goroutine that calls
+// Read. The error is the reason why the discovery found no zone.
 type TakeOver func() error
 
 // CounterFiles is what meters have in common whose counters are files: it reads the zones, and decides when the meter
@@ -47,18 +47,18 @@ type TakeOver func() error
 // A zone once known stays known until the meter leaves it out. While it cannot be read its Reading says why and keeps its
 // Total; the next good read adds what was missed, as far as its counter shows it.
 //
-// Below a root directory with a sysfs, zones are discovered and files are opened by another goroutine, because any user can block
-// both (kernfs.Search). Read waits for it for up to a second once, and reads the open files meanwhile. There, a file that was
-// closed is opened by the next discovery, and elsewhere by the next read.
+// Below a root directory with a sysfs, another goroutine discovers zones and opens files, because any user can block both
+// (kernfs.Search). Read waits for it for up to a second once, and reads the open files meanwhile. A closed file is then opened
+// by the next discovery; below other root directories, by the next read.
 //
 // Set Meter, Search and Discover. A CounterFiles is not safe for concurrent use.
 type CounterFiles struct {
 	Meter string // its name, for errors
-	// Search says where Discover looks.
+	// Search configures where Discover looks.
 	Search kernfs.Search[TakeOver]
 	// Discover looks for zones. Read and Close may run meanwhile, but no other Discover, and no TakeOver.
 	Discover func() TakeOver
-	// Files are other files that the meter reads. They are opened with the zones'.
+	// Files are other files that the meter reads. They are opened together with the files of the zones.
 	Files []*kernfs.File
 	// Patience is how much sample time passes between discoveries as long as nothing that was found fails. 0 means 10 s; as
 	// long as no zone was ever found a second, and no time where the meter's directory cannot be listed.
@@ -88,10 +88,10 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 	f.zones, f.readings = zones, make([]Reading, len(zones))
 }
 
-// Read reads the known zones, those that failed before too. It discovers zones at first, after a read in
-// which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails; see Patience. It
-// returns an error, that of the last discovery, only if no zone could be read because of it, and one that says that a
-// discovery hangs in any case; after Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
+// Read reads the known zones, including zones that failed before. It discovers zones at the first read, after a read in which a
+// zone began to fail, and every 10 s of sample time, or every second while anything fails; see Patience. It returns the error
+// of the last discovery only if no zone could be read because of that error, and always returns an error while a discovery
+// hangs. After Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
 // allocates nothing.
 func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 	if f.closed {
@@ -153,7 +153,7 @@ type opened struct {
 	err  error
 }
 
-// open opens the files that are closed, unless reads do so.
+// open opens closed files, unless reads open them.
 func (f *CounterFiles) open() {
 	if !f.Search.IsGuarded() {
 		return

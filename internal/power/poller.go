@@ -39,10 +39,10 @@ type Finder interface {
 	Find() error
 }
 
-// Warner is a Sensor that may work worse than it could.
+// Warner is a Sensor that can report a degraded mode of operation.
 type Warner interface {
-	// Warning returns why, else nil. It is called after each Poll that returned values, on the goroutine that polls, and does
-	// not block. Its text changes only with the reason.
+	// Warning returns the reason for degraded operation, or nil. It is called after each Poll that returned values, on the
+	// goroutine that polls, and does not block. Its text changes only with the reason.
 	Warning() error
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package regular reads small regular files that a setting names. A FIFO, a device, a directory or a huge file is
-// an error and never blocks the caller.
+// Package regular reads small regular files whose paths come from settings. For a FIFO, a device, a directory or an oversized
+// file it returns an error, and never blocks the caller.
 package regular
 
 import (
@@ -13,23 +13,23 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular is returned for a directory, a FIFO, a socket or a device.
+// ErrNotRegular reports that a path refers to a directory, a FIFO, a socket or a device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrTooLarge is returned for a file that is larger than the limit.
+// ErrTooLarge reports that a file exceeds the limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, as mounted
-// secrets of Kubernetes are links. Each error is an *fs.PathError.
+// Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, because secrets that
+// Kubernetes mounts are links. Each error is an *fs.PathError.
 func Read(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path) // opening some devices has effects
+	info, err := os.Stat(path) // opening some devices has side effects
 	if err == nil {
 		err = check(path, info, limit)
 	}
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may have taken the file's place
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may have replaced the file
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +64,11 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)}
 }
 
-// maxSecret bounds a file with a password, a key or certificates, in bytes.
+// maxSecret is the maximum size in bytes of a file with a password, a key or certificates.
 const maxSecret = 1 << 20
 
-// Secret returns the content of a file with a password, without the line break at its end. Its error has no path and
-// wraps nothing: a password that cannot be read says nothing about other files.
+// Secret returns the content of a password file without the trailing line break. Its error contains no path and wraps no error,
+// so that it reveals nothing about other files.
 func Secret(path string) (string, error) {
 	text, err := Read(path, maxSecret)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
@@ -83,11 +83,11 @@ func Secret(path string) (string, error) {
 	return string(text), nil
 }
 
-// Setting is a setting that names a file, and the file's path. An empty path means no file.
+// Setting is the name of a setting and the path of its file. An empty path means no file.
 type Setting struct{ Name, Path string }
 
-// Check returns an error if a file that a library will read whole is no regular file or is too large. Any other
-// failure is left to the library.
+// Check returns an error if a file is not a regular file or is too large. It is for files that a library reads as a whole, and
+// leaves all other failures to the library.
 func Check(settings ...Setting) error {
 	for _, s := range settings {
 		if s.Path == "" {

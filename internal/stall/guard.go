@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stall reads files of processes that a process can block for ever, such as /proc/PID/cmdline while it holds its mmap lock.
-// The read is done by another goroutine, which is abandoned when the read does not return in time.
+// Package stall reads files of processes that a process can block forever, such as /proc/PID/cmdline while it holds its mmap
+// lock. A separate goroutine performs the read and is abandoned if the read does not return in time.
 //
-// dev/kernel-reads.md lists the files and the locks that they depend on.
+// dev/kernel-reads.md lists the files and the locks on which they depend.
 package stall
 
 import (
@@ -25,67 +25,68 @@ import (
 var ErrBlocked = errors.New("the process blocks reads of its files")
 
 const (
-	// patience is the longest wait for one read, and the time that the reads of a scan may take together until haste is the longest
-	// wait for each. When the waits exceed it once more, nothing else is read in the scan.
+	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for each read
+	// is haste. Once it exceeds twice patience, the scan reads nothing else.
 	patience = 100 * time.Millisecond
 	haste    = 20 * time.Millisecond
-	// quick is the part of a read's time that does not count: what a read takes that nothing blocks.
+	// quick is the duration of an unblocked read, which does not count as waiting.
 	quick = 250 * time.Microsecond
-	// firstLook is the time after which a look at the thread shows whether a read is blocked.
+	// firstLook is the time after which the thread is first checked for a blocked read.
 	firstLook = time.Millisecond
-	// maxStarved is the longest time for which a read may use a CPU or wait for one.
+	// maxStarved is the maximum time for which a read may use a CPU or wait for one.
 	maxStarved = 2 * time.Second
-	// suspect is the time after which a read that has not returned is reported. On a busy machine, a process can be preempted while
-	// it holds a lock.
+	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine, a process
+	// can be preempted while it holds a lock.
 	suspect = time.Second
-	// pause is the shortest time until a process that missed the deadline is read again.
+	// pause is the minimum time until a process that missed the deadline is read again.
 	pause = time.Minute
-	// maxOfUser and maxMissed are how many processes, of a user and of all users, may have missed the deadline in the last pause or
-	// have a read that has not returned. Each costs a thread until its read returns.
+	// maxOfUser and maxMissed are the maximum numbers of processes, per user and in total, that missed the deadline within the
+	// last pause or have a read that has not returned. Each such read occupies a thread until it returns.
 	maxOfUser, maxMissed = 2, 32
 )
 
-// Job reads files of one process at a time. It has the parameters and the results of a read, and buffers. Each goroutine of a Guard has a
-// Job of its own.
+// Job reads files of one process at a time. It holds the parameters and the results of a read, and buffers. Each goroutine of a
+// Guard has its own Job.
 type Job interface {
-	// Close closes what the Job holds open.
+	// Close closes the files that the Job holds open.
 	Close() error
 }
 
 // Options configure a Guard.
 type Options[J Job] struct {
-	// Root is the root directory of the host, in which the processes are below proc.
+	// Root is the root directory of the host. Its directory proc contains the processes.
 	Root string
 	// New returns a new Job.
 	New func() J
-	// Everywhere guards files of other file systems than procfs, too. Without it these are read by the goroutine that calls Run: no
-	// process can block the files of a simulated host.
+	// Everywhere also guards files of file systems other than procfs. Without it, the goroutine that calls Run reads these
+	// files, because no process can block the files of a simulated host.
 	Everywhere bool
-	// Haste is the longest wait for a read once the scan has waited for others; 20 ms if it is 0. Tests set it, because they share
-	// the machine.
+	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it because they
+	// share the machine.
 	Haste time.Duration
 }
 
-// Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its thread
-// and its buffers until the read returns. The process that it was for is not read again until then, nor within a minute. A job that uses a
-// CPU or waits for one is not blocked: it has up to 2 s.
+// Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its
+// thread and its buffers until the read returns. Its process is not read again until the read has returned and a minute has
+// passed. A job that uses a CPU or waits for one does not count as blocked and has up to 2 s.
 //
-// The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of any user,
-// is read. However many processes and users block, a scan waits for about 200 ms at most: after 50 ms, processes of one user may block it
-// for 20 ms more, after 100 ms a read that takes more than 20 ms misses its deadline, and after 200 ms nothing is read until the next scan.
-// A read costs two or three microseconds more than without a Guard, and no memory.
+// The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of
+// any user, is read. However many processes and users block reads, a scan waits for at most about 200 ms: after 50 ms, the
+// processes of each user may block it for 20 ms more; after 100 ms, a read that takes more than 20 ms misses its deadline; and
+// after 200 ms, nothing is read until the next scan. The Guard adds two or three microseconds to each read and allocates no
+// memory.
 //
-// What remains possible: someone with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can someone
-// who blocks the directory lock of 32 processes whose user the caller does not know (dev/kernel-reads.md). Then no further process is read until the reads return. Reaching
-// the bound delays a few scans by 200 ms. A process that blocks for less than the deadline delays scans by as much, and what a scan had
-// no time for is read in a later one.
+// Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can an
+// attacker who blocks the directory locks of 32 processes whose user the caller does not know (dev/kernel-reads.md). No other
+// process is then read until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less
+// than the deadline delays scans by that time, and a later scan performs the reads for which a scan had no time.
 //
-// A Guard is not safe for concurrent use. It starts its goroutine at the first Run; Close ends it.
+// A Guard is not safe for concurrent use. The first Run starts its goroutine; Close ends it.
 type Guard[J Job] struct {
 	options Options[J]
 	proc    string
 	now     time.Time     // of the scan
-	left    time.Duration // until reads of the scan have haste; negative from then on
+	left    time.Duration // until haste applies to the reads of the scan; then negative
 	// exhausted is set once a read of the scan was refused because the scan has waited too long.
 	exhausted bool
 	spent     map[user]time.Duration // in the scan, once it has waited for half of patience
@@ -102,16 +103,16 @@ type miss struct {
 	start    time.Duration
 	user     user
 	at       time.Time
-	hasEnded *atomic.Bool // the worker that was abandoned
+	hasEnded *atomic.Bool // of the abandoned worker
 }
 
 // user is a real user ID, or noUser.
 type user int64
 
 const (
-	// noUser is the user of a process of which the user cannot be read.
+	// noUser is the user of a process whose user cannot be read.
 	noUser user = -1
-	// anyUser is the user of files that belong to no process.
+	// anyUser stands for the user of files that belong to no process.
 	anyUser user = -2
 )
 
@@ -134,18 +135,18 @@ func (g *Guard[J]) Begin(now time.Time) {
 // Job returns the job that Run will run. The result is valid until Run returns ErrBlocked.
 func (g *Guard[J]) Job() J { return g.worker().job }
 
-// Run calls read with the Job, on another goroutine. pid and start are the number and the start time of the process that it reads.
-// After ErrBlocked the Job belongs to that goroutine. The user of a process that blocks the read of its user, too, is unknown.
+// Run calls read with the Job on another goroutine. pid and start are the PID and the start time of the process that it reads.
+// After ErrBlocked the Job belongs to that goroutine. If the process also blocks the read of its user, its user is unknown.
 func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, noUser, false, read)
 }
 
-// RunOf is Run for a process of a user, of whom the real user ID is known. Such a process only counts against its user.
+// RunOf is like Run for a process whose real user ID is known. A blocked read counts only against that user.
 func (g *Guard[J]) RunOf(uid uint32, pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, user(uid), true, read)
 }
 
-// run runs read for a process of a user, if that is known.
+// run runs read for a process, of a user if the user is known.
 func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read func(J)) error {
 	if g.isDirect() {
 		read(g.Job())
@@ -185,8 +186,8 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	return ErrBlocked
 }
 
-// RunShared is Run for files that belong to no process, such as those of a cgroup. id identifies what they belong to. One of 32 that block
-// reads is not read, and beyond that none is: which user blocks them is not known.
+// RunShared is like Run for files that belong to no process, such as those of a cgroup. id identifies their owner, such as the
+// cgroup. Owners whose reads are blocked are not read, and once 32 are blocked, none is, because the blocking user is unknown.
 func (g *Guard[J]) RunShared(id uint64, read func(J)) error {
 	return g.Run(noProcess, time.Duration(id), read)
 }
@@ -194,7 +195,7 @@ func (g *Guard[J]) RunShared(id uint64, read func(J)) error {
 // noProcess stands for the PID of files that belong to no process.
 const noProcess = -1
 
-// spend notes for how long a user's processes have blocked the scan.
+// spend records the time for which a user's processes have blocked the scan.
 func (g *Guard[J]) spend(of user, blocked time.Duration) {
 	if g.spent == nil {
 		g.spent = map[user]time.Duration{}
@@ -223,11 +224,11 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, noUser if it cannot be read. It is not known if the read missed its deadline, in which case
-// the Job is gone.
+// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the user is
+// unknown and the Job is lost.
 //
-// The owner of the directory /proc/PID is root if the process is not dumpable, and so is not its user. The file status depends on no
-// lock that its process can hold, but looking up its name may (dev/kernel-reads.md).
+// The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The file status
+// depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
 func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
 	if pid == noProcess {
 		return anyUser, true
@@ -239,7 +240,7 @@ func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
 	return g.idle.user, true
 }
 
-// do runs a request. If the request misses its deadline, the result is the worker that was abandoned, else nil.
+// do runs a request. It returns the abandoned worker if the request misses its deadline, else nil.
 func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	w := g.worker()
 	if g.timer == nil {
@@ -258,8 +259,9 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	return missed
 }
 
-// await waits until a worker has finished its request, and returns for how long it was blocked. If that exceeds wait, it abandons the
-// worker and returns false. The time for which the machine has no free CPU is not part of it, up to maxStarved.
+// await waits until a worker has finished its request, and returns the time for which the request was blocked. If that time
+// exceeds wait, await abandons the worker and returns false. Up to maxStarved, time in which the machine has no free CPU does
+// not count.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
 	last, step, isBlocked := began, firstLook, true
@@ -287,7 +289,7 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 	}
 }
 
-// worker returns the one that runs the next request.
+// worker returns the worker that runs the next request.
 func (g *Guard[J]) worker() *worker[J] {
 	if g.idle == nil {
 		g.idle = &worker[J]{job: g.options.New(), proc: kernfs.NewKillable(g.proc)}
@@ -295,7 +297,7 @@ func (g *Guard[J]) worker() *worker[J] {
 	return g.idle
 }
 
-// Err returns an error if processes block reads now. what are the files that are not read, such as "command lines".
+// Err returns an error while processes block reads. what names the files that are not read, such as "command lines".
 func (g *Guard[J]) Err(what string) error {
 	if len(g.missed) == 0 && !g.exhausted {
 		return nil
@@ -324,10 +326,10 @@ func (g *Guard[J]) Err(what string) error {
 		what, strings.Join(by, ", "))
 }
 
-// isBlocked reports whether a read has not returned for so long that its process blocks it.
+// isBlocked reports whether a read has not returned within suspect, so that its process is considered blocking.
 func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded.Load() && g.now.Sub(m.at) >= suspect }
 
-// namedUsers is how many users an error names.
+// namedUsers is the maximum number of users that an error names.
 const namedUsers = 3
 
 func describe(u user, processes int) string {
@@ -341,7 +343,7 @@ func describe(u user, processes int) string {
 	return fmt.Sprintf("%s (%d processes)", name, processes)
 }
 
-// Close ends the goroutine that waits for the next Run and closes its Job. Abandoned goroutines end when their reads return.
+// Close ends the idle goroutine and closes its Job. Abandoned goroutines end when their reads return.
 func (g *Guard[J]) Close() error {
 	w := g.idle
 	if w == nil {

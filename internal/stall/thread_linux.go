@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The main goroutine stays on the main thread, so that no read is done there. The kernel leaves a signal of the process to its main
-// thread (kernel/signal.c, complete_signal): SIGTERM would wait for a read that cannot be interrupted.
+// The main goroutine is locked to the main thread, so that no read runs there. The kernel prefers the main thread for signals
+// to the process (kernel/signal.c, complete_signal): SIGTERM would wait for a read that cannot be interrupted.
 func init() { runtime.LockOSThread() }
 
-// thread is the operating system thread that runs a worker's read. It shows whether a read is blocked or only lacks a free CPU: a read
-// that a process blocks sleeps in its system call.
+// thread is the operating system thread that runs a worker's read. Its state distinguishes a blocked read, which sleeps in its
+// system call, from a read that only lacks a free CPU.
 type thread struct {
 	id     int
 	sleeps int64 // of the thread when the read began
 
 	mu   sync.Mutex // guards file
-	file int        // /proc/thread-self/syscall, which is open because a process may block its lookup; 0 if it is not open
+	file int        // /proc/thread-self/syscall, kept open because a process may block its lookup; 0 if it is not open
 }
 
-// begin notes the thread that the caller is locked to.
+// begin records the thread to which the caller is locked.
 func (t *thread) begin() {
 	if id := unix.Gettid(); id != t.id {
 		file, err := unix.Open("/proc/thread-self/syscall", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -44,11 +44,11 @@ func (t *thread) slept() bool { return sleeps() != t.sleeps }
 // sleeps returns how often the calling thread has waited for something other than a CPU (getrusage(2), ru_nvcsw).
 func sleeps() int64 {
 	var usage unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage) // fails for bad arguments only
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage) // fails only for invalid arguments
 	return usage.Nvcsw
 }
 
-// isRunnable reports whether the thread uses a CPU or waits for one, be it in the Go scheduler (proc_pid_syscall(5)).
+// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler (proc_pid_syscall(5)).
 func (t *thread) isRunnable() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *thread) isRunnable() bool {
 	return err == nil && (bytes.HasPrefix(text[:n], []byte("running")) || bytes.HasPrefix(text[:n], schedulerWaits))
 }
 
-// schedulerWaits begins the text of a thread that waits in the Go scheduler.
+// schedulerWaits is the start of the text of a thread that waits in the Go scheduler.
 var schedulerWaits = strconv.AppendInt(nil, unix.SYS_FUTEX, 10)
 
 func (t *thread) close() { t.replace(0) }

@@ -4,7 +4,7 @@
 
 package stall
 
-// thread stands for the thread that runs a read. Nothing is known about threads of other systems than Linux.
+// thread is the thread that runs a read. Its state is unknown on systems other than Linux.
 type thread struct{}
 
 func (*thread) begin()           {}

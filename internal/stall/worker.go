@@ -12,17 +12,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// worker is a goroutine that runs one request at a time, with all that the requests use: when it is abandoned, it keeps that.
+// worker is a goroutine that runs one request at a time, together with the resources that requests use. An abandoned worker
+// keeps these resources.
 type worker[J Job] struct {
 	job      J
 	proc     *kernfs.Dir
 	status   []byte
-	user     user // that the last request without a read found
+	user     user // found by the last request without a read
 	state    atomic.Int32
 	thread   thread
 	slept    bool            // the last request waited for something other than a CPU
 	requests chan request[J] // nil until the goroutine is started
-	done     chan struct{}   // has an element for each request that is done; closed at the end unless the worker was abandoned
+	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
 	err      error           // of close
 	hasEnded *atomic.Bool
 }
@@ -41,7 +42,7 @@ const (
 	abandoned
 )
 
-// start has the goroutine run a request.
+// start passes a request to the goroutine.
 func (w *worker[J]) start(r request[J]) {
 	w.state.Store(requested)
 	if w.requests == nil {
@@ -64,9 +65,9 @@ func (w *worker[J]) run() {
 	close(w.done)
 }
 
-// serve runs a request. It reports whether the worker was not abandoned meanwhile.
+// serve runs a request. It returns false if the worker was abandoned meanwhile.
 func (w *worker[J]) serve(r request[J]) bool {
-	runtime.LockOSThread() // so that thread is that of the read until it has returned
+	runtime.LockOSThread() // so that thread stays the thread of the read until the read has returned
 	defer runtime.UnlockOSThread()
 	w.thread.begin()
 	if !w.state.CompareAndSwap(requested, reading) {
@@ -81,7 +82,7 @@ func (w *worker[J]) serve(r request[J]) bool {
 	return w.state.CompareAndSwap(reading, finished)
 }
 
-// isStarved reports whether the request waits for a CPU, or runs on one, and not for a lock.
+// isStarved reports whether the request runs on a CPU or waits for one, and does not wait for a lock.
 func (w *worker[J]) isStarved() bool { return w.state.Load() != reading || w.thread.isRunnable() }
 
 // abandon reports whether the request has not finished. The worker then ends with it.

@@ -22,17 +22,17 @@ type Process struct {
 	Path string
 	// CommandLine is the arguments, joined by spaces. It is empty unless it was asked for.
 	CommandLine string
-	// Owner is the name of the process's real user, or the user's number if the user has no name. It is empty if it is
-	// unknown or was not asked for.
+	// Owner is the name of the process's real user, or the user ID if the user has no name. It is empty if it is unknown or not
+	// requested.
 	Owner string
-	// Parent is the PID of the parent when the process was first seen, 0 unless it was asked for.
+	// Parent is the PID of the parent when the process was first seen. It is 0 unless requested.
 	Parent int32
-	// Descendants marks a program that stands for the descendants of its processes which no source can name. A process
-	// with a PID never has it.
+	// Descendants marks a program that stands for descendants of its processes that no source can name. It is never set for a
+	// process with a PID.
 	Descendants bool
 }
 
-// Program returns the program of a process: what is left of the identity if processes of the same program are merged. Its PID is 0.
+// Program returns the program of a process: the identity that processes of the same program share. Its PID is 0.
 //
 // Kernel threads of one kind are one program: the name of a program ends before its first slash, so that kworker/0:1
 // and kworker/u8:2 are both kworker. No other executable's base name has a slash.
@@ -44,7 +44,8 @@ func (p *Process) Program() Process {
 	return Process{Executable: name, Owner: p.Owner, Descendants: p.Descendants}
 }
 
-// hasProgram reports whether the process has a program. One that would have the attributes of the overflow series has none.
+// hasProgram reports whether the process has a program. A process whose program would have the attributes of the overflow
+// series has none.
 func (p *Process) hasProgram() bool {
 	return p.Executable != "" && (p.Executable != OtherName || p.Owner != "")
 }
@@ -269,8 +270,9 @@ func (e Entity) MetricPrefix() string {
 	return entities[e].name
 }
 
-// Attributes returns the entity's attributes. The first is empty where there is none of the entity. Those of a process are
-// the ones that distinguish what it is part of; it also has those of its Process. A program has those of a process. The caller must not change them.
+// Attributes returns the entity's attributes. The first is empty if the identity has no such entity. For a process, they
+// distinguish the entities that contain it; a process also has the attributes of its Process. A program has the same attributes
+// as a process. The caller must not change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
 // Names returns the entity's attributes that are names, none for a process, which has those that distinguish only. The caller

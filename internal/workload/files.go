@@ -11,13 +11,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// maxFile bounds how much is read of a cgroup file or of a hypervisor's command line, which the kernel does not bound.
+// maxFile is the maximum number of bytes read of a cgroup file or of a hypervisor's command line, whose sizes the kernel does
+// not limit.
 const maxFile = 64 << 10
 
 // files reads one file of a process at a time.
 type files struct {
 	proc *kernfs.Dir // cached or killable
-	// cached does not wait for the lock of a directory. killable may wait for it, and is for the Guard's goroutine.
+	// cached never waits for the lock of a directory. killable may wait for it and is used by the Guard's goroutine.
 	cached, killable *kernfs.Dir
 	buf              []byte
 	pid              int32
@@ -39,7 +40,7 @@ func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
 // Close implements stall.Job.
 func (f *files) Close() error { return errors.Join(f.cached.Close(), f.killable.Close()) }
 
-// The reads. readArguments reads the begin of the command line, and readAllArguments the whole of it.
+// The reads. readArguments reads the beginning of the command line, and readAllArguments all of it.
 func (f *files) readExecutable()   { f.got, f.err = f.proc.LinkOf(f.pid, "exe", f.buf) }
 func (f *files) readArguments()    { f.got, f.err = f.proc.ReadOf(f.pid, "cmdline", f.buf[:maxText+1]) }
 func (f *files) readAllArguments() { f.readWhole("cmdline") }
@@ -73,7 +74,7 @@ func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 	return f.got, f.err
 }
 
-// readFound is read for a file that cannot be blocked once its name was looked up (dev/kernel-reads.md).
+// readFound is like read for a file that cannot be blocked after its name has been looked up (dev/kernel-reads.md).
 func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	if e.found || f.cached.NeverWaits() {

@@ -23,9 +23,9 @@ type Identity struct {
 	Path string
 	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
-	// Owner is the name of the real user, or the number of one that has no name. It is empty unless wanted, and if it is unknown.
+	// Owner is the name of the real user, or the user ID if the user has no name. It is empty if it is unknown or not requested.
 	Owner string
-	// Parent is the PID of the parent when the process was first identified, 0 unless wanted.
+	// Parent is the PID of the parent when the process was first identified. It is 0 unless requested.
 	Parent int32
 	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
 	ProcessCgroup string
@@ -83,7 +83,7 @@ type entry struct {
 	comm     cpu.Comm
 	user     *user     // the real user, nil if it is not known
 	parent   int32     // when it was first identified
-	asked    int32     // when the user was read last, in seconds, if the source does not tell it
+	asked    int32     // when the user was last read, in seconds, if the source does not provide it
 	changed  bool      // since the last call of Identity
 	moved    bool      // since the last call of Moved
 	settled  bool      // all files were read, or may not be read
@@ -382,11 +382,13 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	return &id.identity, changed
 }
 
-// UserName returns the name of a user, or the number of one that has no name. It is empty unless users are wanted.
+// UserName returns the name of a user, or the user ID if the user has no name. It returns an empty string if users are not
+// requested.
 func (id *Identifier) UserName(uid uint32) string { return id.wanted.Users.of(uid).String() }
 
-// findUser updates the real user of a process. If the source does not tell it, it is read when the process may have executed a
-// program, and a while after it was last read: only a privileged process changes it without that.
+// findUser updates the real user of a process. If the source does not provide the user, it is read when the process may have
+// executed a program, and some time after the previous read: only a privileged process changes its user without executing a
+// program.
 func (id *Identifier) findUser(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) {
 	if id.wanted.Users == nil {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// Users finds the names of users in the host's /etc/passwd (passwd(5)). A nil Users finds none. A Users is not safe for concurrent
-// use.
+// Users finds the names of users in the host's /etc/passwd (passwd(5)). A nil Users finds no names. A Users is not safe for
+// concurrent use.
 type Users struct {
 	file     string
 	names    map[uint32]string
@@ -25,9 +25,9 @@ type Users struct {
 }
 
 const (
-	// checkUsers is how often the file is checked for changes.
+	// checkUsers is the interval at which the file is checked for changes.
 	checkUsers = time.Minute
-	// maxPasswd and maxUsers bound what is read of the file and kept of it.
+	// maxPasswd is the maximum number of bytes read of the file, and maxUsers the maximum number of users kept.
 	maxPasswd = 4 << 20
 	maxUsers  = 1 << 16
 )
@@ -43,7 +43,7 @@ func (u *Users) begin(now time.Time) {
 	u.checked = now
 	info, err := os.Stat(u.file)
 	if err != nil || info.ModTime().Equal(u.modified) && info.Size() == u.size {
-		return // what is known stays
+		return // known users are kept
 	}
 	f, err := os.Open(u.file)
 	if err != nil {
@@ -53,11 +53,11 @@ func (u *Users) begin(now time.Time) {
 	if f.Close() != nil || err != nil {
 		return
 	}
-	u.known = nil // processes get the new names when they are looked at again
+	u.known = nil // processes get the new names when they are next identified
 	u.names, u.modified, u.size = parsePasswd(text), info.ModTime(), info.Size()
 }
 
-// parsePasswd returns the names by their numbers. The first line of a number counts, as for getpwuid(3).
+// parsePasswd returns the names by user ID. The first line with a user ID counts, as for getpwuid(3).
 func parsePasswd(text []byte) map[uint32]string {
 	names := map[uint32]string{}
 	for line := range bytes.Lines(text) {
@@ -75,13 +75,13 @@ func parsePasswd(text []byte) map[uint32]string {
 	return names
 }
 
-// user is a user as processes share it.
+// user is a user, shared by its processes.
 type user struct {
 	uid  uint32
-	name string // the number as text if the user has no name
+	name string // the user ID if the user has no name
 }
 
-// String returns the name of the user, which is empty if it is not known.
+// String returns the name of the user, or an empty string if it is unknown.
 func (u *user) String() string {
 	if u == nil {
 		return ""
@@ -89,7 +89,7 @@ func (u *user) String() string {
 	return u.name
 }
 
-// of returns a user, nil if users are not wanted.
+// of returns a user, or nil if users are not requested.
 func (u *Users) of(uid uint32) *user {
 	if u == nil {
 		return nil
@@ -108,7 +108,7 @@ func (u *Users) of(uid uint32) *user {
 	return u.known[uid]
 }
 
-// parseUID returns the number of the real user from a /proc/<pid>/status (proc_pid_status(5)).
+// parseUID returns the real user ID in a /proc/<pid>/status (proc_pid_status(5)).
 func parseUID(status []byte) (uid uint32, ok bool) {
 	_, line, ok := bytes.Cut(status, []byte("\nUid:\t"))
 	if !ok {

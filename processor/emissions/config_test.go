@@ -131,7 +131,7 @@ func TestOldSettingsHaveANewPlace(t *testing.T) {
 		assert.NotContains(t, all, old)
 	}
 	_, err := load(t, "{intensity: {grid: FRA, signal: average}, price: {value: 0.31, currency: EUR}, forget_after: 1h, pue: high}")
-	assert.ErrorContains(t, err, `the configuration has former settings, which `+"`energy convert FILE`"+` converts:
+	assert.ErrorContains(t, err, `the configuration contains renamed or removed settings, which `+"`energy convert FILE`"+` converts:
   forget_after: now max_staleness
   intensity::signal: now intensity::type
   price::currency: `)

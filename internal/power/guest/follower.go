@@ -15,18 +15,19 @@ import (
 
 // Follower makes values of a power.Sensor of the reports that a virtual machine reads again and again, over whichever way.
 //
-// A report is news if its epoch or generation differs from those of the one before. Within an epoch, a step up is energy if
-// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host learned late arrives in one
-// step; a damaged total is refused. An impossible step up is an error until the next report with a new generation. Under another epoch, and after a step down or an
-// impossible step up, counting continues from the new total, and nothing is added. News without energy says that none was used.
+// A report is new if its epoch or generation differs from that of the previous report. Within an epoch, a step up is energy if
+// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host read late arrives in one
+// step; a damaged total is rejected. An impossible step up is an error until the next report with a new generation. Under
+// another epoch, and after a step down or an impossible step up, counting continues from the new total, and nothing is added. A
+// new report without energy means that none was used.
 //
 // Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
 // a range wraps.
 //
-// Where nothing is new for longer than three of the host's usual intervals, and at least 30 s, every zone has an error, and what
-// is reported later is added then. A zone that news lack has nothing new for as long, and is then left out: after a restart of the
-// host's receiver some zones come later than others. Time is that of the guest's monotonic clock, which stands still while the guest is suspended.
-// The host's clock appears only in error messages.
+// If there is no new report for longer than three of the host's usual intervals, and at least 30 s, every zone has an error,
+// and energy that is reported later is added then. A zone that is missing in new reports has no reading for the same time, and
+// is then left out: after a restart of the host's receiver some zones appear later than others. Time is from the guest's
+// monotonic clock, which stops while the guest is suspended. The host's clock appears only in error messages.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
 type Follower struct {

@@ -21,7 +21,7 @@ import (
 type Client struct {
 	dial     func(context.Context) (net.Conn, error)
 	follower *Follower
-	nobody   error // nobody listens
+	nobody   error // no receiver listens
 }
 
 var (
@@ -37,7 +37,7 @@ func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	return &Client{
 		dial:     func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Host, port, nil) },
 		follower: NewFollower("the hypervisor's report", want),
-		nobody:   fmt.Errorf("nobody listens at vsock port %d of the hypervisor", port),
+		nobody:   fmt.Errorf("no receiver listens at vsock port %d of the hypervisor", port),
 	}
 }
 

@@ -414,7 +414,7 @@ func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 		failed error
 		want   string
 	}{
-		"nobody listens":  {failed: dialed(syscall.ECONNRESET), want: "nobody listens at vsock port 9480 of the hypervisor"},
+		"nobody listens":  {failed: dialed(syscall.ECONNRESET), want: "no receiver listens at vsock port 9480 of the hypervisor"},
 		"no hypervisor":   {failed: dialed(syscall.ETIMEDOUT), want: "no answer in time"},
 		"not permitted":   {failed: dialed(syscall.EACCES), want: "permission denied: containers need a seccomp profile that allows AF_VSOCK"},
 		"another error":   {failed: dialed(syscall.ENOMEM), want: "cannot allocate memory"},
@@ -541,7 +541,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 	assert.EqualError(t, listenError(err), "another program listens at it")
 	assert.NoError(t, server.Close())
 	_, err = client.ask(ctx)
-	assert.EqualError(t, err, "nobody listens at vsock port 9480 of the hypervisor")
+	assert.EqualError(t, err, "no receiver listens at vsock port 9480 of the hypervisor")
 }
 
 // localAs is a listener that takes the machine itself for a virtual machine, while renamed is set.

@@ -84,7 +84,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 // read in which one began to fail, and every 10 s of sample time, or every second as long as anything fails.
 //
 // The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no event to use, where its only
-// event counts nothing, or where the files below root are of another kernel. That a permission is missing is an error of the zones.
+// event counts nothing, or where the files below root are of another kernel. A missing permission is an error of the zones.
 // Where any user can block a discovery, Read waits for it like a power.CounterFiles.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if m.closed {

@@ -30,8 +30,8 @@ var (
 // none, the password in each request (basic authentication, 13.3.3), which every service has to accept as well. A session
 // is preferred because many BMCs check a password slowly and log each check.
 //
-// A BMC has room for 4 to 16 sessions, and forgets one that is not ended only after its timeout, so at most one session is
-// open at any time:
+// A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout, so at most one session is open at any
+// time:
 //
 //   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC refuses that, they wait.
 //   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with the password if

@@ -34,7 +34,7 @@ type ends struct {
 	named      int                   // how many of its keys have a name
 	namesOf    map[nameHolder]int    // the same by cgroup and user
 	names      bool                  // short-lived processes are named
-	elsewhere  shortLived            // the same, of more origins than maxOrigins
+	elsewhere  shortLived            // the same, for origins beyond maxOrigins
 	homes      map[uint64]int32      // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
 	parents    map[int32]int32       // scratch of giveShortLived: the row of each parent
 	forks      map[int32]int32       // the parent of each process of the root cgroup that ended since the previous scan
@@ -52,7 +52,7 @@ type fillable interface {
 	Watch(halfFull func()) error
 }
 
-// origin is what decides which row gets the CPU time of a short-lived process.
+// origin determines which row gets the CPU time of a short-lived process.
 type origin struct {
 	cgroup uint64
 	parent int32 // 0 unless the cgroup is the root
@@ -122,7 +122,7 @@ type lost struct {
 // isAny reports whether any end was lost. The kernel adds to one of both first.
 func (l lost) isAny() bool { return l.count > 0 || l.run > 0 }
 
-// watch has the kernel report when the buffer is half full, if it can.
+// watch makes the kernel report when the buffer is half full, if the kernel supports that.
 func (b *BPF) watch() error {
 	if w, ok := b.endings.(fillable); ok {
 		return w.Watch(b.drainBetween)
@@ -130,7 +130,7 @@ func (b *BPF) watch() error {
 	return nil
 }
 
-// drain takes the process exits out of the buffer, and counts those that did not fit.
+// drain removes the process exits from the buffer and counts those that did not fit.
 func (b *BPF) drain(note func(*tasks.Ended)) error {
 	count, run, err := b.endings.Drain(note)
 	if err == nil {
@@ -140,8 +140,8 @@ func (b *BPF) drain(note func(*tasks.Ended)) error {
 	return err
 }
 
-// drainBetween drains the buffer between two scans, so that it does not overflow. The next scan is the same as if it had
-// found all in the buffer.
+// drainBetween drains the buffer between two scans, so that it does not overflow. The result of the next scan is the same as if
+// all exits had stayed in the buffer.
 func (b *BPF) drainBetween() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,8 +189,9 @@ func (b *BPF) noteEnding(e *tasks.Ended) {
 	b.noteParent(e)
 }
 
-// noteBetween notes the end of a process between two scans. A process that started after all that were listed is in no scan:
-// only sums are kept of these, however many they are. The others existed during the previous scan, which bounds them.
+// noteBetween records a process exit between two scans. A process that started after all listed processes is in no scan: only
+// sums are kept of these processes, however many there are. The number of the other processes is bounded, because they existed
+// during the previous scan.
 func (b *BPF) noteBetween(e *tasks.Ended) {
 	if time.Duration(e.Start) <= b.newest {
 		b.noteEnding(e)
@@ -200,7 +201,7 @@ func (b *BPF) noteBetween(e *tasks.Ended) {
 	b.addShortLived(b.originOf(e.Cgroup, int32(e.Parent), nameOf(e)), units.CPUTime(e.Run), e.Weights)
 }
 
-// noteNewest notes the start of the youngest row after a scan. What started before the baseline is older, too.
+// noteNewest records the start of the youngest row after a scan. Processes that started before the baseline are also older.
 func (b *BPF) noteNewest(t *Table) {
 	b.newest = max(b.newest, t.baseline-1)
 	if n := len(t.Processes); n > 0 {
@@ -215,7 +216,7 @@ func (b *BPF) noteParent(e *tasks.Ended) {
 	}
 }
 
-// nameExits has the names of short-lived processes told.
+// nameExits requests the names of short-lived processes.
 func (b *BPF) nameExits() { b.names = true }
 
 func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.Uid, known: true} }
@@ -378,7 +379,8 @@ func (b *BPF) giveShortLived(t *Table) {
 	b.named, b.namesOf = 0, emptied(b.namesOf)
 }
 
-// burst is the number of elements from which a map is not kept: to clear a map costs as much as it ever held.
+// burst is the number of elements above which a map is discarded, because clearing a map costs in proportion to its largest
+// size.
 const burst = 1024
 
 // emptied returns the map without elements, or a new one.
@@ -390,7 +392,8 @@ func emptied[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// findShortLived adds up the processes that ended and are not in this scan. Of those that are it leaves the end to the next scan.
+// findShortLived adds up the exited processes that are not in this scan. It leaves the exits of listed processes to the next
+// scan.
 func (b *BPF) findShortLived(t *Table) {
 	before := len(b.ended)
 	for id, e := range b.ended {
@@ -430,8 +433,8 @@ func (b *BPF) give(t *Table, from origin, sum *shortLived) {
 	}
 }
 
-// giveNamed lists the CPU time of short-lived processes by their name. It reports false if nothing is known of their cgroup: then
-// their program is not known either.
+// giveNamed lists the CPU time of short-lived processes by name. It returns false if their cgroup is unknown, because their
+// program is then unknown as well.
 func (b *BPF) giveNamed(t *Table, from origin, row int32, sum *shortLived) bool {
 	n := NamedTime{Comm: from.by.comm, UID: from.by.uid, Row: row, Used: sum.run}
 	if row < 0 {

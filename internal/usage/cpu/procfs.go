@@ -25,7 +25,7 @@ type Procfs struct {
 	first   *stall.Guard[*firstRead]
 }
 
-// firstRead reads a file of a process by a name that the kernel may have to look up: that can block (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up, which can block (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -180,8 +180,8 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan shows no process with the number, so that the kernel has not looked up its files. It is
-// fast if called by ascending PID. Another process may have the number now.
+// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its files. It is
+// fast if called in ascending order of PIDs. Another process may have the PID now.
 func (s *procfsScan) isFirst(pid int32) bool {
 	before := s.table.before
 	if s.next > 0 && before[s.next-1].PID >= pid {

@@ -27,7 +27,7 @@ type Options struct {
 	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
 	// Topology implies it.
 	Slices bool
-	// Names has an exact source tell the names and users of short-lived processes, in Table.ShortLivedBy.
+	// Names makes an exact source provide the names and users of short-lived processes in Table.ShortLivedBy.
 	Names bool
 	// PerCPU makes the Reader count the busy time of each CPU, too.
 	PerCPU bool

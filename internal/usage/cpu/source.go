@@ -81,7 +81,7 @@ type Process struct {
 	// owed is the CPU time of children that ended which ChildCPU does not include yet.
 	owed            units.CPUTime
 	shortLivedParts int32 // the block of ShortLived
-	// UID is the number of its real user in the first user namespace.
+	// UID is its real user ID in the initial user namespace.
 	UID uint32
 }
 
@@ -144,7 +144,7 @@ type countsCPUs interface {
 	CPUs() []units.CPUTime
 }
 
-// naming is a Source that tells the names of short-lived processes once it is told to.
+// naming is a Source that can provide the names of short-lived processes on request.
 type naming interface{ nameExits() }
 
 // clocked is a Source with a clock.

@@ -162,8 +162,8 @@ func isOffline(err error) bool {
 func (c *clock) name() string { return c.rates.name() }
 func (c *clock) close() error { return c.rates.close() }
 
-// cpufreq reads the files of the kernel's cpufreq subsystem. Where any user can block opening them (kernfs.Search), they are opened
-// together, and again as long as a file is not open.
+// cpufreq reads the files of the kernel's cpufreq subsystem. If any user can block opening them (kernfs.Search), they are
+// opened together, and opening is retried while any file is not open.
 type cpufreq struct {
 	dir    string
 	files  map[int32]*kernfs.File

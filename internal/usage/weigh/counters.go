@@ -96,7 +96,7 @@ const keepOwn = 10 * time.Second
 // have counters.
 const silentLimit = units.Second
 
-var errCountless = errors.New("CPU time stands in: nothing is counted")
+var errCountless = errors.New("CPU time is used instead: nothing is counted")
 
 func newCounters(kernel counts, tree *cgroup.Tree, what string) *counters {
 	c := &counters{kernel: kernel, what: what, tree: tree, slot: tree.NewSlot()}

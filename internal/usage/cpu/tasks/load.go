@@ -49,7 +49,7 @@ type Ended struct {
 	Run         uint64
 	Cgroup      uint64
 	Pid, Parent uint32
-	// Uid is the number of its real user, and Comm its name.
+	// Uid is its real user ID, and Comm its name.
 	Uid  uint32
 	Comm [16]byte
 	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
@@ -644,7 +644,7 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	return e, nil
 }
 
-// Watch calls halfFull from a goroutine of its own whenever the buffer becomes half full, until Close. It may be called once.
+// Watch calls halfFull from its own goroutine whenever the buffer becomes half full, until Close. It may be called once.
 func (e *Endings) Watch(halfFull func()) (err error) {
 	e.alarm, err = ring.NewAlarm(e.loaded.Maps[tasksMapEndings].FD(), halfFull)
 	return err

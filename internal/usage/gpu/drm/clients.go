@@ -150,9 +150,9 @@ func (s *Source) readClient(c *client, now time.Time) bool {
 // maxKept is how many texts are kept open: each takes a descriptor, and 5 KiB of the kernel's memory.
 const maxKept = 512
 
-// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it again then takes a quarter of the
-// time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor: each read looks for
-// both, and fails once either is gone (fs/proc/fd.c, seq_show).
+// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it again then takes a quarter of
+// the time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor alive: each
+// read looks up both, and fails once either no longer exists (fs/proc/fd.c, seq_show).
 func (s *Source) textOf(c *client) ([]byte, error) {
 	if c.text == nil && s.kept < maxKept {
 		s.kept++

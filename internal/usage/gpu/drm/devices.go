@@ -127,7 +127,7 @@ type foundDevice struct {
 	isKFD            bool
 }
 
-// discover looks for the GPUs that have a render node, and those of KFD. It uses nothing that Read changes.
+// discover finds the GPUs that have a render node, and those of KFD. It uses no state that Read changes.
 func (s *Source) discover() (found discovered) {
 	found.nodes = map[string]string{}
 	entries, _ := os.ReadDir(s.path("sys/class/drm")) // without DRM there is none
@@ -181,7 +181,7 @@ func (s *Source) describe(found *discovered, name string) *foundDevice {
 	return &found.devices[len(found.devices)-1]
 }
 
-// open opens the files that the GPU may need. guarded reports whether reads must not open them, because any user may block that
+// open opens the files that the GPU may need. If guarded is set, reads must not open them, because any user may block that
 // (kernfs.Search).
 func (d *foundDevice) open(guarded bool) {
 	if !guarded {
@@ -206,7 +206,7 @@ func notOpen(path string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrClosed} // until the next search
 }
 
-// drop closes what was opened.
+// drop closes the opened files.
 func (found discovered) drop() {
 	for i := range found.devices {
 		_ = found.devices[i].status.Close() // nothing was read from them
@@ -214,7 +214,7 @@ func (found discovered) drop() {
 	}
 }
 
-// takeOver makes what was found known.
+// takeOver adopts the result of a discovery.
 func (s *Source) takeOver(found discovered) {
 	for _, d := range s.devices {
 		d.present, d.isKFD = false, false
@@ -238,14 +238,14 @@ func (s *Source) takeOver(found discovered) {
 	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
 }
 
-// exchange gives a file that is closed the one that was found.
+// exchange replaces a closed file with the file that was found.
 func exchange(f, found *kernfs.File) {
 	if !f.IsOpen() {
 		*f, *found = *found, kernfs.File{}
 	}
 }
 
-// found returns the device with the name, and makes it for a new one.
+// found returns the device with the name, which it creates if necessary.
 func (s *Source) found(f *foundDevice) *device {
 	if i := slices.IndexFunc(s.devices, func(d *device) bool { return d.name == f.name }); i >= 0 {
 		return s.devices[i]

@@ -43,18 +43,20 @@
 // it used belongs to the interval then. Of any other client, only what it uses from now on does, as its earlier work is not known
 // to be of this interval.
 //
-// A descriptor is a GPU's if its link, /proc/<pid>/fd/<fd>, names a device node. Only then is its text read, because the texts of
-// other descriptors, such as those of epoll, depend on locks that their process can hold for ever. A look at a process reads at most
-// maxLook links and maxTexts texts, and none of a descriptor above lastDescriptor; at most maxOfProcess clients of a process are
-// counted. So a process with 100,000 DRM descriptors costs a Read a few milliseconds, and each later one 512 texts.
+// The text of a descriptor is read only if its link, /proc/<pid>/fd/<fd>, names a device node, because the texts of other
+// descriptors, such as those of epoll, depend on locks that their process can hold forever. A scan of a process reads at most
+// maxLook links and maxTexts texts, and none of a descriptor above lastDescriptor. At most maxOfProcess clients of a process
+// are counted. A process with 100,000 DRM descriptors therefore costs the first Read a few milliseconds, and each later Read
+// 512 texts.
 //
-// A process can block what is read of it nevertheless, by the locks of its directories and by those of a driver. These reads have a
-// deadline (package stall). What a process blocks is not known, and Read returns an error.
+// A process can still block reads of its files, by the locks of its directories and of a driver. These reads have a deadline
+// (package stall). GPU usage whose read is blocked is unknown, and Read returns an error.
 //
 // # Permissions
 //
-// To see the descriptors of other users' processes takes CAP_SYS_PTRACE, which a security module such as AppArmor may refuse all the
-// same, and CAP_DAC_READ_SEARCH for the directory of their links. Without, their use of a GPU is not known, and Read returns an error
-// beside what it knows. A process without descriptors uses none: it causes no error, nor does anything where no GPU's driver counts.
-// KFD's files are readable by all, unless a device cgroup hides the GPU.
+// Reading the descriptors of other users' processes requires CAP_SYS_PTRACE, which a security module such as AppArmor may deny
+// nevertheless, and CAP_DAC_READ_SEARCH for the directory of their links. Without these capabilities, the GPU usage of these
+// processes is unknown, and Read returns an error in addition to the known usage. A process without descriptors uses no GPU and
+// causes no error. If no GPU's driver counts, there is no error either. KFD's files are readable by all users, unless a device
+// cgroup hides the GPU.
 package drm

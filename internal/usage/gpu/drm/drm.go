@@ -26,7 +26,7 @@ type Options struct {
 // and does nothing else.
 type Source struct {
 	root string
-	// files guards what is read of processes.
+	// files guards reads of files of processes.
 	files  *stall.Guard[*files]
 	cached *kernfs.Dir // reads sizes of descriptor lists that were looked up before
 	kfd    kfd
@@ -69,8 +69,8 @@ const findEvery = time.Minute
 
 // What Read returns. The texts must not change from Read to Read.
 var (
-	errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: this takes " +
-		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for the processes of other users, and a security module such as AppArmor that permits it")
+	errDenied = errors.New("the descriptors of some processes cannot be read, so their GPU usage is unknown: reading them requires " +
+		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and permission of security modules such as AppArmor")
 	errHidden = errors.New("KFD does not show who computes with a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
 )

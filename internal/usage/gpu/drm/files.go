@@ -14,18 +14,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// files reads the descriptors of one process at a time. A Guard runs its reads: a process can block them by the locks of its
-// directory fd, and of what it has open (dev/kernel-reads.md).
+// files reads the descriptors of one process at a time. A Guard runs its reads, because a process can block them by the locks
+// of its directory fd and of its open files (dev/kernel-reads.md).
 type files struct {
 	proc, kfd *kernfs.Dir
 	// links reads the links of descriptors that were just listed, which the kernel has in its cache.
 	links  *kernfs.Dir
-	isProc bool // else it is a copy, without devices
+	isProc bool // otherwise it is a copy, without devices
 	buf    []byte
 	name   []byte
 	link   [maxLink]byte
 
-	// The parameters: a process, a descriptor, its text if that is kept open, and the name of a file of KFD.
+	// The parameters: a process, a descriptor, its text if the text is kept open, and the name of a file of KFD.
 	pid, fd int32
 	kept    *kernfs.File
 	file    string
@@ -41,11 +41,11 @@ type files struct {
 	add    func(name []byte)
 }
 
-// listed is what a list of descriptors shows.
+// listed is the result of listing descriptors.
 type listed struct {
 	nodes []int32 // descriptors whose links name nodes that may be a GPU's
-	seen  int     // all descriptors that were looked at
-	next  int32   // the first one that was not, 0 if there is none
+	seen  int     // the number of descriptors read
+	next  int32   // the first descriptor not read, 0 if there is none
 }
 
 func newFiles(root string) *files {
@@ -79,7 +79,7 @@ func (f *files) list() {
 	}
 }
 
-// descriptor looks at one descriptor.
+// descriptor reads the link of one descriptor.
 func (f *files) descriptor(name []byte) bool {
 	fd, err := strconv.ParseInt(string(name), 10, 32)
 	if err != nil || int32(fd) < f.fd {
@@ -106,7 +106,8 @@ func (f *files) descriptor(name []byte) bool {
 	return true
 }
 
-// readLink reads the link of a descriptor. It fails as if the descriptor were closed unless that is of a DRM device.
+// readLink reads the link of a descriptor. Unless the descriptor is a DRM device, readLink fails as if the descriptor were
+// closed.
 func (f *files) readLink() {
 	name := string(f.nameOf("fd/", f.fd))
 	if f.target, f.err = f.proc.LinkOf(f.pid, name, f.link[:]); f.err != nil {
@@ -119,7 +120,7 @@ func (f *files) readLink() {
 	f.check(name)
 }
 
-// check fails as if the descriptor were closed unless it is of a DRM device. Its link was read before.
+// check fails as if the descriptor were closed unless the descriptor is a DRM device. The link was read before.
 func (f *files) check(link string) {
 	if !f.isProc { // a copy has no devices
 		return
@@ -133,9 +134,9 @@ func (f *files) check(link string) {
 // drmMajor is the major number of DRM devices (DRM_MAJOR, include/drm/drm_file.h).
 const drmMajor = 226
 
-// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll descriptors, depend on locks that a
-// process can hold for ever, and their readers cannot be killed. A process that may open a DRM device can replace the descriptor
-// after the check (dev/kernel-reads.md).
+// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll descriptors, depend on locks
+// that a process can hold forever, and their readers cannot be killed. A process that may open a DRM device can replace the
+// descriptor after the check (dev/kernel-reads.md).
 func (f *files) readText() {
 	if f.kept != nil && f.kept.IsOpen() && f.isProc {
 		f.err = nil
@@ -179,7 +180,7 @@ func (f *files) nameOf(dir string, fd int32) []byte {
 	return f.name
 }
 
-// maxLink is how much of a descriptor's link is read.
+// maxLink is the maximum number of bytes read of a descriptor's link.
 const maxLink = 128
 
 // nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's. In a container the node may

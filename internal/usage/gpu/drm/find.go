@@ -27,7 +27,7 @@ const (
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
 	maxLook = 2048
-	// maxTexts is how many texts of these are read, because they may be of a GPU.
+	// maxTexts is the maximum number of texts read of descriptors that may be a GPU's.
 	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
@@ -228,7 +228,7 @@ type look struct {
 	table  *cpu.Table
 
 	row     *cpu.Process
-	claimed bool // a client that is new was opened in this interval
+	claimed bool // new clients were opened in this interval
 	found   listed
 	clients int  // of the process, negative if they are not counted yet
 	unread  bool // a client could not be read
@@ -287,7 +287,7 @@ func (s *Source) run(pid int32, start time.Duration, fd int32, read func(*files)
 	return f.err
 }
 
-// open notes the client of a descriptor that may be a GPU's.
+// open records the client of a descriptor that may be a GPU's.
 func (s *Source) open(fd int32) {
 	l := &s.look
 	var err error
@@ -321,7 +321,7 @@ func (s *Source) open(fd int32) {
 	s.meet(key{d, s.info.client}, h, l.claimed)
 }
 
-// isAsleep reports whether a link names a node of a GPU that must not be woken up.
+// isAsleep reports whether a link names a node of a GPU that must not be woken.
 func (s *Source) isAsleep(link []byte) bool {
 	node, _ := nodeOf(link)
 	return slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep && d.name == s.nodes[string(node)] })

@@ -56,7 +56,7 @@ type foundKFD struct {
 	device string
 }
 
-// discoverKFD looks for the GPUs of KFD's topology.
+// discoverKFD finds the GPUs of KFD's topology.
 func (s *Source) discoverKFD() (found []foundKFD) {
 	const topology = "sys/class/kfd/kfd/topology/nodes"
 	entries, _ := os.ReadDir(s.path(topology)) // without KFD there is none
@@ -77,7 +77,7 @@ func (s *Source) discoverKFD() (found []foundKFD) {
 	return found
 }
 
-// takeOver makes the GPUs that were found known. Their devices are.
+// takeOver adopts the GPUs that were found. Their devices are already known.
 func (k *kfd) takeOver(s *Source, all []foundKFD) {
 	var found []*kfdNode
 	for i := range all {
@@ -210,8 +210,8 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	return used
 }
 
-// kfdNumber returns the number in a file of a process in KFD's directory. For sdma_*, the kernel reads the memory of the process,
-// which the process can block, and any user can block the directory of the process.
+// kfdNumber returns the number in a file of a process in KFD's directory. Reads may block: for sdma_*, the kernel reads the
+// memory of the process, which the process can block, and any user can block the directory of the process.
 func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
 	s.files.Job().file = name
 	if err := s.run(pid, 0, 0, (*files).readKFD); err != nil {
