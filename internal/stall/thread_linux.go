@@ -7,8 +7,11 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
 // The main goroutine is locked to the main thread, so that no read runs there. The kernel prefers the main thread for signals
@@ -18,24 +21,45 @@ func init() { runtime.LockOSThread() }
 // thread is the operating system thread that runs a worker's read. Its state distinguishes a blocked read, which sleeps in its
 // system call, from a read that only lacks a free CPU.
 type thread struct {
-	id     int
 	sleeps int64 // of the thread when the read began
 
-	mu   sync.Mutex // guards file
-	file int        // /proc/thread-self/syscall, kept open because a process may block its lookup; 0 if it is not open
+	mu     sync.Mutex // guards what follows
+	id     int
+	file   kernfs.Kept // /proc/self/task/TID/syscall of the thread, kept open; closed until openFile has found it
+	closed bool
 }
 
 // begin records the thread to which the caller is locked.
 func (t *thread) begin() {
-	if id := unix.Gettid(); id != t.id {
-		file, err := unix.Open("/proc/thread-self/syscall", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			file = 0
-		}
+	id := unix.Gettid()
+	t.mu.Lock()
+	if id != t.id {
 		t.id = id
-		t.replace(file)
+		_ = t.file.Close() // it was only read from
 	}
+	if !t.file.IsOpen() && isOpening.CompareAndSwap(false, true) {
+		go t.openFile(id)
+	}
+	t.mu.Unlock()
 	t.sleeps = sleeps()
+}
+
+// isOpening reports whether an openFile runs. At most one does: any user can block the lookup of a thread (dev/kernel-reads.md).
+var isOpening atomic.Bool
+
+// openFile opens the file of the thread with the number id. No worker waits for it.
+func (t *thread) openFile(id int) {
+	defer isOpening.Store(false)
+	threads, file := kernfs.NewKillable("/proc/self/task"), kernfs.Kept{}
+	_ = threads.OpenOf(&file, int32(id), "syscall") // without it, reads that lack a CPU count as blocked
+	_ = threads.Close()                             // it was only read from
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.id != id || t.closed || t.file.IsOpen() {
+		_ = file.Close() // it was only read from
+		return
+	}
+	t.file = file
 }
 
 // slept reports whether the thread has waited for something other than a CPU since begin, or in the Go scheduler.
@@ -52,25 +76,20 @@ func sleeps() int64 {
 func (t *thread) isRunnable() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file == 0 {
+	if !t.file.IsOpen() {
 		return false
 	}
 	var text [128]byte
-	n, err := unix.Pread(t.file, text[:], 0)
+	n, err := unix.Pread(t.file.Descriptor(), text[:], 0)
 	return err == nil && (bytes.HasPrefix(text[:n], []byte("running")) || bytes.HasPrefix(text[:n], schedulerWaits))
 }
 
 // schedulerWaits is the start of the text of a thread that waits in the Go scheduler.
 var schedulerWaits = strconv.AppendInt(nil, unix.SYS_FUTEX, 10)
 
-func (t *thread) close() { t.replace(0) }
-
-// replace closes the file and keeps another one.
-func (t *thread) replace(file int) {
+func (t *thread) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file != 0 {
-		_ = unix.Close(t.file) // it was only read from
-	}
-	t.file = file
+	t.closed = true
+	_ = t.file.Close() // it was only read from
 }
