@@ -103,6 +103,7 @@ const (
 // Default maximum numbers of series; dev/series.md explains the choice. maxPrograms cannot be configured.
 const (
 	defaultMaxProcesses = 50
+	defaultMinEnergy    = 1 // J
 	maxPrograms         = 500
 )
 

@@ -24,7 +24,7 @@ func countsNoInterrupts(root string) error {
 // share a core.
 func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
-		a, m := &c.Attribution, &c.Meters
+		a, m, p := &c.Attribution, &c.Meters, &c.Series.Processes
 		hasModel := func(models ...StaticModel) bool {
 			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(models, a.staticModelOf(kind)) })
 		}
@@ -39,6 +39,8 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{m.Powercap.Path != "", m.uses(MeterPowercap), "meters::powercap::path", "meters::use has no powercap"},
 			{len(m.Hwmon.Sensors) > 0, m.uses(MeterHwmon), "meters::hwmon::sensors", "meters::use has no hwmon"},
 			{m.GPU.PollInterval != defaultGPUInterval, len(m.GPU.Extensions) > 0, "meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
+			{p.Max != defaultMaxProcesses, p.GroupBy != GroupByProgram, "series::processes::max", "series::processes::group_by is program"},
+			{p.MinEnergy != defaultMinEnergy, p.GroupBy != GroupByProgram, "series::processes::min_energy", "series::processes::group_by is program"},
 			{
 				c.Window > 0 && c.Window < cpu.TickWindow, exact, "window",
 				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.Window, cpu.TickWindow),

@@ -56,6 +56,11 @@ func convertFile(file string, out, notes io.Writer) error {
 	for _, note := range left {
 		_, _ = fmt.Fprintln(notes, note)
 	}
+	_, _ = fmt.Fprintln(notes, changedDefaults)
 	_, err = out.Write(converted)
 	return err
 }
+
+// changedDefaults is printed with each conversion.
+const changedDefaults = "Changed defaults: the 50 largest processes have a series each, and the others one by program " +
+	"(series: {processes: {group_by: pid, max: 500}} restores the former series); initial_delay is 1s, not 50ms."

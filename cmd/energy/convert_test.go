@@ -18,7 +18,7 @@ func TestConvertPrintsTheConfigurationAndReportsWhatIsLeftOut(t *testing.T) {
 	var out, notes bytes.Buffer
 	require.NoError(t, convertFile(file, &out, &notes))
 	assert.Equal(t, "receivers:\n  energy: {window: 1s}\n  energy/b:\n    series:\n      containers: {max: 3}\n", out.String())
-	assert.Equal(t, "energy/b: containers::min_energy: left out: only processes have it\n", notes.String())
+	assert.Equal(t, "energy/b: containers::min_energy: left out: only processes have it\n"+changedDefaults+"\n", notes.String())
 	assert.ErrorIs(t, convertFile(file+"x", &out, &notes), os.ErrNotExist)
 	assert.ErrorIs(t, convertConfig(nil), errUsage)
 }

@@ -104,6 +104,9 @@ type converter struct {
 func convertReceiver(id string, conf *yaml.Node) []string {
 	c := &converter{id: id, conf: conf}
 	c.meter()
+	if child(conf, "<<") != nil {
+		c.note("<<", "merged settings are not converted: write them out, and convert again")
+	}
 	c.move("powercap_path", "meters::powercap::path")
 	c.move("ipmi::interval", "meters::ipmi::poll_interval")
 	c.move("hypervisor::vsock_port", "meters::vsock::port")
@@ -495,6 +498,11 @@ func (c *converter) staticPower() {
 			fixed(zone, power)
 		}
 	}
+	if split != nil && split.Value == "fixed" && child(watts, "gpu") == nil && child(splits, "gpu") == nil {
+		if preset := c.text("attribution::preset"); preset != "" && preset != "kepler" {
+			add("gpu", scalar("utilization")) // without a power, a GPU was split by utilization
+		}
+	}
 	for i := 0; watts != nil && i+1 < len(watts.Content); i += 2 {
 		zone := watts.Content[i].Value
 		switch {
@@ -521,7 +529,7 @@ func (c *converter) staticPower() {
 func (c *converter) weight() {
 	key, all, at := c.take("attribution::key")
 	keysKey, keys, keysAt := c.take("attribution::keys")
-	exponent := c.text("attribution::frequency_exponent")
+	exponent := strings.TrimLeft(c.text("attribution::frequency_exponent"), "0") // 0 selected the preset's
 	c.take("attribution::frequency_exponent")
 	if key == nil {
 		key, at = keysKey, keysAt

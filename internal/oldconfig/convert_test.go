@@ -89,28 +89,30 @@ func TestTheErrorListsEveryFormerSettingWithItsPlace(t *testing.T) {
 
 func TestConversions(t *testing.T) {
 	for old, want := range map[string]string{
-		"meter: model\nmodel: {auto: true}\n":                                        "meters:\n  use: []\nmodel: auto\n",
-		"meter: perf\n":                                                              "meters:\n  use: [perf]\n",
-		"meter: auto\nzones: [package]\n":                                            "zones: [package]\n",
-		"model: {auto: true, idle: none}\n":                                          "model: {idle: none}\n",
-		"model: {idle_power: 10, max_power: 30, shape: linear}\n":                    "model:\n  points:\n    - {utilization: 0, power: 10}\n    - {utilization: 1, power: 30}\n",
-		"model: {idle_power: 10, max_power: 30, shape: server}\n":                    "model: {idle_power: 10, max_power: 30}\n",
-		"sampling_interval: 0s\n":                                                    "{}\n",
-		"guests: {path: /a, vsock_port: 9480}\n":                                     "guests: {path: /a, vsock: {port: 9480}}\n",
-		"names: {from: [kubelet, containerd, cri-o, docker]}\n":                      "names:\n  paths:\n    podman: \"\"\n",
-		"redfish: {username: b, interval: 0s, endpoint: 'https://b', password: c}\n": "meters:\n  redfish: {username: b, endpoint: 'https://b', password: c}\n",
-		"attribution: {split: learned, splits: {dram: minimum}}\n":                   "attribution:\n  static_power: {all: trained, dram: minimum}\n",
-		"attribution: {split: learned}\n":                                            "attribution:\n  static_power: trained\n",
-		"attribution: {key: frequency, frequency_exponent: 3}\n":                     "attribution:\n  weight: frequency_cubed\n",
-		"attribution: {key: cycles, keys: {dram: memory}}\n":                         "attribution:\n  weight: {all: cycles, dram: memory}\n",
-		"attribution: {preset: accurate, frequency_exponent: 1}\n":                   "attribution: {preset: accurate, weight: {all: frequency, dram: memory_cpu_time}}\n",
-		"attribution: {idle: equal, idle_among: containers}\n":                       "attribution: {idle: equal_containers}\n",
-		"attribution: {preset: kepler_0_9, idle_among: containers}\n":                "attribution: {preset: kepler_0_9, idle: equal_containers}\n",
-		"attribution: {preset: kavanagh, idle_among: processes}\n":                   "attribution: {preset: kavanagh, idle: equal}\n",
-		"attribution: {preset: kavanagh}\nzero_points: true\n":                       "attribution: {preset: kavanagh}\n",
-		"attribution: {idle: requested, cpu_weight: linear}\n":                       "attribution: {idle: requested_linear}\n",
-		"attribution: {preset: kubewatt, regression_degree: 3}\n":                    "attribution: {preset: kubewatt, static_power: regression_cubic}\n",
-		"# all\nprocesses: # many\n  max: 5 # five\nroot_path: /h\n":                 "series:\n  # all\n  processes: # many\n    max: 5 # five\nroot_path: /h\n",
+		"meter: model\nmodel: {auto: true}\n":                                                  "meters:\n  use: []\nmodel: auto\n",
+		"meter: perf\n":                                                                        "meters:\n  use: [perf]\n",
+		"meter: auto\nzones: [package]\n":                                                      "zones: [package]\n",
+		"model: {auto: true, idle: none}\n":                                                    "model: {idle: none}\n",
+		"model: {idle_power: 10, max_power: 30, shape: linear}\n":                              "model:\n  points:\n    - {utilization: 0, power: 10}\n    - {utilization: 1, power: 30}\n",
+		"model: {idle_power: 10, max_power: 30, shape: server}\n":                              "model: {idle_power: 10, max_power: 30}\n",
+		"sampling_interval: 0s\n":                                                              "{}\n",
+		"guests: {path: /a, vsock_port: 9480}\n":                                               "guests: {path: /a, vsock: {port: 9480}}\n",
+		"names: {from: [kubelet, containerd, cri-o, docker]}\n":                                "names:\n  paths:\n    podman: \"\"\n",
+		"redfish: {username: b, interval: 0s, endpoint: 'https://b', password: c}\n":           "meters:\n  redfish: {username: b, endpoint: 'https://b', password: c}\n",
+		"attribution: {split: learned, splits: {dram: minimum}}\n":                             "attribution:\n  static_power: {all: trained, dram: minimum}\n",
+		"attribution: {split: learned}\n":                                                      "attribution:\n  static_power: trained\n",
+		"attribution: {key: frequency, frequency_exponent: 3}\n":                               "attribution:\n  weight: frequency_cubed\n",
+		"attribution: {key: cycles, keys: {dram: memory}}\n":                                   "attribution:\n  weight: {all: cycles, dram: memory}\n",
+		"attribution: {preset: accurate, frequency_exponent: 1}\n":                             "attribution: {preset: accurate, weight: {all: frequency, dram: memory_cpu_time}}\n",
+		"attribution: {preset: accurate, frequency_exponent: 0}\n":                             "attribution: {preset: accurate}\n",
+		"attribution: {preset: accurate, split: fixed, static_power: {package: 9, dram: 2}}\n": "attribution: {preset: accurate, static_power: {gpu: utilization, package: {model: fixed, power: 9}, dram: {model: fixed, power: 2}}}\n",
+		"attribution: {idle: equal, idle_among: containers}\n":                                 "attribution: {idle: equal_containers}\n",
+		"attribution: {preset: kepler_0_9, idle_among: containers}\n":                          "attribution: {preset: kepler_0_9, idle: equal_containers}\n",
+		"attribution: {preset: kavanagh, idle_among: processes}\n":                             "attribution: {preset: kavanagh, idle: equal}\n",
+		"attribution: {preset: kavanagh}\nzero_points: true\n":                                 "attribution: {preset: kavanagh}\n",
+		"attribution: {idle: requested, cpu_weight: linear}\n":                                 "attribution: {idle: requested_linear}\n",
+		"attribution: {preset: kubewatt, regression_degree: 3}\n":                              "attribution: {preset: kubewatt, static_power: regression_cubic}\n",
+		"# all\nprocesses: # many\n  max: 5 # five\nroot_path: /h\n":                           "series:\n  # all\n  processes: # many\n    max: 5 # five\nroot_path: /h\n",
 	} {
 		converted, notes, err := oldconfig.Convert([]byte(old))
 		require.NoError(t, err, old)
@@ -121,6 +123,12 @@ func TestConversions(t *testing.T) {
 			assert.NoError(t, err, want)
 		}
 	}
+}
+
+func TestMergedSettingsAreNoted(t *testing.T) {
+	_, notes, err := oldconfig.Convert([]byte("receivers:\n  energy/a: &a {containers: {max: 3}}\n  energy/b: {<<: *a, processes: {max: 4}}\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"energy/b: <<: merged settings are not converted: write them out, and convert again"}, notes)
 }
 
 func TestEmissionsProcessorsAreConverted(t *testing.T) {
