@@ -63,7 +63,7 @@ type Config struct {
 }
 
 // SeriesConfig limits how many processes, containers, pods and virtual machines have a series each. The energy of the others
-// is in an overflow series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+// is in an overflow series, whose points have the attribute otel.metric.overflow.
 type SeriesConfig struct {
 	// Processes limits the series of processes.
 	Processes ProcessSeriesConfig `mapstructure:"processes"`

@@ -90,7 +90,7 @@ func (f *framer) used(key string, total microjoules) units.Energy {
 	return units.Energy(total)
 }
 
-// rows returns the rows of the consumers that have not ended. The one of all others is pinned.
+// rows returns the rows of the consumers that have not ended. The overflow series is pinned.
 func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
 	live, _ := running(all)
 	f.procs.begin(time.Now())
@@ -98,7 +98,7 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		r := top.Row{
 			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),
 		}
-		if r.Pinned = c.labels[firstLabel[view]] == units.OtherName && (view != top.Processes || isOther(c)); r.Pinned {
+		if r.Pinned = isOther(c); r.Pinned {
 			r.Text[top.Name] = "other: too small or short-lived to be reported one by one"
 			rows = append(rows, r)
 			continue
@@ -110,11 +110,6 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// firstLabel is the label by which a view's consumers are distinguished from all others.
-var firstLabel = [top.NumViews]string{
-	"process_executable_name", "container_id", "k8s_pod_uid", "vm_id", "systemd_unit_name", "slurm_job_id", "",
 }
 
 // without returns the rows of energy without a process: of those that have ended, and unattributed energy. With these, the energies

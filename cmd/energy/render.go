@@ -210,9 +210,9 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	b.WriteString(strings.TrimRight(fmt.Sprintf("%s %10s %12s %7s  %s", figure.Pad(name, width), power, energy, share, figure.Clean(note)), " ") + "\n")
 }
 
-// isOther reports whether the series is that of all processes without their own.
+// isOther reports whether the series is the overflow series: that of all consumers without their own.
 func isOther(c *consumer) bool {
-	return c.labels["process_pid"] == "" && c.labels["process_executable_name"] == "other"
+	return c.labels["otel_metric_overflow"] == "true"
 }
 
 // podOf returns the pod's name with its namespace, or else its shortened UID.
