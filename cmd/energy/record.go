@@ -190,7 +190,7 @@ func (r *record) takeKinds(metrics []*dto.Metric, now time.Time) bool {
 	states := map[string][]*dto.Metric{}
 	for _, m := range metrics {
 		labels := labelsOf(m)
-		id := labels["energy_zone"] + " " + labels["energy_source"]
+		id := labels["energy_zone"] + " " + labels["energy_method"]
 		states[id] = append(states[id], m)
 	}
 	changed := false

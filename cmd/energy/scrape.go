@@ -188,7 +188,7 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 			f.add(zones[name], labels["energy_state"], valueOf(m))
 			zones[name].newest = max(zones[name].newest, m.GetTimestampMs())
 			s.host = cmp.Or(s.host, labels["host_name"])
-			if source := labels["energy_source"]; source != "" {
+			if source := labels["energy_method"]; source != "" {
 				zones[name].source = source
 			}
 		}
@@ -247,7 +247,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		labels := labelsOf(m)
 		name = labels["energy_zone"]
 		idle := labels["energy_state"] == "idle"
-		for _, label := range []string{"energy_zone", "energy_source", "energy_state"} {
+		for _, label := range []string{"energy_zone", "energy_method", "energy_state"} {
 			delete(labels, label)
 		}
 		key := keyOf(labels)

@@ -65,7 +65,7 @@ func (t *totals) each(points pmetric.NumberDataPointSlice, set func(k *kindTotal
 			v, _ := p.Attributes().Get(key)
 			return v.Str()
 		}
-		kind := claims.Kind{Zone: power.Kind(text("energy.zone")), Source: power.Source(text("energy.source"))}
+		kind := claims.Kind{Zone: power.Kind(text("energy.zone")), Source: power.Source(text("energy.method"))}
 		value := p.DoubleValue()
 		if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
 			value = float64(p.IntValue())
