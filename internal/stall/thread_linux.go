@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,19 +38,26 @@ func (t *thread) begin() {
 		t.id = id
 		_ = t.file.Close() // it was only read from
 	}
-	if !t.file.IsOpen() && isOpening.CompareAndSwap(false, true) {
+	if !t.file.IsOpen() && openingSince.CompareAndSwap(0, time.Now().UnixNano()) {
 		go t.openFile(id)
 	}
 	t.mu.Unlock()
 	t.sleeps = sleeps()
 }
 
-// isOpening reports whether an openFile runs. At most one does: any user can block the lookup of a thread (dev/kernel-reads.md).
-var isOpening atomic.Bool
+// openingSince is when the openFile that runs was started, in nanoseconds since 1970, and 0 if none runs. At most one does: any
+// user can block the lookup of a thread (dev/kernel-reads.md).
+var openingSince atomic.Int64
+
+// isOpening reports whether a file is about to be opened. One that takes longer than suspect is considered blocked.
+func isOpening() bool {
+	since := openingSince.Load()
+	return since != 0 && time.Now().UnixNano()-since < int64(suspect)
+}
 
 // openFile opens the file of the thread with the number id. No worker waits for it.
 func (t *thread) openFile(id int) {
-	defer isOpening.Store(false)
+	defer openingSince.Store(0)
 	threads, file := kernfs.NewKillable("/proc/self/task"), kernfs.Kept{}
 	_ = threads.OpenOf(&file, int32(id), "syscall") // without it, reads that lack a CPU count as blocked
 	_ = threads.Close()                             // it was only read from
@@ -72,12 +80,13 @@ func sleeps() int64 {
 	return usage.Nvcsw
 }
 
-// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler (proc_pid_syscall(5)).
+// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler (proc_pid_syscall(5)). The
+// answer is yes while the file that shows it is being opened.
 func (t *thread) isRunnable() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.file.IsOpen() {
-		return false
+		return isOpening()
 	}
 	var text [128]byte
 	n, err := unix.Pread(t.file.Descriptor(), text[:], 0)
