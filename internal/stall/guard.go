@@ -88,13 +88,14 @@ type Guard[J Job] struct {
 	now     time.Time     // of the scan
 	left    time.Duration // until haste applies to the reads of the scan; then negative
 	// exhausted is set once a read of the scan was refused because the scan has waited too long.
-	exhausted bool
-	spent     map[user]time.Duration // in the scan, once it has waited for half of patience
-	timer     *time.Timer
-	idle      *worker[J] // runs the next request
-	missed    []miss
-	direct    bool // nothing can block
-	found     bool // direct is known
+	exhausted, wasExhausted bool // in this scan and in the previous one
+	begun                   bool
+	spent                   map[user]time.Duration // in the scan, once it has waited for half of patience
+	timer                   *time.Timer
+	idle                    *worker[J] // runs the next request
+	missed                  []miss
+	direct                  bool // nothing can block
+	found                   bool // direct is known
 }
 
 // miss is a process that missed a deadline.
@@ -123,7 +124,10 @@ func New[J Job](options Options[J]) *Guard[J] {
 
 // Begin begins a scan.
 func (g *Guard[J]) Begin(now time.Time) {
-	g.now, g.left, g.exhausted = now, patience, false
+	g.now, g.left, g.wasExhausted, g.exhausted = now, patience, g.exhausted, false
+	if !g.begun { // no collection waits for the first scan, which has the most to read
+		g.begun, g.left = true, 10*patience
+	}
 	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
@@ -246,7 +250,7 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	if g.timer == nil {
 		g.timer = time.NewTimer(time.Hour)
 	}
-	wait := g.left
+	wait := min(g.left, patience)
 	if wait < haste {
 		wait = cmp.Or(g.options.Haste, haste)
 	}
@@ -272,7 +276,7 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 			g.timer.Stop()
 			switch now := time.Now(); {
 			case last == began && w.slept:
-				blocked = max(now.Sub(began)-quick, 0)
+				blocked = max(now.Sub(began)-w.used-quick, 0)
 			case last != began && isBlocked:
 				blocked += now.Sub(last)
 			}
@@ -310,7 +314,7 @@ func (g *Guard[J]) Err(what string) error {
 		}
 	}
 	switch {
-	case len(processes) == 0 && g.exhausted:
+	case len(processes) == 0 && g.exhausted && g.wasExhausted:
 		return fmt.Errorf("%s of some processes were not read, because reads below /proc are slow", what)
 	case len(processes) == 0:
 		return nil

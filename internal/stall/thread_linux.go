@@ -22,7 +22,7 @@ func init() { runtime.LockOSThread() }
 // thread is the operating system thread that runs a worker's read. Its state distinguishes a blocked read, which sleeps in its
 // system call, from a read that only lacks a free CPU.
 type thread struct {
-	sleeps int64 // of the thread when the read began
+	began unix.Rusage // of the thread when the read began
 
 	mu     sync.Mutex // guards what follows
 	id     int
@@ -42,7 +42,7 @@ func (t *thread) begin() {
 		go t.openFile(id)
 	}
 	t.mu.Unlock()
-	t.sleeps = sleeps()
+	t.began = usage()
 }
 
 // openingSince is when the openFile that runs was started, in nanoseconds since 1970, and 0 if none runs. At most one does: any
@@ -70,14 +70,18 @@ func (t *thread) openFile(id int) {
 	t.file = file
 }
 
-// slept reports whether the thread has waited for something other than a CPU since begin, or in the Go scheduler.
-func (t *thread) slept() bool { return sleeps() != t.sleeps }
+// end reports whether the thread has waited for something other than a CPU since begin, or in the Go scheduler, and returns the CPU
+// time that it used.
+func (t *thread) end() (slept bool, used time.Duration) {
+	now := usage()
+	cpu := func(u *unix.Rusage) int64 { return u.Utime.Nano() + u.Stime.Nano() }
+	return now.Nvcsw != t.began.Nvcsw, time.Duration(cpu(&now) - cpu(&t.began))
+}
 
-// sleeps returns how often the calling thread has waited for something other than a CPU (getrusage(2), ru_nvcsw).
-func sleeps() int64 {
-	var usage unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage) // fails only for invalid arguments
-	return usage.Nvcsw
+// usage returns what the calling thread has used (getrusage(2)).
+func usage() (u unix.Rusage) {
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u) // fails only for invalid arguments
+	return u
 }
 
 // isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler (proc_pid_syscall(5)). The

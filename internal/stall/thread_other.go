@@ -4,10 +4,12 @@
 
 package stall
 
+import "time"
+
 // thread is the thread that runs a read. Its state is unknown on systems other than Linux.
 type thread struct{}
 
-func (*thread) begin()           {}
-func (*thread) slept() bool      { return true }
-func (*thread) isRunnable() bool { return false }
-func (*thread) close()           {}
+func (*thread) begin()                                {}
+func (*thread) end() (slept bool, used time.Duration) { return true, 0 }
+func (*thread) isRunnable() bool                      { return false }
+func (*thread) close()                                {}

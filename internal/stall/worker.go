@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
@@ -22,6 +23,7 @@ type worker[J Job] struct {
 	state    atomic.Int32
 	thread   thread
 	slept    bool            // the last request waited for something other than a CPU
+	used     time.Duration   // the CPU time of the last request
 	requests chan request[J] // nil until the goroutine is started
 	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
 	err      error           // of close
@@ -78,7 +80,7 @@ func (w *worker[J]) serve(r request[J]) bool {
 	} else {
 		w.user = w.readUser(r.pid)
 	}
-	w.slept = w.thread.slept()
+	w.slept, w.used = w.thread.end()
 	return w.state.CompareAndSwap(reading, finished)
 }
 
