@@ -73,8 +73,8 @@ type Options[J Job] struct {
 // The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of
 // any user, is read. However many processes and users block reads, a scan waits for at most about 200 ms: after 50 ms, the
 // processes of each user may block it for 20 ms more; after 100 ms, a read that takes more than 20 ms misses its deadline; and
-// after 200 ms, nothing is read until the next scan. The Guard adds two or three microseconds to each read and allocates no
-// memory.
+// after 200 ms, nothing is read until the next scan. The first scan may wait for 1 s more, since no collection waits for it.
+// The Guard adds three or four microseconds to each read and allocates no memory.
 //
 // Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can an
 // attacker who blocks the directory locks of 32 processes whose user the caller does not know (dev/kernel-reads.md). No other
