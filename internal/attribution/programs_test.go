@@ -126,12 +126,12 @@ func TestAProcessThatLosesItsSeriesBeforeAnEmissionMergesIntoItsProgram(t *testi
 
 func TestAProgramOutlivesItsProcessesUntilItsUsageHasFaded(t *testing.T) {
 	b := programs(t, ByPIDAndProgram)
-	make, cc := b.open(1, running("make")), b.exited("cc")
+	parent, cc := b.open(1, running("make")), b.exited("cc")
 	b.collect(map[Claimant]int{cc: 4})
 	b.e.Close(cc)
 	collections := 0
 	for b.program("cc", "") != nil && collections < 100 {
-		b.collect(map[Claimant]int{make: 1})
+		b.collect(map[Claimant]int{parent: 1})
 		b.deliver()
 		collections++
 	}

@@ -99,7 +99,7 @@ func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	assert.True(t, dir.IsOpen())
 	require.NoError(t, dir.Close())
 	_, err = n.OpenPerfEventDir(n.Node("/none"), &dir)
-	require.True(t, errors.Is(err, os.ErrNotExist))
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestLookupsOfCgroupsAllocateNothing(t *testing.T) {

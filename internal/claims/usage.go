@@ -84,15 +84,16 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		}
 		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
 		// after re-parenting to init perhaps another unit.
-		if c.inWorkload || c.withCgroup && b.Exact {
+		switch {
+		case c.inWorkload || c.withCgroup && b.Exact:
 			id := c.id
 			if b.Programs && p.ShortLived > 0 {
 				id = b.besideOf(c)
 			}
 			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
-		} else if b.Programs && !b.Exact && p.ShortLived > 0 {
+		case b.Programs && !b.Exact && p.ShortLived > 0:
 			b.programs.noteFamily(p, c.id)
-		} else {
+		default:
 			b.shortLived += p.ShortLived
 			b.domains.noteShortLived(t.ShortLivedParts(p))
 		}

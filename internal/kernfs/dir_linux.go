@@ -168,7 +168,7 @@ func (d *Dir) Has(name string) bool {
 		if err == nil {
 			_ = unix.Close(fd)
 		}
-		return err != unix.ENOENT && err != unix.ENOTDIR
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
 	d.name = append(d.name, 0)
 	_, _, errno := syscall.Syscall(unix.SYS_FACCESSAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), unix.F_OK)

@@ -82,7 +82,7 @@ func (d *Dir) openAt(flags uint64) (int, error) {
 		return openName(d.fd, d.name, flags)
 	}
 	if d.lookup == lookupCached || d.isProc {
-		if fd, err := d.openCached(d.fd, d.name, flags); d.lookup == lookupCached || err != ErrNotCached {
+		if fd, err := d.openCached(d.fd, d.name, flags); d.lookup == lookupCached || !errors.Is(err, ErrNotCached) {
 			return fd, err
 		}
 	}
@@ -134,7 +134,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 		if dir != d.fd {
 			_ = unix.Close(dir)
 		}
-		if err == unix.EACCES { // the directory may be searchable but not readable
+		if errors.Is(err, unix.EACCES) { // the directory may be searchable but not readable
 			return openName(d.fd, d.name, flags)
 		}
 		if err != nil {
@@ -157,7 +157,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 // openEntry opens an entry of a directory by a NUL-terminated name.
 func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	if d.isProc {
-		if fd, err := d.openCached(dir, name, flags); err != ErrNotCached {
+		if fd, err := d.openCached(dir, name, flags); !errors.Is(err, ErrNotCached) {
 			return fd, err
 		}
 	}

@@ -275,9 +275,9 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 		case <-w.done:
 			g.timer.Stop()
 			switch now := time.Now(); {
-			case last == began && w.slept:
+			case last.Equal(began) && w.slept:
 				blocked = max(now.Sub(began)-w.used-quick, 0)
-			case last != began && isBlocked:
+			case !last.Equal(began) && isBlocked:
 				blocked += now.Sub(last)
 			}
 			return blocked, true

@@ -22,7 +22,8 @@ func TestUsersHaveTheirNamesOfPasswd(t *testing.T) {
 	for uid, want := range map[uint32]string{0: "root", 1000: "alice", 5: "5", 77: "77", 1<<32 - 1: "last"} {
 		assert.Equal(t, want, u.of(uid).String())
 	}
-	assert.Same(t, u.of(77), u.of(77))
+	first, again := u.of(77), u.of(77)
+	assert.Same(t, first, again)
 	assert.Empty(t, (*Users)(nil).of(0).String(), "users are not wanted")
 }
 

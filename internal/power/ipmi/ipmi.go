@@ -65,7 +65,7 @@ func New(root string, every time.Duration) *Sensor {
 // Find returns fs.ErrNotExist where there is no device. If the directory cannot be listed in time, it returns an error until a later
 // call has the list.
 func (s *Sensor) Find() error {
-	err, ok := s.finding.Run(func() error { //nolint:revive // the error is the result
+	err, ok := s.finding.Run(func() error {
 		_, err := s.devices()
 		return err
 	})

@@ -194,7 +194,7 @@ func (k *Kernel) note(t *Task) {
 	}
 	k.ended = append(k.ended, tasks.Ended{
 		Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
-		Weights: k.weights(t), Uid: uint32(t.process.UID), Comm: commOf(t),
+		Weights: k.weights(t), UID: uint32(t.process.UID), Comm: commOf(t),
 	})
 }
 

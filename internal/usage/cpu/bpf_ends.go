@@ -219,7 +219,7 @@ func (b *BPF) noteParent(e *tasks.Ended) {
 // nameExits requests the names of short-lived processes.
 func (b *BPF) nameExits() { b.names = true }
 
-func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.Uid, known: true} }
+func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.UID, known: true} }
 
 // originOf returns the origin of a short-lived process. It has no name if there are too many names already.
 func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {

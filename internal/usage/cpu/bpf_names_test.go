@@ -17,7 +17,7 @@ import (
 )
 
 func named(name string, uid uint32, e tasks.Ended) tasks.Ended {
-	e.Uid = uid
+	e.UID = uid
 	copy(e.Comm[:15], name)
 	return e
 }
@@ -60,7 +60,7 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 			"cc1/1000/0/": 130, "cc1/0/0/": 7, "as/1000/0/": 11, "as/1000/1/": 13, "rm/0/-1//gone/already": 17, "sh/0/1/": 23,
 		}, byName(table))
 		assert.EqualValues(t, 100+30+7+11+13+17+19+23+29, table.ShortLived)
-		assert.EqualValues(t, table.ShortLived, table.Run)
+		assert.Equal(t, table.ShortLived, table.Run)
 		assert.Empty(t, table.ShortLivedIn)
 		require.NoError(t, b.ReadProcesses(table))
 		assert.Empty(t, table.ShortLivedBy)

@@ -49,8 +49,8 @@ type Ended struct {
 	Run         uint64
 	Cgroup      uint64
 	Pid, Parent uint32
-	// Uid is its real user ID, and Comm its name.
-	Uid  uint32
+	// UID is its real user ID, and Comm its name.
+	UID  uint32
 	Comm [16]byte
 	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
 	// while the end is reported.
@@ -674,7 +674,7 @@ func (e *Endings) parse(record []byte) {
 		return
 	}
 	r := (*tasksEnded)(unsafe.Pointer(unsafe.SliceData(record)))
-	e.ended = Ended{Start: r.Start, Run: r.Run, Cgroup: r.Cgroup, Pid: r.Pid, Parent: r.Parent, Uid: r.Uid, Comm: r.Comm}
+	e.ended = Ended{Start: r.Start, Run: r.Run, Cgroup: r.Cgroup, Pid: r.Pid, Parent: r.Parent, UID: r.Uid, Comm: r.Comm}
 	if e.domains > 0 {
 		e.ended.Weights = unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(r), endedSize)), e.domains)
 	}
