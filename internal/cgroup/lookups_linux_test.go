@@ -3,7 +3,6 @@
 package cgroup
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
