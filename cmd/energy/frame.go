@@ -100,7 +100,7 @@ func (f *framer) used(key string, total microjoules) units.Energy {
 
 // rows returns the rows of the consumers that have not ended. The one of all others is pinned.
 func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
-	live, _ := running(all)
+	live := running(all)
 	f.procs.begin(time.Now())
 	for _, c := range live {
 		r := top.Row{

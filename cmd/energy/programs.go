@@ -24,9 +24,6 @@ func programLabels(of map[string]string) map[string]string {
 	return labels
 }
 
-// programKey returns the key of the program of a process: its executable, what it runs in, and its user.
-func programKey(c *consumer) string { return keyOf(programLabels(c.labels)) }
-
 // programName returns the name of a process's program.
 func programName(c *consumer) string {
 	name := cmp.Or(c.labels[labelExecutable], unnamed)

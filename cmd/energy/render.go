@@ -110,7 +110,7 @@ func (w *workloads) programs(s *snapshot, sums check) {
 	w.largest(programs, func(p *consumer) (string, string, string) {
 		return programName(p), "", strings.TrimSpace(p.labels[labelOwner] + " " + runsIn(p))
 	})
-	live, _ := running(s.processes)
+	live := running(s.processes)
 	if i := slices.IndexFunc(live, isOther); i >= 0 {
 		w.row(live[i], "(others)", "", "too small to be reported one by one")
 	}
@@ -132,7 +132,7 @@ func (w *workloads) programs(s *snapshot, sums check) {
 
 // processes writes the table of the processes that have a series each.
 func (w *workloads) processes(s *snapshot) {
-	live, _ := running(s.processes)
+	live := running(s.processes)
 	live = slices.DeleteFunc(live, func(c *consumer) bool { return c.labels[labelPID] == "" })
 	if len(live) == 0 {
 		return
@@ -145,7 +145,7 @@ func (w *workloads) processes(s *snapshot) {
 
 // table writes the table of one kind of consumer, or nothing if none of them runs.
 func (w *workloads) table(title string, all []*consumer, describe func(*consumer) (name, note string)) {
-	live, _ := running(all)
+	live := running(all)
 	if len(live) == 0 {
 		return
 	}
@@ -156,14 +156,14 @@ func (w *workloads) table(title string, all []*consumer, describe func(*consumer
 	})
 }
 
-// running returns the consumers that have not ended, and the number of those that have.
-func running(all []*consumer) (live []*consumer, ended int) {
+// running returns the consumers that have not ended.
+func running(all []*consumer) (live []*consumer) {
 	for _, c := range all {
 		if !c.ended {
 			live = append(live, c)
 		}
 	}
-	return live, len(all) - len(live)
+	return live
 }
 
 // largest writes a row for each of the first consumers, and one for all others.
