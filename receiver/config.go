@@ -83,7 +83,7 @@ type ProcessSeriesConfig struct {
 	// series of its own, by PID. All other processes are grouped by program: processes with the same executable, container, unit
 	// and user share a series, including exited ones. pid disables series by program, and program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
-	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
@@ -120,7 +120,7 @@ func (g GroupBy) series() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities that use the most have one each. 0 sets no limit.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
