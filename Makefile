@@ -139,7 +139,7 @@ test: ## run all tests, with the race detector if there is a C compiler
 		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
-	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
+	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race -timeout 20m ./...; done
 
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; docs/integration.md)
 	@internal/test/integration/run.sh
