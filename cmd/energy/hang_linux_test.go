@@ -216,7 +216,7 @@ func TestAKilledMeasurementLeavesNothingThatTheNextOneDoesNotRemove(t *testing.T
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("TMPDIR", dir)
 	left := func() int {
-		entries, err := filepath.Glob(filepath.Join(dir, "energy-*")) // beside the directories of tests
+		entries, err := filepath.Glob(filepath.Join(dir, "energy-*")) // the directories of tests have other names
 		require.NoError(t, err)
 		return len(entries)
 	}

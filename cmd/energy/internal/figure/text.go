@@ -13,7 +13,7 @@ import (
 )
 
 // Characters yields the characters of a text as a terminal may show them, and the number of columns that each needs, 1 or 2.
-// Characters that are not visible are question marks: control characters, which could steer the terminal, those that
+// A question mark replaces each invisible character: control characters, which could control the terminal, those that
 // change the direction of a line, and those without a width, by which two names could look the same.
 func Characters(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {

@@ -55,7 +55,7 @@ func (t programTotals) add(md pmetric.Metrics) {
 }
 
 // result fills the programs of a result whose zones are filled, by descending energy. What no program has used is that of the command's
-// descendants. It is not filled if there is nothing to tell apart.
+// descendants. It is empty if no programs can be distinguished.
 func (t programTotals) result(into *Result) {
 	index := map[claims.Kind]int{}
 	rest := make([]units.Energy, len(into.Zones))

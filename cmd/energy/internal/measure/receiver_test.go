@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// slow is a receiver each of whose calls takes a time.
+// slow is a receiver whose calls are slow.
 type slow struct {
 	takes  time.Duration
 	closed bool
