@@ -310,7 +310,7 @@ func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...meas
 		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %s of -max-joules\n", whose, figure.Joules(used), figure.Joules(o.MaxUsed))
 		return exitTooMuch
 	case slices.ContainsFunc(runs, func(r measure.Result) bool { return slices.ContainsFunc(r.Zones, missing) }):
-		fmt.Fprintln(o.messages, "energy measure: -max-joules is checked without what a meter has not told yet")
+		fmt.Fprintln(o.messages, "energy measure: -max-joules does not include energy that a meter has not reported yet")
 	}
 	return 0
 }
