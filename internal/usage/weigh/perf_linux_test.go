@@ -328,11 +328,15 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	defer func() { require.NoError(t, dir.Close()) }()
 	child := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
 	child.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	start := time.Now()
 	require.NoError(t, child.Run())
+	elapsed := time.Since(start)
 	counted, err := c.read()
 	require.NoError(t, err)
 	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
-	assert.InEpsilon(t, used.Nanoseconds(), counted, 0.2, "its end is not counted, nor its beginning")
+	assert.Greater(t, time.Duration(counted), used*8/10)
+	// The counter includes interrupts and the time that a hypervisor took away. The CPU time does not.
+	assert.Less(t, time.Duration(counted), elapsed)
 	id, ok := p.identity(p.tree.Node(cgroup))
 	assert.True(t, ok)
 	info, err := dir.Stat()
