@@ -63,7 +63,7 @@ type Config struct {
 }
 
 // SeriesConfig limits the number of series of processes, containers, pods and virtual machines. The energy of all others is in
-// an overflow series, in which process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+// an overflow series, whose points have the attribute otel.metric.overflow.
 type SeriesConfig struct {
 	// Processes limits the series of processes.
 	Processes ProcessSeriesConfig `mapstructure:"processes"`

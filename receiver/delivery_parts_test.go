@@ -93,9 +93,9 @@ func TestPartsWithTheLongestNamesOfKubernetesStayBelowTheLimitOfGRPC(t *testing.
 	n := newTestNode(t)
 	n.start()
 	n.run(joule, nil)
-	one := pmetric.NewMetrics() // the smallest resource that the receiver emits: the series "other"
+	one := pmetric.NewMetrics() // the smallest resource that the receiver emits: the overflow series
 	for _, rm := range n.md.ResourceMetrics().All() {
-		if _, is := rm.Resource().Attributes().Get("process.executable.name"); is {
+		if rm.ScopeMetrics().At(0).Metrics().At(0).Name() == "process.energy" {
 			rm.CopyTo(one.ResourceMetrics().AppendEmpty())
 			break
 		}

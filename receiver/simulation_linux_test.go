@@ -857,7 +857,7 @@ func (sim *simulation) checkStart(metric string, start, created time.Time) {
 // checkExists rejects resources that never existed. It returns the creation time of a process.
 func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has := func(name string, known map[string]bool) {
-		if v, ok := attributes.Get(name); ok && !known[v.Str()] && v.Str() != units.OtherName {
+		if v, ok := attributes.Get(name); ok && !known[v.Str()] {
 			sim.fail("there never was a %s %s", name, v.Str())
 		}
 	}
@@ -865,7 +865,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has("k8s.pod.uid", sim.life.Pods)
 	// A virtual machine whose arguments were truncated is identified by its process, and one that was moved into a
 	// container by either from there.
-	if v, ok := attributes.Get("vm.id"); ok && v.Str() != units.OtherName {
+	if v, ok := attributes.Get("vm.id"); ok {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
 			id = container

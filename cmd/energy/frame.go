@@ -98,7 +98,7 @@ func (f *framer) used(key string, total microjoules) units.Energy {
 	return units.Energy(total)
 }
 
-// rows returns the rows of the consumers that have not ended. The one of all others is pinned.
+// rows returns the rows of the consumers that have not ended. The overflow series is pinned.
 func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
 	live := running(all)
 	f.procs.begin(time.Now())
@@ -106,7 +106,7 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		r := top.Row{
 			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),
 		}
-		if r.Pinned = isOther(c) || view != top.Processes && isOverflow(c, firstLabel[view]); r.Pinned {
+		if r.Pinned = isOverflow(c); r.Pinned {
 			r.Text[top.Name] = "(others): too small to be reported one by one"
 			rows = append(rows, r)
 			continue
@@ -118,11 +118,6 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// firstLabel is the label by which a view's consumers are distinguished from all others.
-var firstLabel = [top.NumViews]string{
-	top.Processes: labelExecutable, top.Containers: labelContainer, top.Pods: labelPod, top.VMs: labelVM, top.Units: labelUnit, top.Jobs: labelJob,
 }
 
 // without returns the rows of energy without a process: of those that have ended, and unattributed energy. With these, the energies

@@ -93,13 +93,13 @@ system_power_watts{energy_zone="gpu",energy_state="active",energy_source="measur
 # TYPE process_power_watts gauge
 process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="package"} 4
 process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="gpu"} 1
-process_power_watts{process_executable_name="other",energy_zone="package"} 1
+process_power_watts{otel_metric_overflow="true",energy_zone="package"} 1
 process_power_watts{process_pid="8",process_executable_name="other",energy_zone="package"} 1
 # TYPE process_cpu_time_seconds_total counter
 process_cpu_time_seconds_total{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q} 2.5
 # TYPE container_power_watts gauge
 container_power_watts{container_id=%[1]q,container_runtime_name="containerd",k8s_pod_uid=%[2]q,k8s_namespace_name="shop",k8s_pod_name="web-1",k8s_container_name="front",container_image_name="nginx",energy_zone="package"} 4
-container_power_watts{container_id="other",energy_zone="package"} 2
+container_power_watts{otel_metric_overflow="true",energy_zone="package"} 2
 # TYPE k8s_pod_power_watts gauge
 k8s_pod_power_watts{k8s_pod_uid=%[2]q,k8s_pod_qos_class="Burstable",k8s_namespace_name="shop",k8s_pod_name="web-1",energy_zone="package"} 4
 # TYPE vm_power_watts gauge

@@ -27,6 +27,3 @@ const (
 	labelJob       = "slurm_job_id"
 	labelStep      = "slurm_job_step"
 )
-
-// overflowName is the value of the first label of a view in an overflow series without labelOverflow.
-const overflowName = "other"

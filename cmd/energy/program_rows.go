@@ -80,7 +80,7 @@ func (f *framer) programRows(processes []*consumer, names names, ofProcesses []t
 func (f *framer) follow(processes []*consumer) (used map[string]microjoules, now map[string]member) {
 	used, now = map[string]microjoules{}, map[string]member{}
 	for _, c := range processes {
-		if isOther(c) {
+		if isOverflow(c) {
 			continue
 		}
 		m := member{labels: programLabels(c.labels), used: microjoules(f.used(c.key, c.energy)), total: c.energy}

@@ -47,7 +47,7 @@ func processName(c *consumer) string {
 func programsOf(processes []*consumer) []*consumer {
 	byKey := map[string]*consumer{}
 	for _, c := range processes {
-		if isOther(c) {
+		if isOverflow(c) {
 			continue
 		}
 		labels := programLabels(c.labels)
@@ -81,12 +81,5 @@ func sortByPower(all []*consumer) {
 	})
 }
 
-// isOther reports whether a series is the overflow series of processes.
-func isOther(c *consumer) bool {
-	return isOverflow(c, labelExecutable) && c.labels[labelPID] == "" && c.labels[labelOwner] == ""
-}
-
-// isOverflow reports whether a series is that of all consumers without a series of their own. first is the label that names consumers.
-func isOverflow(c *consumer, first string) bool {
-	return c.labels[labelOverflow] == "true" || c.labels[first] == overflowName
-}
+// isOverflow reports whether a series is that of all consumers without a series of their own.
+func isOverflow(c *consumer) bool { return c.labels[labelOverflow] == "true" }

@@ -22,7 +22,7 @@ process_energy_joules_total{energy_zone="package",process_executable_name="cc1",
 process_energy_joules_total{energy_zone="package",process_executable_name="make",process_owner="ann",systemd_unit_name="u"} 10
 process_energy_joules_total{energy_zone="package",process_descendants="true",process_executable_name="make",process_owner="ann",systemd_unit_name="u"} 5
 process_energy_joules_total{energy_zone="package",process_owner="ann"} 4
-process_energy_joules_total{energy_zone="package",process_executable_name="other"} 6
+process_energy_joules_total{energy_zone="package",otel_metric_overflow="true"} 6
 # TYPE process_power_watts gauge
 process_power_watts{energy_zone="package",process_pid="7",process_creation_time="a",process_executable_name="cc1",process_executable_path="/cc1",process_owner="ann",systemd_unit_name="u"} 3
 process_power_watts{energy_zone="package",process_executable_name="cc1",process_owner="ann",systemd_unit_name="u"} 2.5
@@ -37,7 +37,7 @@ process_energy_joules_total{energy_zone="package",process_executable_name="cc1",
 process_energy_joules_total{energy_zone="package",process_executable_name="make",process_owner="ann",systemd_unit_name="u"} 10
 process_energy_joules_total{energy_zone="package",process_descendants="true",process_executable_name="make",process_owner="ann",systemd_unit_name="u"} 5
 process_energy_joules_total{energy_zone="package",process_owner="ann"} 4
-process_energy_joules_total{energy_zone="package",process_executable_name="other"} 6
+process_energy_joules_total{energy_zone="package",otel_metric_overflow="true"} 6
 `
 
 // rowOf returns the row of a name and a user.
@@ -108,17 +108,5 @@ func TestProgramsInATable(t *testing.T) {
 		`(?m)^\(others\) +0\.00 W +6\.00 J`, `(?m)^cc1 +7 +3\.00 W +30\.00 J .* ann u$`,
 	} {
 		assert.Regexp(t, row, got)
-	}
-}
-
-func TestOverflowSeriesAreKnown(t *testing.T) {
-	for labels, want := range map[*map[string]string]bool{
-		{labelExecutable: "other"}:                    true,
-		{labelOverflow: "true"}:                       true,
-		{labelExecutable: "other", labelPID: "7"}:     false,
-		{labelExecutable: "other", labelOwner: "ann"}: false, // a program of that name
-		{labelExecutable: "make"}:                     false,
-	} {
-		assert.Equal(t, want, isOther(&consumer{labels: *labels}), *labels)
 	}
 }

@@ -111,12 +111,12 @@ func (w *workloads) programs(s *snapshot, sums check) {
 		return programName(p), "", strings.TrimSpace(p.labels[labelOwner] + " " + runsIn(p))
 	})
 	live := running(s.processes)
-	if i := slices.IndexFunc(live, isOther); i >= 0 {
+	if i := slices.IndexFunc(live, isOverflow); i >= 0 {
 		w.row(live[i], "(others)", "", "too small to be reported one by one")
 	}
 	ended := sums.ended
 	for _, p := range s.processes {
-		if p.ended && !isOther(p) {
+		if p.ended && !isOverflow(p) {
 			ended -= p.energy // in the row of its program
 		}
 	}

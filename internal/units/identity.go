@@ -44,11 +44,8 @@ func (p *Process) Program() Process {
 	return Process{Executable: name, Owner: p.Owner, Descendants: p.Descendants}
 }
 
-// hasProgram reports whether the process has a program. A process whose program would have the attributes of the overflow
-// series has none.
-func (p *Process) hasProgram() bool {
-	return p.Executable != "" && (p.Executable != OtherName || p.Owner != "")
-}
+// hasProgram reports whether the process has a program.
+func (p *Process) hasProgram() bool { return p.Executable != "" }
 
 // Container identifies a container by its cgroup path. The zero Container is none.
 type Container struct {
@@ -131,10 +128,6 @@ type Owner struct {
 	Process Process
 	Workload
 }
-
-// OtherName names the series of all owners of an entity that have none of their own: it is the first attribute of the entity,
-// and of processes process.executable.name. No container has this ID.
-const OtherName = "other"
 
 // Entity is what an account belongs to: a process, a program, or one part of a Workload.
 type Entity uint8

@@ -42,9 +42,6 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 		return byPath, by
 	}
 	by = h[id]
-	if by == nil && id == units.OtherName {
-		return byPath, nil
-	}
 	if by == nil || by.cgroup == p.Cgroup || by.runtime == kata && p.Container.Runtime == kata {
 		return id, by
 	}

@@ -129,7 +129,7 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("search", "index-0", "java", nightly(9, 50, 1)),
 		onGPU(pod("search", "embed-0", "python3", steady(0.6)), 3), onGPU(pod("batch", "train-28911240-p2m4c", "python3", steady(0.9)), 1),
 		pod("kube-system", "coredns-76f75df574-9xwlm", "coredns", steady(0.5)),
-		process("ksoftirqd/0", 15, 0.1), process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("other", 0, 0.4))
+		process("ksoftirqd/0", 15, 0.1), process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("", 0, 0.4))
 	node("node-2", daily(0.38, 0.4, 15),
 		pod("shop", "web-7c9d5f6b8-tt6jd", "nginx", daily(2.5, 0.6, 16)),
 		pod("payments", "ledger-0", "postgres", daily(5, 0.4, 14)),
@@ -137,9 +137,9 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("batch", "report-28911240-x7kq9", "python3", nightly(8, 35, 0.5)),
 		&simulatedWorkload{executable: "lmp", pid: 5200, job: "81723", weight: nightly(4, 100, 1)},
 		vm("build-agent", 4801, nightly(10, 95, 2)), vm("legacy-erp", 4802, daily(3, 0.3, 13)),
-		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("otelcol-energy", 1177, 0.02), process("other", 0, 0.4))
+		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("otelcol-energy", 1177, 0.02), process("", 0, 0.4))
 	// A virtual machine with a GPU and no other sensor, whose receiver does not see all processes.
-	ailing := node("node-3", daily(0.3, 0.3, 12), onGPU(pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), 1), process("other", 0, 1))
+	ailing := node("node-3", daily(0.3, 0.3, 12), onGPU(pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), 1), process("", 0, 1))
 	ailing.source, ailing.unattributed = "modeled", 0.35
 	failing := node("node-5", steady(0.1), process("kubelet", 866, 1))
 	failing.failingZone, failing.wholeMachine = "intel-rapl:0:0", true
@@ -297,7 +297,11 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 				share = active * (1 - n.unattributed) * w.gpuWeight / gpuWeights
 			}
 			for i, metric := range w.metrics() {
-				count(resources[w][i], metric, fmt.Sprint(w.pid), share, "energy.zone", z.zone)
+				attributes := []string{"energy.zone", z.zone}
+				if w.pid == 0 {
+					attributes = append(attributes, "otel.metric.overflow", "true")
+				}
+				count(resources[w][i], metric, fmt.Sprint(w.pid), share, attributes...)
 			}
 		}
 	}
@@ -332,8 +336,9 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 	}
 	container := map[string]string{"container.id": w.containerID, "k8s.container.name": w.container, "container.runtime.name": "containerd"}
 	vm := map[string]string{"vm.id": w.vmID, "vm.name": w.vm}
-	process := map[string]string{"process.executable.name": w.executable}
+	process := map[string]string{}
 	if w.pid != 0 {
+		process["process.executable.name"] = w.executable
 		process["process.pid"] = fmt.Sprint(w.pid)
 		if w.executable != "ksoftirqd/0" { // a thread of the kernel
 			process["process.executable.path"] = "/usr/bin/" + w.executable

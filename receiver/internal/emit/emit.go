@@ -53,9 +53,11 @@ type Emitter struct {
 	entities [units.NumEntities]entityMetrics
 	filters  filters
 	kinds    []kindLabels
-	cpus     [][]label // of their points
-	idle     bool
-	zeros    bool
+	// overflowKinds are the labels of overflow series.
+	overflowKinds []kindLabels
+	cpus          [][]label // of their points
+	idle          bool
+	zeros         bool
 }
 
 // New returns an emitter.
@@ -67,7 +69,8 @@ func New(cfg Config) *Emitter {
 		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}
 	for _, k := range cfg.Kinds {
-		e.kinds = append(e.kinds, newKindLabels(k, cfg.Idle))
+		e.kinds = append(e.kinds, newKindLabels(k, cfg.Idle, nil))
+		e.overflowKinds = append(e.overflowKinds, newKindLabels(k, cfg.Idle, overflow))
 	}
 	for i := range cfg.CPUs {
 		e.cpus = append(e.cpus, cfg.CPUs[i].labels())
@@ -174,10 +177,15 @@ const (
 	attrCPUCore      = "cpu.core.id"
 )
 
-func newKindLabels(k Kind, idle bool) kindLabels {
+// overflow marks the points of the overflow series of an entity: the workloads without a series of their own
+// (https://opentelemetry.io/docs/specs/otel/metrics/sdk/#overflow-attribute).
+var overflow = []label{{key: "otel.metric.overflow", isTrue: true}}
+
+// newKindLabels returns the labels of a kind. Each list of labels ends with extra.
+func newKindLabels(k Kind, idle bool, extra []label) kindLabels {
 	zone, source := string(k.Zone), string(k.Source)
 	of := func(state string) []label {
-		return texts(attrEnergyZone, zone, attrEnergySource, source, attrEnergyState, state)
+		return append(texts(attrEnergyZone, zone, attrEnergySource, source, attrEnergyState, state), extra...)
 	}
 	l := kindLabels{
 		kind: of(""), active: of(metadata.AttributeEnergyStateActive.String()), idle: of(metadata.AttributeEnergyStateIdle.String()),

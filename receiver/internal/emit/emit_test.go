@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	conventions "go.opentelemetry.io/otel/semconv/v1.43.0"
 
@@ -151,7 +152,7 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 	container, pod, vm := fmt.Sprintf("%064x", 0), "pod0", "vm0"
 	assert.ElementsMatch(t, []map[string]any{
 		{},
-		{"process.executable.name": "other"},
+		{}, // the overflow series of processes
 		{
 			"process.pid": int64(1), "process.creation.time": "2026-01-02T03:04:06.00Z",
 			"process.executable.name": "app", "process.executable.path": "/usr/bin/app", "process.command_line": "app -x",
@@ -176,13 +177,13 @@ func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.ElementsMatch(t, []map[string]any{
-		{}, {"process.executable.name": "other"},
+		{}, {},
 		{"process.pid": int64(7), "process.executable.name": "kworker/0:1", "container.id": "c", "vm.id": "v"},
 		{"container.id": "c"}, {"vm.id": "v"},
 	}, got)
 }
 
-func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
+func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 	var limits attribution.Limits
 	for entity := range limits {
 		limits[entity].Max = 1
@@ -191,14 +192,33 @@ func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
 	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
-	var got []map[string]any
-	for _, rm := range New(all()).Emit(e.Ledger(), nil, nil, at).ResourceMetrics().All() {
-		got = append(got, rm.Resource().Attributes().AsRaw())
+	md := New(all()).Emit(e.Ledger(), nil, nil, at)
+	require.NoError(t, emittest.Duplicate(md))
+	assert.Equal(t, 1+2*4, md.ResourceMetrics().Len())
+	overflow := map[string]bool{}
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			var points pmetric.NumberDataPointSlice
+			if m.Type() == pmetric.MetricTypeSum {
+				points = m.Sum().DataPoints()
+			} else {
+				points = m.Gauge().DataPoints()
+			}
+			for _, p := range points.All() {
+				if isOverflow, marked := p.Attributes().Get("otel.metric.overflow"); marked {
+					overflow[m.Name()] = true
+					assert.Equal(t, pcommon.NewValueBool(true), isOverflow)
+					assert.Zero(t, rm.Resource().Attributes().Len())
+				}
+			}
+		}
 	}
-	assert.Len(t, got, 1+2*4)
-	for _, attribute := range []string{"process.executable.name", "container.id", "k8s.pod.uid", "vm.id"} {
-		assert.Contains(t, got, map[string]any{attribute: units.OtherName})
+	for _, entity := range []string{"process", "container", "k8s.pod", "vm"} {
+		assert.Contains(t, overflow, entity+".energy")
+		assert.Contains(t, overflow, entity+".power")
 	}
+	assert.Contains(t, overflow, "process.cpu.time")
+	assert.NotContains(t, overflow, "system.energy")
 }
 
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
@@ -488,7 +508,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 			ended := 0
 			for key, p := range find(md, entity+".power") {
 				if !p.Flags().NoRecordedValue() {
-					assert.Contains(t, key, units.OtherName, "the others go on")
+					assert.Contains(t, key, "otel.metric.overflow", "the overflow series go on")
 					continue
 				}
 				ended++

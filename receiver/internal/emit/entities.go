@@ -25,17 +25,13 @@ type processAttribute struct {
 var processAttributes = [...]processAttribute{
 	{name: "process.pid", number: func(p *units.Process) int64 { return int64(p.PID) }, distinguishes: true},
 	{name: "process.creation.time", text: func(p *units.Process) string { return p.Created }, distinguishes: true},
-	{name: otherProcesses, text: func(p *units.Process) string { return p.Executable }, ofProgram: true},
+	{name: "process.executable.name", text: func(p *units.Process) string { return p.Executable }, ofProgram: true},
 	{name: "process.executable.path", text: func(p *units.Process) string { return p.Path }},
 	{name: "process.command_line", text: func(p *units.Process) string { return p.CommandLine }},
 	{name: attrOwner, text: func(p *units.Process) string { return p.Owner }, ofProgram: true},
 	{name: attrParent, number: func(p *units.Process) int64 { return int64(p.Parent) }},
 	{name: "process.descendants", isSet: func(p *units.Process) bool { return p.Descendants }, ofProgram: true},
 }
-
-// otherProcesses is the attribute that is units.OtherName in the series of other processes. For other entities it is their
-// first.
-const otherProcesses = "process.executable.name"
 
 // The attributes that are found only if they are enabled, so that processes do not differ by what is not reported.
 const (
@@ -53,7 +49,6 @@ type entityMetrics struct {
 	process  []processAttribute
 	workload []units.Attribute
 	names    []units.NameAttribute
-	other    string   // empty if it is disabled
 	shared   []string // disabled attributes that distinguish
 }
 
@@ -65,7 +60,6 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 		power:       metrics[name+".power"],
 		uncertainty: metrics[name+".power.uncertainty"],
 		cpuTime:     metrics[name+".cpu.time"],
-		other:       otherProcesses,
 	}
 	enabled := func(name string, distinguishes bool) bool {
 		if distinguishes && !settings[name].Enabled {
@@ -73,9 +67,7 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 		}
 		return settings[name].Enabled
 	}
-	if !entity.OfProcesses() {
-		e.other = entity.Attributes()[0].Name
-	} else {
+	if entity.OfProcesses() {
 		for _, a := range processAttributes {
 			if (entity == units.ProcessEntity || a.ofProgram) && enabled(a.name, a.distinguishes || entity == units.ProgramEntity && a.name != attrOwner) {
 				e.process = append(e.process, a)
@@ -94,9 +86,6 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 			e.names = append(e.names, n)
 		}
 	}
-	if !settings[e.other].Enabled {
-		e.other = ""
-	}
 	return e
 }
 
@@ -105,12 +94,9 @@ func (e *entityMetrics) any() bool {
 	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil
 }
 
-// describe writes the attributes of an account's resource.
+// describe writes the attributes of an account's resource. That of an overflow series has none.
 func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	if a.Other {
-		if e.other != "" {
-			into.PutStr(e.other, units.OtherName)
-		}
 		return
 	}
 	var known [maxAttributes]label
@@ -176,7 +162,12 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	}
 	uncertainty := writer{metric: e.uncertainty, into: into, most: len(m.kinds)}
 	start := pcommon.NewTimestampFromTime(a.Start)
-	for i := range m.kinds {
+	kinds := m.kinds
+	var ofCPUTime []label
+	if a.Other {
+		kinds, ofCPUTime = m.overflowKinds, overflow
+	}
+	for i := range kinds {
 		k := &m.ledger.Kinds[i]
 		if !k.Present {
 			continue
@@ -184,20 +175,20 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		of := a.Amounts(i)
 		if m.ledger.HasSeries(a, i) {
 			energy.zero = m.zeroPoint(a.Settled(i), a.Start, k.Start)
-			energy.write(m.kinds[i].attributed, start, m.at, of.Energy.Joules())
+			energy.write(kinds[i].attributed, start, m.at, of.Energy.Joules())
 			if m.idle {
-				energy.write(m.kinds[i].idle, start, m.at, of.Idle.Joules())
+				energy.write(kinds[i].idle, start, m.at, of.Idle.Joules())
 			}
 		}
-		m.emitPower(a, i, of, &watts, &uncertainty)
+		m.emitPower(a, i, &kinds[i], &watts, &uncertainty)
 	}
 	cpuTime := writer{metric: e.cpuTime, into: into, most: 2, zero: m.zeroPoint(a.Settled(attribution.CPUTimeSeries), a.Start)}
-	cpuTime.write(nil, start, m.at, a.CPU.Seconds())
+	cpuTime.write(ofCPUTime, start, m.at, a.CPU.Seconds())
 }
 
 // emitPower emits the gauges of an account and a kind.
-func (m *emission) emitPower(a *attribution.Account, kind int, amounts attribution.Amounts, watts, uncertainty *writer) {
-	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
+func (m *emission) emitPower(a *attribution.Account, kind int, of *kindLabels, watts, uncertainty *writer) {
+	k, amounts := &m.ledger.Kinds[kind], a.Amounts(kind)
 	ended := a.Ended || k.Ended
 	switch {
 	case k.Delivered || !ended && k.RecentTime == 0:

@@ -14,8 +14,4 @@ const (
 	attrSource     = "energy.source"
 	attrState      = "energy.state"
 	attrExecutable = "process.executable.name"
-	attrOverflow   = "otel.metric.overflow"
 )
-
-// overflowName is the executable of the overflow series without attrOverflow.
-const overflowName = "other"

@@ -36,7 +36,7 @@ func (t programTotals) add(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		attributes := rm.Resource().Attributes()
 		name := textOf(attributes, attrExecutable)
-		if name == "" || name == overflowName || textOf(attributes, attrOverflow) == "true" {
+		if name == "" { // the overflow series, or a resource without programs
 			continue
 		}
 		for _, sm := range rm.ScopeMetrics().All() {

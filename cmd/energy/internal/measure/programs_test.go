@@ -13,14 +13,11 @@ import (
 )
 
 // aCollection returns the metrics of a program's series in the zone package that began at a time.
-func aCollection(name string, start pcommon.Timestamp, joules float64, overflow bool) pmetric.Metrics {
+func aCollection(name string, start pcommon.Timestamp, joules float64) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	if name != "" {
 		rm.Resource().Attributes().PutStr(attrExecutable, name)
-	}
-	if overflow {
-		rm.Resource().Attributes().PutBool(attrOverflow, true)
 	}
 	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
 	m.SetName(metricProcessEnergy)
@@ -35,12 +32,11 @@ func aCollection(name string, start pcommon.Timestamp, joules float64, overflow 
 func TestProgramsAreTheSumOfTheirSeries(t *testing.T) {
 	totals := programTotals{}
 	for _, md := range []pmetric.Metrics{
-		aCollection("cc1", 1, 3, false),
-		aCollection("cc1", 1, 5, false),
-		aCollection("cc1", 2, 1.5, false), // the program ran again after its series had ended
-		aCollection("make", 1, 1, false),
-		aCollection("other", 1, 2, false),
-		aCollection("", 1, 2, true),
+		aCollection("cc1", 1, 3),
+		aCollection("cc1", 1, 5),
+		aCollection("cc1", 2, 1.5), // the program ran again after its series had ended
+		aCollection("make", 1, 1),
+		aCollection("", 1, 2), // the overflow series
 	} {
 		totals.add(md)
 	}
