@@ -211,23 +211,3 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	assert.InDelta(t, 30, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)
 	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0").value, 1e-6)
 }
-
-func TestThePlatformZoneContinuesUnderAnotherName(t *testing.T) {
-	n := newTestNode(t)
-	z := n.host.Zones
-	z["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 9 * joule}
-	n.start()
-	run := func() {
-		z["intel-rapl:1"].Energy += 200 * joule
-		n.run(100*joule, nil)
-	}
-	run()
-	z["intel-rapl:1"] = &hostsim.Zone{Name: "psys-1", Max: 1e12}
-	n.refuse = errRefused
-	run()
-	assert.InDelta(t, 200, n.one("hw.host.energy").value, 1e-6)
-	assert.Empty(t, n.points("hw.host.power", nil), "nothing is known of this interval")
-	run()
-	assert.InDelta(t, 400, n.one("hw.host.energy").value, 1e-6)
-	assert.InDelta(t, 20, n.one("hw.host.power").value, 1e-6)
-}

@@ -109,9 +109,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	return n.md
 }
 
-// cardMeter reads one graphics card, and cardUsage says how busy it was.
+// cardMeter reads one graphics card and the whole machine, and cardUsage says how busy it was.
 type (
-	cardMeter struct{ readings [1]power.Reading }
+	cardMeter struct{ readings [2]power.Reading }
 	cardUsage struct{ usage [1]gpu.Usage }
 )
 
@@ -119,9 +119,13 @@ var cardZone = power.Zone{
 	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Source: power.Measured, Domain: "gpu-0000:03:00.0",
 }
 
+var machineZone = power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs}
+
 func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	r := &m.readings[0]
-	r.Zone, r.At, r.Total = &cardZone, s.At, r.Total+40*units.Joule
+	for i, zone := range []*power.Zone{&cardZone, &machineZone} {
+		r := &m.readings[i]
+		r.Zone, r.At, r.Total = zone, s.At, r.Total+units.Energy(i+1)*40*units.Joule
+	}
 	return m.readings[:], nil
 }
 
@@ -152,6 +156,12 @@ func TestEveryMetricHasTheAttributesOfItsDescription(t *testing.T) {
 	for i := range info.NumField() {
 		name := info.Field(i).FieldByName("Name").String()
 		require.Contains(t, got, name)
+		if want := info.Field(i).FieldByName("Attributes").Interface().([]string); slices.Contains(want, "otel.metric.overflow") {
+			if strings.HasPrefix(name, "process.") {
+				assert.Contains(t, got[name], "otel.metric.overflow", name)
+			}
+			got[name]["otel.metric.overflow"] = true
+		}
 		assert.ElementsMatch(t, info.Field(i).FieldByName("Attributes").Interface(), slices.Collect(maps.Keys(got[name])), name)
 	}
 }

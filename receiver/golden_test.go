@@ -263,7 +263,7 @@ func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 			assert.InDelta(t, joules, n.sum("process.energy", of(zone))+n.sum("system.unattributed.energy", of(zone)), 1e-9, "to the microjoule")
 		}
 		assert.Len(t, n.points("system.energy", nil), 4, "nothing is measured or modeled")
-		assert.InDelta(t, 61, n.one("hw.host.energy", "energy.source=reported").value, 1e-9, "its share of the whole host")
+		assert.InDelta(t, 61, n.one("hw.energy", "energy.zone=psys", "energy.source=reported").value, 1e-9, "its share of the whole host")
 		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
 		assert.Empty(t, n.logged())
 	})

@@ -174,8 +174,8 @@ func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	})
 	n.start() // package is not read from RAPL
 	n.run(10*joule, map[int]int64{1: 250})
-	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=model:0", "energy.source=modeled").value, 1e-5, "25 % busy: 60 W")
-	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=model:0", "energy.source=modeled").value, 1e-6)
+	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=host", "energy.source=modeled").value, 1e-5, "25 % busy: 60 W")
+	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=host", "energy.source=modeled").value, 1e-6)
 	assert.Empty(t, n.points("hw.energy", nil))
 	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.source=modeled").value, 1e-5)
 	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
@@ -344,7 +344,7 @@ func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
 	n.start()
 	n.host.Zones["intel-rapl:0"].Energy += 20 * joule
 	n.run(0, map[int]int64{1: 400})
-	assert.InDelta(t, 20, n.one("hw.host.energy", "energy.source=measured").value, 1e-6)
+	assert.InDelta(t, 20, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "energy.source=measured").value, 1e-6)
 	assert.InDelta(t, 8, n.one("system.energy", "energy.zone=psys", "energy.state=active").value, 1e-6)
 	assert.InDelta(t, 12, n.one("system.energy", "energy.zone=psys", "energy.state=idle").value, 1e-6)
 	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
@@ -377,7 +377,7 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "its energy until then remains")
 	assert.Empty(t, n.points("process.power", nil, "energy.zone=psys"))
-	assert.InDelta(t, 120, n.one("hw.host.energy").value, 1e-6)
+	assert.InDelta(t, 120, n.one("hw.energy", "energy.zone=psys").value, 1e-6)
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
 }
 

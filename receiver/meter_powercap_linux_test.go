@@ -82,7 +82,7 @@ func TestAGuestSharesWhatItsHostReports(t *testing.T) {
 		assert.InDelta(t, 3.000001, n.sum("system.energy", of("package")), 1e-9)
 		assert.InDelta(t, 0.500003, n.sum("system.energy", of("dram")), 1e-9)
 		assert.InDelta(t, 3.000001, n.one("hw.energy", "hw.id=intel-rapl:0", "hw.name=package-0", "energy.source=reported").value, 1e-9)
-		assert.InDelta(t, 8, n.one("hw.host.energy", "hw.id=intel-rapl:1", "energy.source=reported").value, 1e-9)
+		assert.InDelta(t, 8, n.one("hw.energy", "energy.zone=psys", "hw.id=intel-rapl:1", "energy.source=reported").value, 1e-9)
 		assert.Len(t, n.points("system.energy", nil), 4, "package and dram, active and idle")
 		assert.Len(t, n.logs.FilterMessage("Meter selected: energy is reported by the hypervisor").All(), 1)
 		assert.Empty(t, n.logged())

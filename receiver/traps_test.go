@@ -292,14 +292,15 @@ func TestTrap08ZonesHaveTheirKindAndParent(t *testing.T) {
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 20, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
 	assert.InDelta(t, 6, n.sum("system.energy", attrs{"energy.zone": "dram"}), 1e-6)
-	assert.Len(t, n.points("hw.energy", nil), 5)
+	assert.Len(t, n.points("hw.energy", nil), 6)
 	assert.Len(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0"), 1, "the zone itself, not its repetition")
 	core := n.one("hw.energy", "hw.name=core")
 	assert.Equal(t, "intel-rapl:1", core.attributes["hw.parent"])
 	assert.Equal(t, "cpu", core.attributes["hw.type"])
 	assert.Equal(t, "memory", n.one("hw.energy", "hw.id=intel-rapl:0:0").attributes["hw.type"])
-	assert.InDelta(t, 3, n.one("hw.host.energy", "hw.id=intel-rapl:2").value, 1e-6)
-	assert.InDelta(t, 0.3, n.one("hw.host.power").value, 1e-6)
+	assert.InDelta(t, 3, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "hw.id=intel-rapl:2").value, 1e-6)
+	assert.InDelta(t, 0.3, n.one("hw.power", "energy.zone=psys").value, 1e-6)
+	assert.Empty(t, n.points("hw.host.energy", nil), "psys is not the whole machine")
 }
 
 func TestTrap08AZoneThatAppearsLaterIsNoticed(t *testing.T) {

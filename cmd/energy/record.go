@@ -178,7 +178,7 @@ func isShare(v float64) bool { return v >= 0 && v <= 1 }
 func (r *record) takeEnergy(m *dto.Metric, whole bool, now time.Time) bool {
 	labels := labelsOf(m)
 	kind := labels["hw_type"]
-	if whole {
+	if whole || kind == "enclosure" || kind == "power_supply" {
 		kind = "host"
 	}
 	z := r.zone(labels["hw_id"], cmp.Or(kind, "other"), kind == "cpu" && labels["hw_parent"] != "")

@@ -68,9 +68,5 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 
 // sameSeries reports whether the points of two zones have the same metric and attributes.
 func sameSeries(a, b *power.Zone) bool {
-	if a.ID != b.ID || a.Kind != b.Kind || a.Source != b.Source {
-		return false
-	}
-	wholeMachine := a.Kind == power.PSys || a.Kind == power.Platform // hw.host.energy has no name, parent and vendor
-	return wholeMachine || a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
+	return a.ID == b.ID && a.Kind == b.Kind && a.Source == b.Source && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
 }

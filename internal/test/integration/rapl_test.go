@@ -414,18 +414,15 @@ type sentPoint struct {
 // points returns the points that a collector has sent of a zone.
 func (r *raplRun) points(t *testing.T, name, zone string) []sentPoint {
 	t.Helper()
-	metric, id := "hw.energy", r.id(t, name, zone)
-	if strings.HasSuffix(zone, "/psys") {
-		metric = "hw.host.energy"
-	}
+	id := r.id(t, name, zone)
 	var found []sentPoint
 	for _, e := range r.emissions[name] {
-		points := e.filter(metric, "hw.id="+id)
+		points := e.filter("hw.energy", "hw.id="+id)
 		if len(points) == 2 { // the series begins
 			require.Zero(t, points[0].value)
 			points = points[1:]
 		}
-		require.LessOrEqual(t, len(points), 1, "%s of %s", metric, id)
+		require.LessOrEqual(t, len(points), 1, "hw.energy of %s", id)
 		for _, p := range points {
 			found = append(found, sentPoint{p, e.at()})
 		}

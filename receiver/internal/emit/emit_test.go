@@ -34,7 +34,7 @@ var (
 	zones    = []power.Zone{
 		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
 		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
-		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys, Source: power.Measured},
+		{ID: "intel-rapl:1", Name: "psys", Kind: power.Platform, Source: power.Measured},
 	}
 )
 
@@ -452,6 +452,58 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 		assert.NotContains(t, key, "GPU-1")
 		assert.True(t, p.Flags().NoRecordedValue(), "%s has ended", key)
 	}
+}
+
+// hw.host.energy is one series per host that never decreases, also if a feed ends (semantic conventions, hw.host.energy).
+func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
+	feed := func(id string) power.Zone {
+		return power.Zone{ID: id, Name: id, Kind: power.Platform, Source: power.Measured}
+	}
+	feeds := []power.Zone{feed("a"), feed("b")}
+	e := attribution.New(attribution.Config{}, baseline)
+	now, totals := baseline, []units.Energy{0, 0}
+	read := func(ids ...int) pmetric.Metrics {
+		iv := attribution.Interval{At: now, Elapsed: now.Sub(baseline)}
+		if now != baseline {
+			iv.Elapsed = 10 * time.Second
+		}
+		for _, i := range ids {
+			iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: totals[i], OK: true})
+		}
+		e.Observe(&iv)
+		md := New(all()).Emit(e.Ledger(), feeds, nil, now)
+		require.NoError(t, emittest.Duplicate(md))
+		e.Emitted()
+		e.Acknowledged()
+		now = now.Add(10 * time.Second)
+		totals[0] += 100 * units.Joule
+		totals[1] += 50 * units.Joule
+		return md
+	}
+	host := func(md pmetric.Metrics, metric string) pmetric.NumberDataPoint {
+		points := find(md, metric)
+		require.Len(t, points, 1)
+		for key, p := range points {
+			assert.Contains(t, key, "hw.id:host")
+			return p
+		}
+		return pmetric.NumberDataPoint{}
+	}
+	read(0)
+	md := read(0)
+	assert.Equal(t, 100.0, host(md, "hw.host.energy").DoubleValue())
+	assert.Equal(t, 10.0, host(md, "hw.host.power").DoubleValue())
+	assert.Empty(t, find(md, "hw.energy"), "the host is not in hw.energy")
+	read(0, 1)
+	md = read(0, 1)
+	assert.Equal(t, 350.0, host(md, "hw.host.energy").DoubleValue())
+	assert.Equal(t, 15.0, host(md, "hw.host.power").DoubleValue())
+	assert.Len(t, find(md, "hw.energy"), 2, "each power supply")
+	for range 3 {
+		md = read(0)
+	}
+	assert.Equal(t, 650.0, host(md, "hw.host.energy").DoubleValue(), "what the other feed counted remains")
+	assert.Equal(t, 10.0, host(md, "hw.host.power").DoubleValue())
 }
 
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {

@@ -52,60 +52,105 @@ func (m *emission) emitNode(zones []power.Zone) {
 	m.emitGPUs(into, zones)
 }
 
-// wholeMachine is the hw.type of zones that cover the whole machine, which are hw.host.* rather than hw.*.
-const wholeMachine metadata.AttributeHwType = -1
-
 // hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
+//
+// A zone of kind platform is a power supply if the machine has several, and else the whole machine: hw.host.* rather than hw.*.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.Package:  metadata.AttributeHwTypeCPU,
 	power.Core:     metadata.AttributeHwTypeCPU,
 	power.Uncore:   metadata.AttributeHwTypeCPU,
 	power.DRAM:     metadata.AttributeHwTypeMemory,
-	power.PSys:     wholeMachine,
-	power.Platform: wholeMachine,
+	power.PSys:     metadata.AttributeHwTypeEnclosure,
+	power.Platform: metadata.AttributeHwTypePowerSupply,
 	power.GPU:      metadata.AttributeHwTypeGpu,
 }
 
-// remembered is how long backends show a series that is silent: what has a point without a value for that long is forgotten.
-const remembered = 5 * time.Minute
+// hostID is the hw.id of hw.host.*. The series of the host continues if another meter takes over.
+const hostID = "host"
 
-// emitZones emits what the meters counted. Of the whole machine, psys is emitted only while there is no platform.
+// emitZones emits what the meters counted.
 func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	zones = zones[:min(len(zones), len(m.ledger.Zones))]
 	energy := writer{metric: m.node.hwEnergy, into: into, most: len(zones)}
 	watts := writer{metric: m.node.hwPower, into: into, most: len(zones)}
-	hostEnergy := writer{metric: m.node.hwHostEnergy, into: into, most: len(zones)}
-	hostWatts := writer{metric: m.node.hwHostPower, into: into, most: len(zones)}
-	whole := m.platformSince(zones)
+	feeds := 0
 	for i := range zones {
-		switch hw, ok := hardwareTypes[zones[i].Kind]; {
-		case !ok:
-		case hw == wholeMachine:
-			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID)
-			if zones[i].Kind == power.PSys && !whole.IsZero() {
-				if m.at.AsTime().Sub(whole) < remembered {
-					hostWatts.end(labels, m.at)
-				}
-				continue
+		if z := &m.ledger.Zones[i]; zones[i].Kind == power.Platform && z.Present && !z.Ended {
+			feeds++
+		}
+	}
+	for i := range zones {
+		zone := &zones[i]
+		hw, ok := hardwareTypes[zone.Kind]
+		if !ok || zone.Kind == power.Platform && feeds < 2 {
+			continue
+		}
+		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergySource, string(zone.Source), attrHwID, zone.ID, attrHwType, hw.String(),
+			attrHwName, zone.Name, attrHwParent, zone.Parent, attrHwVendor, zone.Vendor)
+		m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
+	}
+	m.emitHost(into, zones)
+}
+
+// emitHost emits the energy of the whole machine, with one series for each source: the sum of all zones of kind platform,
+// those that have ended included.
+func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
+	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
+	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
+	for _, source := range []power.Source{power.Measured, power.Modeled, power.Reported} {
+		labels := texts(attrEnergySource, string(source), attrHwID, hostID)
+		var total hostTotal
+		for i := range zones {
+			if zones[i].Kind == power.Platform && zones[i].Source == source {
+				total.add(&m.ledger.Zones[i])
 			}
-			m.emitZone(&m.ledger.Zones[i], labels, &hostEnergy, &hostWatts)
-		default:
-			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
-				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent, attrHwVendor, zones[i].Vendor)
-			m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
+		}
+		if !total.known {
+			continue
+		}
+		at := pcommon.NewTimestampFromTime(total.at)
+		energy.zero = m.zeroPoint(total.settled, total.start)
+		energy.write(labels, pcommon.NewTimestampFromTime(total.start), at, total.energy.Joules())
+		switch {
+		case total.live == 0:
+			watts.end(labels, m.at)
+		case total.read == total.live: // the power of some of the feeds would be too low
+			watts.write(labels, 0, at, total.watts)
 		}
 	}
 }
 
-// platformSince returns since when there is a zone of kind platform, the zero time if there is none.
-func (m *emission) platformSince(zones []power.Zone) (since time.Time) {
-	for i := range zones {
-		z := &m.ledger.Zones[i]
-		if zones[i].Kind == power.Platform && z.Present && !z.Ended && (since.IsZero() || z.Start.Before(since)) {
-			since = z.Start
-		}
+// hostTotal adds up the zones of kind platform.
+type hostTotal struct {
+	energy     units.Energy
+	watts      float64
+	start, at  time.Time
+	settled    bool // a zone was in a settled emission
+	known      bool // the total of a zone is known in the current collection
+	live, read int  // number of zones that have not ended, and of those that were read
+}
+
+func (t *hostTotal) add(z *attribution.Zone) {
+	if !z.Present {
+		return
 	}
-	return since
+	t.energy += z.Energy
+	t.settled = t.settled || z.Settled
+	if t.start.IsZero() || z.Start.Before(t.start) {
+		t.start = z.Start
+	}
+	if z.At.After(t.at) {
+		t.at = z.At
+	}
+	t.known = t.known || z.Known()
+	if z.Ended {
+		return
+	}
+	t.live++
+	if z.RecentTime > 0 {
+		t.read++
+		t.watts += units.Watts(z.Recent, z.RecentTime)
+	}
 }
 
 func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {

@@ -131,6 +131,8 @@ const (
 	AttributeHwTypeCPU
 	AttributeHwTypeMemory
 	AttributeHwTypeGpu
+	AttributeHwTypeEnclosure
+	AttributeHwTypePowerSupply
 )
 
 // String returns the string representation of the AttributeHwType.
@@ -142,15 +144,21 @@ func (av AttributeHwType) String() string {
 		return "memory"
 	case AttributeHwTypeGpu:
 		return "gpu"
+	case AttributeHwTypeEnclosure:
+		return "enclosure"
+	case AttributeHwTypePowerSupply:
+		return "power_supply"
 	}
 	return ""
 }
 
 // MapAttributeHwType is a helper map of string to AttributeHwType attribute value.
 var MapAttributeHwType = map[string]AttributeHwType{
-	"cpu":    AttributeHwTypeCPU,
-	"memory": AttributeHwTypeMemory,
-	"gpu":    AttributeHwTypeGpu,
+	"cpu":          AttributeHwTypeCPU,
+	"memory":       AttributeHwTypeMemory,
+	"gpu":          AttributeHwTypeGpu,
+	"enclosure":    AttributeHwTypeEnclosure,
+	"power_supply": AttributeHwTypePowerSupply,
 }
 
 // AttributeSeriesEntity specifies the value series.entity attribute.
@@ -197,23 +205,24 @@ var MapAttributeSeriesEntity = map[string]AttributeSeriesEntity{
 
 var MetricsInfo = metricsInfo{
 	ContainerCPUTime: metricInfo{
-		Name: "container.cpu.time",
+		Name:       "container.cpu.time",
+		Attributes: []string{"otel.metric.overflow"},
 	},
 	ContainerEnergy: metricInfo{
 		Name:       "container.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ContainerPower: metricInfo{
 		Name:       "container.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ContainerPowerUncertainty: metricInfo{
 		Name:       "container.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
 	},
 	HwEnergy: metricInfo{
 		Name:       "hw.energy",
-		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
+		Attributes: []string{"energy.source", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
 	},
 	HwGpuUtilization: metricInfo{
 		Name:       "hw.gpu.utilization",
@@ -229,42 +238,43 @@ var MetricsInfo = metricsInfo{
 	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
-		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
+		Attributes: []string{"energy.source", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
 	},
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	K8sPodPower: metricInfo{
 		Name:       "k8s.pod.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	K8sPodPowerUncertainty: metricInfo{
 		Name:       "k8s.pod.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessCPUTime: metricInfo{
-		Name: "process.cpu.time",
+		Name:       "process.cpu.time",
+		Attributes: []string{"otel.metric.overflow"},
 	},
 	ProcessEnergy: metricInfo{
 		Name:       "process.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessPower: metricInfo{
 		Name:       "process.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessPowerUncertainty: metricInfo{
 		Name:       "process.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
 	},
 	SlurmJobEnergy: metricInfo{
 		Name:       "slurm.job.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SlurmJobPower: metricInfo{
 		Name:       "slurm.job.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SystemCPUInfo: metricInfo{
 		Name:       "system.cpu.info",
@@ -295,23 +305,23 @@ var MetricsInfo = metricsInfo{
 	},
 	SystemdUnitEnergy: metricInfo{
 		Name:       "systemd.unit.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SystemdUnitPower: metricInfo{
 		Name:       "systemd.unit.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMEnergy: metricInfo{
 		Name:       "vm.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMPower: metricInfo{
 		Name:       "vm.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMPowerUncertainty: metricInfo{
 		Name:       "vm.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
 	},
 }
 
@@ -367,9 +377,10 @@ func (m *metricContainerCPUTime) init() {
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
 	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -377,6 +388,7 @@ func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -422,7 +434,7 @@ func (m *metricContainerEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -433,6 +445,7 @@ func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -476,7 +489,7 @@ func (m *metricContainerPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -487,6 +500,7 @@ func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -530,7 +544,7 @@ func (m *metricContainerPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -540,6 +554,7 @@ func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestam
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -585,7 +600,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -594,6 +609,7 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
@@ -806,7 +822,7 @@ func (m *metricHwPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -815,6 +831,7 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
@@ -865,7 +882,7 @@ func (m *metricK8sPodEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -876,6 +893,7 @@ func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -919,7 +937,7 @@ func (m *metricK8sPodPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -930,6 +948,7 @@ func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -973,7 +992,7 @@ func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -983,6 +1002,7 @@ func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1025,9 +1045,10 @@ func (m *metricProcessCPUTime) init() {
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
 	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1035,6 +1056,7 @@ func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1080,7 +1102,7 @@ func (m *metricProcessEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1091,6 +1113,7 @@ func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1134,7 +1157,7 @@ func (m *metricProcessPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1145,6 +1168,7 @@ func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1188,7 +1212,7 @@ func (m *metricProcessPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1198,6 +1222,7 @@ func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp,
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1243,7 +1268,7 @@ func (m *metricSlurmJobEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1254,6 +1279,7 @@ func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1297,7 +1323,7 @@ func (m *metricSlurmJobPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1308,6 +1334,7 @@ func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1731,7 +1758,7 @@ func (m *metricSystemdUnitEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1742,6 +1769,7 @@ func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pc
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1785,7 +1813,7 @@ func (m *metricSystemdUnitPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1796,6 +1824,7 @@ func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1841,7 +1870,7 @@ func (m *metricVMEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1852,6 +1881,7 @@ func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1895,7 +1925,7 @@ func (m *metricVMPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1906,6 +1936,7 @@ func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1949,7 +1980,7 @@ func (m *metricVMPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1959,6 +1990,7 @@ func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts p
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2355,28 +2387,28 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 }
 
 // RecordContainerCPUTimeDataPoint adds a data point to container.cpu.time metric.
-func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricContainerCPUTime.recordDataPoint(mb.startTime, ts, val)
+func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerCPUTime.recordDataPoint(mb.startTime, ts, val, otelMetricOverflowAttributeValue)
 }
 
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
-func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
-func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordContainerPowerUncertaintyDataPoint adds a data point to container.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordHwGpuUtilizationDataPoint adds a data point to hw.gpu.utilization metric.
@@ -2395,53 +2427,53 @@ func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val f
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
-func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordK8sPodPowerUncertaintyDataPoint adds a data point to k8s.pod.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessCPUTimeDataPoint adds a data point to process.cpu.time metric.
-func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricProcessCPUTime.recordDataPoint(mb.startTime, ts, val)
+func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessCPUTime.recordDataPoint(mb.startTime, ts, val, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessEnergyDataPoint adds a data point to process.energy metric.
-func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessPowerDataPoint adds a data point to process.power metric.
-func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSlurmJobEnergyDataPoint adds a data point to slurm.job.energy metric.
-func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSlurmJobPowerDataPoint adds a data point to slurm.job.power metric.
-func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
@@ -2480,28 +2512,28 @@ func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Tim
 }
 
 // RecordSystemdUnitEnergyDataPoint adds a data point to systemd.unit.energy metric.
-func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSystemdUnitPowerDataPoint adds a data point to systemd.unit.power metric.
-func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.
-func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMPowerDataPoint adds a data point to vm.power metric.
-func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMPowerUncertaintyDataPoint adds a data point to vm.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

@@ -68,19 +68,19 @@ func TestMetricsBuilder(t *testing.T) {
 			allMetricsCount := 0
 
 			allMetricsCount++
-			mb.RecordContainerCPUTimeDataPoint(ts, 1)
+			mb.RecordContainerCPUTimeDataPoint(ts, 1, true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
 
 			allMetricsCount++
 			mb.RecordHwGpuUtilizationDataPoint(ts, 1, AttributeHwGpuTaskGeneral, "hw.id-val", "hw.name-val", AttributeHwTypeCPU, "hw.vendor-val")
@@ -92,34 +92,34 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordProcessCPUTimeDataPoint(ts, 1)
+			mb.RecordProcessCPUTimeDataPoint(ts, 1, true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
 			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
@@ -143,19 +143,19 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
 
 			rb := mb.NewResourceBuilder()
 			rb.SetContainerID("container.id-val")
@@ -223,6 +223,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "container.energy":
 					assert.False(t, validatedMetrics["container.energy"], "Found a duplicate in the metrics slice: container.energy")
 					validatedMetrics["container.energy"] = true
@@ -246,6 +249,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "container.power":
 					assert.False(t, validatedMetrics["container.power"], "Found a duplicate in the metrics slice: container.power")
 					validatedMetrics["container.power"] = true
@@ -267,6 +273,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "container.power.uncertainty":
 					assert.False(t, validatedMetrics["container.power.uncertainty"], "Found a duplicate in the metrics slice: container.power.uncertainty")
 					validatedMetrics["container.power.uncertainty"] = true
@@ -285,6 +294,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "hw.energy":
 					assert.False(t, validatedMetrics["hw.energy"], "Found a duplicate in the metrics slice: hw.energy")
 					validatedMetrics["hw.energy"] = true
@@ -302,6 +314,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
 					assert.True(t, ok)
 					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -397,6 +412,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
 					assert.True(t, ok)
 					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -435,6 +453,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "k8s.pod.power":
 					assert.False(t, validatedMetrics["k8s.pod.power"], "Found a duplicate in the metrics slice: k8s.pod.power")
 					validatedMetrics["k8s.pod.power"] = true
@@ -456,6 +477,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "k8s.pod.power.uncertainty":
 					assert.False(t, validatedMetrics["k8s.pod.power.uncertainty"], "Found a duplicate in the metrics slice: k8s.pod.power.uncertainty")
 					validatedMetrics["k8s.pod.power.uncertainty"] = true
@@ -474,6 +498,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "process.cpu.time":
 					assert.False(t, validatedMetrics["process.cpu.time"], "Found a duplicate in the metrics slice: process.cpu.time")
 					validatedMetrics["process.cpu.time"] = true
@@ -488,6 +515,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "process.energy":
 					assert.False(t, validatedMetrics["process.energy"], "Found a duplicate in the metrics slice: process.energy")
 					validatedMetrics["process.energy"] = true
@@ -511,6 +541,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "process.power":
 					assert.False(t, validatedMetrics["process.power"], "Found a duplicate in the metrics slice: process.power")
 					validatedMetrics["process.power"] = true
@@ -532,6 +565,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "process.power.uncertainty":
 					assert.False(t, validatedMetrics["process.power.uncertainty"], "Found a duplicate in the metrics slice: process.power.uncertainty")
 					validatedMetrics["process.power.uncertainty"] = true
@@ -550,6 +586,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "slurm.job.energy":
 					assert.False(t, validatedMetrics["slurm.job.energy"], "Found a duplicate in the metrics slice: slurm.job.energy")
 					validatedMetrics["slurm.job.energy"] = true
@@ -573,6 +612,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "slurm.job.power":
 					assert.False(t, validatedMetrics["slurm.job.power"], "Found a duplicate in the metrics slice: slurm.job.power")
 					validatedMetrics["slurm.job.power"] = true
@@ -594,6 +636,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "system.cpu.info":
 					assert.False(t, validatedMetrics["system.cpu.info"], "Found a duplicate in the metrics slice: system.cpu.info")
 					validatedMetrics["system.cpu.info"] = true
@@ -759,6 +804,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "systemd.unit.power":
 					assert.False(t, validatedMetrics["systemd.unit.power"], "Found a duplicate in the metrics slice: systemd.unit.power")
 					validatedMetrics["systemd.unit.power"] = true
@@ -780,6 +828,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "vm.energy":
 					assert.False(t, validatedMetrics["vm.energy"], "Found a duplicate in the metrics slice: vm.energy")
 					validatedMetrics["vm.energy"] = true
@@ -803,6 +854,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "vm.power":
 					assert.False(t, validatedMetrics["vm.power"], "Found a duplicate in the metrics slice: vm.power")
 					validatedMetrics["vm.power"] = true
@@ -824,6 +878,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				case "vm.power.uncertainty":
 					assert.False(t, validatedMetrics["vm.power.uncertainty"], "Found a duplicate in the metrics slice: vm.power.uncertainty")
 					validatedMetrics["vm.power.uncertainty"] = true
@@ -842,6 +899,9 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
+					assert.True(t, ok)
+					assert.True(t, otelMetricOverflowAttrVal.Bool())
 				}
 			}
 		})
