@@ -111,7 +111,7 @@ func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorSucceeds(t *testing.T) {
 	n.refuse = nil
 	n.run(0, map[int]int64{1: 100})
 	n.run(10*joule, map[int]int64{1: 1000})
-	assert.Positive(t, n.one("process.energy", pid(1), "energy.source=measured").value)
+	assert.Positive(t, n.one("process.energy", pid(1), "energy.method=measured").value)
 }
 
 // accept sends the last scrape to a consumer that acknowledges it.
@@ -204,12 +204,12 @@ func TestEndOfAModeledZoneIsDeliveredAfterRefusalsForGood(t *testing.T) {
 	for range 12 {
 		n.collect(refused)
 	}
-	modeled := n.sum("system.energy", attrs{"energy.source": "modeled"})
+	modeled := n.sum("system.energy", attrs{"energy.method": "modeled"})
 	assert.Positive(t, modeled)
 	n.collect(func(context.Context, pmetric.Metrics) error { return nil })
-	assert.Len(t, n.points("hw.power", attrs{"energy.source": "modeled"}), 1, "its end")
+	assert.Len(t, n.points("hw.power", attrs{"energy.method": "modeled"}), 1, "its end")
 	n.collect(func(context.Context, pmetric.Metrics) error { return nil })
-	assert.Empty(t, n.points("hw.power", attrs{"energy.source": "modeled"}))
-	assert.InDelta(t, modeled, n.sum("system.energy", attrs{"energy.source": "modeled"}), 0, "its energy remains")
-	assert.Positive(t, n.sum("system.energy", attrs{"energy.source": "measured"}))
+	assert.Empty(t, n.points("hw.power", attrs{"energy.method": "modeled"}))
+	assert.InDelta(t, modeled, n.sum("system.energy", attrs{"energy.method": "modeled"}), 0, "its energy remains")
+	assert.Positive(t, n.sum("system.energy", attrs{"energy.method": "measured"}))
 }

@@ -102,8 +102,8 @@ func BenchmarkEmission(b *testing.B) {
 					rb.SetProcessCreationTime(a.Owner.Process.Created)
 					rb.SetProcessExecutableName(a.Owner.Process.Executable)
 					rb.SetProcessExecutablePath(a.Owner.Process.Path)
-					mb.RecordProcessEnergyDataPoint(now, a.Amounts(0).Energy.Joules(), metadata.AttributeEnergySourceMeasured, metadata.AttributeEnergyStateActive, string(power.Package), false)
-					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Amounts(0).Recent, time.Second), metadata.AttributeEnergySourceMeasured, metadata.AttributeEnergyStateActive, string(power.Package), false)
+					mb.RecordProcessEnergyDataPoint(now, a.Amounts(0).Energy.Joules(), metadata.AttributeEnergyMethodMeasured, metadata.AttributeEnergyStateActive, string(power.Package), false)
+					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Amounts(0).Recent, time.Second), metadata.AttributeEnergyMethodMeasured, metadata.AttributeEnergyStateActive, string(power.Package), false)
 					mb.EmitForResource(metadata.WithResource(rb.Emit()))
 				}
 				mb.Emit()

@@ -241,7 +241,7 @@ func TestAVirtualMachineIsAllOfItsProcesses(t *testing.T) {
 
 func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	n := recorded(t, "cloud-vm")
-	assert.Len(t, n.points("system.energy", nil, "energy.source=modeled"), 2)
+	assert.Len(t, n.points("system.energy", nil, "energy.method=modeled"), 2)
 	// 806 of 1600 ticks without steal, then 38 of 3995.
 	assert.InDelta(t, 10*(25+70*806.0/1600)+20*(25+70*38.0/3995), n.sum("system.energy", nil), 1e-3)
 	assert.InDelta(t, 38.0/3995, n.one("system.cpu.utilization").value, 1e-4)
@@ -256,14 +256,14 @@ func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "guest")
-		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.source": "reported"} }
-		assert.InDelta(t, 31.5, n.one("system.energy", "energy.zone=package", "energy.state=active", "energy.source=reported").value, 1e-9)
-		assert.Zero(t, n.one("system.energy", "energy.zone=package", "energy.state=idle", "energy.source=reported").value)
+		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.method": "reported"} }
+		assert.InDelta(t, 31.5, n.one("system.energy", "energy.zone=package", "energy.state=active", "energy.method=reported").value, 1e-9)
+		assert.Zero(t, n.one("system.energy", "energy.zone=package", "energy.state=idle", "energy.method=reported").value)
 		for zone, joules := range map[string]float64{"package": 31.5, "dram": 1.500001} {
 			assert.InDelta(t, joules, n.sum("process.energy", of(zone))+n.sum("system.unattributed.energy", of(zone)), 1e-9, "to the microjoule")
 		}
 		assert.Len(t, n.points("system.energy", nil), 4, "nothing is measured or modeled")
-		assert.InDelta(t, 61, n.one("hw.energy", "energy.zone=psys", "energy.source=reported").value, 1e-9, "its share of the whole host")
+		assert.InDelta(t, 61, n.one("hw.energy", "energy.zone=psys", "energy.method=reported").value, 1e-9, "its share of the whole host")
 		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
 		assert.Empty(t, n.logged())
 	})

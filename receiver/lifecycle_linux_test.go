@@ -63,7 +63,7 @@ func TestDescriptorsDoNotGrowWithTheSwitchToTheSensor(t *testing.T) {
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(joule, map[int]int64{1: 100})
 	n.run(joule, map[int]int64{1: 100})
-	require.NotEmpty(t, n.points("hw.energy", attrs{"energy.source": "measured"}))
+	require.NotEmpty(t, n.points("hw.energy", attrs{"energy.method": "measured"}))
 	require.NoError(t, n.s.shutdown(t.Context()))
 	assert.LessOrEqual(t, descriptors(t), before)
 }
@@ -135,7 +135,7 @@ func TestMeterModelNeverReadsPowercap(t *testing.T) {
 	sensor, proc := watch(t, filepath.Join(n.host.Root(), "sys")), watch(t, filepath.Join(n.host.Root(), "proc"))
 	n.host.Uptime -= 10 * time.Second
 	n.scrapeAsIs()
-	assert.InDelta(t, 1200, n.one("process.energy", pid(1), "energy.source=modeled").value, 1e-5)
+	assert.InDelta(t, 1200, n.one("process.energy", pid(1), "energy.method=modeled").value, 1e-5)
 	assert.Empty(t, sensor())
 	assert.Contains(t, proc(), "stat")
 }

@@ -157,7 +157,7 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	for _, metric := range []string{"hw.energy", "hw.power", "system.energy", "system.power", "system.unattributed.energy", "process.energy", "process.power"} {
 		points := n.points(metric, nil)
 		assert.NotEmpty(t, points, metric)
-		assert.Len(t, n.points(metric, attrs{"energy.source": "modeled"}), len(points), metric)
+		assert.Len(t, n.points(metric, attrs{"energy.method": "modeled"}), len(points), metric)
 	}
 	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
@@ -174,10 +174,10 @@ func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	})
 	n.start() // package is not read from RAPL
 	n.run(10*joule, map[int]int64{1: 250})
-	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=host", "energy.source=modeled").value, 1e-5, "25 % busy: 60 W")
-	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=host", "energy.source=modeled").value, 1e-6)
+	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=host", "energy.method=modeled").value, 1e-5, "25 % busy: 60 W")
+	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=host", "energy.method=modeled").value, 1e-6)
 	assert.Empty(t, n.points("hw.energy", nil))
-	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.source=modeled").value, 1e-5)
+	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.method=modeled").value, 1e-5)
 	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
 	assert.Empty(t, n.logged())
 }
@@ -205,15 +205,15 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	n.run(0, map[int]int64{10: 1000})
 	modeled := n.one("process.energy", pid(10))
 	assert.InDelta(t, 1200, modeled.value, 1e-5)
-	assert.Equal(t, "modeled", modeled.attributes["energy.source"])
+	assert.Equal(t, "modeled", modeled.attributes["energy.method"])
 	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
 
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(700*joule, map[int]int64{10: 1000})
-	last := n.one("process.energy", pid(10), "energy.source=modeled")
+	last := n.one("process.energy", pid(10), "energy.method=modeled")
 	assert.InDelta(t, 1200, last.value, 1e-5, "the last value")
 	for _, gauge := range []string{"process.power", "system.power", "hw.power"} {
-		for _, p := range n.points(gauge, attrs{"energy.source": "modeled"}) {
+		for _, p := range n.points(gauge, attrs{"energy.method": "modeled"}) {
 			assert.True(t, p.ended, gauge)
 			assert.Equal(t, last.at, p.at, "after the last with a value")
 		}
@@ -222,14 +222,14 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
 
 	n.run(50*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "the counter's first value is from before the start")
-	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.source=modeled").value, 1e-5)
+	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.method=measured").value, 1e-6, "the counter's first value is from before the start")
+	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.method=modeled").value, 1e-5)
 	power := n.one("process.power", pid(10))
 	assert.False(t, power.ended)
-	assert.Equal(t, "measured", power.attributes["energy.source"])
+	assert.Equal(t, "measured", power.attributes["energy.method"])
 	n.host.Zones["intel-rapl:0"].Content = "gone again\n"
 	n.run(10*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "a sensor in use is waited for")
+	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.method=measured").value, 1e-6, "a sensor in use is waited for")
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
 }
@@ -268,7 +268,7 @@ func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
 	n.host.Zones["intel-rapl:0"] = zone
 	n.run(0, map[int]int64{1: 1000})
 	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.source=measured").value, 1e-6)
+	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.method=measured").value, 1e-6)
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
 }
 
@@ -344,7 +344,7 @@ func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
 	n.start()
 	n.host.Zones["intel-rapl:0"].Energy += 20 * joule
 	n.run(0, map[int]int64{1: 400})
-	assert.InDelta(t, 20, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "energy.source=measured").value, 1e-6)
+	assert.InDelta(t, 20, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "energy.method=measured").value, 1e-6)
 	assert.InDelta(t, 8, n.one("system.energy", "energy.zone=psys", "energy.state=active").value, 1e-6)
 	assert.InDelta(t, 12, n.one("system.energy", "energy.zone=psys", "energy.state=idle").value, 1e-6)
 	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)

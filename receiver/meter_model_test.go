@@ -71,7 +71,7 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	n.start()
 	n.run(0, map[int]int64{1: 500})
 	energies := map[string]float64{}
-	for _, p := range n.points("hw.energy", nil, "energy.source=modeled") {
+	for _, p := range n.points("hw.energy", nil, "energy.method=modeled") {
 		energies[p.attributes["hw.type"]] = p.value
 	}
 	assert.Positive(t, energies["cpu"])
@@ -235,7 +235,7 @@ func TestTrainedModelIsUsed(t *testing.T) {
 	write(t, filepath.Join(dir, "node.json"), string(text))
 	n.start()
 	n.run(0, map[int]int64{1: 500})
-	assert.InDelta(t, 200, n.one("hw.energy", "hw.type=cpu", "energy.source=modeled").value, 1e-5, "half busy: 20 W for 10 s")
+	assert.InDelta(t, 200, n.one("hw.energy", "hw.type=cpu", "energy.method=modeled").value, 1e-5, "half busy: 20 W for 10 s")
 	assert.Equal(t, "10 W", n.selected()["package"]["idle_power"])
 	assert.Equal(t, "30 W", n.selected()["package"]["max_power"])
 }

@@ -78,11 +78,11 @@ func TestAGuestSharesWhatItsHostReports(t *testing.T) {
 		n.tell("A", map[string]uint64{})
 		n.pass(map[int]int64{100: 300, 200: 100})
 
-		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.source": "reported"} }
+		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.method": "reported"} }
 		assert.InDelta(t, 3.000001, n.sum("system.energy", of("package")), 1e-9)
 		assert.InDelta(t, 0.500003, n.sum("system.energy", of("dram")), 1e-9)
-		assert.InDelta(t, 3.000001, n.one("hw.energy", "hw.id=intel-rapl:0", "hw.name=package-0", "energy.source=reported").value, 1e-9)
-		assert.InDelta(t, 8, n.one("hw.energy", "energy.zone=psys", "hw.id=intel-rapl:1", "energy.source=reported").value, 1e-9)
+		assert.InDelta(t, 3.000001, n.one("hw.energy", "hw.id=intel-rapl:0", "hw.name=package-0", "energy.method=reported").value, 1e-9)
+		assert.InDelta(t, 8, n.one("hw.energy", "energy.zone=psys", "hw.id=intel-rapl:1", "energy.method=reported").value, 1e-9)
 		assert.Len(t, n.points("system.energy", nil), 4, "package and dram, active and idle")
 		assert.Len(t, n.logs.FilterMessage("Meter selected: energy is reported by the hypervisor").All(), 1)
 		assert.Empty(t, n.logged())
@@ -97,7 +97,7 @@ func TestAGuestWhoseHostHasOnlyAMeterOfTheWholeMachine(t *testing.T) {
 		n.tell("A", map[string]uint64{vmPSys: 9000 + 4*joule})
 		n.pass(map[int]int64{100: 300})
 		n.pass(map[int]int64{100: 300})
-		assert.InDelta(t, 4, n.sum("system.energy", attrs{"energy.zone": "psys", "energy.source": "reported"}), 1e-9)
+		assert.InDelta(t, 4, n.sum("system.energy", attrs{"energy.zone": "psys", "energy.method": "reported"}), 1e-9)
 	})
 }
 
@@ -152,7 +152,7 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 		n.start()
 		n.pass(map[int]int64{100: 100})
 		n.pass(map[int]int64{100: 100})
-		modeled := n.sum("system.energy", attrs{"energy.source": "modeled"})
+		modeled := n.sum("system.energy", attrs{"energy.method": "modeled"})
 		assert.Positive(t, modeled)
 		n.tell("A", map[string]uint64{vmPackage: 0})
 		for range 3 {
@@ -161,7 +161,7 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 		n.tell("A", map[string]uint64{vmPackage: 5 * joule})
 		n.pass(map[int]int64{100: 100})
 		n.pass(map[int]int64{100: 100})
-		assert.InDelta(t, 5, n.sum("system.energy", attrs{"energy.source": "reported"}), 1e-9)
+		assert.InDelta(t, 5, n.sum("system.energy", attrs{"energy.method": "reported"}), 1e-9)
 	}, withModel(40, 120))
 }
 

@@ -51,7 +51,7 @@ func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
 		n.start()
 		n.hwmon(map[string]uint64{"Chip 0": 105 * joule, "Chip 0 Memory": 21 * joule, "System": 307 * joule})
 		n.run(0, map[int]int64{1: 1000})
-		assert.InDelta(t, 100, n.one("process.energy", pid(1), "energy.zone=package", "energy.source=measured").value, 1e-6)
+		assert.InDelta(t, 100, n.one("process.energy", pid(1), "energy.zone=package", "energy.method=measured").value, 1e-6)
 		assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6)
 		assert.InDelta(t, 100, n.one("hw.energy", "hw.id=ibmpowernv:Chip 0", "hw.type=cpu").value, 1e-6)
 		assert.InDelta(t, 300, n.one("hw.host.energy", "hw.id=host").value, 1e-6)
@@ -85,7 +85,7 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 			n.start()
 			n.hwmon(map[string]uint64{"System": 27 * joule})
 			n.run(0, map[int]int64{1: 400})
-			assert.InDelta(t, 20, n.one("hw.host.energy", "energy.source=measured").value, 1e-6)
+			assert.InDelta(t, 20, n.one("hw.host.energy", "energy.method=measured").value, 1e-6)
 			assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
 			assert.Len(t, n.points("system.energy", nil), 2, "active and idle of platform")
 			assert.Equal(t, 1, n.logs.FilterMessage("Energy of platform is attributed: the machine has no other zone").Len())
@@ -240,7 +240,7 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n.start()
 	assert.Empty(t, n.logged(), "nothing is said while it has not answered")
 	n.run(0, map[int]int64{2: 500})
-	modeled := n.one("process.energy", pid(2), "energy.source=modeled").value
+	modeled := n.one("process.energy", pid(2), "energy.method=modeled").value
 	assert.InDelta(t, 400, modeled, 1e-6)
 	zone := &power.Zone{ID: "bmc", Kind: power.Platform, Source: power.Measured}
 	for i := range 3 {
@@ -249,8 +249,8 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	}
 	assert.InDelta(t, 1000, n.one("process.energy", pid(2), "energy.zone=platform").value, 1e-6)
 	assert.InDelta(t, 2000, n.one("hw.host.energy", "hw.id=host").value, 1e-6)
-	assert.InDelta(t, modeled, n.one("process.energy", pid(2), "energy.source=modeled").value, 1e-6)
-	assert.Empty(t, n.points("process.power", nil, "energy.source=modeled"))
+	assert.InDelta(t, modeled, n.one("process.energy", pid(2), "energy.method=modeled").value, 1e-6)
+	assert.Empty(t, n.points("process.power", nil, "energy.method=modeled"))
 	assert.Empty(t, n.logged())
 }
 

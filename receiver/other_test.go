@@ -49,7 +49,7 @@ func TestOtherIsAttributedLikeAnyZone(t *testing.T) {
 	n := newOtherNode(t)
 	n.start()
 	n.use(100*joule, 30*joule, 6*joule)
-	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=other", "energy.source=measured").value, 1e-6)
+	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=other", "energy.method=measured").value, 1e-6)
 	assert.InDelta(t, 16, n.one("process.energy", pid(2), "energy.zone=other").value, 1e-6)
 	assert.InDelta(t, 24, n.one("system.energy", "energy.zone=other", "energy.state=active").value, 1e-6)
 	assert.InDelta(t, 40, n.one("system.energy", "energy.zone=other", "energy.state=idle").value, 1e-6)
@@ -144,7 +144,7 @@ func TestAModeledPackageMakesNoOther(t *testing.T) {
 	n.start()
 	n.use(100*joule, 0, 6*joule)
 	assert.Empty(t, n.points("system.energy", nil, "energy.zone=other"))
-	assert.Len(t, n.points("system.energy", nil, "energy.zone=package", "energy.source=modeled"), 2)
+	assert.Len(t, n.points("system.energy", nil, "energy.zone=package", "energy.method=modeled"), 2)
 	require.Len(t, n.reasons("zone other"), 1)
 	assert.Contains(t, n.reasons("zone other")[0], "package is modeled")
 }

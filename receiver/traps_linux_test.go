@@ -59,7 +59,7 @@ func TestTrap13CountersThatOnlyRootMayReadAreReportedAndFoundLater(t *testing.T)
 	assert.Len(t, n.points("system.energy", nil), 2)
 	require.Len(t, n.status, 2)
 	assert.Equal(t, componentstatus.StatusOK, n.status[1].Status())
-	assert.Equal(t, "measured", n.points("system.energy", nil)[0].attributes["energy.source"])
+	assert.Equal(t, "measured", n.points("system.energy", nil)[0].attributes["energy.method"])
 }
 
 // readableForAll makes a tree, and the directories that lead to it, readable for every user.

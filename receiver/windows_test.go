@@ -178,7 +178,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 		n.md = md
 	}
 	scrape()
-	modeled := attrs{"energy.source": "modeled"}
+	modeled := attrs{"energy.method": "modeled"}
 	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
 	assert.InDelta(t, 9*40, n.sum("process.energy", modeled), 1e-6)
 	scrape() // refused again
@@ -187,7 +187,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	scrape()
 	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6, "it stays")
 	assert.Empty(t, n.points("system.power", modeled))
-	assert.NotEmpty(t, n.points("system.energy", attrs{"energy.source": "measured"}))
+	assert.NotEmpty(t, n.points("system.energy", attrs{"energy.method": "measured"}))
 }
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {

@@ -88,8 +88,8 @@ func TestSumsThatDoNotAddUpAreTold(t *testing.T) {
 func TestAllKindsOfWorkloadsHaveTheirNames(t *testing.T) {
 	const container, pod = "0123456789abcdef0123456789abcdef", "6f9619ff-8b86-4011-b42d-00c04fc964ff"
 	text := fmt.Sprintf(`# TYPE system_power_watts gauge
-system_power_watts{energy_zone="package",energy_state="active",energy_source="modeled",host_name="node-1"} 9
-system_power_watts{energy_zone="gpu",energy_state="active",energy_source="measured"} 1
+system_power_watts{energy_zone="package",energy_state="active",energy_method="modeled",host_name="node-1"} 9
+system_power_watts{energy_zone="gpu",energy_state="active",energy_method="measured"} 1
 # TYPE process_power_watts gauge
 process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="package"} 4
 process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="gpu"} 1

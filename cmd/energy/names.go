@@ -6,7 +6,7 @@ package main
 // for energy measure in internal/measure/names.go.
 const (
 	labelZone     = "energy_zone"
-	labelSource   = "energy_source"
+	labelSource   = "energy_method"
 	labelState    = "energy_state"
 	labelHost     = "host_name"
 	labelOverflow = "otel_metric_overflow"

@@ -71,7 +71,7 @@ const (
 // Kinds lists every zone kind, in the order in which they are reported.
 var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, GPU, Other}
 
-// Source is where a zone's figures come from: the value of the attribute energy.source.
+// Source is where a zone's figures come from: the value of the attribute energy.method.
 type Source string
 
 // The sources.

@@ -245,7 +245,7 @@ func (c *guestCollector) requireReported(t *testing.T) {
 	for _, e := range c.emissions {
 		for _, p := range e {
 			if strings.HasSuffix(p.metric, ".energy") && p.metric != "system.unattributed.energy" {
-				require.Equal(t, "reported", p.attributes["energy.source"], "%s of %s", p.metric, c.name)
+				require.Equal(t, "reported", p.attributes["energy.method"], "%s of %s", p.metric, c.name)
 			}
 		}
 	}

@@ -298,7 +298,7 @@ func (r *nvmlRun) testCounter(t *testing.T, emissions []emission) {
 			assert.Equal(t, "gpu", p.attributes["hw.type"])
 			assert.Equal(t, "NVIDIA", p.attributes["hw.vendor"])
 			assert.Equal(t, "NVIDIA H100 PCIe", p.attributes["hw.name"])
-			assert.Equal(t, "measured", p.attributes["energy.source"])
+			assert.Equal(t, "measured", p.attributes["energy.method"])
 		}
 	}
 }

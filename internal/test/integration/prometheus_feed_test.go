@@ -269,7 +269,7 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			if z.zone == "gpu" {
 				source = "measured"
 			}
-			attributes = append(attributes, "energy.source", source)
+			attributes = append(attributes, "energy.method", source)
 			n.counters[key] += watts * feedStep.Seconds()
 			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
 			if metric != "system.unattributed" {

@@ -312,11 +312,11 @@ func TestPrometheusOverOTLP(t *testing.T) {
 		}
 	})
 	t.Run("EveryProcessHasItsLabels", func(t *testing.T) {
-		for _, label := range []string{"process_pid", "process_creation_time", "process_executable_name", "energy_source"} {
+		for _, label := range []string{"process_pid", "process_creation_time", "process_executable_name", "energy_method"} {
 			without := p.query(t, runs[1].to, fmt.Sprintf(`process_energy_joules_total{%s="",otel_metric_overflow=""}`, label))
 			assert.Empty(t, without, label)
 		}
-		assert.NotEmpty(t, p.query(t, runs[1].to, `process_energy_joules_total{process_executable_name="load",energy_source="measured"}`))
+		assert.NotEmpty(t, p.query(t, runs[1].to, `process_energy_joules_total{process_executable_name="load",energy_method="measured"}`))
 	})
 }
 

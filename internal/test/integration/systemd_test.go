@@ -100,7 +100,7 @@ service:
 		if text, err := os.ReadFile(out); err != nil || !strings.Contains(string(text), "\n") {
 			return false
 		}
-		active = total(readEmissions(t, out), "system.energy", "energy.zone=package", "energy.source=measured")
+		active = total(readEmissions(t, out), "system.energy", "energy.zone=package", "energy.method=measured")
 		return active > 0
 	})
 

@@ -34,7 +34,7 @@ type Config struct {
 // Kind is one kind of the ledger: the zones of one kind and source together.
 type Kind struct {
 	Zone   power.Kind   // energy.zone
-	Source power.Source // energy.source, left out where it is empty
+	Source power.Source // energy.method, left out where it is empty
 	// Deviation returns the standard deviation of a small workload's share of the active energy, relative to the share, in
 	// windows of a length. shared is Kind.Shared of the ledger. Where Deviation is nil, shares have no error.
 	Deviation func(window time.Duration, shared bool) float64
@@ -152,7 +152,7 @@ func texts(pairs ...string) (labels []label) {
 
 // kindLabels are the labels of the points of one kind.
 type kindLabels struct {
-	kind         []label // energy.zone and energy.source
+	kind         []label // energy.zone and energy.method
 	active, idle []label // and energy.state
 	attributed   []label // those of attributed active energy: active where idle energy is attributed too, else kind
 	zone         power.Kind
@@ -162,7 +162,7 @@ type kindLabels struct {
 // The attributes of data points. metadata.MetricsInfo says which metric has which.
 const (
 	attrEnergyZone   = "energy.zone"
-	attrEnergySource = "energy.source"
+	attrEnergyMethod = "energy.method"
 	attrEnergyState  = "energy.state"
 	attrHwID         = "hw.id"
 	attrHwType       = "hw.type"
@@ -185,7 +185,7 @@ var overflow = []label{{key: "otel.metric.overflow", isTrue: true}}
 func newKindLabels(k Kind, idle bool, extra []label) kindLabels {
 	zone, source := string(k.Zone), string(k.Source)
 	of := func(state string) []label {
-		return append(texts(attrEnergyZone, zone, attrEnergySource, source, attrEnergyState, state), extra...)
+		return append(texts(attrEnergyZone, zone, attrEnergyMethod, source, attrEnergyState, state), extra...)
 	}
 	l := kindLabels{
 		kind: of(""), active: of(metadata.AttributeEnergyStateActive.String()), idle: of(metadata.AttributeEnergyStateIdle.String()),

@@ -85,7 +85,7 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 		if !ok || zone.Kind == power.Platform && feeds < 2 {
 			continue
 		}
-		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergySource, string(zone.Source), attrHwID, zone.ID, attrHwType, hw.String(),
+		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergyMethod, string(zone.Source), attrHwID, zone.ID, attrHwType, hw.String(),
 			attrHwName, zone.Name, attrHwParent, zone.Parent, attrHwVendor, zone.Vendor)
 		m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
 	}
@@ -98,7 +98,7 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
 	for _, source := range []power.Source{power.Measured, power.Modeled, power.Reported} {
-		labels := texts(attrEnergySource, string(source), attrHwID, hostID)
+		labels := texts(attrEnergyMethod, string(source), attrHwID, hostID)
 		var total hostTotal
 		for i := range zones {
 			if zones[i].Kind == power.Platform && zones[i].Source == source {

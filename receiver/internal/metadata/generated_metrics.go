@@ -45,34 +45,34 @@ var MapAttributeCPUTimeSource = map[string]AttributeCPUTimeSource{
 	"procfs": AttributeCPUTimeSourceProcfs,
 }
 
-// AttributeEnergySource specifies the value energy.source attribute.
-type AttributeEnergySource int
+// AttributeEnergyMethod specifies the value energy.method attribute.
+type AttributeEnergyMethod int
 
 const (
-	_ AttributeEnergySource = iota
-	AttributeEnergySourceMeasured
-	AttributeEnergySourceModeled
-	AttributeEnergySourceReported
+	_ AttributeEnergyMethod = iota
+	AttributeEnergyMethodMeasured
+	AttributeEnergyMethodModeled
+	AttributeEnergyMethodReported
 )
 
-// String returns the string representation of the AttributeEnergySource.
-func (av AttributeEnergySource) String() string {
+// String returns the string representation of the AttributeEnergyMethod.
+func (av AttributeEnergyMethod) String() string {
 	switch av {
-	case AttributeEnergySourceMeasured:
+	case AttributeEnergyMethodMeasured:
 		return "measured"
-	case AttributeEnergySourceModeled:
+	case AttributeEnergyMethodModeled:
 		return "modeled"
-	case AttributeEnergySourceReported:
+	case AttributeEnergyMethodReported:
 		return "reported"
 	}
 	return ""
 }
 
-// MapAttributeEnergySource is a helper map of string to AttributeEnergySource attribute value.
-var MapAttributeEnergySource = map[string]AttributeEnergySource{
-	"measured": AttributeEnergySourceMeasured,
-	"modeled":  AttributeEnergySourceModeled,
-	"reported": AttributeEnergySourceReported,
+// MapAttributeEnergyMethod is a helper map of string to AttributeEnergyMethod attribute value.
+var MapAttributeEnergyMethod = map[string]AttributeEnergyMethod{
+	"measured": AttributeEnergyMethodMeasured,
+	"modeled":  AttributeEnergyMethodModeled,
+	"reported": AttributeEnergyMethodReported,
 }
 
 // AttributeEnergyState specifies the value energy.state attribute.
@@ -210,19 +210,19 @@ var MetricsInfo = metricsInfo{
 	},
 	ContainerEnergy: metricInfo{
 		Name:       "container.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ContainerPower: metricInfo{
 		Name:       "container.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ContainerPowerUncertainty: metricInfo{
 		Name:       "container.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.zone", "otel.metric.overflow"},
 	},
 	HwEnergy: metricInfo{
 		Name:       "hw.energy",
-		Attributes: []string{"energy.source", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
+		Attributes: []string{"energy.method", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
 	},
 	HwGpuUtilization: metricInfo{
 		Name:       "hw.gpu.utilization",
@@ -230,27 +230,27 @@ var MetricsInfo = metricsInfo{
 	},
 	HwHostEnergy: metricInfo{
 		Name:       "hw.host.energy",
-		Attributes: []string{"energy.source", "hw.id"},
+		Attributes: []string{"energy.method", "hw.id"},
 	},
 	HwHostPower: metricInfo{
 		Name:       "hw.host.power",
-		Attributes: []string{"energy.source", "hw.id"},
+		Attributes: []string{"energy.method", "hw.id"},
 	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
-		Attributes: []string{"energy.source", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
+		Attributes: []string{"energy.method", "energy.zone", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
 	},
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	K8sPodPower: metricInfo{
 		Name:       "k8s.pod.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	K8sPodPowerUncertainty: metricInfo{
 		Name:       "k8s.pod.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessCPUTime: metricInfo{
 		Name:       "process.cpu.time",
@@ -258,23 +258,23 @@ var MetricsInfo = metricsInfo{
 	},
 	ProcessEnergy: metricInfo{
 		Name:       "process.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessPower: metricInfo{
 		Name:       "process.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	ProcessPowerUncertainty: metricInfo{
 		Name:       "process.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.zone", "otel.metric.overflow"},
 	},
 	SlurmJobEnergy: metricInfo{
 		Name:       "slurm.job.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SlurmJobPower: metricInfo{
 		Name:       "slurm.job.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SystemCPUInfo: metricInfo{
 		Name:       "system.cpu.info",
@@ -285,43 +285,43 @@ var MetricsInfo = metricsInfo{
 	},
 	SystemEnergy: metricInfo{
 		Name:       "system.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone"},
 	},
 	SystemEnergySplitLearned: metricInfo{
 		Name:       "system.energy.split.learned",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.method", "energy.zone"},
 	},
 	SystemPower: metricInfo{
 		Name:       "system.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone"},
 	},
 	SystemPowerUncertainty: metricInfo{
 		Name:       "system.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone"},
+		Attributes: []string{"energy.method", "energy.zone"},
 	},
 	SystemUnattributedEnergy: metricInfo{
 		Name:       "system.unattributed.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone"},
 	},
 	SystemdUnitEnergy: metricInfo{
 		Name:       "systemd.unit.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SystemdUnitPower: metricInfo{
 		Name:       "systemd.unit.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMEnergy: metricInfo{
 		Name:       "vm.energy",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMPower: metricInfo{
 		Name:       "vm.power",
-		Attributes: []string{"energy.source", "energy.state", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	VMPowerUncertainty: metricInfo{
 		Name:       "vm.power.uncertainty",
-		Attributes: []string{"energy.source", "energy.zone", "otel.metric.overflow"},
+		Attributes: []string{"energy.method", "energy.zone", "otel.metric.overflow"},
 	},
 }
 
@@ -434,7 +434,7 @@ func (m *metricContainerEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -442,7 +442,7 @@ func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -489,7 +489,7 @@ func (m *metricContainerPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -497,7 +497,7 @@ func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -544,7 +544,7 @@ func (m *metricContainerPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -552,7 +552,7 @@ func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestam
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
@@ -600,7 +600,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -608,7 +608,7 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
@@ -716,7 +716,7 @@ func (m *metricHwHostEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string) {
+func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, hwIDAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -724,7 +724,7 @@ func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 }
 
@@ -769,7 +769,7 @@ func (m *metricHwHostPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string) {
+func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, hwIDAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -777,7 +777,7 @@ func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 }
 
@@ -822,7 +822,7 @@ func (m *metricHwPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -830,7 +830,7 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
@@ -882,7 +882,7 @@ func (m *metricK8sPodEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -890,7 +890,7 @@ func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -937,7 +937,7 @@ func (m *metricK8sPodPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -945,7 +945,7 @@ func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -992,7 +992,7 @@ func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1000,7 +1000,7 @@ func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
@@ -1102,7 +1102,7 @@ func (m *metricProcessEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1110,7 +1110,7 @@ func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1157,7 +1157,7 @@ func (m *metricProcessPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1165,7 +1165,7 @@ func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1212,7 +1212,7 @@ func (m *metricProcessPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1220,7 +1220,7 @@ func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp,
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
@@ -1268,7 +1268,7 @@ func (m *metricSlurmJobEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1276,7 +1276,7 @@ func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1323,7 +1323,7 @@ func (m *metricSlurmJobPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1331,7 +1331,7 @@ func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1486,7 +1486,7 @@ func (m *metricSystemEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1494,7 +1494,7 @@ func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1540,7 +1540,7 @@ func (m *metricSystemEnergySplitLearned) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1548,7 +1548,7 @@ func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1593,7 +1593,7 @@ func (m *metricSystemPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1601,7 +1601,7 @@ func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1647,7 +1647,7 @@ func (m *metricSystemPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1655,7 +1655,7 @@ func (m *metricSystemPowerUncertainty) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1702,7 +1702,7 @@ func (m *metricSystemUnattributedEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1710,7 +1710,7 @@ func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1758,7 +1758,7 @@ func (m *metricSystemdUnitEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1766,7 +1766,7 @@ func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pc
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1813,7 +1813,7 @@ func (m *metricSystemdUnitPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1821,7 +1821,7 @@ func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1870,7 +1870,7 @@ func (m *metricVMEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1878,7 +1878,7 @@ func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1925,7 +1925,7 @@ func (m *metricVMPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1933,7 +1933,7 @@ func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
@@ -1980,7 +1980,7 @@ func (m *metricVMPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1988,7 +1988,7 @@ func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts p
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
 }
@@ -2392,23 +2392,23 @@ func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, 
 }
 
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
-func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
-func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordContainerPowerUncertaintyDataPoint adds a data point to container.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordHwGpuUtilizationDataPoint adds a data point to hw.gpu.utilization metric.
@@ -2417,33 +2417,33 @@ func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, 
 }
 
 // RecordHwHostEnergyDataPoint adds a data point to hw.host.energy metric.
-func (mb *MetricsBuilder) RecordHwHostEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string) {
-	mb.metricHwHostEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwHostEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, hwIDAttributeValue string) {
+	mb.metricHwHostEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), hwIDAttributeValue)
 }
 
 // RecordHwHostPowerDataPoint adds a data point to hw.host.power metric.
-func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string) {
-	mb.metricHwHostPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, hwIDAttributeValue string) {
+	mb.metricHwHostPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), hwIDAttributeValue)
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
-func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordK8sPodPowerUncertaintyDataPoint adds a data point to k8s.pod.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessCPUTimeDataPoint adds a data point to process.cpu.time metric.
@@ -2452,28 +2452,28 @@ func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, va
 }
 
 // RecordProcessEnergyDataPoint adds a data point to process.energy metric.
-func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessPowerDataPoint adds a data point to process.power metric.
-func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSlurmJobEnergyDataPoint adds a data point to slurm.job.energy metric.
-func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSlurmJobPowerDataPoint adds a data point to slurm.job.power metric.
-func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
@@ -2487,53 +2487,53 @@ func (mb *MetricsBuilder) RecordSystemCPUUtilizationDataPoint(ts pcommon.Timesta
 }
 
 // RecordSystemEnergyDataPoint adds a data point to system.energy metric.
-func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemEnergySplitLearnedDataPoint adds a data point to system.energy.split.learned metric.
-func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string) {
+	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemPowerDataPoint adds a data point to system.power metric.
-func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemPowerUncertaintyDataPoint adds a data point to system.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordSystemPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
-	mb.metricSystemPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string) {
+	mb.metricSystemPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.
-func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemdUnitEnergyDataPoint adds a data point to systemd.unit.energy metric.
-func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSystemdUnitPowerDataPoint adds a data point to systemd.unit.power metric.
-func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.
-func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMPowerDataPoint adds a data point to vm.power metric.
-func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordVMPowerUncertaintyDataPoint adds a data point to vm.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

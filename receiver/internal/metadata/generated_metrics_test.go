@@ -71,55 +71,55 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordContainerCPUTimeDataPoint(ts, 1, true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
+			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
 
 			allMetricsCount++
 			mb.RecordHwGpuUtilizationDataPoint(ts, 1, AttributeHwGpuTaskGeneral, "hw.id-val", "hw.name-val", AttributeHwTypeCPU, "hw.vendor-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwHostEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
+			mb.RecordHwHostEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
+			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
+			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
 
 			allMetricsCount++
 			mb.RecordProcessCPUTimeDataPoint(ts, 1, true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
+			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
 			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
@@ -128,34 +128,34 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSystemCPUUtilizationDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordSystemPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			mb.RecordSystemPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val", true)
+			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
 
 			rb := mb.NewResourceBuilder()
 			rb.SetContainerID("container.id-val")
@@ -240,9 +240,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -264,9 +264,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -288,9 +288,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -311,9 +311,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -373,9 +373,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -391,9 +391,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -409,9 +409,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -444,9 +444,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -468,9 +468,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -492,9 +492,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -532,9 +532,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -556,9 +556,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -580,9 +580,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -603,9 +603,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -627,9 +627,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -692,9 +692,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -713,9 +713,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -731,9 +731,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -752,9 +752,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -772,9 +772,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -795,9 +795,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -819,9 +819,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -845,9 +845,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -869,9 +869,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -893,9 +893,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
 					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())

@@ -11,7 +11,7 @@ const (
 	metricUtilization     = "system.cpu.utilization"
 
 	attrZone       = "energy.zone"
-	attrSource     = "energy.source"
+	attrSource     = "energy.method"
 	attrState      = "energy.state"
 	attrExecutable = "process.executable.name"
 )

@@ -59,7 +59,7 @@ func (r *Result) Node() (sum units.Energy) {
 
 // Zone is a zone kind: package, dram, gpu, ...
 type Zone struct {
-	Name, Source string // energy.zone, energy.source
+	Name, Source string // energy.zone, energy.method
 	// Besides names the zone that contains this one, or overlaps with it, so that their energies are not added up. It is empty for
 	// zones that are added up.
 	Besides string
