@@ -29,6 +29,18 @@ func (e *Embedded) Attributed() (readings []power.Reading) {
 	return readings
 }
 
+// Trained returns the zone kinds whose static power model is trained.
+func (e *Embedded) Trained() map[claims.Kind]bool {
+	s := e.scraper
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	trained := map[claims.Kind]bool{}
+	for kind, state := range s.staticPowerStates() {
+		trained[kind] = state == attribution.Trained
+	}
+	return trained
+}
+
 // Waits reports whether a meter has not answered yet whose energy would be attributed: the configuration asks for it, or no other
 // sensor has answered.
 func (e *Embedded) Waits() bool {

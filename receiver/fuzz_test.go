@@ -163,7 +163,7 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 func FuzzTrainedModels(f *testing.F) {
 	rules := []StaticModel{StaticMinimum, StaticResting, StaticBase, StaticRegression, StaticTrained}
 	stored := make([][]byte, len(rules))
-	trained := make([]float64, len(rules))
+	trained := make([]bool, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
 		n := sharedNode(t, func(c *AttributionConfig) {
 			c.StaticPower = allStatic(rules[rule])
@@ -193,7 +193,7 @@ func FuzzTrainedModels(f *testing.F) {
 			for i := range int64(36) {
 				n.run(uint64(300+20*(i%12))*joule, map[int]int64{10: 225 + 50*(i%12)})
 			}
-			trained[rule] = n.one("system.energy.split.learned").value
+			trained[rule] = n.trained()
 			require.NoError(t, n.s.shutdown(t.Context()))
 			require.NotEmpty(t, n.s.training.trained.Zones)
 			stored[rule] = encodeState(nil, &n.s.training.trained, nil)[4:]
@@ -204,7 +204,7 @@ func FuzzTrainedModels(f *testing.F) {
 		n := start(t, rule, &memoryStorage{stored: map[string][]byte{stateKey: sealed(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
-			require.InDelta(t, trained[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")
+			require.Equal(t, trained[rule], n.trained(), "nothing was changed")
 		}
 		totals := map[string]float64{}
 		for range 3 {

@@ -30,23 +30,23 @@ func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 	}
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 11: 100, 12: 50, 13: 50})
-	step0 := n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=0").value
-	batch := n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=batch").value
+	step0 := n.one("slurm.step.energy", "slurm.job.id=7", "slurm.step.id=0").value
+	batch := n.one("slurm.step.energy", "slurm.job.id=7", "slurm.step.id=batch").value
 	processes := n.one("process.energy", pid(10)).value + n.one("process.energy", pid(11)).value
 	assert.Positive(t, step0)
 	assert.InDelta(t, processes, step0, 2e-6)
 	assert.InDelta(t, n.one("process.energy", pid(12)).value, batch, 1e-6)
-	assert.InDelta(t, step0+batch, n.sum("slurm.job.energy", attrs{"slurm.job.id": "7"}), 1e-9, "and no other process's")
-	assert.InDelta(t, step0/10, n.one("slurm.job.power", "slurm.job.step=0").value, 1e-6)
-	assert.InDelta(t, processes, n.sum("process.energy", attrs{"slurm.job.id": "7", "slurm.job.step": "0"}), 1e-9)
+	assert.InDelta(t, step0+batch, n.sum("slurm.step.energy", attrs{"slurm.job.id": "7"}), 1e-9, "and no other process's")
+	assert.InDelta(t, step0/10, n.one("slurm.step.power", "slurm.step.id=0").value, 1e-6)
+	assert.InDelta(t, processes, n.sum("process.energy", attrs{"slurm.job.id": "7", "slurm.step.id": "0"}), 1e-9)
 	assert.InDelta(t, n.one("process.energy", pid(11)).value, n.one("container.energy").value, 1e-6)
 
 	// The series of a step ends with its processes. One that goes on is not touched by that.
 	delete(n.host.Processes, 12)
 	n.run(600*joule, map[int]int64{10: 100, 11: 100})
 	n.run(600*joule, map[int]int64{10: 100, 11: 100})
-	assert.Empty(t, n.points("slurm.job.energy", attrs{"slurm.job.step": "batch"}))
-	assert.Greater(t, n.one("slurm.job.energy", "slurm.job.step=0").value, step0)
+	assert.Empty(t, n.points("slurm.step.energy", attrs{"slurm.step.id": "batch"}))
+	assert.Greater(t, n.one("slurm.step.energy", "slurm.step.id=0").value, step0)
 }
 
 // Short-lived processes of a step are measured by its cgroup's counter and by child times.
@@ -73,7 +73,7 @@ func testShortLivedInAStep(t *testing.T, counter bool) {
 	n.host.CPU.Idle -= 300
 	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
 	n.scrape()
-	step := n.one("slurm.job.energy").value
+	step := n.one("slurm.step.energy").value
 	assert.InDelta(t, step, n.one("system.energy", "energy.state=active").value, 1e-6, "all of it")
 	assert.InEpsilon(t, 4*n.one("process.energy", pid(10)).value, step, 0.01, "by ticks")
 }
@@ -92,7 +92,7 @@ func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n.host.CPU.User += 600
 	n.host.CPU.Idle -= 600
 	n.run(100*joule, map[int]int64{10: 100})
-	assert.InDelta(t, 10, n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=0").value, 1e-6)
+	assert.InDelta(t, 10, n.one("slurm.step.energy", "slurm.job.id=7", "slurm.step.id=0").value, 1e-6)
 	assert.InDelta(t, 30, n.one("systemd.unit.energy", "systemd.unit.name=cron.service").value, 1e-6)
 	assert.InDelta(t, 10, n.one("systemd.unit.energy", "systemd.unit.name=slurmstepd.scope").value, 1e-6)
 	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6)

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -239,3 +240,16 @@ func fixedPower(watts map[power.Kind]float64) map[power.Kind]StaticPowerConfig {
 
 // allWeight returns the setting attribution::weight with one weight for all zones.
 func allWeight(weight Weight) map[power.Kind]Weight { return map[power.Kind]Weight{AllZones: weight} }
+
+// trained reports whether the static power models of all zone kinds are trained.
+func (n *testNode) trained() bool {
+	n.t.Helper()
+	states := n.s.staticPowerStates()
+	require.NotEmpty(n.t, states)
+	for _, state := range states {
+		if state != attribution.Trained {
+			return false
+		}
+	}
+	return true
+}

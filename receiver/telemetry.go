@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -163,6 +165,12 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyModelExpectedErrorCallback(locked(s, func(o metric.Float64Observer) {
 			s.meters.modelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
 		})),
+		b.RegisterReceiverEnergyStaticPowerStateCallback(locked(s, func(o metric.Int64Observer) {
+			for kind, state := range s.staticPowerStates() {
+				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Source)),
+					attribute.String("static_power.state", state.String())))
+			}
+		})),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(locked(s, func(o metric.Int64Observer) {
 			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
@@ -208,6 +216,21 @@ func (s *energyScraper) pendingEnergy() map[power.Kind]units.Energy {
 		}
 	}
 	return pending
+}
+
+// staticPowerStates returns the state of the static power model of each kind that has one.
+func (s *energyScraper) staticPowerStates() map[claims.Kind]attribution.ModelState {
+	states := map[claims.Kind]attribution.ModelState{}
+	if s.ledger == nil {
+		return states
+	}
+	l := s.ledger.Engine.Ledger()
+	for i, kind := range s.ledger.kinds {
+		if k := &l.Kinds[i]; k.Present && !k.Ended && k.Model != attribution.NoModel {
+			states[kind] = k.Model
+		}
+	}
+	return states
 }
 
 func (s *energyScraper) droppedSeries() int64 {

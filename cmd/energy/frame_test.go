@@ -106,9 +106,9 @@ k8s_pod_power_watts{k8s_pod_uid=%[2]q,k8s_pod_qos_class="Burstable",k8s_namespac
 vm_power_watts{vm_id="8d3e4f62-7c2a-4c1e-9f10-000000000001",vm_name="build-1",vm_hypervisor="qemu",energy_zone="package"} 3
 # TYPE systemd_unit_power_watts gauge
 systemd_unit_power_watts{systemd_unit_name="nginx.service",energy_zone="package"} 4
-# TYPE slurm_job_power_watts gauge
-slurm_job_power_watts{slurm_job_id="31",slurm_job_step="0",energy_zone="package"} 1
-slurm_job_power_watts{slurm_job_id="32",energy_zone="package"} 1
+# TYPE slurm_step_power_watts gauge
+slurm_step_power_watts{slurm_job_id="31",slurm_step_id="0",energy_zone="package"} 1
+slurm_step_power_watts{slurm_job_id="32",energy_zone="package"} 1
 `, container, pod)
 	f := framesOf(t, &framer{}, text)[0]
 	assert.Equal(t, "node-1", f.Host)

@@ -25,5 +25,5 @@ const (
 	labelVM        = "vm_id"
 	labelUnit      = "systemd_unit_name"
 	labelJob       = "slurm_job_id"
-	labelStep      = "slurm_job_step"
+	labelStep      = "slurm_step_id"
 )

@@ -204,7 +204,7 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	s.pods = consumersOf(families, "k8s_pod", zones)
 	s.vms = consumersOf(families, "vm", zones)
 	s.units = consumersOf(families, "systemd_unit", zones)
-	s.jobs = consumersOf(families, "slurm_job", zones)
+	s.jobs = consumersOf(families, "slurm_step", zones)
 	return s
 }
 

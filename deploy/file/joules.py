@@ -16,7 +16,7 @@ import time
 # What tells series of a metric apart, besides their data points' attributes. Names are not in it: a series goes on when
 # its names become known.
 IDS = ("host.name", "process.pid", "process.creation.time", "container.id", "k8s.pod.uid", "vm.id", "slurm.job.id",
-       "slurm.job.step", "systemd.unit.name")
+       "slurm.step.id", "systemd.unit.name")
 NO_RECORDED_VALUE = 1
 
 

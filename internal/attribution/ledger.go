@@ -152,6 +152,11 @@ const (
 	Trained
 )
 
+// String returns the state's name in lower case.
+func (s ModelState) String() string {
+	return [...]string{NoModel: "none", Training: "training", Trained: "trained"}[s]
+}
+
 // countKinds returns how many kinds there are up to the last one that is present.
 func (l *Ledger) countKinds() int {
 	n := len(l.Kinds)

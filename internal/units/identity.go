@@ -191,9 +191,9 @@ var entities = withProcess([NumEntities]entity{
 		{"vm.name", func(w *Workload) *string { return &w.VM.Name }, false},
 		{"vm.hypervisor", func(w *Workload) *string { return &w.VM.Hypervisor }, false},
 	}},
-	SlurmStepEntity: {name: "slurm.job", attributes: []Attribute{
+	SlurmStepEntity: {name: "slurm.step", attributes: []Attribute{
 		{"slurm.job.id", func(w *Workload) *string { return &w.Job.ID }, true},
-		{"slurm.job.step", func(w *Workload) *string { return &w.Job.Step }, true},
+		{"slurm.step.id", func(w *Workload) *string { return &w.Job.Step }, true},
 	}},
 	SystemdUnitEntity: {name: "systemd.unit", attributes: []Attribute{
 		{"systemd.unit.name", func(w *Workload) *string { return &w.Unit.Name }, true},

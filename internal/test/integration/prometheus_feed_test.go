@@ -313,7 +313,7 @@ func (w *simulatedWorkload) metrics() []string {
 	case w.vm != "":
 		return []string{"process", "vm"}
 	case w.job != "":
-		return []string{"process", "slurm.job"}
+		return []string{"process", "slurm.step"}
 	case w.pod != "":
 		return []string{"process", "container", "k8s.pod"}
 	default:
@@ -350,7 +350,7 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 		vm["vm.hypervisor"] = "qemu"
 		return []*otlpResource{merge(process, map[string]string{"vm.id": w.vmID}), merge(vm)}
 	case w.job != "":
-		step := map[string]string{"slurm.job.id": w.job, "slurm.job.step": "0"}
+		step := map[string]string{"slurm.job.id": w.job, "slurm.step.id": "0"}
 		return []*otlpResource{merge(process, step), merge(step)}
 	case w.pod != "":
 		return []*otlpResource{merge(process, container, pod), merge(container, pod), merge(pod)}

@@ -18,7 +18,7 @@ import (
 // nodeMetrics are the metrics of the node itself.
 type nodeMetrics struct {
 	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
-	energy, power, unattributed, learned         *metric
+	energy, power, unattributed                  *metric
 	uncertainty                                  *metric
 	cpuUtilization, cpuInfo, gpuUtilization      *metric
 }
@@ -34,7 +34,6 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		power:          metrics[info.SystemPower.Name],
 		uncertainty:    metrics[info.SystemPowerUncertainty.Name],
 		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
-		learned:        metrics[info.SystemEnergySplitLearned.Name],
 		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
 		cpuInfo:        metrics[info.SystemCPUInfo.Name],
 		gpuUtilization: metrics[info.HwGpuUtilization.Name],
@@ -175,7 +174,6 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 	watts := writer{metric: m.node.power, into: into, most: 2 * n}
 	uncertainty := writer{metric: m.node.uncertainty, into: into, most: n}
 	unattributed := writer{metric: m.node.unattributed, into: into, most: 2 * n}
-	learned := writer{metric: m.node.learned, into: into, most: n}
 	for i := range m.kinds {
 		k, of := &m.ledger.Kinds[i], &m.kinds[i]
 		if !k.Present {
@@ -200,7 +198,6 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 			watts.write(of.idle, 0, m.at, units.Watts(k.RecentIdle, k.RecentTime))
 		}
 		m.emitUncertainty(k, of, &uncertainty)
-		m.emitLearned(k, of, &learned)
 	}
 }
 
@@ -212,19 +209,6 @@ func (m *emission) emitUncertainty(k *attribution.Kind, of *kindLabels, uncertai
 		uncertainty.end(of.kind, m.at)
 	case k.RecentTime > 0:
 		uncertainty.write(of.kind, 0, m.at, k.Doubt)
-	}
-}
-
-// emitLearned emits whether the static power model of a kind is trained.
-func (m *emission) emitLearned(k *attribution.Kind, of *kindLabels, learned *writer) {
-	switch {
-	case k.Model == attribution.NoModel || k.Delivered:
-	case k.Ended:
-		learned.end(of.kind, m.at)
-	case k.Model == attribution.Trained:
-		learned.write(of.kind, 0, m.at, 1)
-	default:
-		learned.write(of.kind, 0, m.at, 0)
 	}
 }
 

@@ -327,13 +327,13 @@ func (ms *ProcessPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) e
 	return nil
 }
 
-// SlurmJobEnergyMetricConfig provides config for the slurm.job.energy metric.
-type SlurmJobEnergyMetricConfig struct {
+// SlurmStepEnergyMetricConfig provides config for the slurm.step.energy metric.
+type SlurmStepEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
 	enabledSetByUser bool
 }
 
-func (ms *SlurmJobEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+func (ms *SlurmStepEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -347,13 +347,13 @@ func (ms *SlurmJobEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
-// SlurmJobPowerMetricConfig provides config for the slurm.job.power metric.
-type SlurmJobPowerMetricConfig struct {
+// SlurmStepPowerMetricConfig provides config for the slurm.step.power metric.
+type SlurmStepPowerMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
 	enabledSetByUser bool
 }
 
-func (ms *SlurmJobPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
+func (ms *SlurmStepPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -414,26 +414,6 @@ type SystemEnergyMetricConfig struct {
 }
 
 func (ms *SystemEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
-// SystemEnergySplitLearnedMetricConfig provides config for the system.energy.split.learned metric.
-type SystemEnergySplitLearnedMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *SystemEnergySplitLearnedMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -625,12 +605,11 @@ type MetricsConfig struct {
 	ProcessEnergy             ProcessEnergyMetricConfig             `mapstructure:"process.energy"`
 	ProcessPower              ProcessPowerMetricConfig              `mapstructure:"process.power"`
 	ProcessPowerUncertainty   ProcessPowerUncertaintyMetricConfig   `mapstructure:"process.power.uncertainty"`
-	SlurmJobEnergy            SlurmJobEnergyMetricConfig            `mapstructure:"slurm.job.energy"`
-	SlurmJobPower             SlurmJobPowerMetricConfig             `mapstructure:"slurm.job.power"`
+	SlurmStepEnergy           SlurmStepEnergyMetricConfig           `mapstructure:"slurm.step.energy"`
+	SlurmStepPower            SlurmStepPowerMetricConfig            `mapstructure:"slurm.step.power"`
 	SystemCPUInfo             SystemCPUInfoMetricConfig             `mapstructure:"system.cpu.info"`
 	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
 	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
-	SystemEnergySplitLearned  SystemEnergySplitLearnedMetricConfig  `mapstructure:"system.energy.split.learned"`
 	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
 	SystemPowerUncertainty    SystemPowerUncertaintyMetricConfig    `mapstructure:"system.power.uncertainty"`
 	SystemUnattributedEnergy  SystemUnattributedEnergyMetricConfig  `mapstructure:"system.unattributed.energy"`
@@ -691,10 +670,10 @@ func DefaultMetricsConfig() MetricsConfig {
 		ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 			Enabled: false,
 		},
-		SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+		SlurmStepEnergy: SlurmStepEnergyMetricConfig{
 			Enabled: true,
 		},
-		SlurmJobPower: SlurmJobPowerMetricConfig{
+		SlurmStepPower: SlurmStepPowerMetricConfig{
 			Enabled: true,
 		},
 		SystemCPUInfo: SystemCPUInfoMetricConfig{
@@ -704,9 +683,6 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled: false,
 		},
 		SystemEnergy: SystemEnergyMetricConfig{
-			Enabled: true,
-		},
-		SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 			Enabled: true,
 		},
 		SystemPower: SystemPowerMetricConfig{
@@ -782,7 +758,7 @@ type ResourceAttributesConfig struct {
 	ProcessParentPid      ResourceAttributeConfig `mapstructure:"process.parent_pid"`
 	ProcessPid            ResourceAttributeConfig `mapstructure:"process.pid"`
 	SlurmJobID            ResourceAttributeConfig `mapstructure:"slurm.job.id"`
-	SlurmJobStep          ResourceAttributeConfig `mapstructure:"slurm.job.step"`
+	SlurmStepID           ResourceAttributeConfig `mapstructure:"slurm.step.id"`
 	SystemdUnitName       ResourceAttributeConfig `mapstructure:"systemd.unit.name"`
 	VMHypervisor          ResourceAttributeConfig `mapstructure:"vm.hypervisor"`
 	VMID                  ResourceAttributeConfig `mapstructure:"vm.id"`
@@ -845,7 +821,7 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 		SlurmJobID: ResourceAttributeConfig{
 			Enabled: true,
 		},
-		SlurmJobStep: ResourceAttributeConfig{
+		SlurmStepID: ResourceAttributeConfig{
 			Enabled: true,
 		},
 		SystemdUnitName: ResourceAttributeConfig{

@@ -74,10 +74,10 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: true,
 					},
-					SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+					SlurmStepEnergy: SlurmStepEnergyMetricConfig{
 						Enabled: true,
 					},
-					SlurmJobPower: SlurmJobPowerMetricConfig{
+					SlurmStepPower: SlurmStepPowerMetricConfig{
 						Enabled: true,
 					},
 					SystemCPUInfo: SystemCPUInfoMetricConfig{
@@ -87,9 +87,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: true,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
-						Enabled: true,
-					},
-					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: true,
 					},
 					SystemPower: SystemPowerMetricConfig{
@@ -136,7 +133,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessParentPid:      ResourceAttributeConfig{Enabled: true},
 					ProcessPid:            ResourceAttributeConfig{Enabled: true},
 					SlurmJobID:            ResourceAttributeConfig{Enabled: true},
-					SlurmJobStep:          ResourceAttributeConfig{Enabled: true},
+					SlurmStepID:           ResourceAttributeConfig{Enabled: true},
 					SystemdUnitName:       ResourceAttributeConfig{Enabled: true},
 					VMHypervisor:          ResourceAttributeConfig{Enabled: true},
 					VMID:                  ResourceAttributeConfig{Enabled: true},
@@ -196,10 +193,10 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: false,
 					},
-					SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+					SlurmStepEnergy: SlurmStepEnergyMetricConfig{
 						Enabled: false,
 					},
-					SlurmJobPower: SlurmJobPowerMetricConfig{
+					SlurmStepPower: SlurmStepPowerMetricConfig{
 						Enabled: false,
 					},
 					SystemCPUInfo: SystemCPUInfoMetricConfig{
@@ -209,9 +206,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: false,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
-						Enabled: false,
-					},
-					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: false,
 					},
 					SystemPower: SystemPowerMetricConfig{
@@ -258,7 +252,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessParentPid:      ResourceAttributeConfig{Enabled: false},
 					ProcessPid:            ResourceAttributeConfig{Enabled: false},
 					SlurmJobID:            ResourceAttributeConfig{Enabled: false},
-					SlurmJobStep:          ResourceAttributeConfig{Enabled: false},
+					SlurmStepID:           ResourceAttributeConfig{Enabled: false},
 					SystemdUnitName:       ResourceAttributeConfig{Enabled: false},
 					VMHypervisor:          ResourceAttributeConfig{Enabled: false},
 					VMID:                  ResourceAttributeConfig{Enabled: false},
@@ -270,7 +264,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}
@@ -316,7 +310,7 @@ func TestResourceAttributesConfig(t *testing.T) {
 				ProcessParentPid:      ResourceAttributeConfig{Enabled: true},
 				ProcessPid:            ResourceAttributeConfig{Enabled: true},
 				SlurmJobID:            ResourceAttributeConfig{Enabled: true},
-				SlurmJobStep:          ResourceAttributeConfig{Enabled: true},
+				SlurmStepID:           ResourceAttributeConfig{Enabled: true},
 				SystemdUnitName:       ResourceAttributeConfig{Enabled: true},
 				VMHypervisor:          ResourceAttributeConfig{Enabled: true},
 				VMID:                  ResourceAttributeConfig{Enabled: true},
@@ -344,7 +338,7 @@ func TestResourceAttributesConfig(t *testing.T) {
 				ProcessParentPid:      ResourceAttributeConfig{Enabled: false},
 				ProcessPid:            ResourceAttributeConfig{Enabled: false},
 				SlurmJobID:            ResourceAttributeConfig{Enabled: false},
-				SlurmJobStep:          ResourceAttributeConfig{Enabled: false},
+				SlurmStepID:           ResourceAttributeConfig{Enabled: false},
 				SystemdUnitName:       ResourceAttributeConfig{Enabled: false},
 				VMHypervisor:          ResourceAttributeConfig{Enabled: false},
 				VMID:                  ResourceAttributeConfig{Enabled: false},

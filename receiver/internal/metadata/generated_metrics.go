@@ -170,7 +170,7 @@ const (
 	AttributeSeriesEntityContainer
 	AttributeSeriesEntityK8sPod
 	AttributeSeriesEntityVM
-	AttributeSeriesEntitySlurmJob
+	AttributeSeriesEntitySlurmStep
 	AttributeSeriesEntitySystemdUnit
 )
 
@@ -185,8 +185,8 @@ func (av AttributeSeriesEntity) String() string {
 		return "k8s.pod"
 	case AttributeSeriesEntityVM:
 		return "vm"
-	case AttributeSeriesEntitySlurmJob:
-		return "slurm.job"
+	case AttributeSeriesEntitySlurmStep:
+		return "slurm.step"
 	case AttributeSeriesEntitySystemdUnit:
 		return "systemd.unit"
 	}
@@ -199,8 +199,34 @@ var MapAttributeSeriesEntity = map[string]AttributeSeriesEntity{
 	"container":    AttributeSeriesEntityContainer,
 	"k8s.pod":      AttributeSeriesEntityK8sPod,
 	"vm":           AttributeSeriesEntityVM,
-	"slurm.job":    AttributeSeriesEntitySlurmJob,
+	"slurm.step":   AttributeSeriesEntitySlurmStep,
 	"systemd.unit": AttributeSeriesEntitySystemdUnit,
+}
+
+// AttributeStaticPowerState specifies the value static_power.state attribute.
+type AttributeStaticPowerState int
+
+const (
+	_ AttributeStaticPowerState = iota
+	AttributeStaticPowerStateTraining
+	AttributeStaticPowerStateTrained
+)
+
+// String returns the string representation of the AttributeStaticPowerState.
+func (av AttributeStaticPowerState) String() string {
+	switch av {
+	case AttributeStaticPowerStateTraining:
+		return "training"
+	case AttributeStaticPowerStateTrained:
+		return "trained"
+	}
+	return ""
+}
+
+// MapAttributeStaticPowerState is a helper map of string to AttributeStaticPowerState attribute value.
+var MapAttributeStaticPowerState = map[string]AttributeStaticPowerState{
+	"training": AttributeStaticPowerStateTraining,
+	"trained":  AttributeStaticPowerStateTrained,
 }
 
 var MetricsInfo = metricsInfo{
@@ -268,12 +294,12 @@ var MetricsInfo = metricsInfo{
 		Name:       "process.power.uncertainty",
 		Attributes: []string{"energy.method", "energy.zone", "otel.metric.overflow"},
 	},
-	SlurmJobEnergy: metricInfo{
-		Name:       "slurm.job.energy",
+	SlurmStepEnergy: metricInfo{
+		Name:       "slurm.step.energy",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
-	SlurmJobPower: metricInfo{
-		Name:       "slurm.job.power",
+	SlurmStepPower: metricInfo{
+		Name:       "slurm.step.power",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
 	SystemCPUInfo: metricInfo{
@@ -286,10 +312,6 @@ var MetricsInfo = metricsInfo{
 	SystemEnergy: metricInfo{
 		Name:       "system.energy",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone"},
-	},
-	SystemEnergySplitLearned: metricInfo{
-		Name:       "system.energy.split.learned",
-		Attributes: []string{"energy.method", "energy.zone"},
 	},
 	SystemPower: metricInfo{
 		Name:       "system.power",
@@ -342,12 +364,11 @@ type metricsInfo struct {
 	ProcessEnergy             metricInfo
 	ProcessPower              metricInfo
 	ProcessPowerUncertainty   metricInfo
-	SlurmJobEnergy            metricInfo
-	SlurmJobPower             metricInfo
+	SlurmStepEnergy           metricInfo
+	SlurmStepPower            metricInfo
 	SystemCPUInfo             metricInfo
 	SystemCPUUtilization      metricInfo
 	SystemEnergy              metricInfo
-	SystemEnergySplitLearned  metricInfo
 	SystemPower               metricInfo
 	SystemPowerUncertainty    metricInfo
 	SystemUnattributedEnergy  metricInfo
@@ -1251,15 +1272,15 @@ func newMetricProcessPowerUncertainty(cfg ProcessPowerUncertaintyMetricConfig) m
 	return m
 }
 
-type metricSlurmJobEnergy struct {
-	data     pmetric.Metric             // data buffer for generated metric.
-	config   SlurmJobEnergyMetricConfig // metric config provided by user.
-	capacity int                        // max observed number of data points added to the metric.
+type metricSlurmStepEnergy struct {
+	data     pmetric.Metric              // data buffer for generated metric.
+	config   SlurmStepEnergyMetricConfig // metric config provided by user.
+	capacity int                         // max observed number of data points added to the metric.
 }
 
-// init fills slurm.job.energy metric with initial data.
-func (m *metricSlurmJobEnergy) init() {
-	m.data.SetName("slurm.job.energy")
+// init fills slurm.step.energy metric with initial data.
+func (m *metricSlurmStepEnergy) init() {
+	m.data.SetName("slurm.step.energy")
 	m.data.SetDescription("Energy attributed to the step of the Slurm job since its series began.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
@@ -1268,7 +1289,7 @@ func (m *metricSlurmJobEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmStepEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1283,14 +1304,14 @@ func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcomm
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSlurmJobEnergy) updateCapacity() {
+func (m *metricSlurmStepEnergy) updateCapacity() {
 	if m.data.Sum().DataPoints().Len() > m.capacity {
 		m.capacity = m.data.Sum().DataPoints().Len()
 	}
 }
 
 // emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSlurmJobEnergy) emit(metrics pmetric.MetricSlice) {
+func (m *metricSlurmStepEnergy) emit(metrics pmetric.MetricSlice) {
 	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
 		m.updateCapacity()
 		m.data.MoveTo(metrics.AppendEmpty())
@@ -1298,8 +1319,8 @@ func (m *metricSlurmJobEnergy) emit(metrics pmetric.MetricSlice) {
 	}
 }
 
-func newMetricSlurmJobEnergy(cfg SlurmJobEnergyMetricConfig) metricSlurmJobEnergy {
-	m := metricSlurmJobEnergy{config: cfg}
+func newMetricSlurmStepEnergy(cfg SlurmStepEnergyMetricConfig) metricSlurmStepEnergy {
+	m := metricSlurmStepEnergy{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -1308,22 +1329,22 @@ func newMetricSlurmJobEnergy(cfg SlurmJobEnergyMetricConfig) metricSlurmJobEnerg
 	return m
 }
 
-type metricSlurmJobPower struct {
-	data     pmetric.Metric            // data buffer for generated metric.
-	config   SlurmJobPowerMetricConfig // metric config provided by user.
-	capacity int                       // max observed number of data points added to the metric.
+type metricSlurmStepPower struct {
+	data     pmetric.Metric             // data buffer for generated metric.
+	config   SlurmStepPowerMetricConfig // metric config provided by user.
+	capacity int                        // max observed number of data points added to the metric.
 }
 
-// init fills slurm.job.power metric with initial data.
-func (m *metricSlurmJobPower) init() {
-	m.data.SetName("slurm.job.power")
+// init fills slurm.step.power metric with initial data.
+func (m *metricSlurmStepPower) init() {
+	m.data.SetName("slurm.step.power")
 	m.data.SetDescription("Average power attributed to the step of the Slurm job over the interval just ended.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmStepPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1338,14 +1359,14 @@ func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommo
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSlurmJobPower) updateCapacity() {
+func (m *metricSlurmStepPower) updateCapacity() {
 	if m.data.Gauge().DataPoints().Len() > m.capacity {
 		m.capacity = m.data.Gauge().DataPoints().Len()
 	}
 }
 
 // emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSlurmJobPower) emit(metrics pmetric.MetricSlice) {
+func (m *metricSlurmStepPower) emit(metrics pmetric.MetricSlice) {
 	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
 		m.updateCapacity()
 		m.data.MoveTo(metrics.AppendEmpty())
@@ -1353,8 +1374,8 @@ func (m *metricSlurmJobPower) emit(metrics pmetric.MetricSlice) {
 	}
 }
 
-func newMetricSlurmJobPower(cfg SlurmJobPowerMetricConfig) metricSlurmJobPower {
-	m := metricSlurmJobPower{config: cfg}
+func newMetricSlurmStepPower(cfg SlurmStepPowerMetricConfig) metricSlurmStepPower {
+	m := metricSlurmStepPower{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -1517,59 +1538,6 @@ func (m *metricSystemEnergy) emit(metrics pmetric.MetricSlice) {
 
 func newMetricSystemEnergy(cfg SystemEnergyMetricConfig) metricSystemEnergy {
 	m := metricSystemEnergy{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricSystemEnergySplitLearned struct {
-	data     pmetric.Metric                       // data buffer for generated metric.
-	config   SystemEnergySplitLearnedMetricConfig // metric config provided by user.
-	capacity int                                  // max observed number of data points added to the metric.
-}
-
-// init fills system.energy.split.learned metric with initial data.
-func (m *metricSystemEnergySplitLearned) init() {
-	m.data.SetName("system.energy.split.learned")
-	m.data.SetDescription("Whether the static power model is trained (1) or still learns (0).")
-	m.data.SetUnit("1")
-	m.data.SetEmptyGauge()
-	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
-}
-
-func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSystemEnergySplitLearned) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSystemEnergySplitLearned) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricSystemEnergySplitLearned(cfg SystemEnergySplitLearnedMetricConfig) metricSystemEnergySplitLearned {
-	m := metricSystemEnergySplitLearned{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -2045,12 +2013,11 @@ type MetricsBuilder struct {
 	metricProcessEnergy             metricProcessEnergy
 	metricProcessPower              metricProcessPower
 	metricProcessPowerUncertainty   metricProcessPowerUncertainty
-	metricSlurmJobEnergy            metricSlurmJobEnergy
-	metricSlurmJobPower             metricSlurmJobPower
+	metricSlurmStepEnergy           metricSlurmStepEnergy
+	metricSlurmStepPower            metricSlurmStepPower
 	metricSystemCPUInfo             metricSystemCPUInfo
 	metricSystemCPUUtilization      metricSystemCPUUtilization
 	metricSystemEnergy              metricSystemEnergy
-	metricSystemEnergySplitLearned  metricSystemEnergySplitLearned
 	metricSystemPower               metricSystemPower
 	metricSystemPowerUncertainty    metricSystemPowerUncertainty
 	metricSystemUnattributedEnergy  metricSystemUnattributedEnergy
@@ -2100,12 +2067,11 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricProcessEnergy:             newMetricProcessEnergy(mbc.Metrics.ProcessEnergy),
 		metricProcessPower:              newMetricProcessPower(mbc.Metrics.ProcessPower),
 		metricProcessPowerUncertainty:   newMetricProcessPowerUncertainty(mbc.Metrics.ProcessPowerUncertainty),
-		metricSlurmJobEnergy:            newMetricSlurmJobEnergy(mbc.Metrics.SlurmJobEnergy),
-		metricSlurmJobPower:             newMetricSlurmJobPower(mbc.Metrics.SlurmJobPower),
+		metricSlurmStepEnergy:           newMetricSlurmStepEnergy(mbc.Metrics.SlurmStepEnergy),
+		metricSlurmStepPower:            newMetricSlurmStepPower(mbc.Metrics.SlurmStepPower),
 		metricSystemCPUInfo:             newMetricSystemCPUInfo(mbc.Metrics.SystemCPUInfo),
 		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
 		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
-		metricSystemEnergySplitLearned:  newMetricSystemEnergySplitLearned(mbc.Metrics.SystemEnergySplitLearned),
 		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
 		metricSystemPowerUncertainty:    newMetricSystemPowerUncertainty(mbc.Metrics.SystemPowerUncertainty),
 		metricSystemUnattributedEnergy:  newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
@@ -2225,11 +2191,11 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	if mbc.ResourceAttributes.SlurmJobID.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["slurm.job.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobID.MetricsExclude)
 	}
-	if mbc.ResourceAttributes.SlurmJobStep.MetricsInclude != nil {
-		mb.resourceAttributeIncludeFilter["slurm.job.step"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobStep.MetricsInclude)
+	if mbc.ResourceAttributes.SlurmStepID.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["slurm.step.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmStepID.MetricsInclude)
 	}
-	if mbc.ResourceAttributes.SlurmJobStep.MetricsExclude != nil {
-		mb.resourceAttributeExcludeFilter["slurm.job.step"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobStep.MetricsExclude)
+	if mbc.ResourceAttributes.SlurmStepID.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["slurm.step.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmStepID.MetricsExclude)
 	}
 	if mbc.ResourceAttributes.SystemdUnitName.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["systemd.unit.name"] = filter.CreateFilter(mbc.ResourceAttributes.SystemdUnitName.MetricsInclude)
@@ -2341,12 +2307,11 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricProcessEnergy.emit(ils.Metrics())
 	mb.metricProcessPower.emit(ils.Metrics())
 	mb.metricProcessPowerUncertainty.emit(ils.Metrics())
-	mb.metricSlurmJobEnergy.emit(ils.Metrics())
-	mb.metricSlurmJobPower.emit(ils.Metrics())
+	mb.metricSlurmStepEnergy.emit(ils.Metrics())
+	mb.metricSlurmStepPower.emit(ils.Metrics())
 	mb.metricSystemCPUInfo.emit(ils.Metrics())
 	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
-	mb.metricSystemEnergySplitLearned.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
 	mb.metricSystemPowerUncertainty.emit(ils.Metrics())
 	mb.metricSystemUnattributedEnergy.emit(ils.Metrics())
@@ -2466,14 +2431,14 @@ func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Time
 	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
-// RecordSlurmJobEnergyDataPoint adds a data point to slurm.job.energy metric.
-func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+// RecordSlurmStepEnergyDataPoint adds a data point to slurm.step.energy metric.
+func (mb *MetricsBuilder) RecordSlurmStepEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmStepEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
-// RecordSlurmJobPowerDataPoint adds a data point to slurm.job.power metric.
-func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+// RecordSlurmStepPowerDataPoint adds a data point to slurm.step.power metric.
+func (mb *MetricsBuilder) RecordSlurmStepPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+	mb.metricSlurmStepPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
@@ -2489,11 +2454,6 @@ func (mb *MetricsBuilder) RecordSystemCPUUtilizationDataPoint(ts pcommon.Timesta
 // RecordSystemEnergyDataPoint adds a data point to system.energy metric.
 func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
 	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
-}
-
-// RecordSystemEnergySplitLearnedDataPoint adds a data point to system.energy.split.learned metric.
-func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string) {
-	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemPowerDataPoint adds a data point to system.power metric.

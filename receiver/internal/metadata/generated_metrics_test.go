@@ -116,10 +116,10 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmStepEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmStepPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
 			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
@@ -129,9 +129,6 @@ func TestMetricsBuilder(t *testing.T) {
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
-			defaultMetricsCount++
-			allMetricsCount++
-			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
@@ -176,7 +173,7 @@ func TestMetricsBuilder(t *testing.T) {
 			rb.SetProcessParentPid(18)
 			rb.SetProcessPid(11)
 			rb.SetSlurmJobID("slurm.job.id-val")
-			rb.SetSlurmJobStep("slurm.job.step-val")
+			rb.SetSlurmStepID("slurm.step.id-val")
 			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")
 			rb.SetVMID("vm.id-val")
@@ -589,9 +586,9 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
-				case "slurm.job.energy":
-					assert.False(t, validatedMetrics["slurm.job.energy"], "Found a duplicate in the metrics slice: slurm.job.energy")
-					validatedMetrics["slurm.job.energy"] = true
+				case "slurm.step.energy":
+					assert.False(t, validatedMetrics["slurm.step.energy"], "Found a duplicate in the metrics slice: slurm.step.energy")
+					validatedMetrics["slurm.step.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
 					assert.Equal(t, "Energy attributed to the step of the Slurm job since its series began.", mi.Description())
@@ -615,9 +612,9 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
-				case "slurm.job.power":
-					assert.False(t, validatedMetrics["slurm.job.power"], "Found a duplicate in the metrics slice: slurm.job.power")
-					validatedMetrics["slurm.job.power"] = true
+				case "slurm.step.power":
+					assert.False(t, validatedMetrics["slurm.step.power"], "Found a duplicate in the metrics slice: slurm.step.power")
+					validatedMetrics["slurm.step.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "Average power attributed to the step of the Slurm job over the interval just ended.", mi.Description())
@@ -698,24 +695,6 @@ func TestMetricsBuilder(t *testing.T) {
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
-					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
-					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
-				case "system.energy.split.learned":
-					assert.False(t, validatedMetrics["system.energy.split.learned"], "Found a duplicate in the metrics slice: system.energy.split.learned")
-					validatedMetrics["system.energy.split.learned"] = true
-					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
-					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Whether the static power model is trained (1) or still learns (0).", mi.Description())
-					assert.Equal(t, "1", mi.Unit())
-					dp := mi.Gauge().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energyMethodAttrVal, ok := dp.Attributes().Get("energy.method")
-					assert.True(t, ok)
-					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())

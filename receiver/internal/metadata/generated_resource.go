@@ -147,10 +147,10 @@ func (rb *ResourceBuilder) SetSlurmJobID(val string) {
 	}
 }
 
-// SetSlurmJobStep sets provided value as "slurm.job.step" attribute.
-func (rb *ResourceBuilder) SetSlurmJobStep(val string) {
-	if rb.config.SlurmJobStep.Enabled {
-		rb.res.Attributes().PutStr("slurm.job.step", val)
+// SetSlurmStepID sets provided value as "slurm.step.id" attribute.
+func (rb *ResourceBuilder) SetSlurmStepID(val string) {
+	if rb.config.SlurmStepID.Enabled {
+		rb.res.Attributes().PutStr("slurm.step.id", val)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestResourceBuilder(t *testing.T) {
 			rb.SetProcessParentPid(18)
 			rb.SetProcessPid(11)
 			rb.SetSlurmJobID("slurm.job.id-val")
-			rb.SetSlurmJobStep("slurm.job.step-val")
+			rb.SetSlurmStepID("slurm.step.id-val")
 			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")
 			rb.SetVMID("vm.id-val")
@@ -141,10 +141,10 @@ func TestResourceBuilder(t *testing.T) {
 			if ok {
 				assert.Equal(t, "slurm.job.id-val", slurmJobIDAttrVal.Str())
 			}
-			slurmJobStepAttrVal, ok := res.Attributes().Get("slurm.job.step")
+			slurmStepIDAttrVal, ok := res.Attributes().Get("slurm.step.id")
 			assert.True(t, ok)
 			if ok {
-				assert.Equal(t, "slurm.job.step-val", slurmJobStepAttrVal.Str())
+				assert.Equal(t, "slurm.step.id-val", slurmStepIDAttrVal.Str())
 			}
 			systemdUnitNameAttrVal, ok := res.Attributes().Get("systemd.unit.name")
 			assert.True(t, ok)

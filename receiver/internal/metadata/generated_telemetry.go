@@ -38,6 +38,7 @@ type TelemetryBuilder struct {
 	ReceiverEnergyScanDuration         metric.Float64Histogram
 	ReceiverEnergySeries               metric.Int64ObservableGauge
 	ReceiverEnergySkippedWindows       metric.Int64ObservableCounter
+	ReceiverEnergyStaticPowerState     metric.Int64ObservableGauge
 	ReceiverEnergyWaitingEnergy        metric.Float64ObservableGauge
 	ReceiverEnergyWindows              metric.Int64ObservableCounter
 	ReceiverEnergyZoneGaps             metric.Int64ObservableCounter
@@ -185,6 +186,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergySkippedWindowsCallback(cb
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergySkippedWindows, obs: o})
 		return nil
 	}, builder.ReceiverEnergySkippedWindows)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyStaticPowerStateCallback sets callback for observable ReceiverEnergyStaticPowerState metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyStaticPowerStateCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyStaticPowerState, obs: o})
+		return nil
+	}, builder.ReceiverEnergyStaticPowerState)
 	if err != nil {
 		return err
 	}
@@ -411,6 +427,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_energy_skipped_windows",
 		metric.WithDescription("Windows that were attributed together with the next one, because they had ended before the receiver could run. [Development]"),
 		metric.WithUnit("{window}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyStaticPowerState, err = builder.meter.Int64ObservableGauge(
+		"otelcol_receiver_energy_static_power_state",
+		metric.WithDescription("1 for the state of a zone's static power model. [Development]"),
+		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyWaitingEnergy, err = builder.meter.Float64ObservableGauge(

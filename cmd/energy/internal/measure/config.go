@@ -26,7 +26,6 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	own.Metrics.ContainerEnergy.Enabled = true
 	own.Metrics.ProcessEnergy.Enabled = true
 	own.Metrics.SystemCPUUtilization.Enabled = true
-	own.Metrics.SystemEnergySplitLearned.Enabled = true
 
 	attribution := &own.Attribution
 	for _, weight := range attribution.Weight {
@@ -41,14 +40,14 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	return &own, notes
 }
 
-// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones, and learned reports whether
+// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones, and trained reports whether
 // the kind's static power model is trained.
-func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
+func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, trained bool) Static {
 	_, ok := measured[kind]
 	switch model := cfg.StaticModel(kind); {
 	case model == energyreceiver.StaticFixed:
 		return StaticConfiguration
-	case model != energyreceiver.StaticUtilization && learned:
+	case model != energyreceiver.StaticUtilization && trained:
 		return StaticLearned
 	case model != energyreceiver.StaticUtilization:
 		return StaticLearning

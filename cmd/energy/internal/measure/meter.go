@@ -123,7 +123,7 @@ func (m *meter) isKnown() bool {
 // staticOf returns what the static power of a zone kind is known from.
 func (m *meter) staticOf(z *Zone) Static {
 	kind := zoneKind(z)
-	return staticOf(m.cfg, m.static, kind, m.last.kinds[kind].learned)
+	return staticOf(m.cfg, m.static, kind, m.trained[kind])
 }
 
 // isAttributed reports whether a zone of a kind is attributed now.

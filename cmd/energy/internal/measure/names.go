@@ -7,7 +7,6 @@ const (
 	metricSystemEnergy    = "system.energy"
 	metricContainerEnergy = "container.energy"
 	metricProcessEnergy   = "process.energy"
-	metricSplitLearned    = "system.energy.split.learned"
 	metricUtilization     = "system.cpu.utilization"
 
 	attrZone       = "energy.zone"

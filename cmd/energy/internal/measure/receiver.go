@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -24,9 +25,10 @@ var errHangs = errors.New("the receiver hangs: a read of this machine does not r
 // command and signals are noticed whatever hangs. A receiver is not safe for concurrent use.
 type receiver struct {
 	embedded   embedded
-	ctx        context.Context //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
-	hanging    chan struct{}   // closed when the call that hung has returned; nil if none hung
-	attributed []power.Reading // as of the last call that returned
+	ctx        context.Context      //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
+	hanging    chan struct{}        // closed when the call that hung has returned; nil if none hung
+	attributed []power.Reading      // as of the last call that returned
+	trained    map[claims.Kind]bool // likewise: the kinds whose static power model is trained
 }
 
 // embedded is energyreceiver.Embedded.
@@ -34,6 +36,7 @@ type embedded interface {
 	Start(ctx context.Context) error
 	Collect(ctx context.Context) (pmetric.Metrics, error)
 	Attributed() []power.Reading
+	Trained() map[claims.Kind]bool
 	Waits() bool
 	Shutdown(ctx context.Context) error
 }
@@ -89,13 +92,14 @@ func (r *receiver) collect(ctx context.Context) (md pmetric.Metrics, err error) 
 	var got pmetric.Metrics
 	var failed error
 	var attributed []power.Reading
+	var trained map[claims.Kind]bool
 	if hangs := r.call(func() {
 		got, failed = r.embedded.Collect(ctx)
-		attributed = r.embedded.Attributed()
+		attributed, trained = r.embedded.Attributed(), r.embedded.Trained()
 	}); hangs != nil {
 		return md, hangs
 	}
-	r.attributed = attributed
+	r.attributed, r.trained = attributed, trained
 	return got, failed
 }
 

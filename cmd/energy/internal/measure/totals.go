@@ -23,7 +23,6 @@ type totals struct {
 // kindTotals is the energy of a zone kind. used is the command's, active and idle are the node's.
 type kindTotals struct {
 	used, active, idle units.Energy
-	learned            bool // its static power model is trained
 }
 
 // totalsOf reads the ledger from the receiver's metrics. All containers are the command.
@@ -51,8 +50,6 @@ func (t *totals) add(m pmetric.Metric) {
 		})
 	case metricContainerEnergy:
 		t.each(m.Sum().DataPoints(), func(k *kindTotals, _ string, e units.Energy) { k.used += e })
-	case metricSplitLearned:
-		t.each(m.Gauge().DataPoints(), func(k *kindTotals, _ string, e units.Energy) { k.learned = e > 0 })
 	case metricUtilization:
 		for _, p := range m.Gauge().DataPoints().All() {
 			t.utilization = p.DoubleValue()
@@ -95,9 +92,8 @@ func energyOf(p pmetric.NumberDataPoint) units.Energy {
 // since returns the energy since an earlier ledger.
 func (k kindTotals) since(earlier kindTotals) kindTotals {
 	return kindTotals{
-		used:    units.Advance(earlier.used, k.used),
-		active:  units.Advance(earlier.active, k.active),
-		idle:    units.Advance(earlier.idle, k.idle),
-		learned: k.learned,
+		used:   units.Advance(earlier.used, k.used),
+		active: units.Advance(earlier.active, k.active),
+		idle:   units.Advance(earlier.idle, k.idle),
 	}
 }
