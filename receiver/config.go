@@ -80,13 +80,17 @@ type SeriesConfig struct {
 // ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
 	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the highest usage has a
-	// series of its own, by PID. All other processes are grouped by program: processes with the same executable, container, unit
-	// and user share a series, including exited ones. pid disables series by program, and program disables series by PID.
+	// series of its own, by PID, once it has run for a minute. All other processes are grouped by program: processes with the
+	// same executable, container, unit and user share a series, including exited ones. pid disables series by program, and
+	// program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
+
+	// minAge is the age that a process must have before it gets a series of its own, if the others are reported by program.
+	minAge time.Duration
 
 	_ struct{}
 }
@@ -104,7 +108,9 @@ const (
 const (
 	defaultMaxProcesses = 50
 	defaultMinEnergy    = 1 // J
-	maxPrograms         = 500
+	// Most processes exit within a minute. With a series of its own, each would leave one behind.
+	defaultMinAge = time.Minute
+	maxPrograms   = 500
 )
 
 // series converts the setting to the engine's type.
@@ -241,6 +247,9 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	}
 	limits[units.ProcessEntity] = attribution.Limit{
 		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
+	}
+	if s.Processes.GroupBy == "" {
+		limits[units.ProcessEntity].MinAge = s.Processes.minAge
 	}
 	limits[units.ProgramEntity].Max = maxPrograms
 	limits[units.ContainerEntity].Max = s.Containers.Max

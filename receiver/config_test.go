@@ -49,7 +49,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Zero(t, cfg.Window)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.GPU}, cfg.Zones)
 	assert.Equal(t, SeriesConfig{
-		Processes: ProcessSeriesConfig{Max: 50, MinEnergy: 1}, Containers: EntitySeriesConfig{Max: 2000}, Pods: EntitySeriesConfig{Max: 1000},
+		Processes: ProcessSeriesConfig{Max: 50, MinEnergy: 1, minAge: time.Minute}, Containers: EntitySeriesConfig{Max: 2000}, Pods: EntitySeriesConfig{Max: 1000},
 		VMs: EntitySeriesConfig{Max: 500},
 	}, cfg.Series)
 	assert.False(t, cfg.Model.HasValue(), "nothing is modeled unless configured")

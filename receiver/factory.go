@@ -43,7 +43,7 @@ func createDefaultConfig() component.Config {
 		Model:   configoptional.Default(defaultModelConfig()),
 		CPUTime: cpu.Auto,
 		Series: SeriesConfig{
-			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy},
+			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy, minAge: defaultMinAge},
 			Containers: EntitySeriesConfig{Max: 2000},
 			Pods:       EntitySeriesConfig{Max: 1000},
 			VMs:        EntitySeriesConfig{Max: 500},

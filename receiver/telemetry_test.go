@@ -236,8 +236,18 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
 }
 
+func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(StaticTrained) }
+
+func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {
+	n, tel := observedNode(t, withTrainedStaticPower)
+	n.start()
+	n.run(100*joule, map[int]int64{1: 100})
+	metadatatest.AssertEqualReceiverEnergyStaticPowerState(t, tel,
+		counts(observed[int64](1, "energy.zone", "package", "energy.method", "measured", "static_power.state", "training")), whenever)
+}
+
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
-	n, tel := observedNode(t, withOther, withAutoModel) // whose memory is modeled
+	n, tel := observedNode(t, withOther, withAutoModel, withTrainedStaticPower) // whose memory is modeled
 	describeMachine(t, n)
 	n.start()
 	description, err := os.ReadFile("metadata.yaml")

@@ -86,10 +86,10 @@ func TestAChurningNodeHasFewSeriesByDefault(t *testing.T) {
 	}
 	for i, m := range maxima {
 		cfg := Config{Processes: ByPIDAndProgram, Limits: Limits{
-			units.ProcessEntity: {MinEnergy: units.Joule, Max: m.processes}, units.ProgramEntity: {Max: m.programs},
+			units.ProcessEntity: {MinEnergy: units.Joule, MinAge: time.Minute, Max: m.processes}, units.ProgramEntity: {Max: m.programs},
 		}}
 		if m.programs == 0 {
-			cfg.Processes = ByPID
+			cfg.Processes, cfg.Limits[units.ProcessEntity].MinAge = ByPID, 0
 		}
 		pids, programs, named := churn(t, cfg)
 		t.Logf("| %d | %d | %d | %d | %.1f %% |", m.processes, m.programs, pids, programs, 100*named)

@@ -101,7 +101,7 @@ func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	}
 	e.joinIdle(id)
 	if e.cfg.Processes != ByProgram {
-		atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.wasLive(c)
+		atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) || e.wasLive(c)
 		e.openProcess(id, atOnce && e.hasRoom(units.ProcessEntity))
 	}
 	return id

@@ -195,6 +195,12 @@ func (e *Engine) standingOf(c *claimant) *standing {
 	return &e.waiting[c.candidate].standing
 }
 
+// isOldEnough reports whether a claimant's process has the age that a series takes.
+func (e *Engine) isOldEnough(id Claimant) bool {
+	since := e.claimants[id].since
+	return since <= e.baseline.UnixNano() || max(e.at.UnixNano()-since, 0) >= int64(e.cfg.Limits[units.ProcessEntity].MinAge)
+}
+
 // hasEarned reports whether a process has used enough to have a series.
 func (e *Engine) hasEarned(w *standing) bool {
 	return w.earned > 0 && w.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy

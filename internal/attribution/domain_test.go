@@ -206,7 +206,7 @@ func newDomainHistory(t testing.TB, seed uint64) *domainHistory {
 	cfg := Config{}
 	cfg.Rules.Idle = IdleAllocation(seed / 2 % 5)
 	if seed%3 == 0 {
-		cfg.Limits[units.ProcessEntity] = Limit{units.Energy(h.random.IntN(1000)), 1 + h.random.IntN(9)}
+		cfg.Limits[units.ProcessEntity] = Limit{MinEnergy: units.Energy(h.random.IntN(1000)), Max: 1 + h.random.IntN(9)}
 	}
 	h.e = New(cfg, baseline)
 	h.iv = Interval{At: baseline, Domains: make([]Usage, historyDomains)}

@@ -593,10 +593,10 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{}
 	if r.IntN(2) == 0 {
-		cfg.Limits[units.ProcessEntity] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
+		cfg.Limits[units.ProcessEntity] = Limit{MinEnergy: units.Energy(r.IntN(1000)), Max: 1 + r.IntN(20)}
 	}
 	cfg.Processes = ProcessSeries(r.IntN(3))
-	cfg.Limits[units.ProgramEntity] = Limit{units.Energy(r.IntN(1000)), r.IntN(4)}
+	cfg.Limits[units.ProgramEntity] = Limit{MinEnergy: units.Energy(r.IntN(1000)), Max: r.IntN(4)}
 	e := New(cfg, baseline)
 	type life struct {
 		id    Claimant

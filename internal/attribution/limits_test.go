@@ -54,7 +54,7 @@ func TestTheLargestHaveTheSeriesInAnyOrderOfArrival(t *testing.T) {
 			if seed == 0 {
 				slices.Sort(order)
 			}
-			b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{units.Joule, 3})})
+			b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{MinEnergy: units.Joule, Max: 3})})
 			joules := map[Claimant]int{}
 			for _, n := range order {
 				joules[b.open(int32(n+1))] = n + 1
@@ -81,7 +81,7 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 		units.VMEntity:        inVM,
 	} {
 		for _, windows := range []int{1, 10} {
-			b := newBench(t, Config{Limits: limited(entity, Limit{units.Joule, 500})})
+			b := newBench(t, Config{Limits: limited(entity, Limit{MinEnergy: units.Joule, Max: 500})})
 			joules := map[Claimant]int{}
 			for i := range 500 {
 				joules[b.open(int32(i+1), in(fmt.Sprint(i+1)))] = 1
@@ -167,7 +167,7 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 }
 
 func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{units.Joule, 1})})
+	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{MinEnergy: units.Joule, Max: 1})})
 	p, q := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{p: 10, q: 1})
 	b.deliver()
@@ -309,7 +309,7 @@ func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
 // crowded returns a bench of processes in their own containers, some of which have a series. Each process uses as much
 // as in the last collection.
 func crowded(tb testing.TB, processes, most int) (collect func()) {
-	limits := Limits{units.ProcessEntity: {1, most}, units.ContainerEntity: {Max: most}}
+	limits := Limits{units.ProcessEntity: {MinEnergy: 1, Max: most}, units.ContainerEntity: {Max: most}}
 	b := newBench(tb, Config{Limits: limits})
 	var claims []Claim
 	for i := range processes {
@@ -372,7 +372,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	rules.Idle = IdleAllocation(seed % 5)
 	var limits Limits
 	for entity := range limits {
-		limits[entity] = Limit{units.Energy(r.IntN(2)) * units.Joule, 1 + r.IntN(4)}
+		limits[entity] = Limit{MinEnergy: units.Energy(r.IntN(2)) * units.Joule, Max: 1 + r.IntN(4)}
 	}
 	few := &delivering{Engine: New(Config{Rules: rules, Limits: limits}, baseline)}
 	all := &delivering{Engine: New(Config{Rules: rules}, baseline)}
@@ -551,7 +551,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 }
 
 func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{0, 1})})
+	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{MinEnergy: 0, Max: 1})})
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending

@@ -19,6 +19,7 @@ type oracle struct {
 	cfg        attribution.Config
 	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
 	keys       [attribution.MaxKinds]int
+	baseline   time.Time
 	at         time.Time                           // end of the last interval
 	longest    [attribution.MaxKinds]time.Duration // the longest time that energy was attributed over in the interval, by kind
 	used       [attribution.MaxKinds]uint64        // by the zones of a kind, while they had it
@@ -209,7 +210,7 @@ func (a *oracleAccount) String() string {
 }
 
 func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Ledger) *oracle {
-	o := &oracle{cfg: cfg, at: baseline, emittedAt: baseline, shown: shown}
+	o := &oracle{cfg: cfg, baseline: baseline, at: baseline, emittedAt: baseline, shown: shown}
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
@@ -339,7 +340,7 @@ func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Tim
 		c.program = o.programOf(program, since)
 	}
 	if shared := o.findAccount(&c.party); o.cfg.Processes != attribution.ByProgram && owner.Process.PID != 0 &&
-		(shared != nil && !shared.Ended || o.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && o.place(units.ProcessEntity)) {
+		(shared != nil && !shared.Ended || o.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && o.isOldEnough(&c.party) && o.place(units.ProcessEntity)) {
 		o.startSeries(&c.party, later(since, o.at))
 	}
 	o.claimants = append(o.claimants, c)
@@ -1011,14 +1012,14 @@ func (o *oracle) settle(endsCollection bool) error {
 		c.earned.add(total(&c.gains.energy))
 		gained := total(&c.gains.recent)
 		enough := uint64(o.cfg.Limits[units.ProcessEntity].MinEnergy)
-		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0; c.ranked || may && c.earned.from >= max(enough, 1) {
+		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0 && o.isOldEnough(&c.party); c.ranked || may && c.earned.from >= max(enough, 1) {
 			c.gained.add(gained)
 			c.ranked = true
 		} else if may && c.earned.to >= enough { // within a microjoule the engine decides
 			c.gained.add(within{0, gained.to})
 			c.ranked = true
 		}
-		if c.owner.Process.PID != 0 && o.earnedEnough(c) && (!endsCollection || !c.open) {
+		if c.owner.Process.PID != 0 && o.earnedEnough(c) && o.isOldEnough(&c.party) && (!endsCollection || !c.open) {
 			o.admit(c)
 		}
 	}
@@ -1374,6 +1375,11 @@ func (o *oracle) mergeIntoProgram(p *party) {
 	} else if series != nil && !series.Reported && a.Start.Before(series.Start) {
 		series.Start = a.Start
 	}
+}
+
+// isOldEnough reports whether a process has the age that a series takes, or has run since the baseline.
+func (o *oracle) isOldEnough(p *party) bool {
+	return !p.since.After(o.baseline) || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[units.ProcessEntity].MinAge
 }
 
 // earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.

@@ -5,6 +5,7 @@ package attribution
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,22 @@ func TestProcessesWithoutASeriesAreReportedByProgram(t *testing.T) {
 	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "3"))
 	assert.Nil(t, b.program("ld", ""), "its only process has a series")
 	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestAYoungProcessIsInItsProgram(t *testing.T) {
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinAge: 3 * time.Second, Max: 5}}})
+	daemon := b.open(1, running("sshd"))
+	b.collect(map[Claimant]int{daemon: 1})
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"), "it ran at the baseline")
+	cc := b.open(2, running("cc"))
+	for range 3 {
+		b.collect(map[Claimant]int{cc: 10})
+		assert.Nil(t, b.find(units.ProcessEntity, "2"))
+	}
+	b.collect(map[Claimant]int{cc: 10})
+	assert.Equal(t, 30*units.Joule, b.programEnergy("cc", ""))
+	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "2"))
 	requireConserved(t, b.e, byKind{})
 }
 

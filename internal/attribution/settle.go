@@ -49,7 +49,7 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if c.candidate != none {
 		w.rank.gained += e.recentOf(c)
 	}
-	if !e.hasEarned(w) {
+	if !e.hasEarned(w) || !e.isOldEnough(id) {
 		return
 	}
 	if e.hasRoom(units.ProcessEntity) && (!endsCollection || !c.running) {

@@ -40,6 +40,9 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	case 3:
 		cfg.Limits[units.ProcessEntity].Max = 9
 	}
+	if seed%3 == 0 {
+		cfg.Limits[units.ProcessEntity].MinAge = 20 * time.Second
+	}
 	if seed%5 > 1 {
 		cfg.Limits[units.ContainerEntity] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
 		cfg.Limits[units.PodEntity] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
