@@ -185,7 +185,7 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
+		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.busy", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
 		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power",
 	}, off)

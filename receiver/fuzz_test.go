@@ -56,7 +56,7 @@ func FuzzTick(f *testing.F) {
 			c.ResourceAttributes.ProcessCommandLine.Enabled = true
 			c.Metrics.ProcessCPUTime.Enabled = true
 			c.Metrics.ContainerCPUTime.Enabled = true
-			c.Metrics.SystemCPUUtilization.Enabled = true
+			c.Metrics.SystemCPUBusy.Enabled = true
 		})
 		h := n.host
 		h.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_532_610_987, Energy: 65_500_000_000}

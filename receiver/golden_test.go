@@ -244,7 +244,7 @@ func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	assert.Len(t, n.points("system.energy", nil, "energy.method=modeled"), 2)
 	// 806 of 1600 ticks without steal, then 38 of 3995.
 	assert.InDelta(t, 10*(25+70*806.0/1600)+20*(25+70*38.0/3995), n.sum("system.energy", nil), 1e-3)
-	assert.InDelta(t, 38.0/3995, n.one("system.cpu.utilization").value, 1e-4)
+	assert.InDelta(t, 38.0/3995, n.one("system.cpu.busy").value, 1e-4)
 	assert.Equal(t, "/usr/sbin/nginx", n.one("process.energy", pid(521)).attributes["process.executable.path"], "replaced while it runs")
 	assert.Equal(t, "(sd-pam)", n.one("process.energy", pid(531)).attributes["process.executable.name"])
 	assert.NotContains(t, n.one("process.energy", pid(531)).attributes, "process.executable.path")

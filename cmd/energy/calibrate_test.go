@@ -310,7 +310,7 @@ func TestACollectorWithoutUtilizationSaysWhatToSet(t *testing.T) {
 	r, wall := kavanagh().run()
 	r.utilization = nil
 	_, _, err := fitFiles(t, r, wall, "-wall", "wall.csv")
-	require.ErrorContains(t, err, "system.cpu.utilization: {enabled: true}")
+	require.ErrorContains(t, err, "system.cpu.busy: {enabled: true}")
 }
 
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
@@ -361,8 +361,8 @@ func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
 hw_energy_joules_total{hw_id="intel-rapl:0",hw_type="cpu"} %d%[2]s
 # TYPE hw_host_energy_joules_total counter
 hw_host_energy_joules_total{hw_id="ipmi0"} %[3]d%[2]s
-# TYPE system_cpu_utilization_ratio gauge
-system_cpu_utilization_ratio 0.%[4]d%[2]s
+# TYPE system_cpu_busy_ratio gauge
+system_cpu_busy_ratio 0.%[4]d%[2]s
 `, 100*interval, stamp, 200*interval, steady)
 	if e.unset {
 		text, _, _ = strings.Cut(text, "# TYPE system_cpu")

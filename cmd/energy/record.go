@@ -162,7 +162,7 @@ func (r *record) take(families map[string]*dto.MetricFamily, now time.Time) {
 			measured = r.takeEnergy(m, whole, now) || measured
 		}
 	}
-	for _, m := range families["system_cpu_utilization_ratio"].GetMetric() {
+	for _, m := range families["system_cpu_busy_ratio"].GetMetric() {
 		p := calibration.Point{Time: timeOf(m, now), Value: valueOf(m)}
 		n := len(r.utilization)
 		isNew := n == 0 || m.TimestampMs != nil || measured || p.Value != r.utilization[n-1].Value
@@ -254,7 +254,7 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 	}
 }
 
-var errNoUtilization = errors.New("the collector does not report system.cpu.utilization: add `metrics: {system.cpu.utilization: {enabled: true}}` to the receiver")
+var errNoUtilization = errors.New("the collector does not report system.cpu.busy: add `metrics: {system.cpu.busy: {enabled: true}}` to the receiver")
 
 // hasNoUtilization reports whether enough collections are known to say that the collector does not report CPU utilization, which
 // the first of them may lack.

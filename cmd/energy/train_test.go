@@ -115,7 +115,7 @@ func (n *node) collect() {
 		fmt.Fprintf(&b, "system_energy_joules_total{energy_zone=%q,energy_method=%q,energy_state=\"active\"} %f %d\n", z.name, z.source, z.joules/4, stamp)
 		fmt.Fprintf(&b, "system_energy_joules_total{energy_zone=%q,energy_method=%q,energy_state=\"idle\"} %f %d\n", z.name, z.source, z.joules*3/4, stamp)
 	}
-	fmt.Fprintf(&b, "# TYPE system_cpu_utilization_ratio gauge\nsystem_cpu_utilization_ratio %f %d\n", n.busy/10, stamp)
+	fmt.Fprintf(&b, "# TYPE system_cpu_busy_ratio gauge\nsystem_cpu_busy_ratio %f %d\n", n.busy/10, stamp)
 	n.collected = b.String()
 }
 
@@ -401,8 +401,8 @@ func TestOnlyThisMachineIsTrained(t *testing.T) {
 
 func TestWhatCannotBeIsLeftOutOfARecord(t *testing.T) {
 	for name, text := range map[string]string{
-		"utilization above 1": "system_cpu_utilization_ratio 1.5 20000\n",
-		"no utilization":      "system_cpu_utilization_ratio NaN 20000\n",
+		"utilization above 1": "system_cpu_busy_ratio 1.5 20000\n",
+		"no utilization":      "system_cpu_busy_ratio NaN 20000\n",
 		"endless energy":      `system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state="active"} +Inf 20000` + "\n" + `system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state="idle"} 1 20000` + "\n",
 		"negative energy":     `hw_energy_joules_total{hw_id="intel-rapl:0",hw_type="cpu"} -5 20000` + "\n",
 		"half of an energy":   `system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state="active"} 5 20000` + "\n",

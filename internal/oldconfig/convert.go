@@ -127,6 +127,11 @@ func convertReceiver(id string, conf *yaml.Node) []string {
 	for _, removed := range []string{"phases", "metrics::system.phase.energy", "metrics::system.phase.time"} {
 		c.drop(removed, "energy measure -node reports the whole machine by phase")
 	}
+	c.move("metrics::slurm.job.energy", "metrics::slurm.step.energy")
+	c.move("metrics::slurm.job.power", "metrics::slurm.step.power")
+	c.move("metrics::system.cpu.utilization", "metrics::system.cpu.busy")
+	c.drop("metrics::system.energy.split.learned", "the internal metric otelcol_receiver_energy_static_power_state replaces it")
+	c.move("resource_attributes::slurm.job.step", "resource_attributes::slurm.step.id")
 	c.names()
 	c.stateFile()
 	c.staticPower()

@@ -46,7 +46,7 @@ func all() Config {
 		Kinds:                []Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}},
 	}
 	m := &cfg.Metrics
-	m.ProcessCPUTime.Enabled, m.ContainerCPUTime.Enabled, m.SystemCPUUtilization.Enabled = true, true, true
+	m.ProcessCPUTime.Enabled, m.ContainerCPUTime.Enabled, m.SystemCPUBusy.Enabled = true, true, true
 	cfg.ResourceAttributes.ProcessCommandLine.Enabled = true
 	return cfg
 }
@@ -226,7 +226,7 @@ func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for name, want := range map[string]float64{
 		"hw.energy": 10, "hw.power": 1, "hw.host.energy": 10, "hw.host.power": 1,
-		"system.energy": 5, "system.power": 0.5, "system.cpu.utilization": 0.5,
+		"system.energy": 5, "system.power": 0.5, "system.cpu.busy": 0.5,
 		"container.energy": 5, "container.power": 0.5, "container.cpu.time": 1,
 		"k8s.pod.energy": 5, "k8s.pod.power": 0.5, "vm.energy": 5, "vm.power": 0.5,
 	} {

@@ -34,7 +34,7 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		power:          metrics[info.SystemPower.Name],
 		uncertainty:    metrics[info.SystemPowerUncertainty.Name],
 		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
-		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
+		cpuUtilization: metrics[info.SystemCPUBusy.Name],
 		cpuInfo:        metrics[info.SystemCPUInfo.Name],
 		gpuUtilization: metrics[info.HwGpuUtilization.Name],
 	}

@@ -367,13 +367,13 @@ func (ms *SlurmStepPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
-// SystemCPUInfoMetricConfig provides config for the system.cpu.info metric.
-type SystemCPUInfoMetricConfig struct {
+// SystemCPUBusyMetricConfig provides config for the system.cpu.busy metric.
+type SystemCPUBusyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
 	enabledSetByUser bool
 }
 
-func (ms *SystemCPUInfoMetricConfig) Unmarshal(parser *confmap.Conf) error {
+func (ms *SystemCPUBusyMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -387,13 +387,13 @@ func (ms *SystemCPUInfoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
-// SystemCPUUtilizationMetricConfig provides config for the system.cpu.utilization metric.
-type SystemCPUUtilizationMetricConfig struct {
+// SystemCPUInfoMetricConfig provides config for the system.cpu.info metric.
+type SystemCPUInfoMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
 	enabledSetByUser bool
 }
 
-func (ms *SystemCPUUtilizationMetricConfig) Unmarshal(parser *confmap.Conf) error {
+func (ms *SystemCPUInfoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -607,8 +607,8 @@ type MetricsConfig struct {
 	ProcessPowerUncertainty   ProcessPowerUncertaintyMetricConfig   `mapstructure:"process.power.uncertainty"`
 	SlurmStepEnergy           SlurmStepEnergyMetricConfig           `mapstructure:"slurm.step.energy"`
 	SlurmStepPower            SlurmStepPowerMetricConfig            `mapstructure:"slurm.step.power"`
+	SystemCPUBusy             SystemCPUBusyMetricConfig             `mapstructure:"system.cpu.busy"`
 	SystemCPUInfo             SystemCPUInfoMetricConfig             `mapstructure:"system.cpu.info"`
-	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
 	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
 	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
 	SystemPowerUncertainty    SystemPowerUncertaintyMetricConfig    `mapstructure:"system.power.uncertainty"`
@@ -676,10 +676,10 @@ func DefaultMetricsConfig() MetricsConfig {
 		SlurmStepPower: SlurmStepPowerMetricConfig{
 			Enabled: true,
 		},
-		SystemCPUInfo: SystemCPUInfoMetricConfig{
+		SystemCPUBusy: SystemCPUBusyMetricConfig{
 			Enabled: false,
 		},
-		SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
+		SystemCPUInfo: SystemCPUInfoMetricConfig{
 			Enabled: false,
 		},
 		SystemEnergy: SystemEnergyMetricConfig{

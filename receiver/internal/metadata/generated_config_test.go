@@ -80,10 +80,10 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SlurmStepPower: SlurmStepPowerMetricConfig{
 						Enabled: true,
 					},
-					SystemCPUInfo: SystemCPUInfoMetricConfig{
+					SystemCPUBusy: SystemCPUBusyMetricConfig{
 						Enabled: true,
 					},
-					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
+					SystemCPUInfo: SystemCPUInfoMetricConfig{
 						Enabled: true,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
@@ -199,10 +199,10 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SlurmStepPower: SlurmStepPowerMetricConfig{
 						Enabled: false,
 					},
-					SystemCPUInfo: SystemCPUInfoMetricConfig{
+					SystemCPUBusy: SystemCPUBusyMetricConfig{
 						Enabled: false,
 					},
-					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
+					SystemCPUInfo: SystemCPUInfoMetricConfig{
 						Enabled: false,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
@@ -264,7 +264,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUBusyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

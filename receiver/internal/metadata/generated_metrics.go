@@ -302,12 +302,12 @@ var MetricsInfo = metricsInfo{
 		Name:       "slurm.step.power",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
 	},
+	SystemCPUBusy: metricInfo{
+		Name: "system.cpu.busy",
+	},
 	SystemCPUInfo: metricInfo{
 		Name:       "system.cpu.info",
 		Attributes: []string{"cpu.core.id", "cpu.logical_number", "cpu.package.id", "host.cpu.model.name", "host.cpu.vendor.id"},
-	},
-	SystemCPUUtilization: metricInfo{
-		Name: "system.cpu.utilization",
 	},
 	SystemEnergy: metricInfo{
 		Name:       "system.energy",
@@ -366,8 +366,8 @@ type metricsInfo struct {
 	ProcessPowerUncertainty   metricInfo
 	SlurmStepEnergy           metricInfo
 	SlurmStepPower            metricInfo
+	SystemCPUBusy             metricInfo
 	SystemCPUInfo             metricInfo
-	SystemCPUUtilization      metricInfo
 	SystemEnergy              metricInfo
 	SystemPower               metricInfo
 	SystemPowerUncertainty    metricInfo
@@ -1384,6 +1384,56 @@ func newMetricSlurmStepPower(cfg SlurmStepPowerMetricConfig) metricSlurmStepPowe
 	return m
 }
 
+type metricSystemCPUBusy struct {
+	data     pmetric.Metric            // data buffer for generated metric.
+	config   SystemCPUBusyMetricConfig // metric config provided by user.
+	capacity int                       // max observed number of data points added to the metric.
+}
+
+// init fills system.cpu.busy metric with initial data.
+func (m *metricSystemCPUBusy) init() {
+	m.data.SetName("system.cpu.busy")
+	m.data.SetDescription("Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+}
+
+func (m *metricSystemCPUBusy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemCPUBusy) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemCPUBusy) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemCPUBusy(cfg SystemCPUBusyMetricConfig) metricSystemCPUBusy {
+	m := metricSystemCPUBusy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricSystemCPUInfo struct {
 	data     pmetric.Metric            // data buffer for generated metric.
 	config   SystemCPUInfoMetricConfig // metric config provided by user.
@@ -1432,56 +1482,6 @@ func (m *metricSystemCPUInfo) emit(metrics pmetric.MetricSlice) {
 
 func newMetricSystemCPUInfo(cfg SystemCPUInfoMetricConfig) metricSystemCPUInfo {
 	m := metricSystemCPUInfo{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricSystemCPUUtilization struct {
-	data     pmetric.Metric                   // data buffer for generated metric.
-	config   SystemCPUUtilizationMetricConfig // metric config provided by user.
-	capacity int                              // max observed number of data points added to the metric.
-}
-
-// init fills system.cpu.utilization metric with initial data.
-func (m *metricSystemCPUUtilization) init() {
-	m.data.SetName("system.cpu.utilization")
-	m.data.SetDescription("Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.")
-	m.data.SetUnit("1")
-	m.data.SetEmptyGauge()
-}
-
-func (m *metricSystemCPUUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSystemCPUUtilization) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSystemCPUUtilization) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricSystemCPUUtilization(cfg SystemCPUUtilizationMetricConfig) metricSystemCPUUtilization {
-	m := metricSystemCPUUtilization{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -2015,8 +2015,8 @@ type MetricsBuilder struct {
 	metricProcessPowerUncertainty   metricProcessPowerUncertainty
 	metricSlurmStepEnergy           metricSlurmStepEnergy
 	metricSlurmStepPower            metricSlurmStepPower
+	metricSystemCPUBusy             metricSystemCPUBusy
 	metricSystemCPUInfo             metricSystemCPUInfo
-	metricSystemCPUUtilization      metricSystemCPUUtilization
 	metricSystemEnergy              metricSystemEnergy
 	metricSystemPower               metricSystemPower
 	metricSystemPowerUncertainty    metricSystemPowerUncertainty
@@ -2069,8 +2069,8 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricProcessPowerUncertainty:   newMetricProcessPowerUncertainty(mbc.Metrics.ProcessPowerUncertainty),
 		metricSlurmStepEnergy:           newMetricSlurmStepEnergy(mbc.Metrics.SlurmStepEnergy),
 		metricSlurmStepPower:            newMetricSlurmStepPower(mbc.Metrics.SlurmStepPower),
+		metricSystemCPUBusy:             newMetricSystemCPUBusy(mbc.Metrics.SystemCPUBusy),
 		metricSystemCPUInfo:             newMetricSystemCPUInfo(mbc.Metrics.SystemCPUInfo),
-		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
 		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
 		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
 		metricSystemPowerUncertainty:    newMetricSystemPowerUncertainty(mbc.Metrics.SystemPowerUncertainty),
@@ -2309,8 +2309,8 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricProcessPowerUncertainty.emit(ils.Metrics())
 	mb.metricSlurmStepEnergy.emit(ils.Metrics())
 	mb.metricSlurmStepPower.emit(ils.Metrics())
+	mb.metricSystemCPUBusy.emit(ils.Metrics())
 	mb.metricSystemCPUInfo.emit(ils.Metrics())
-	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
 	mb.metricSystemPowerUncertainty.emit(ils.Metrics())
@@ -2441,14 +2441,14 @@ func (mb *MetricsBuilder) RecordSlurmStepPowerDataPoint(ts pcommon.Timestamp, va
 	mb.metricSlurmStepPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
 }
 
+// RecordSystemCPUBusyDataPoint adds a data point to system.cpu.busy metric.
+func (mb *MetricsBuilder) RecordSystemCPUBusyDataPoint(ts pcommon.Timestamp, val float64) {
+	mb.metricSystemCPUBusy.recordDataPoint(mb.startTime, ts, val)
+}
+
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
 func (mb *MetricsBuilder) RecordSystemCPUInfoDataPoint(ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
 	mb.metricSystemCPUInfo.recordDataPoint(mb.startTime, ts, val, cpuCoreIDAttributeValue, cpuLogicalNumberAttributeValue, cpuPackageIDAttributeValue, hostCPUModelNameAttributeValue, hostCPUVendorIDAttributeValue)
-}
-
-// RecordSystemCPUUtilizationDataPoint adds a data point to system.cpu.utilization metric.
-func (mb *MetricsBuilder) RecordSystemCPUUtilizationDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricSystemCPUUtilization.recordDataPoint(mb.startTime, ts, val)
 }
 
 // RecordSystemEnergyDataPoint adds a data point to system.energy metric.

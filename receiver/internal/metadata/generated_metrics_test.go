@@ -122,10 +122,10 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSlurmStepPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
 
 			allMetricsCount++
-			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
+			mb.RecordSystemCPUBusyDataPoint(ts, 1)
 
 			allMetricsCount++
-			mb.RecordSystemCPUUtilizationDataPoint(ts, 1)
+			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
@@ -636,6 +636,18 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
+				case "system.cpu.busy":
+					assert.False(t, validatedMetrics["system.cpu.busy"], "Found a duplicate in the metrics slice: system.cpu.busy")
+					validatedMetrics["system.cpu.busy"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.", mi.Description())
+					assert.Equal(t, "1", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 				case "system.cpu.info":
 					assert.False(t, validatedMetrics["system.cpu.info"], "Found a duplicate in the metrics slice: system.cpu.info")
 					validatedMetrics["system.cpu.info"] = true
@@ -663,18 +675,6 @@ func TestMetricsBuilder(t *testing.T) {
 					hostCPUVendorIDAttrVal, ok := dp.Attributes().Get("host.cpu.vendor.id")
 					assert.True(t, ok)
 					assert.Equal(t, "host.cpu.vendor.id-val", hostCPUVendorIDAttrVal.Str())
-				case "system.cpu.utilization":
-					assert.False(t, validatedMetrics["system.cpu.utilization"], "Found a duplicate in the metrics slice: system.cpu.utilization")
-					validatedMetrics["system.cpu.utilization"] = true
-					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
-					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.", mi.Description())
-					assert.Equal(t, "1", mi.Unit())
-					dp := mi.Gauge().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 				case "system.energy":
 					assert.False(t, validatedMetrics["system.energy"], "Found a duplicate in the metrics slice: system.energy")
 					validatedMetrics["system.energy"] = true

@@ -25,7 +25,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	own.Metrics.SystemEnergy.Enabled = true
 	own.Metrics.ContainerEnergy.Enabled = true
 	own.Metrics.ProcessEnergy.Enabled = true
-	own.Metrics.SystemCPUUtilization.Enabled = true
+	own.Metrics.SystemCPUBusy.Enabled = true
 
 	attribution := &own.Attribution
 	for _, weight := range attribution.Weight {

@@ -7,7 +7,7 @@ const (
 	metricSystemEnergy    = "system.energy"
 	metricContainerEnergy = "container.energy"
 	metricProcessEnergy   = "process.energy"
-	metricUtilization     = "system.cpu.utilization"
+	metricUtilization     = "system.cpu.busy"
 
 	attrZone       = "energy.zone"
 	attrSource     = "energy.method"
