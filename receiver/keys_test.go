@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -33,7 +32,6 @@ func keyedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 
 // 600 J in 10 s, of which 240 J are active: A and B run for 1 s, c for 2 s, etcd sleeps.
 func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
-	page := uint64(os.Getpagesize())
 	for name, c := range map[string]struct {
 		edit   func(*AttributionConfig)
 		want   figures
@@ -53,7 +51,6 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	} {
 		n := keyedNode(t, c.edit)
 		n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
-		n.host.Memory["/system.slice/docker-"+idA+".scope"] = 600 * page
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		requireFigures(t, c.want, n.figures("active"), name)

@@ -105,7 +105,7 @@ func (s *energyScraper) memoryPlaces() *cgroup.Places {
 	if topology == nil || !s.keys.OfMemory() {
 		return nil
 	}
-	return s.cgroups.Places(len(topology.Domains()), topology.Of, false)
+	return s.cgroups.Places(len(topology.Domains()), topology.Of)
 }
 
 // emit returns the ledger as metrics, as of at.

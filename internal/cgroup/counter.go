@@ -127,7 +127,6 @@ func (t *Tree) release(s *source) {
 
 func (t *Tree) releaseAll(n *Node) {
 	t.release(&n.cpuFrom)
-	t.release(&n.memoryFrom)
 }
 
 // halveCache closes half of the kept files and halves the allowance, permanently: the process has no descriptor left.

@@ -43,10 +43,8 @@ func (n *node) opened() []string {
 
 func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
 	n := newNode(t)
-	a, b := n.tracked("/a"), n.tracked("/b")
-	n.BeginMemory(n.Now())
-	n.AddResident(a, 1)
-	n.Memory["/a"] = 5
+	b := n.tracked("/b")
+	n.tracked("/a")
 	n.count("/a", ms)
 	assert.Equal(t, []string{"a/cpu.stat", "b/cpu.stat"}, n.opened())
 	assert.Equal(t, 2, n.kept.Held)
@@ -185,7 +183,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 }
 
 func TestPlacesOfMemoryAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
-	c, p := numa(t, mountV2, false)
+	c, p := numa(t, mountV2)
 	for _, path := range []string{"/a", "/b", "/c", "/d", "/late"} {
 		c.node.write(numaStat, v2, path, "memory.numa_stat")
 		if path != "/late" {

@@ -25,7 +25,6 @@ type Places struct {
 	tree    *Tree
 	parts   int
 	of      func(cpu int32) int
-	charged bool
 	now     time.Time
 	nodes   []int // the part that each NUMA node is in, elsewhere if it is in none; by number
 	found   time.Time
@@ -44,6 +43,7 @@ type place struct {
 	again  time.Duration // after at
 	used   time.Time
 	tries  int // since it was read
+	file   source
 	failed error
 }
 
@@ -59,10 +59,10 @@ const (
 )
 
 // Places returns what tells where memory is, in so many parts. of returns the part that a CPU is in, and the memory of a NUMA node is
-// in the part of the node's CPUs. If charged, caches of files that no process has mapped count, too. It reads nothing yet.
-func (t *Tree) Places(parts int, of func(cpu int32) int, charged bool) *Places {
+// in the part of the node's CPUs. It reads nothing yet.
+func (t *Tree) Places(parts int, of func(cpu int32) int) *Places {
 	t.closePlaces()
-	p := &Places{tree: t, parts: parts, of: of, charged: charged, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
+	p := &Places{tree: t, parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
 	p.counter = counter{
 		controller: controllerMemory,
 		v1:         "memory.numa_stat", parseV1: p.parseV1,
@@ -79,7 +79,7 @@ func (t *Tree) closePlaces() {
 		return
 	}
 	for _, pl := range t.places.byPath {
-		t.release(&pl.memoryFrom)
+		t.release(&pl.file)
 	}
 }
 
@@ -94,7 +94,7 @@ func (p *Places) Begin(now time.Time) {
 	}
 	for name, pl := range p.byPath {
 		if now.Sub(pl.used) >= forgetPlaces {
-			p.tree.release(&pl.memoryFrom)
+			p.tree.release(&pl.file)
 			delete(p.byPath, name)
 		}
 	}
@@ -124,17 +124,17 @@ func (p *Places) Of(cgroup string) []uint64 {
 func (p *Places) readPlace(pl *place) {
 	pl.failed = errOutside
 	if pl.dir != pl.own { // which may tell now
-		p.tree.release(&pl.memoryFrom)
-		pl.memoryFrom = source{}
+		p.tree.release(&pl.file)
+		pl.file = source{}
 	}
 	for dir := pl.own; dir != "" && dir != "."; dir = path.Dir(dir) {
 		pl.dir = dir
-		_, _, err := p.tree.read(&pl.Node, &pl.memoryFrom, &p.counter)
+		_, _, err := p.tree.read(&pl.Node, &pl.file, &p.counter)
 		if pl.failed = err; err == nil || !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		p.tree.release(&pl.memoryFrom)
-		pl.memoryFrom = source{}
+		p.tree.release(&pl.file)
+		pl.file = source{}
 	}
 	if pl.failed != nil {
 		pl.dir, pl.bytes = pl.own, pl.bytes[:0]
@@ -223,17 +223,12 @@ func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err er
 
 var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
 
-// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous or mapped from files; what
-// is charged includes all pages of files.
+// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous or mapped from files.
 func (p *Places) parseV2(text []byte) (uint64, error) {
 	clear(p.read)
-	files := "file_mapped "
-	if p.charged {
-		files = "file "
-	}
 	lines := 0
 	for line := range bytes.Lines(text) {
-		if !hasPrefix(line, "anon ") && !hasPrefix(line, files) {
+		if !hasPrefix(line, "anon ") && !hasPrefix(line, "file_mapped ") {
 			continue
 		}
 		if err := p.add(line); err != nil {
@@ -292,3 +287,8 @@ func (p *Places) add(line []byte) error {
 	}
 	return nil
 }
+
+var (
+	errOutside  = errors.New("outside of the cgroup namespace")
+	errNoMemory = errors.New("no mounted hierarchy has a memory controller")
+)

@@ -11,14 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// timedNode is a node with a clock.
+type timedNode struct {
+	*node
+	now time.Time
+}
+
 // numa is a machine of two packages of 4 CPUs each, of which the second has two NUMA nodes, and a node of memory without CPUs.
-func numa(t *testing.T, mounts string, charged bool) (*charges, *Places) {
-	c := newCharges(t, mounts)
+func numa(t *testing.T, mounts string) (*timedNode, *Places) {
+	c := &timedNode{newNode(t), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	c.node.write(mounts, "proc/1/mountinfo")
 	c.node.write("0-3\n", nodeDirectory, "online")
 	for node, cpus := range []string{"0-3", "4-5", "6-7", ""} {
 		c.node.write(cpus+"\n", nodeDirectory, fmt.Sprintf("node%d", node), "cpulist")
 	}
-	p := c.Places(2, func(cpu int32) int { return int(cpu) / 4 }, charged)
+	p := c.Places(2, func(cpu int32) int { return int(cpu) / 4 })
 	p.Begin(c.now)
 	return c, p
 }
@@ -28,17 +35,15 @@ const numaStat = "anon N0=100 N1=200 N2=30 N3=4\nfile N0=5000 N1=0 N2=0 N3=0\nke
 func TestMemoryIsInThePackageOfItsNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		mounts, file, text string
-		charged            bool
 		want               []uint64
 	}{
-		"version 2": {mountV2, v2 + "/a/memory.numa_stat", numaStat, false, []uint64{107, 231, 4}},
-		"charged":   {mountV2, v2 + "/a/memory.numa_stat", numaStat, true, []uint64{5100, 230, 4}},
+		"version 2": {mountV2, v2 + "/a/memory.numa_stat", numaStat, []uint64{107, 231, 4}},
 		"version 1": {mountTmpfs + mountMemory, "sys/fs/cgroup/memory/a/memory.numa_stat",
-			"total=9 N0=9 N1=0\nfile=9 N0=9 N1=0\nhierarchical_total=12 N0=9 N1=1 N2=2 N3=0\n", false, []uint64{9, 3, 0}},
-		"a node that came later": {mountV2, v2 + "/a/memory.numa_stat", "anon N0=1 N7=2\nfile_mapped N0=0\n", false, []uint64{1, 0, 2}},
-		"nothing":                {mountV2, v2 + "/a/memory.numa_stat", "anon N0=0\nfile_mapped N0=0\n", false, []uint64{}},
+			"total=9 N0=9 N1=0\nfile=9 N0=9 N1=0\nhierarchical_total=12 N0=9 N1=1 N2=2 N3=0\n", []uint64{9, 3, 0}},
+		"a node that came later": {mountV2, v2 + "/a/memory.numa_stat", "anon N0=1 N7=2\nfile_mapped N0=0\n", []uint64{1, 0, 2}},
+		"nothing":                {mountV2, v2 + "/a/memory.numa_stat", "anon N0=0\nfile_mapped N0=0\n", []uint64{}},
 	} {
-		c, p := numa(t, test.mounts, test.charged)
+		c, p := numa(t, test.mounts)
 		c.node.write(test.text, test.file)
 		assert.Equal(t, test.want, append([]uint64{}, p.Of("/a")...), name)
 		assert.NoError(t, p.Err(), name)
@@ -46,7 +51,7 @@ func TestMemoryIsInThePackageOfItsNode(t *testing.T) {
 }
 
 func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
-	c, p := numa(t, mountV2, false)
+	c, p := numa(t, mountV2)
 	c.node.write(numaStat, v2, "a", "memory.numa_stat")
 	c.node.write("", v2, "a/b/c", "cgroup.procs")
 	assert.Equal(t, []uint64{107, 231, 4}, p.Of("/a/b/c"))
@@ -58,7 +63,7 @@ func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 }
 
 func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
-	c, p := numa(t, mountV2, false)
+	c, p := numa(t, mountV2)
 	write := func(first int) {
 		c.node.write(fmt.Sprintf("anon N0=%d\nfile_mapped N0=0\n", first), v2, "a", "memory.numa_stat")
 	}
@@ -91,7 +96,7 @@ func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
 }
 
 func TestWhereMemoryIsNotKnown(t *testing.T) {
-	c, p := numa(t, mountV2, false)
+	c, p := numa(t, mountV2)
 	c.node.write("", v2, "a", "cgroup.procs")
 	next := func() {
 		c.now = c.now.Add(10 * time.Second)
@@ -112,10 +117,10 @@ func TestWhereMemoryIsNotKnown(t *testing.T) {
 	next()
 	require.NoError(t, p.Err(), "no process is in it")
 
-	c, p = numa(t, mountV2, false)
+	c, p = numa(t, mountV2)
 	c.node.write("0-7\n", nodeDirectory, "node0", "cpulist")
 	c.node.write(numaStat, v2, "a", "memory.numa_stat")
-	p = c.Places(2, func(cpu int32) int { return int(cpu) / 4 }, false)
+	p = c.Places(2, func(cpu int32) int { return int(cpu) / 4 })
 	p.Begin(c.now)
 	assert.Empty(t, p.Of("/a"), "memory of both packages is one node's")
 	require.ErrorIs(t, p.Err(), errSpans)

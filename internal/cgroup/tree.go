@@ -11,7 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
@@ -43,7 +42,6 @@ type Tree struct {
 	inside  map[string]int // number of nodes below a path
 	nodes   []*Node        // longest paths first, so that each node comes before those around it
 	slots   []bool         // that are in use
-	now     time.Time      // of the interval that memory is read for
 	buf     [numaStatRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	outer   outer
@@ -52,16 +50,15 @@ type Tree struct {
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
 type Node struct {
-	path                string
-	dir                 string // path relative to the mount point, "" if no mounted hierarchy can have it
-	parent              *Node  // the nearest node around it
-	members             int    // processes that entered and did not leave
-	removed             bool
-	cpu                 cpuTime
-	memory              memory
-	request             request
-	cpuFrom, memoryFrom source
-	attached            []io.Closer // by Slot
+	path     string
+	dir      string // path relative to the mount point, "" if no mounted hierarchy can have it
+	parent   *Node  // the nearest node around it
+	members  int    // processes that entered and did not leave
+	removed  bool
+	cpu      cpuTime
+	request  request
+	cpuFrom  source
+	attached []io.Closer // by Slot
 }
 
 // New returns the tree of the host. It touches nothing.

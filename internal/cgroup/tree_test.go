@@ -5,7 +5,6 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -199,28 +198,22 @@ func TestTheUnifiedHierarchyIsFoundAmongTheOthers(t *testing.T) {
 func TestAnIntervalAllocatesNothing(t *testing.T) {
 	n := newNode(t)
 	for _, p := range []string{"/a", "/a/b", "/c", "/empty"} {
-		n.Cgroups[p], n.Memory[p] = time.Second, 1<<20
+		n.Cgroups[p] = time.Second
 	}
 	require.NoError(t, n.Render())
 	in := []*Node{n.Enter("/a", true), n.Enter("/a/b", true), n.Enter("/c", false), n.Enter("/gone", true)}
 	n.Node("/empty")
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	assert.Zero(t, testing.AllocsPerRun(20, func() { interval(n.Tree, in, now); now = now.Add(time.Second) }))
-	require.ErrorIs(t, n.MemoryErr(), fs.ErrNotExist, "of the one that is gone")
+	assert.Zero(t, testing.AllocsPerRun(20, func() { interval(n.Tree, in) }))
 }
 
 // interval does everything that a tree does in an interval.
-func interval(t *Tree, in []*Node, now time.Time) {
+func interval(t *Tree, in []*Node) {
 	t.ReadCPUTime()
-	t.BeginMemory(now)
 	for i, n := range in {
 		t.Enter(n.path, true).Leave()
 		n.Account(int32(i), ms)
-		t.AddResident(n, 1<<20)
 	}
-	t.EndMemory()
 	for _, n := range in {
-		_, _ = n.Memory(1 << 20)
 		_ = t.Request(n, time.Time{}.Add(1))
 	}
 	t.ShortLived(func(*Node, int32, units.CPUTime, bool) {})
@@ -235,7 +228,7 @@ func BenchmarkInterval(b *testing.B) {
 			var paths []string
 			for i := range containers {
 				p := fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032x.slice/cri-containerd-%064x.scope", i, i)
-				n.Cgroups[p], n.Memory[p] = time.Second, 1<<20
+				n.Cgroups[p] = time.Second
 				paths = append(paths, p)
 			}
 			require.NoError(b, n.Render())
@@ -243,11 +236,9 @@ func BenchmarkInterval(b *testing.B) {
 			for _, p := range paths {
 				in = append(in, n.Enter(p, true))
 			}
-			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 			b.ReportAllocs()
 			for b.Loop() {
-				now = now.Add(time.Second)
-				interval(n.Tree, in, now)
+				interval(n.Tree, in)
 			}
 		})
 	}

@@ -32,25 +32,21 @@ const (
 
 // keyTable has a line for each allocation key. What measures a key is a file of package weigh.
 var keyTable = []struct {
-	name Key
-	open func(Key, *KeyOptions) (w Weigher, rejected, err error)
-	// sleepers reports whether processes that did not run have a weight, and cgroups whether the key is measured by
-	// containers' cgroups; nil if never.
-	sleepers, cgroups func(*KeyOptions) bool
+	name     Key
+	open     func(Key, *KeyOptions) (w Weigher, rejected, err error)
+	sleepers bool // processes that did not run have a weight
+	cgroups  bool // the key is measured by containers' cgroups
 	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
 	held bool
 }{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
-	{name: KeyCycles, open: openCounters, cgroups: always},
-	{name: KeyInstructions, open: openCounters, cgroups: always},
-	{name: KeyCacheMisses, open: openCounters, cgroups: always},
-	{name: KeyMemory, open: openMemory, sleepers: always, cgroups: ifCgroupMemory, held: true},
-	{name: KeyMemoryCPUTime, open: openMemory, sleepers: ifCgroupMemory, cgroups: ifCgroupMemory, held: true},
+	{name: KeyCycles, open: openCounters, cgroups: true},
+	{name: KeyInstructions, open: openCounters, cgroups: true},
+	{name: KeyCacheMisses, open: openCounters, cgroups: true},
+	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
+	{name: KeyMemoryCPUTime, open: openMemory, held: true},
 }
-
-func always(*KeyOptions) bool           { return true }
-func ifCgroupMemory(o *KeyOptions) bool { return o.CgroupMemory }
 
 // AllKeys are all allocation keys.
 var AllKeys = func() (keys []Key) {
@@ -69,9 +65,6 @@ type KeyOptions struct {
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time by.
 	FrequencyExponent int
-	// CgroupMemory makes the memory that a container holds what its cgroup is charged with, instead of what its processes
-	// have resident.
-	CgroupMemory bool
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, rejected, err error)
 }
@@ -106,12 +99,8 @@ func openClock(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
 	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
 }
 
-func openMemory(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
-	cgroups := o.Cgroups
-	if !o.CgroupMemory {
-		cgroups = nil
-	}
-	return weigh.NewMemory(cgroups, key == KeyMemoryCPUTime), nil, nil
+func openMemory(key Key, _ *KeyOptions) (w Weigher, rejected, err error) {
+	return weigh.NewMemory(key == KeyMemoryCPUTime), nil, nil
 }
 
 func openCounters(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
@@ -168,8 +157,8 @@ func NewKeys(options KeyOptions) *Keys {
 	}
 	for i := range keyTable {
 		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
-			k.sleepers = k.sleepers || line.sleepers != nil && line.sleepers(&options)
-			k.cgroups = k.cgroups || line.cgroups != nil && line.cgroups(&options)
+			k.sleepers = k.sleepers || line.sleepers
+			k.cgroups = k.cgroups || line.cgroups
 		}
 	}
 	return k

@@ -23,12 +23,12 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {
 		h.Clocks[cpu] = khz
 	}
-	h.Cgroups["/a"], h.Memory["/a"] = 0, 1<<30
+	h.Cgroups["/a"] = 0
 	require.NoError(t, h.Render())
 	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
 		tree := cgroup.New(cgroup.Options{Root: h.Root()})
 		in := tree.Enter("/a", true)
-		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1, CgroupMemory: true})
+		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1})
 		claims := make([]attribution.Claim, 3)
 		at := h.Now()
 		assert.Zero(t, testing.AllocsPerRun(30, func() {

@@ -5,7 +5,6 @@ package weigh
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -20,24 +19,15 @@ const (
 // Memory weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes
 // weigh nothing by time held; by CPU time they get the others' average weight.
 type Memory struct {
-	cgroups   *cgroup.Tree
 	byCPUTime bool
 }
 
-// NewMemory returns what weighs claims by memory. If byCPUTime, the weight is memory times CPU time; else memory times the
-// time for which it was held. The processes of a container divide what its cgroup in the tree is charged with by what they
-// have resident. If cgroups is nil, or the tree does not tell the charge, what a process has resident is what it holds.
-func NewMemory(cgroups *cgroup.Tree, byCPUTime bool) *Memory {
-	return &Memory{cgroups: cgroups, byCPUTime: byCPUTime}
-}
+// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory times CPU time; else memory
+// times the time for which it was held.
+func NewMemory(byCPUTime bool) *Memory { return &Memory{byCPUTime: byCPUTime} }
 
-// Weigh sets the Work of all shares of an interval. It always measures; the error is why the memory of some cgroups is not
-// known.
-func (w *Memory) Weigh(now time.Time, shares []Share) (measured bool, err error) {
-	if w.cgroups != nil {
-		w.readCgroups(now, shares)
-		err = w.cgroups.MemoryErr()
-	}
+// Weigh sets the Work of all shares of an interval. It always measures.
+func (w *Memory) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
 	var sum, cpu uint64
 	for i := range shares {
 		s := &shares[i]
@@ -50,13 +40,13 @@ func (w *Memory) Weigh(now time.Time, shares []Share) (measured bool, err error)
 			factor = uint64(s.CPU) / uint64(ranUnit)
 			cpu = units.AddSaturating(cpu, factor)
 		}
-		s.Work = units.MulSaturating(w.held(s)/memoryUnit, factor)
+		s.Work = units.MulSaturating(s.Resident/memoryUnit, factor)
 		sum = units.AddSaturating(sum, s.Work)
 	}
 	if w.byCPUTime {
 		weighShortLived(shares, sum, cpu)
 	}
-	return true, err
+	return true, nil
 }
 
 // weighShortLived gives short-lived processes the average weight per CPU time of the others.
@@ -68,37 +58,11 @@ func weighShortLived(shares []Share, sum, cpu uint64) {
 	}
 }
 
-// readCgroups reads what the cgroups of the shares are charged with.
-func (w *Memory) readCgroups(now time.Time, shares []Share) {
-	w.cgroups.BeginMemory(now)
-	for i := range shares {
-		if s := &shares[i]; !s.ShortLived && s.Cgroup != nil {
-			w.cgroups.AddResident(s.Cgroup, s.Resident)
-		}
-	}
-	w.cgroups.EndMemory()
-}
-
-// held returns the memory that a process holds, in bytes.
-func (w *Memory) held(s *Share) uint64 {
-	if w.cgroups != nil && s.Cgroup != nil {
-		if bytes, ok := s.Cgroup.Memory(s.Resident); ok {
-			return bytes
-		}
-	}
-	return s.Resident
-}
-
 // Forget does nothing: memory is as it is at the moment.
 func (*Memory) Forget() {}
 
 // Name returns what is measured.
-func (w *Memory) Name() string {
-	if w.cgroups != nil {
-		return "what cgroups are charged with"
-	}
-	return "what is resident"
-}
+func (*Memory) Name() string { return "what is resident" }
 
-// Close does nothing: the tree is its owner's.
+// Close does nothing.
 func (*Memory) Close() error { return nil }

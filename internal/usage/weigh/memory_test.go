@@ -3,15 +3,11 @@
 package weigh
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
 const page = 4096
@@ -28,7 +24,7 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 		// The short-lived claim has the 130 page-ms per 30 ms of the others.
 		true: {3 * 10_000, 5 * 20_000, 0, 130_000},
 	} {
-		measured, err := NewMemory(nil, byCPUTime).Weigh(began, shares)
+		measured, err := NewMemory(byCPUTime).Weigh(began, shares)
 		require.NoError(t, err)
 		assert.True(t, measured)
 		var got []uint64
@@ -37,31 +33,4 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 		}
 		assert.Equal(t, want, got, byCPUTime)
 	}
-}
-
-func TestAContainerHoldsTheMemoryChargedToItsCgroup(t *testing.T) {
-	root := t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
-	write("proc/1/mountinfo", "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
-	write("sys/fs/cgroup/a/memory.current", "36864\n") // 9 pages
-	tree := cgroup.New(cgroup.Options{Root: root})
-	defer func() { require.NoError(t, tree.Close()) }()
-	m := NewMemory(tree, false)
-	shares := []Share{
-		{Cgroup: tree.Node("/a"), Resident: 100 * page, Held: time.Second},
-		{Cgroup: tree.Node("/a"), Resident: 200 * page, Held: time.Second},
-		{Cgroup: tree.Node("/b"), Resident: 5 * page, Held: time.Second}, // has no memory.current
-		{Resident: 7 * page, Held: time.Second},
-	}
-	_, err := m.Weigh(began, shares)
-	require.NoError(t, err, "it may end meanwhile")
-	for i, want := range []uint64{3000, 6000, 5000, 7000} {
-		assert.Equal(t, want, shares[i].Work)
-	}
-	_, err = m.Weigh(began.Add(time.Second), shares)
-	require.ErrorContains(t, err, "the memory of some containers is what is resident")
 }
