@@ -5,7 +5,6 @@
 package catalog
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,8 +22,6 @@ type Options struct {
 	WithoutIdle bool
 	// MemoryPower is the power of memory in watts per GiB, at any load. 0 means that of the catalog.
 	MemoryPower float64
-	// Shape is how the power goes from idle to full load, a name that Shape knows. Empty means as the catalog has it.
-	Shape string
 }
 
 // The largest machine that Curves believes in.
@@ -178,15 +175,12 @@ func plural(n int, noun string) string {
 func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	z := model.ZoneCurve{ExpectedError: h.errorOfPart(h.packageError())}
 	var watts func(u float64) float64
-	from, shape := "measured", "shape of server CPUs"
-	if o.Shape != "" { // finish applies it
-		from, shape = "measured idle and full power, shape "+o.Shape, "shape "+o.Shape
-	}
+	const shape = "shape of server CPUs"
 	switch {
 	case h.measured != nil:
 		threads := h.measured.threads / h.measured.chips * h.threadsPerCore() / 2 // two of each core were used
 		watts = scaled(h.measured.curve(), h.chips(threads)/float64(h.measured.chips))
-		z.Basis = h.measured.cpu + ": " + from + h.part(threads, o)
+		z.Basis = h.measured.cpu + ": measured" + h.part(threads, o)
 	case h.cpu.tdp > 0:
 		watts = scaled(reference(""), h.cpu.tdp*h.chips(h.threads))
 		z.Basis = fmt.Sprintf("%s: TDP %g W, %s%s", h.cpu.name, h.cpu.tdp, shape, h.part(h.threads, o))
@@ -214,13 +208,6 @@ func (h *host) cores() float64 {
 
 // finish applies the options to a curve and samples it.
 func (h *host) finish(watts func(u float64) float64, o Options) (model.Curve, error) {
-	if o.Shape != "" {
-		shaped, err := Between(watts(0), watts(1), o.Shape)
-		if err != nil {
-			return nil, err
-		}
-		watts = shaped.Watts
-	}
 	var off float64
 	if h.Virtual && o.WithoutIdle {
 		off = watts(0)
@@ -240,7 +227,6 @@ func (h *host) memory(o Options) (model.ZoneCurve, error) {
 		return Memory(h.Memory, o.MemoryPower)
 	}
 	gib := float64(h.Memory) / (1 << 30)
-	o.Shape = "" // memory has its own
 	curve, err := h.finish(scaled(memoryReference(""), gib), o)
 	z := model.ZoneCurve{
 		Curve: curve, ExpectedError: memoryError,
@@ -269,12 +255,10 @@ func (h *host) platform(o Options) (model.ZoneCurve, error) {
 		}
 		chips, part = h.chips(threads), h.part(threads, o)
 	}
-	shape := cmp.Or(o.Shape, DefaultShape)
-	curve, err := Between(s.idle*chips, s.full*chips, shape)
+	curve, err := Between(s.idle*chips, s.full*chips, DefaultShape)
 	if err != nil {
 		return model.ZoneCurve{}, err
 	}
-	o.Shape = ""
 	z := model.ZoneCurve{ExpectedError: h.errorOfPart(s.spread), Basis: s.name + ": whole systems at the wall (SPECpower)" + part}
 	z.Curve, err = h.finish(curve.Watts, o)
 	return z, err

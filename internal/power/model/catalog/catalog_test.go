@@ -295,28 +295,6 @@ func TestTheWholeMachineIsOfItsFamily(t *testing.T) {
 	}
 }
 
-func TestAShapeChangesTheWayBetweenTheSameEnds(t *testing.T) {
-	for _, kind := range []power.Kind{power.Package, power.Platform} {
-		o := Options{Kinds: []power.Kind{kind}}
-		own := mustCurves(t, gold6230, o)[0].Curve
-		o.Shape = LinearShape
-		line := mustCurves(t, gold6230, o)[0].Curve
-		if line.Watts(0) != own.Watts(0) || line.Watts(1) != own.Watts(1) {
-			t.Errorf("%s: other ends", kind)
-		}
-		near(t, "the middle", line.Watts(0.5), (own.Watts(0)+own.Watts(1))/2)
-	}
-	memory := Options{Kinds: []power.Kind{power.DRAM}}
-	own := mustCurves(t, gold6230, memory)[0].Curve
-	memory.Shape = LinearShape
-	if line := mustCurves(t, gold6230, memory)[0].Curve; line.Watts(0.5) != own.Watts(0.5) {
-		t.Errorf("memory of %g W in place of %g W", line.Watts(0.5), own.Watts(0.5))
-	}
-	if _, err := Curves(gold6230, Options{Kinds: all, Shape: "round"}); err == nil || !strings.Contains(err.Error(), `is "round"`) {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestShapesGoFromNothingToAllWithoutGoingDown(t *testing.T) {
 	if !slices.Equal(ShapeNames()[:2], []string{"server", "linear"}) {
 		t.Error(ShapeNames())
@@ -429,14 +407,5 @@ func BenchmarkCurves(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func TestTheBasisNamesTheShapeThatWasSet(t *testing.T) {
-	for shape, want := range map[string]string{"": "shape of server CPUs", LinearShape: "shape linear"} {
-		curves, err := Curves(gold6230, Options{Kinds: []power.Kind{power.Package}, Shape: shape})
-		if err != nil || !strings.Contains(curves[0].Basis, want) {
-			t.Errorf("shape %q: %v, %v", shape, curves, err)
-		}
 	}
 }
