@@ -185,7 +185,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 func TestPlacesOfMemoryAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	c, p := numa(t, mountV2)
 	for _, path := range []string{"/a", "/b", "/c", "/d", "/late"} {
-		c.node.write(numaStat, v2, path, "memory.numa_stat")
+		c.write(numaStat, v2, path, "memory.numa_stat")
 		if path != "/late" {
 			p.Of(path)
 		}

@@ -20,10 +20,10 @@ type timedNode struct {
 // numa is a machine of two packages of 4 CPUs each, of which the second has two NUMA nodes, and a node of memory without CPUs.
 func numa(t *testing.T, mounts string) (*timedNode, *Places) {
 	c := &timedNode{newNode(t), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	c.node.write(mounts, "proc/1/mountinfo")
-	c.node.write("0-3\n", nodeDirectory, "online")
+	c.write(mounts, "proc/1/mountinfo")
+	c.write("0-3\n", nodeDirectory, "online")
 	for node, cpus := range []string{"0-3", "4-5", "6-7", ""} {
-		c.node.write(cpus+"\n", nodeDirectory, fmt.Sprintf("node%d", node), "cpulist")
+		c.write(cpus+"\n", nodeDirectory, fmt.Sprintf("node%d", node), "cpulist")
 	}
 	p := c.Places(2, func(cpu int32) int { return int(cpu) / 4 })
 	p.Begin(c.now)
@@ -44,7 +44,7 @@ func TestMemoryIsInThePackageOfItsNode(t *testing.T) {
 		"nothing":                {mountV2, v2 + "/a/memory.numa_stat", "anon N0=0\nfile_mapped N0=0\n", []uint64{}},
 	} {
 		c, p := numa(t, test.mounts)
-		c.node.write(test.text, test.file)
+		c.write(test.text, test.file)
 		assert.Equal(t, test.want, append([]uint64{}, p.Of("/a")...), name)
 		assert.NoError(t, p.Err(), name)
 	}
@@ -52,11 +52,11 @@ func TestMemoryIsInThePackageOfItsNode(t *testing.T) {
 
 func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 	c, p := numa(t, mountV2)
-	c.node.write(numaStat, v2, "a", "memory.numa_stat")
-	c.node.write("", v2, "a/b/c", "cgroup.procs")
+	c.write(numaStat, v2, "a", "memory.numa_stat")
+	c.write("", v2, "a/b/c", "cgroup.procs")
 	assert.Equal(t, []uint64{107, 231, 4}, p.Of("/a/b/c"))
 
-	c.node.write("anon N0=8\nfile_mapped N0=0\n", v2, "a/b/c", "memory.numa_stat")
+	c.write("anon N0=8\nfile_mapped N0=0\n", v2, "a/b/c", "memory.numa_stat")
 	p.Begin(c.now.Add(rereadPlaces))
 	assert.Equal(t, []uint64{8, 0, 0}, p.Of("/a/b/c"), "it was made anew, as that of a service that restarts")
 	assert.Equal(t, 1, c.kept.Held)
@@ -65,7 +65,7 @@ func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
 	c, p := numa(t, mountV2)
 	write := func(first int) {
-		c.node.write(fmt.Sprintf("anon N0=%d\nfile_mapped N0=0\n", first), v2, "a", "memory.numa_stat")
+		c.write(fmt.Sprintf("anon N0=%d\nfile_mapped N0=0\n", first), v2, "a", "memory.numa_stat")
 	}
 	at := func(after time.Duration) uint64 {
 		c.now = c.now.Add(after)
@@ -97,7 +97,7 @@ func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
 
 func TestWhereMemoryIsNotKnown(t *testing.T) {
 	c, p := numa(t, mountV2)
-	c.node.write("", v2, "a", "cgroup.procs")
+	c.write("", v2, "a", "cgroup.procs")
 	next := func() {
 		c.now = c.now.Add(10 * time.Second)
 		p.Begin(c.now)
@@ -110,7 +110,7 @@ func TestWhereMemoryIsNotKnown(t *testing.T) {
 	require.NoError(t, p.Err(), "nor is the root")
 	assert.Empty(t, p.Of("/a"))
 	require.EqualError(t, p.Err(), "some memory counts for the package where its process ran: memory.numa_stat cannot be read: no such file or directory")
-	c.node.write("anon N0=1", v2, "a", "memory.numa_stat")
+	c.write("anon N0=1", v2, "a", "memory.numa_stat")
 	next()
 	assert.Empty(t, p.Of("/a"), "cut short")
 	require.ErrorContains(t, p.Err(), "cut")
@@ -118,13 +118,13 @@ func TestWhereMemoryIsNotKnown(t *testing.T) {
 	require.NoError(t, p.Err(), "no process is in it")
 
 	c, p = numa(t, mountV2)
-	c.node.write("0-7\n", nodeDirectory, "node0", "cpulist")
-	c.node.write(numaStat, v2, "a", "memory.numa_stat")
+	c.write("0-7\n", nodeDirectory, "node0", "cpulist")
+	c.write(numaStat, v2, "a", "memory.numa_stat")
 	p = c.Places(2, func(cpu int32) int { return int(cpu) / 4 })
 	p.Begin(c.now)
 	assert.Empty(t, p.Of("/a"), "memory of both packages is one node's")
 	require.ErrorIs(t, p.Err(), errSpans)
-	c.node.write("0-3\n", nodeDirectory, "node0", "cpulist")
+	c.write("0-3\n", nodeDirectory, "node0", "cpulist")
 	c.now = c.now.Add(refindNodes)
 	p.Begin(c.now)
 	assert.NotEmpty(t, p.Of("/a"))

@@ -491,19 +491,19 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 	}
 	read(0)
 	md := read(0)
-	assert.Equal(t, 100.0, host(md, "hw.host.energy").DoubleValue())
-	assert.Equal(t, 10.0, host(md, "hw.host.power").DoubleValue())
+	assert.InDelta(t, 100.0, host(md, "hw.host.energy").DoubleValue(), 0)
+	assert.InDelta(t, 10.0, host(md, "hw.host.power").DoubleValue(), 0)
 	assert.Empty(t, find(md, "hw.energy"), "the host is not in hw.energy")
 	read(0, 1)
 	md = read(0, 1)
-	assert.Equal(t, 350.0, host(md, "hw.host.energy").DoubleValue())
-	assert.Equal(t, 15.0, host(md, "hw.host.power").DoubleValue())
+	assert.InDelta(t, 350.0, host(md, "hw.host.energy").DoubleValue(), 0)
+	assert.InDelta(t, 15.0, host(md, "hw.host.power").DoubleValue(), 0)
 	assert.Len(t, find(md, "hw.energy"), 2, "each power supply")
 	for range 3 {
 		md = read(0)
 	}
-	assert.Equal(t, 650.0, host(md, "hw.host.energy").DoubleValue(), "what the other feed counted remains")
-	assert.Equal(t, 10.0, host(md, "hw.host.power").DoubleValue())
+	assert.InDelta(t, 650.0, host(md, "hw.host.energy").DoubleValue(), 0, "what the other feed counted remains")
+	assert.InDelta(t, 10.0, host(md, "hw.host.power").DoubleValue(), 0)
 }
 
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
