@@ -274,7 +274,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	if setting.kepler > 0 {
 		return l.runKepler(lib, setting, drive, horizon)
 	}
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, byPID(ProcessSeriesConfig{}), setting.window
 	host := libraryHost{}
 	if setting.driver == "nvidia" {

@@ -5,7 +5,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -214,7 +213,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 // start starts the receiver on the machine, with models that are restored. It returns the length of the windows, 0 for one window
 // per collection.
 func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = l.root
 	cfg.Meters.Use = only(MeterPowercap)
 	cfg.CPUTime = setting.source
@@ -236,7 +235,7 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	}
-	window = cmp.Or(cfg.Window, cfg.presetWindow(setting.source == cpu.KindBPF))
+	window = cfg.windowLength()
 	l.s.sampler.window = window // the lab's clock is the sampler
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.s.start(context.Background(), simHost{}))

@@ -47,7 +47,7 @@ var otherTools = []otherTool{
 
 // ownSettings are those of the receiver that other rules are compared with.
 func ownSettings() []labSetting {
-	return []labSetting{accurate(cpu.KindBPF), accurate(cpu.KindProcfs), labSettings[1], labSettings[0]}
+	return []labSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), labSettings[1], labSettings[0]}
 }
 
 // ownName names a setting of the receiver among the rules.

@@ -16,8 +16,8 @@ import (
 
 // The static power is stated in place of learned, so that no scenario takes a day: what is misplaced hardly depends on it.
 func TestThePresetAccurateMisplacesLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
-	preset := labSetting{name: "preset accurate, fixed", source: cpu.KindBPF, configure: func(c *Config) {
-		c.Attribution.Preset, c.Attribution.StaticPower = PresetAccurate, allStatic(StaticFixed)
+	preset := labSetting{name: "default, fixed", source: cpu.KindBPF, configure: func(c *Config) {
+		c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
 	}}
 	const much, little = 0.15, 0.05
 	for _, sc := range slices.Concat(labScenarios, labHardware) {

@@ -83,7 +83,7 @@ var labRules = []labSetting{
 
 // labBest is what is recommended.
 var labBest = []labSetting{
-	accurate(cpu.KindBPF).onAllCurves(), accurate(cpu.KindProcfs),
+	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs),
 }
 
 // labPresets are the presets of other tools' rules. Their active energy is that of a setting above, so they have no rows.
@@ -215,9 +215,9 @@ func preset(p Preset) labSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset = p })
 }
 
-// accurate returns the setting with the preset accurate, in its own windows.
-func accurate(source cpu.Kind) labSetting {
-	s := afterADay("preset accurate, "+sourceNames[source], func(c *Config) { c.Attribution.Preset = PresetAccurate })
+// byDefault returns the setting of the default configuration.
+func byDefault(source cpu.Kind) labSetting {
+	s := afterADay("default, "+sourceNames[source], func(c *Config) { c.Attribution.Preset = "" })
 	s.source = source
 	return s
 }
@@ -233,7 +233,7 @@ func afterADay(name string, configure func(*Config)) labSetting {
 
 // config applies the setting to the default configuration.
 func (s *labSetting) config() *Config {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	s.configure(cfg)
 	return cfg
 }

@@ -191,7 +191,7 @@ func (r *labResults) headline() string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("| figure | default rules, BPF | `preset: accurate`, BPF | `preset: accurate`, procfs |\n|---|---|---|---|\n")
+	b.WriteString("| figure | `preset: kepler`, BPF | default, BPF | default, procfs |\n|---|---|---|---|\n")
 	row(fmt.Sprintf("energy attributed to the wrong workload, mean of %d scenarios", len(r.scenarios)), func(k int) string {
 		misplaced, _ := r.summary(k)
 		return percent(misplaced.mean())

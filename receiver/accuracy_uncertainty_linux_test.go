@@ -73,7 +73,7 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
 	key := cfg.Attribution.weightOf(zone).key()
-	window := max(cfg.Window, cfg.presetWindow(s.source == cpu.KindBPF))
+	window := cfg.windowLength()
 	if window == 0 {
 		window = cfg.CollectionInterval
 	}
@@ -96,7 +96,7 @@ func uncertaintySettings(learn time.Duration) (settings []labSetting) {
 	ticks.name, ticks.source = "learned, 10 s, procfs", cpu.KindProcfs
 	for _, s := range []labSetting{
 		splitting(StaticTrained, 0), ticks, splitting(StaticTrained, time.Second),
-		byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second), accurate(cpu.KindBPF), accurate(cpu.KindProcfs),
+		byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
 	} {
 		s.learns = learn
 		settings = append(settings, s)

@@ -255,7 +255,7 @@ func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func
 }
 
 func realConfig(kind cpu.Kind, window time.Duration, edit ...func(*Config)) *Config {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.Meters.Use, cfg.CPUTime, cfg.Window = only(), kind, window
 	cfg.Model = configoptional.Some(linear(40, 120))
 	for _, f := range edit {

@@ -45,7 +45,7 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b := &crowdedNode{t: t, keeps: keeps}
 	b.machine = hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 64, Idle: 20, DRAMIdle: 3, Curve: curve})
 	b.kernel = hostsim.NewKernel(b.machine)
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath, cfg.Meters.Use = b.machine.Host.Root(), only(MeterPowercap)
 	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 	edit(cfg)

@@ -17,42 +17,44 @@ import (
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
 type AttributionConfig struct {
-	// Preset selects a set of rules: accurate selects the most accurate rules that the machine supports, and the other presets
-	// the rules of other systems. The other settings of this section override individual rules.
+	// Preset selects the rules of another system. By default, the most accurate rules that the machine supports apply. The other
+	// settings of this section override individual rules.
 	Preset Preset `mapstructure:"preset"`
 	// Scope selects the CPUs whose processes and utilization determine the attribution of the energy of a CPU package and its
-	// DRAM: node selects all CPUs of the node, and zone the CPUs of the package. If scope is not set, the preset selects it, or
-	// it is node.
+	// DRAM: node selects all CPUs of the node, and zone the CPUs of the package. If scope is not set, the
+	// preset selects it, or it is zone.
 	//
 	//reference:research
 	Scope Scope `mapstructure:"scope"`
 	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active and idle energy. A string in
 	// place of a map selects a model, and a string at the top level the model of all zone kinds. If static_power is not set, the
-	// preset selects the models.
+	// preset selects the models. Without a preset, they are trained.
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
 	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to it. A string at
 	// the top level is the weight of all zone kinds. At most two weights other than cpu_time may be in use, and at most one of
-	// frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects it, or it is cpu_time.
+	// frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
+	// frequency_squared if the machine measures clock rates, and memory_cpu_time for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
 	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply CPU time while the other
 	// thread of the core is busy: two busy threads draw 2 * smt_weight times the power of one. 0 selects the factor of the
-	// preset, or 1.
+	// preset, or 0.6.
 	//
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
 	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the running processes, and
-	// unattributed reports it as unattributed energy. If interrupts is not set, the preset selects the rule, or it is shared.
+	// unattributed reports it as unattributed energy. If interrupts is not set, the preset selects the rule. Without a preset it is
+	// unattributed.
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
 	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal) or containers
 	// (equal_containers), in proportion to the CPU requests of containers (requested), or in proportion to CPU time (used).
 	// requested_linear is requested for container runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before
-	// 1.23. If idle is not set, the preset selects the rule.
+	// 1.23. If idle is not set, the preset selects the rule. Without a preset it is none.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`
@@ -121,9 +123,8 @@ type ExcludeConfig struct {
 // Preset is a value of attribution::preset.
 type Preset string
 
-// The presets. The variable presets defines their rules.
+// The presets, other than the empty one of the default rules. The variable presets defines their rules.
 const (
-	PresetAccurate   Preset = "accurate"
 	PresetKepler     Preset = "kepler" // 0.10 and later
 	PresetKepler09   Preset = "kepler_0_9"
 	PresetScaphandre Preset = "scaphandre"
@@ -215,7 +216,13 @@ const (
 
 // validate checks the settings independently of the machine.
 func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
-	oneOf(wrong, "preset", c.Preset, PresetAccurate, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	switch c.Preset {
+	case "":
+	case "accurate":
+		wrong("preset", "accurate is removed: its rules are the default. Its windows were shorter: window: 100ms")
+	default:
+		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	}
 	if c.Scope != "" {
 		oneOf(wrong, "scope", c.Scope, ScopeNode, ScopeZone)
 	}

@@ -41,7 +41,7 @@ func unifiedMount(t *testing.T) string {
 func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	id := fmt.Sprintf("%064x", os.Getpid())
 	dir := filepath.Join(unifiedMount(t), "docker-"+id+".scope")
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
 	cfg.Model = configoptional.Some(linear(40, 120))
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))

@@ -128,7 +128,7 @@ func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *test
 	host.Zones["intel-rapl:0"] = zone
 	host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job", Cgroup: docker(idA)}
 	require.NoError(t, host.Render())
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = host.Root()
 	cfg.InitialDelay = 10 * time.Second
 	cfg.Series.Processes = byPID(ProcessSeriesConfig{})

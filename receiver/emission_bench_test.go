@@ -24,7 +24,7 @@ import (
 // protobuf of an earlier emission, and with the generated MetricsBuilder. new has all series begin, with their zero points. renew is
 // the new values alone, in an earlier emission that nobody else has. parts is the division of the result into requests of bounded size.
 func BenchmarkEmission(b *testing.B) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	for _, n := range []int{500, 10_000} {
 		engine, observe := manySeries(n)
 		e := emit.New(emit.Config{
@@ -142,7 +142,7 @@ func onePackage() []power.Zone {
 // by itself, and what ConsumeMetrics was given must not be used again, so no emission takes fewer.
 func TestASeriesOfAProcessIs27Allocations(t *testing.T) {
 	e := emit.New(emit.Config{
-		MetricsBuilderConfig: createDefaultConfig().(*Config).MetricsBuilderConfig,
+		MetricsBuilderConfig: simpleConfig().MetricsBuilderConfig,
 		Kinds:                []emit.Kind{{Zone: power.Package, Source: power.Measured}},
 	})
 	allocations := func(n int) float64 {

@@ -40,7 +40,7 @@ func createDefaultConfig() component.Config {
 			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
 			Redfish: configoptional.Default(defaultRedfishConfig()),
 		},
-		Model:   configoptional.Default(defaultModelConfig()),
+		Model:   configoptional.Some(defaultModelConfig()),
 		CPUTime: cpu.Auto,
 		Series: SeriesConfig{
 			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy, minAge: defaultMinAge},
@@ -48,7 +48,6 @@ func createDefaultConfig() component.Config {
 			Pods:       EntitySeriesConfig{Max: 1000},
 			VMs:        EntitySeriesConfig{Max: 500},
 		},
-		Attribution: AttributionConfig{Preset: PresetKepler},
 	}
 }
 

@@ -33,7 +33,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 		"in short windows": func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := createDefaultConfig().(*Config)
+			cfg := simpleConfig()
 			cfg.RootPath = host.Root()
 			withModel(10, 20)(cfg)
 			edit(cfg)
@@ -116,7 +116,7 @@ func TestCreatingTheReceiverOpensNothing(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	opened := watch(t, n.host.Root())
 	before := descriptors(t)
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = n.host.Root()
 	set := receivertest.NewNopSettings(metadata.Type)
 	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())

@@ -98,7 +98,8 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 		}
 		if meter != nil {
 			members = append(members, power.Member{
-				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Family: entry.family, Only: entry.only,
+				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Completes: entry.standsIn && cfg.completes(),
+				Family: entry.family, Only: entry.only,
 			})
 		}
 	}

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -36,7 +35,7 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 
 // gpuInterval returns the time between two polls of a library: there are two or more in a window, so that none is without one.
 func (c *Config) gpuInterval() time.Duration {
-	window := cmp.Or(c.Window, c.presetWindow(false)) // a preset's short windows are not for libraries, which cost more
+	window := c.windowLength()
 	if window == 0 {
 		return c.Meters.GPU.PollInterval
 	}

@@ -305,7 +305,7 @@ func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
 	for window, want := range map[time.Duration]time.Duration{
 		0: time.Second, 10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 10 * time.Millisecond: 100 * time.Millisecond,
 	} {
-		c := createDefaultConfig().(*Config)
+		c := simpleConfig()
 		c.Window = window
 		assert.Equal(t, want, c.gpuInterval(), window)
 	}

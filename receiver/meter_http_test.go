@@ -41,7 +41,7 @@ func recipes(t *testing.T) map[string]HTTPConfig {
 		require.NoError(t, err)
 		conf, err := retrieved.AsConf()
 		require.NoError(t, err)
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		require.NoError(t, conf.Unmarshal(cfg))
 		require.NoError(t, confmap.Validate(cfg))
 		for id, entry := range cfg.Meters.HTTP {
@@ -168,7 +168,7 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 
 func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
 	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]HTTPConfig{plugID: {Unit: "W"}}
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestOneTimeLimitEndsARequest(t *testing.T) {
 }
 
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	plug := HTTPConfig{Unit: "W"}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
 	cfg.Meters.HTTP = map[component.ID]HTTPConfig{plugID: plug}
@@ -248,7 +248,7 @@ func TestWrongSettingsOfHTTPAreNamed(t *testing.T) {
 // validated loads settings over the defaults and validates them.
 func validated(t *testing.T, settings map[string]any) error {
 	t.Helper()
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	require.NoError(t, confmap.NewFromStringMap(settings).Unmarshal(cfg))
 	return confmap.Validate(cfg)
 }

@@ -90,7 +90,7 @@ const maxPower = 1e6
 // validateModel checks the settings of the power model.
 func (c *Config) validateModel(wrong reporter) {
 	m := c.Model.Get()
-	if len(c.Zones) > 0 && !slices.Contains(c.Zones, m.zone()) {
+	if len(c.Zones) > 0 && !slices.Contains(c.Zones, m.zone()) && !m.isAuto() {
 		wrong("zones", "must contain %q, the zone of the model", m.zone())
 	}
 	wrong = wrong.under("model")
@@ -153,8 +153,14 @@ const maxMemoryPower = 100
 
 func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
+// isAuto reports whether the model is that of the default configuration.
+func (m *ModelConfig) isAuto() bool { return !m.isStated() && m.File == "" && m.zone() == power.Package }
+
 // kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
+	if !slices.Contains(configured, m.zone()) {
+		return nil
+	}
 	kinds := []power.Kind{m.zone()}
 	if m.zone() == power.Package && slices.Contains(configured, power.DRAM) && (!m.isStated() || m.MemoryPower > 0) {
 		kinds = append(kinds, power.DRAM)
@@ -168,6 +174,12 @@ func (c *Config) modeledKinds() []power.Kind {
 		return nil
 	}
 	return c.Model.Get().kinds(c.Zones)
+}
+
+// completes reports whether memory is modeled beside packages that a sensor measures: the configuration asks for its power.
+func (c *Config) completes() bool {
+	m := c.Model.Get()
+	return m != nil && (m.MemoryPower > 0 || m.File != "")
 }
 
 // stated returns the curve that the configuration states.

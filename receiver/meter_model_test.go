@@ -314,7 +314,7 @@ func BenchmarkOpenModel(b *testing.B) {
 	require.NoError(b, os.WriteFile(filepath.Join(large, "sys/devices/system/cpu/online"), []byte("0-1023\n"), 0o600))
 	for name, root := range map[string]string{"this machine": "/", "1024 CPUs": large} {
 		b.Run(name, func(b *testing.B) {
-			cfg := createDefaultConfig().(*Config)
+			cfg := simpleConfig()
 			cfg.RootPath, cfg.Model = root, configoptional.Some(ModelConfig{})
 			most := 0.0
 			for b.Loop() {

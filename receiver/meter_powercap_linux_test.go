@@ -167,7 +167,7 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 
 func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
 	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap), only(MeterPerf)} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Meters.Use, cfg.Meters.Powercap.Path = meters, "/mnt/energy"
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)

@@ -42,7 +42,7 @@ func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 func ask(t *testing.T, c *RedfishConfig) error {
 	t.Helper()
 	options := httpOptions()
-	options.Config = createDefaultConfig().(*Config)
+	options.Config = simpleConfig()
 	sensor, err := c.sensor(t.Context(), options)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sensor.Close()) }()
@@ -95,7 +95,7 @@ func TestHeadersAndCredentialsDoNotFollowARedirect(t *testing.T) {
 func TestRedfishIsReadWhateverMeterSays(t *testing.T) {
 	_, c := bmc(t)
 	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Meters.Use, cfg.Meters.Redfish = meters, configoptional.Some(*c)
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)

@@ -107,7 +107,7 @@ func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
 		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Package, power.Platform, power.GPU}, []power.Kind{power.Package, power.GPU}},
 		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.GPU}, []power.Kind{power.Package, power.GPU}},
 	} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Zones = tt.configured
 		m := newMeters(cfg, zap.NewNop())
 		var readings []power.Reading

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -51,10 +52,17 @@ func byPID(s ProcessSeriesConfig) ProcessSeriesConfig {
 	return s
 }
 
+// simpleConfig is a configuration with the rules whose figures are easy to state: those of Kepler, without a model.
+func simpleConfig() *Config {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Attribution.Preset, cfg.Model = PresetKepler, configoptional.None[ModelConfig]()
+	return cfg
+}
+
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := &testNode{t: t, host: hostsim.New(treeDir(t)), finals: map[string]float64{}}
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = n.host.Root()
 	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
 	for _, f := range edit {

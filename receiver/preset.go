@@ -9,10 +9,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// presetRules are the rules that a preset selects. The zero value of a field selects the receiver's default.
+// presetRules are the rules that a preset selects. The zero value of a field selects the simplest rule.
 type presetRules struct {
 	static     StaticModel // of measured zones
 	idle       IdleRule
@@ -25,16 +24,16 @@ type presetRules struct {
 	knowsStatic bool
 	// excludedInFixed includes the energy of excluded workloads in the power of the model fixed.
 	excludedInFixed bool
-	// window is the length of the windows with an exact CPU time source, and tickWindow with another source.
-	window, tickWindow time.Duration
+	// window is the length of the windows, 0 for one window per collection.
+	window time.Duration
 }
 
 // presets maps each preset to its rules.
 var presets = map[Preset]presetRules{
-	// The rules with the smallest errors in the simulator.
-	PresetAccurate: {
+	// The default: the rules with the smallest errors.
+	"": {
 		static: StaticTrained, idle: IdleNone, scope: ScopeZone, weight: WeightFrequencySquared, dram: WeightMemoryCPUTime, smt: 0.6,
-		interrupts: InterruptsUnattributed, knowsStatic: true, window: 100 * time.Millisecond, tickWindow: cpu.TickWindow,
+		interrupts: InterruptsUnattributed, knowsStatic: true, window: time.Second,
 	},
 	PresetKepler:   {static: StaticUtilization, idle: IdleNone},
 	PresetKepler09: {static: StaticMinimum, idle: IdleEqual},
@@ -117,14 +116,9 @@ func (c *AttributionConfig) smtWeight() float64 {
 	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
 }
 
-// presetWindow returns the window length that the preset selects for an exact or inexact CPU time source. 0 means one window
-// per collection.
-func (c *Config) presetWindow(exact bool) time.Duration {
-	rules := presets[c.Attribution.Preset]
-	window := rules.tickWindow
-	if exact {
-		window = rules.window
-	}
+// windowLength returns the length of the windows that the configuration or the preset selects. 0 means one window per collection.
+func (c *Config) windowLength() time.Duration {
+	window := cmp.Or(c.Window, presets[c.Attribution.Preset].window)
 	if window >= c.CollectionInterval {
 		return 0
 	}

@@ -20,52 +20,53 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// chosen is what a configuration selects of what the preset accurate does.
+// chosen is what a configuration selects of what the default rules do.
 type chosen struct {
-	scope         Scope
-	static, gpu   StaticModel // of packages and GPUs
-	weight, dram  Weight
-	smt           float64
-	interrupts    InterruptRule
-	idle          IdleRule
-	exact, coarse time.Duration // windows, by the CPU time source
+	scope        Scope
+	static, gpu  StaticModel // of packages and GPUs
+	weight, dram Weight
+	smt          float64
+	interrupts   InterruptRule
+	idle         IdleRule
+	window       time.Duration
 }
 
 func chosenBy(c *Config) chosen {
 	a := &c.Attribution
 	return chosen{
 		a.scope(), a.staticModelOf(power.Package), a.staticModelOf(power.GPU), a.weightOf(power.Package), a.weightOf(power.DRAM), a.smtWeight(),
-		a.interrupts(), a.idle(), c.presetWindow(true), c.presetWindow(false),
+		a.interrupts(), a.idle(), c.windowLength(),
 	}
 }
 
-func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
+func TestTheDefaultRulesAreTheMostAccurateAndEachSettingWins(t *testing.T) {
 	all := chosen{
 		ScopeZone, StaticTrained, StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, 0.6, InterruptsUnattributed, IdleNone,
-		100 * time.Millisecond, time.Second,
+		time.Second,
 	}
 	for yaml, edit := range map[string]func(*chosen){
-		"attribution: {preset: accurate}":                                   func(*chosen) {},
-		"attribution: {preset: accurate, scope: node}":                      func(c *chosen) { c.scope = ScopeNode },
-		"attribution: {preset: accurate, static_power: minimum}":            func(c *chosen) { c.static, c.gpu = StaticMinimum, StaticMinimum },
-		"attribution: {preset: accurate, static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = StaticUtilization },
-		"attribution: {preset: accurate, weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = WeightCPUTime, WeightCPUTime },
-		"attribution: {preset: accurate, weight: {dram: memory}}":           func(c *chosen) { c.dram = WeightMemory },
-		"attribution: {preset: accurate, weight: {package: cycles}}":        func(c *chosen) { c.weight = WeightCycles },
-		"attribution: {preset: accurate, smt_weight: 1}":                    func(c *chosen) { c.smt = 1 },
-		"attribution: {preset: accurate, smt_weight: 0.7}":                  func(c *chosen) { c.smt = 0.7 },
-		"attribution: {preset: accurate, interrupts: shared}":               func(c *chosen) { c.interrupts = InterruptsShared },
-		"attribution: {preset: accurate, idle: used}":                       func(c *chosen) { c.idle = IdleUsed },
-		"{collection_interval: 1s, attribution: {preset: accurate}}":        func(c *chosen) { c.coarse = 0 },
-		"{collection_interval: 100ms, attribution: {preset: accurate}}":     func(c *chosen) { c.exact, c.coarse = 0, 0 },
-		"{attribution: {preset: kepler}}":                                   func(c *chosen) { *c = byDefault },
-		"{attribution: {preset: kepler, scope: zone}}":                      func(c *chosen) { *c = byDefault; c.scope = ScopeZone },
+		"{}":                                   func(*chosen) {},
+		"attribution: {scope: node}":           func(c *chosen) { c.scope = ScopeNode },
+		"attribution: {static_power: minimum}": func(c *chosen) { c.static, c.gpu = StaticMinimum, StaticMinimum },
+		"attribution: {static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = StaticUtilization },
+		"attribution: {weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = WeightCPUTime, WeightCPUTime },
+		"attribution: {weight: {dram: memory}}":           func(c *chosen) { c.dram = WeightMemory },
+		"attribution: {weight: {package: cycles}}":        func(c *chosen) { c.weight = WeightCycles },
+		"attribution: {smt_weight: 1}":                    func(c *chosen) { c.smt = 1 },
+		"attribution: {smt_weight: 0.7}":                  func(c *chosen) { c.smt = 0.7 },
+		"attribution: {interrupts: shared}":               func(c *chosen) { c.interrupts = InterruptsShared },
+		"attribution: {idle: used}":                       func(c *chosen) { c.idle = IdleUsed },
+		"{collection_interval: 1s}":                       func(c *chosen) { c.window = 0 },
+		"window: 100ms":                                   func(c *chosen) { c.window = 100 * time.Millisecond },
+		"{window: 2s, attribution: {preset: kepler}}":     func(c *chosen) { *c = keplers; c.window = 2 * time.Second },
+		"{attribution: {preset: kepler}}":                 func(c *chosen) { *c = keplers },
+		"{attribution: {preset: kepler, scope: zone}}":    func(c *chosen) { *c = keplers; c.scope = ScopeZone },
 		"{attribution: {preset: smartwatts, weight: frequency}}": func(c *chosen) {
-			*c = byDefault
+			*c = keplers
 			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightFrequency, WeightFrequency
 		},
-		"{attribution: {preset: accurate, weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = WeightCPUTime },
-		"{attribution: {preset: accurate, weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = WeightCycles, WeightCPUTime },
+		"{attribution: {weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = WeightCPUTime },
+		"{attribution: {weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = WeightCycles, WeightCPUTime },
 	} {
 		want := all
 		edit(&want)
@@ -73,17 +74,17 @@ func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 	}
 }
 
-var byDefault = chosen{
+var keplers = chosen{
 	scope: ScopeNode, static: StaticUtilization, gpu: StaticUtilization, weight: WeightCPUTime, dram: WeightCPUTime, smt: 1,
 	interrupts: InterruptsShared, idle: IdleNone,
 }
 
 var errNoClocks = errors.New("no counters")
 
-// accurateNode is a machine that has all that the preset accurate selects.
+// accurateNode is a machine that supports all default rules.
 func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
-		c.Attribution.Preset = PresetAccurate
+		c.Attribution.Preset = ""
 		c.Storage = storageID.String()
 	}}, edit...)...)
 	n.host.CPUs, n.host.CPU.IRQ = 4, 1
@@ -108,8 +109,8 @@ func (n *testNode) startsWindows(length time.Duration) {
 	require.Equal(n.t, length, n.s.sampler.window)
 }
 
-func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
-	window, scope, split := "window: 100ms", "attribution::scope: zone", "attribution::static_power: trained"
+func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
+	window, scope, split := "window: 1s", "attribution::scope: zone", "attribution::static_power: trained"
 	key, dram := "attribution::weight: frequency_squared", "attribution::weight::dram: memory_cpu_time"
 	smt, interrupts := "attribution::smt_weight: 0.6", "attribution::interrupts: unattributed"
 	for name, c := range map[string]struct {
@@ -119,50 +120,38 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 		selected, lacking []any
 	}{
 		"a machine that has all": {
-			window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
+			window: time.Second, selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
 		},
 		"one package": {
 			prepare: func(n *testNode) {
 				n.host.Topology = []hostsim.Place{{Siblings: []int{0, 1}}, {Siblings: []int{0, 1}}, {}, {}}
-			}, window: 100 * time.Millisecond,
+			}, window: time.Second,
 			selected: []any{window, split, key, smt, interrupts, dram}, lacking: []any{"attribution::scope: zone (CPU topology: the node has one CPU package)"},
 		},
 		"no zone of memory": {
 			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
-			window:  100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts},
+			window:  time.Second, selected: []any{window, scope, split, key, smt, interrupts},
 			lacking: []any{"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)"},
 		},
 		"no clock rates": {
-			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: 100 * time.Millisecond,
+			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: time.Second,
 			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::weight: frequency_squared (no counters)"},
 		},
 		"cores with one thread": {
-			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: 100 * time.Millisecond,
+			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: time.Second,
 			selected: []any{window, scope, split, key, interrupts, dram},
 			lacking:  []any{"attribution::smt_weight: 0.6 (no core has more than one thread online)"},
 		},
 		"interrupts are not measured": {
-			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, dram},
+			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: time.Second, selected: []any{window, scope, split, key, smt, dram},
 			lacking: []any{"attribution::interrupts: unattributed (the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0)"},
 		},
 		"collections as short as windows": {
-			edit: func(c *Config) { c.CollectionInterval = 100 * time.Millisecond }, selected: []any{scope, split, key, smt, interrupts, dram},
-			lacking: []any{"window: 100ms (collection_interval is not longer)"},
-		},
-		"BPF is refused": {
-			prepare: func(n *testNode) {
-				n.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
-					return cpu.NewReader(cpu.NewProcfs(o.Root), o), errRefused, nil
-				}
-			},
-			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"window: 100ms (1s with procfs: " + errRefused.Error() + ")"},
-		},
-		"procfs is wanted": {
-			edit: func(c *Config) { c.CPUTime = cpu.KindProcfs }, prepare: func(n *testNode) { n.s.open = cpu.OpenReader }, window: time.Second,
-			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"window: 100ms (1s with procfs: cpu_time is procfs)"},
+			edit: func(c *Config) { c.CollectionInterval = time.Second }, selected: []any{scope, split, key, smt, interrupts, dram},
+			lacking: []any{"window: 1s (collection_interval is not longer)"},
 		},
 		"no storage": {
-			edit: func(c *Config) { c.Storage = "" }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
+			edit: func(c *Config) { c.Storage = "" }, window: time.Second, selected: []any{window, scope, split, key, smt, interrupts, dram},
 			lacking: []any{"storage: not set: static power is trained again after each start"},
 		},
 		"a cloud's virtual machine": {
@@ -172,7 +161,7 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
 				n.s.countsClocks = func(string) error { return errNoClocks }
 			},
-			window: 100 * time.Millisecond, selected: []any{window},
+			window: time.Second, selected: []any{window},
 			lacking: []any{
 				"attribution::scope: zone (CPU topology: the node has one CPU package)",
 				"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
@@ -182,7 +171,7 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 		},
 		"modeled energy whose static power is learned all the same": {
 			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.StaticPower = "", allStatic(StaticTrained) },
-			prepare: func(n *testNode) { clear(n.host.Zones) }, window: 100 * time.Millisecond,
+			prepare: func(n *testNode) { clear(n.host.Zones) }, window: time.Second,
 			selected: []any{window, scope, key, smt, interrupts},
 			lacking: []any{
 				"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
@@ -209,10 +198,10 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			}
 			n.startsWindows(c.window)
 			n.run(joule, nil)
-			logged := n.logs.FilterMessage("Preset selected").All()
+			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			require.Len(t, logged, 1)
 			assert.Equal(t, zap.InfoLevel, logged[0].Level)
-			assert.Equal(t, map[string]any{"preset": "accurate", "selected": c.selected, "lacking": c.lacking}, logged[0].ContextMap())
+			assert.Equal(t, map[string]any{"selected": c.selected, "lacking": c.lacking}, logged[0].ContextMap())
 			assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
 			if name != "a state file" { // whose directory is missing
 				assert.Empty(t, n.logged(), "what is lacking is no error")
@@ -222,34 +211,13 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 	}
 }
 
-func TestNothingIsSaidOfOtherPresets(t *testing.T) {
+func TestNothingIsSaidOfPresets(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Attribution.Preset = PresetKavanagh })
 	n.start()
-	assert.Empty(t, n.logs.FilterMessage("Preset selected").All())
+	assert.Empty(t, n.logs.FilterMessage("Attribution rules selected").All())
 }
 
-func TestWindowsOfThePresetAccurateAreOfASecondOnceProcfsHasTakenOver(t *testing.T) {
-	n := accurateNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	source := &failingSource{}
-	n.s.open = openAs(func(root string) cpu.Source {
-		source.Procfs = cpu.NewProcfs(root)
-		return source
-	})
-	n.startsWindows(100 * time.Millisecond)
-	source.fail = errRefused
-	for range 3 {
-		n.host.Run(100*time.Millisecond, map[int]int64{10: 1})
-		require.NoError(t, n.host.Render())
-		n.s.sample()
-	}
-	require.False(t, n.s.cpu.Source().Exact())
-	n.s.sampler.window = time.Second // else the receiver's own windows begin
-	n.run(joule, nil)
-	assert.Equal(t, time.Second, n.s.sampler.window)
-}
-
-func TestThePresetsKeyIsOfWhatTheMachineHas(t *testing.T) {
+func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	for name, c := range map[string]struct {
 		unclocked, unshared bool
 		want                []claims.Key
@@ -266,7 +234,7 @@ func TestThePresetsKeyIsOfWhatTheMachineHas(t *testing.T) {
 		if c.unshared {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
 		}
-		n.startsWindows(100 * time.Millisecond)
+		n.startsWindows(time.Second)
 		assert.Equal(t, c.want, n.s.cfg.Attribution.weighed(n.s.cfg.Zones), name)
 		assert.Equal(t, c.unshared, n.s.siblings == nil, name)
 		n.run(joule, nil)
@@ -279,18 +247,18 @@ func TestThePresetsKeyIsOfWhatTheMachineHas(t *testing.T) {
 	}
 }
 
-func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testing.T) {
-	accurate := func(c *Config) { c.Attribution.Preset = PresetAccurate }
+func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
+	byDefault := func(c *Config) { c.Attribution.Preset = "" }
 	for name, c := range map[string]struct {
 		edit func(*Config)
 		idle float64 // of 10 s in which half of the CPU time was used
 	}{
-		"preset": {func(*Config) {}, 100},
+		"default": {func(*Config) {}, 100},
 		"a static power model": {func(c *Config) {
 			c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 7})
 		}, 70},
 	} {
-		n := newTestNode(t, modeledHost, accurate, c.edit)
+		n := newTestNode(t, modeledHost, byDefault, c.edit)
 		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 		n.startsWindows(time.Second)
 		n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
@@ -298,8 +266,8 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testi
 	}
 }
 
-func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", PresetAccurate })
+func TestReportedEnergyIsActiveByDefault(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", "" })
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
 		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
@@ -313,13 +281,13 @@ func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
 	assert.Empty(t, n.logs.FilterMessageSnippet("divides it again").All())
 }
 
-func TestLibrariesOfGPUsAreAskedTwiceASecondUnderThePresetAccurate(t *testing.T) {
-	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "attribution: {preset: accurate}").gpuInterval())
-	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "{window: 100ms, attribution: {preset: accurate}}").gpuInterval())
+func TestLibrariesOfGPUsAreAskedTwiceASecondByDefault(t *testing.T) {
+	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "{}").gpuInterval())
+	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "window: 100ms").gpuInterval())
 }
 
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.
-func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
+func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 	const window, scope, key, smt, forgets = "window", "attribution::scope", "attribution::weight", "attribution::smt_weight", "storage"
 	const irq, dram, split = "attribution::interrupts", "attribution::weight::dram", "attribution::static_power"
 	for host, want := range map[string][]string{
@@ -330,10 +298,10 @@ func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {
-				c.Attribution, c.CPUTime = AttributionConfig{Preset: PresetAccurate}, cpu.KindProcfs
+				c.Attribution, c.CPUTime = AttributionConfig{}, cpu.KindProcfs
 				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
 			})
-			logged := n.logs.FilterMessage("Preset selected").All()
+			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			require.Len(t, logged, 1)
 			var lacking []string
 			for _, part := range logged[0].ContextMap()["lacking"].([]any) {
@@ -347,7 +315,7 @@ func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
 	}
 }
 
-func TestThePresetsPartsAreToldWhenSlowMetersHaveAnswered(t *testing.T) {
+func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		listed  int // collections after which the meter answers, 0 if never
 		told    int // collections after which the parts are told
@@ -361,12 +329,12 @@ func TestThePresetsPartsAreToldWhenSlowMetersHaveAnswered(t *testing.T) {
 		n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 			return power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m}), nil
 		}
-		n.startsWindows(100 * time.Millisecond)
+		n.startsWindows(time.Second)
 		for i := 1; i <= 7; i++ {
 			m.listed = i == c.listed || m.listed
 			m.at = n.host.Now()
 			n.run(0, nil)
-			logged := n.logs.FilterMessage("Preset selected").All()
+			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			assert.Equal(t, i >= c.told, len(logged) == 1, "%s, collection %d", name, i)
 			for _, line := range logged {
 				assert.Len(t, line.ContextMap()["lacking"], c.lacking, name)
@@ -375,7 +343,7 @@ func TestThePresetsPartsAreToldWhenSlowMetersHaveAnswered(t *testing.T) {
 	}
 }
 
-func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsOfThePresetAccurate(t *testing.T) {
+func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsByDefault(t *testing.T) {
 	n := accurateNode(t)
 	n.s.container = idA
 	n.start()

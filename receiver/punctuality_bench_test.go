@@ -47,7 +47,7 @@ func BenchmarkPunctuality(b *testing.B) {
 	off := map[bool][]time.Duration{}
 	for b.Loop() {
 		for _, slow := range []bool{false, true} {
-			cfg := createDefaultConfig().(*Config)
+			cfg := simpleConfig()
 			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meters.Use = interval, 0, only()
 			cfg.Model = configoptional.Some(linear(40, 120))
 			if slow {

@@ -429,7 +429,7 @@ func restored(tb testing.TB, models trainedModels) (again trainedModels) {
 
 // training returns the training of models on the machine, and the rules with the models, which may have been restored.
 func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*training, *attribution.Rules) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(StaticMinimum)
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
 	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
@@ -479,7 +479,7 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		"late zones":                 {StaticTrained, []power.Zone{late}, false},
 		"another model":              {StaticResting, []power.Zone{prompt}, false},
 	} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(c.split)
 		var readings []power.Reading
 		for i := range c.zones {
@@ -609,7 +609,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 
 func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 	of := func(split StaticModel, edit func(*AttributionConfig)) string {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Attribution.StaticPower = allStatic(split)
 		edit(&cfg.Attribution)
 		return (&training{cfg: cfg}).rule(power.Package)
@@ -694,7 +694,7 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		{power.Package},
 	} {
 		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
-			cfg := createDefaultConfig().(*Config)
+			cfg := simpleConfig()
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
 			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(VsockConfig{Port: 1})
 			kinds := cfg.ledgerKinds()
@@ -729,7 +729,7 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
 		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
 	} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := simpleConfig()
 		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
 		c.edit(cfg)
 		assert.Equal(t, c.want, cfg.ledgerKinds(), name)

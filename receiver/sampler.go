@@ -216,9 +216,9 @@ func (s *energyScraper) adjustWindow() {
 
 // window is how long the windows should be, and why; 0 is one per collection.
 func (s *energyScraper) window() (window time.Duration, why string) {
-	window, why = s.cfg.Window, "window is set"
-	if preset := s.cfg.presetWindow(s.cpu.Source().Exact()); window == 0 && s.container == "" && preset > 0 {
-		window, why = preset, "the preset selects it"
+	window, why = s.cfg.windowLength(), "it is configured"
+	if s.cfg.Window == 0 && s.container != "" {
+		window = 0
 	}
 	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
 		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -66,7 +65,7 @@ type energyScraper struct {
 	guests     guests
 	demand     demand
 
-	found presetFound
+	found rulesFound
 
 	eager bool // each process has a claimant at once
 	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show the
@@ -128,10 +127,10 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	}
 	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
-	s.found = presetFound{undivided: undivided, unclocked: s.findClocks()}
+	s.found = rulesFound{undivided: undivided, unclocked: s.findClocks()}
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
-		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.Window, s.cfg.presetWindow(true)), Topology: topology,
+		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.windowLength(), Topology: topology,
 		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
 		Names: s.cfg.Series.Processes.GroupBy != GroupByPID,
 	})
@@ -139,7 +138,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
-	s.found.inexact, s.found.unshared = rejected, unshared
+	s.found.unshared = unshared
 	s.guests.open(s.cfg)
 	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
@@ -175,7 +174,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 func (s *energyScraper) settleStart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.logPreset()
+	s.logRules()
 	s.conditions.check("storage", s.state.err)
 	s.conditions.settle()
 }
@@ -336,7 +335,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.watchdog.enter(building)
 	s.conditions.check("windows", s.sampler.err())
 	s.conditions.settle()
-	s.logPreset()
+	s.logRules()
 	if m == nil {
 		return pmetric.NewMetrics(), nil
 	}

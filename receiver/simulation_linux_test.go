@@ -189,7 +189,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	}
 	sim.faults = hostsim.NewFaults(sim.life)
 	sim.faults.OnRead = sim.observeRead
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = root
 	cfg.Meters.Use = only(MeterPowercap)
 	cfg.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]})
@@ -222,7 +222,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	}
 	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/7%2]
 	if seed%7 == 3 {
-		cfg.Attribution = AttributionConfig{Preset: PresetAccurate}
+		cfg.Attribution = AttributionConfig{}
 		cfg.CollectionInterval = 100 * time.Millisecond // the preset makes no windows: they would be of this machine's time
 	}
 	machine.IRQ, cfg.Attribution.Interrupts = float64(seed/5%3)/10, [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/11%2]

@@ -208,7 +208,7 @@ func (sim *restarts) fail(format string, args ...any) {
 // config returns the configuration of the next start.
 func (sim *restarts) config() *Config {
 	seed := sim.seed
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = sim.life.Host.Root()
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	cfg.Zones = []power.Kind{power.Package, power.DRAM}

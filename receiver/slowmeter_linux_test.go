@@ -64,7 +64,7 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 		ID: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs,
 	}}}
 	m.measure()
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(ProcessSeriesConfig{})
 	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
 	if tc.static {

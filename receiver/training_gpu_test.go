@@ -24,7 +24,7 @@ type gpuLearner struct {
 }
 
 func newGPULearner(kept trainedModels) *gpuLearner {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(StaticMinimum)
 	l := &gpuLearner{
 		training: &training{cfg: cfg, logger: zap.NewNop(), trained: kept},

@@ -47,7 +47,7 @@ type watchedReceiver struct {
 // newWatchedReceiver returns a started receiver. It must be called in a synctest bubble.
 func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics, edit func(*Config)) *watchedReceiver {
 	w := &watchedReceiver{telemetry: componenttest.NewTelemetry()}
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.RootPath = host.Root()
 	edit(cfg)
 	set := receivertest.NewNopSettings(metadata.Type)

@@ -191,7 +191,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 }
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
 	cfg.Model = configoptional.Some(linear(40, 120))
 	cfg.Series.Processes = byPID(ProcessSeriesConfig{})

@@ -79,7 +79,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 }
 
 func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
+	cfg := simpleConfig()
 	cfg.Window, cfg.CPUTime = 20*time.Millisecond, cpu.KindBPF
 	for setting := range cfg.withoutEffect(true, nil, nil) {
 		t.Errorf("%s has an effect", setting)

@@ -36,7 +36,8 @@ import (
 //	no sensor lists the kind                                             given up     given up
 //	a sensor lists it and has never read it                              stands in    given up
 //
-// What is not modeled is in the zone other.
+// What is not modeled is in the zone other. DRAM is given up as well where a sensor has read the packages, unless the stand-in
+// completes sensors.
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //
@@ -80,6 +81,8 @@ type Member struct {
 	Meter Meter
 	// StandsIn marks a meter that is used only for what no sensor measures.
 	StandsIn bool
+	// Completes makes a stand-in report DRAM although a sensor measures the packages.
+	Completes bool
 	// Family names the registers that the meter reads, where another meter reads the same ones.
 	Family string
 	// Only is the kind of all zones that the meter can have, empty where they may be of several kinds.
@@ -256,7 +259,8 @@ func (s *Set) choose(meter int, r *Reading) {
 	}
 	if m.StandsIn {
 		needed := c.listed < len(s.meters) && r.Zone.Kind == Package
-		if c.gaveUp = c.gaveUp || !needed && s.contained(r.Zone.Kind); c.gaveUp {
+		partial := r.Zone.Kind == DRAM && !m.Completes && s.measures(Package)
+		if c.gaveUp = c.gaveUp || !needed && s.contained(r.Zone.Kind) || partial; c.gaveUp {
 			if c.read == meter {
 				c.read = len(s.meters)
 			}
@@ -336,10 +340,13 @@ func (s *Set) collect(meter int, r *Reading) {
 
 // contained reports whether a sensor has read a kind that contains k.
 func (s *Set) contained(k Kind) bool {
-	return slices.ContainsFunc(containers[k], func(whole Kind) bool {
-		read := s.kinds[indexOf(whole)].read
-		return read < len(s.meters) && !s.meters[read].StandsIn
-	})
+	return slices.ContainsFunc(containers[k], s.measures)
+}
+
+// measures reports whether a sensor has read a kind.
+func (s *Set) measures(k Kind) bool {
+	read := s.kinds[indexOf(k)].read
+	return read < len(s.meters) && !s.meters[read].StandsIn
 }
 
 func indexOf(k Kind) int { return slices.Index(Kinds, k) }

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,15 +13,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// presetPart is a setting that the preset accurate selects.
-type presetPart struct {
+// rulePart is one of the default rules.
+type rulePart struct {
 	setting, value string
 	// lacks is the reason why the setting is not in effect, nil if it is.
 	lacks error
 }
 
 // String returns the setting with its value, and the reason if it is not in effect.
-func (p *presetPart) String() string {
+func (p *rulePart) String() string {
 	switch {
 	case p.lacks == nil:
 		return p.setting + ": " + p.value
@@ -33,44 +32,38 @@ func (p *presetPart) String() string {
 	}
 }
 
-// presetFound records what the receiver detected at start, for the log line about the preset accurate.
-type presetFound struct {
+// rulesFound records what the receiver detected at start, for the log line about the default rules.
+type rulesFound struct {
 	undivided error     // why the node's CPUs are not divided by package
-	inexact   error     // why the CPU time source is not BPF; nil if it is, or if BPF was not requested
 	unclocked error     // why the clock rate over an interval is unknown
 	unshared  error     // why no threads share a core
 	began     time.Time // when the parts could first be reported
 	logged    bool
 }
 
-// presetGrace is the maximum time to wait for the first readings of all meters before the preset's parts are logged.
-const presetGrace = time.Minute
+// rulesGrace is the maximum time to wait for the first readings of all meters before the rules are logged.
+const rulesGrace = time.Minute
 
 var (
-	errProcfs  = errors.New("cpu_time is procfs")
 	errShort   = errors.New("collection_interval is not longer")
 	errNoIRQ   = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
 	errNoDRAM  = errors.New("no meter reads a zone of memory")
 	errUnsaved = errors.New("not set: static power is trained again after each start")
 )
 
-// presetParts returns the settings of the preset accurate that the configuration does not override. It is called after the
-// first window.
-func (s *energyScraper) presetParts() (parts []presetPart) {
+// ruleParts returns the default rules that the configuration does not override. It is called after the first window.
+func (s *energyScraper) ruleParts() (parts []rulePart) {
 	c, a, rules, found := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset], &s.found
 	add := func(selected bool, setting, value string, lacks error) {
 		if selected {
-			parts = append(parts, presetPart{setting, value, lacks})
+			parts = append(parts, rulePart{setting, value, lacks})
 		}
 	}
-	var coarse error
-	switch exact := s.cpu.Source().Exact(); {
-	case !exact:
-		coarse = fmt.Errorf("%v with procfs: %w", rules.tickWindow, cmp.Or(found.inexact, errProcfs))
-	case c.presetWindow(exact) == 0:
-		coarse = errShort
+	var short error
+	if c.windowLength() == 0 {
+		short = errShort
 	}
-	add(c.Window == 0 && s.container == "", "window", rules.window.String(), coarse)
+	add(c.Window == 0 && s.container == "", "window", rules.window.String(), short)
 	add(a.Scope == "", "attribution::scope", string(rules.scope), found.undivided)
 	add(a.StaticPower[AllZones].Model == "", "attribution::static_power", string(rules.static), s.untrained())
 	add(c.usesClocks(), "attribution::weight", string(rules.weight), found.unclocked)
@@ -121,10 +114,9 @@ func (s *energyScraper) withoutDRAM() error {
 	return errNoDRAM
 }
 
-// logPreset logs once, as soon as all meters have returned readings, which settings the preset accurate selects on this machine
-// and which of them are not in effect.
-func (s *energyScraper) logPreset() {
-	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate {
+// logRules logs once, as soon as all meters have returned readings, which of the default rules this machine supports.
+func (s *energyScraper) logRules() {
+	if s.found.logged || s.cfg.Attribution.Preset != "" {
 		return
 	}
 	now := s.now()
@@ -132,18 +124,17 @@ func (s *energyScraper) logPreset() {
 		s.found.began = now
 	}
 	waits := slices.ContainsFunc(s.meters.set.Status(), func(m power.Status) bool { return isWaiting(&m) })
-	if waits && now.Sub(s.found.began) < presetGrace {
+	if waits && now.Sub(s.found.began) < rulesGrace {
 		return
 	}
 	s.found.logged = true
 	var selected, lacking []string
-	for _, part := range s.presetParts() {
+	for _, part := range s.ruleParts() {
 		if part.lacks != nil {
 			lacking = append(lacking, part.String())
 		} else {
 			selected = append(selected, part.String())
 		}
 	}
-	s.set.Logger.Info("Preset selected", zap.String("preset", string(PresetAccurate)), zap.Strings("selected", selected),
-		zap.Strings("lacking", lacking))
+	s.set.Logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("lacking", lacking))
 }
