@@ -463,10 +463,7 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledger.Outside())
 	s.conditions.check("exclusion", s.ledger.Exclusion.Err())
-	if source, ok := s.cpu.Source().(interface{ Blocked() error }); ok {
-		s.conditions.check("blocked processes", source.Blocked())
-	}
-	s.conditions.check("blocked processes", s.ledger.Identifier.Blocked())
+	s.conditions.check("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
 	s.conditions.check("blocked cgroups", s.ledger.Cgroups.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.check("memory placement", s.ledger.Places.Err())
@@ -476,6 +473,21 @@ func (s *energyScraper) check() {
 	for key, err := range s.keys.Failed() {
 		s.conditions.check("key "+string(key), err)
 	}
+}
+
+// blockedProcesses returns an error on one line if processes block reads by the given parts of the receiver. Some CPU time
+// sources read nothing that a process can block, and have no method Blocked.
+func blockedProcesses(parts ...any) error {
+	var errs []error
+	for _, part := range parts {
+		if reader, ok := part.(interface{ Blocked() error }); ok {
+			errs = append(errs, reader.Blocked())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return errors.New(oneLine(err))
+	}
+	return nil
 }
 
 // noteTrained records the trained models to be stored.
