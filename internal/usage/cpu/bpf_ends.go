@@ -79,13 +79,15 @@ type shortLived struct {
 }
 
 // maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and maxNamesOf of those of one
-// user in one cgroup: a user can choose any number of names. maxForks is the maximum number of exited processes whose
-// parents are remembered, more than fit in the buffer.
+// user in one cgroup: a user can choose any number of names. maxNamesInRoot replaces maxNamesOf in the root cgroup, which holds
+// all processes of a v1 host and has origins for each parent. maxForks is the maximum number of exited processes whose parents
+// are remembered, more than fit in the buffer.
 const (
-	maxOrigins = 1 << 16
-	maxNamed   = 1 << 13
-	maxNamesOf = 1 << 8
-	maxForks   = 1 << 17
+	maxOrigins     = 1 << 16
+	maxNamed       = 1 << 13
+	maxNamesOf     = 1 << 8
+	maxNamesInRoot = maxNamed / 4
+	maxForks       = 1 << 17
 )
 
 // ending is the end of a process.
@@ -235,9 +237,11 @@ func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 	if _, ok := b.shortLived[named]; ok {
 		return named
 	}
-	// In the root cgroup each parent has origins of its own.
-	holder := nameHolder{cgroup, by.uid}
-	if b.named >= maxNamed || cgroup != rootCgroup && b.namesOf[holder] >= maxNamesOf {
+	holder, most := nameHolder{cgroup, by.uid}, maxNamesOf
+	if cgroup == rootCgroup {
+		most = maxNamesInRoot
+	}
+	if b.named >= maxNamed || b.namesOf[holder] >= most {
 		return from
 	}
 	b.named++
