@@ -41,7 +41,8 @@ const (
 	// pause is the minimum time until a process that missed the deadline is read again.
 	pause = time.Minute
 	// maxOfUser and maxMissed are the maximum numbers of processes, per user and in total, that missed the deadline within the
-	// last pause or have a read that has not returned. Each such read occupies a thread until it returns.
+	// last pause or have a read that has not returned. Each such process occupies a thread until the read returns, or two if the
+	// read of its user also blocks.
 	maxOfUser, maxMissed = 2, 32
 )
 
@@ -70,8 +71,8 @@ type Options[J Job] struct {
 // thread and its buffers until the read returns. Its process is not read again until the read has returned and a minute has
 // passed. A job that uses a CPU or waits for one does not count as blocked and has up to 2 s.
 //
-// The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of
-// any user, is read. However many processes and users block reads, a scan waits for at most about 200 ms: after 50 ms, the
+// The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the
+// user, or of any user, is read. However many processes and users block reads, a scan waits for at most about 200 ms: after 50 ms, the
 // processes of each user may block it for 20 ms more; after 100 ms, a read that takes more than 20 ms misses its deadline; and
 // after 200 ms, nothing is read until the next scan. The first scan may wait for 1 s more, since no collection waits for it.
 // The Guard adds three or four microseconds to each read and allocates no memory.
@@ -100,11 +101,18 @@ type Guard[J Job] struct {
 
 // miss is a process that missed a deadline.
 type miss struct {
-	pid      int32
-	start    time.Duration
-	user     user
-	at       time.Time
-	hasEnded *atomic.Bool // of the abandoned worker
+	pid   int32
+	start time.Duration
+	user  user
+	at    time.Time
+	// read and status are hasEnded of the workers that were abandoned in a read of a file and of the user. nil marks a read that
+	// did not miss its deadline.
+	read, status *atomic.Bool
+}
+
+// hasEnded reports whether all reads of the process have returned.
+func (m *miss) hasEnded() bool {
+	return (m.read == nil || m.read.Load()) && (m.status == nil || m.status.Load())
 }
 
 // user is a real user ID, or noUser.
@@ -131,7 +139,7 @@ func (g *Guard[J]) Begin(now time.Time) {
 	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
-			return m.hasEnded.Load() && (now.Sub(m.at) >= pause || now.Before(m.at))
+			return m.hasEnded() && (now.Sub(m.at) >= pause || now.Before(m.at))
 		})
 	}
 }
@@ -165,9 +173,14 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	}
 	if len(g.missed) > 0 || g.left < patience/2 {
 		if !known {
-			of, known = g.userOf(pid, start)
+			var missed *atomic.Bool
+			if of, missed = g.userOf(pid); missed != nil {
+				g.missed = append(g.missed, miss{pid: pid, start: start, user: of, at: g.now, status: missed})
+				return ErrBlocked
+			}
+			known = true
 		}
-		if !known || of != anyUser && g.missesOf(of) >= maxOfUser {
+		if of != anyUser && g.missesOf(of) >= maxOfUser {
 			return ErrBlocked
 		}
 		if of != anyUser && g.spent[of] >= haste {
@@ -183,10 +196,11 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	if w == nil {
 		return nil
 	}
+	m := miss{pid: pid, start: start, user: of, at: g.now, read: w.hasEnded}
 	if !known {
-		of, _ = g.userOf(pid, start)
+		m.user, m.status = g.userOf(pid)
 	}
-	g.missed = append(g.missed, miss{pid, start, of, g.now, w.hasEnded})
+	g.missed = append(g.missed, m)
 	return ErrBlocked
 }
 
@@ -228,20 +242,19 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the user is
-// unknown and the Job is lost.
+// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the Job is lost,
+// and missed is set once the read has returned. Otherwise missed is nil.
 //
 // The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The file status
 // depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
-func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
+func (g *Guard[J]) userOf(pid int32) (u user, missed *atomic.Bool) {
 	if pid == noProcess {
-		return anyUser, true
+		return anyUser, nil
 	}
 	if w := g.do(request[J]{pid: pid}); w != nil {
-		g.missed = append(g.missed, miss{pid, start, noUser, g.now, w.hasEnded})
-		return noUser, false
+		return noUser, w.hasEnded
 	}
-	return g.idle.user, true
+	return g.idle.user, nil
 }
 
 // do runs a request. It returns the abandoned worker if the request misses its deadline, else nil.
@@ -307,9 +320,8 @@ func (g *Guard[J]) Err(what string) error {
 		return nil
 	}
 	processes := map[user]int{}
-	for i, m := range g.missed {
-		isSame := func(o miss) bool { return o.pid == m.pid && o.start == m.start && g.isBlocked(&o) }
-		if g.isBlocked(&m) && !slices.ContainsFunc(g.missed[:i], isSame) {
+	for i := range g.missed {
+		if m := &g.missed[i]; g.isBlocked(m) {
 			processes[m.user]++
 		}
 	}
@@ -331,7 +343,7 @@ func (g *Guard[J]) Err(what string) error {
 }
 
 // isBlocked reports whether a read has not returned within suspect, so that its process is considered blocking.
-func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded.Load() && g.now.Sub(m.at) >= suspect }
+func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded() && g.now.Sub(m.at) >= suspect }
 
 // namedUsers is the maximum number of users that an error names.
 const namedUsers = 3
