@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -54,25 +57,95 @@ func NewKillable(path string, also ...string) *Dir {
 // resolveCached is RESOLVE_CACHED of openat2(2), Linux 5.12.
 const resolveCached = 0x20
 
-// resolves reports whether RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate).
-var resolves = sync.OnceValue(func() bool {
-	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// probePatience is the maximum wait for the first probe. Only a user who locks the directory of this process delays it.
+const probePatience = time.Second
+
+// probed is what a probe found about procfs.
+type probed struct {
+	resolves  bool             // RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate)
+	positions map[string]int64 // of the names in a directory /proc/PID, which are the same for all processes
+}
+
+// found is the result of the probe, or nil until it has returned.
+var found atomic.Pointer[probed]
+
+// unknown is the result while the probe has not returned. Names that are not cached are then looked up uninterruptibly.
+var unknown = sync.OnceValue(func() *probed { return &probed{resolves: hasResolveCached()} })
+
+// waitForProbe starts the probe of /proc/self, and waits for it for up to probePatience: any user can block reads of that
+// directory (dev/kernel-reads.md).
+var waitForProbe = sync.OnceFunc(func() {
+	await(func() *probed { return probe("/proc/self") }, probePatience)
+})
+
+// await stores the result of find, and waits for it for up to patience.
+func await(find func() *probed, patience time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		found.Store(find())
+		close(done)
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// proc returns what is known about procfs.
+func proc() *probed {
+	if p := found.Load(); p != nil {
+		return p
+	}
+	waitForProbe()
+	if p := found.Load(); p != nil {
+		return p
+	}
+	return unknown()
+}
+
+func resolves() bool { return proc().resolves }
+
+// probe examines the directory of a process.
+func probe(path string) *probed {
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return &probed{}
 	}
 	defer func() { _ = unix.Close(dir) }()
+	p := &probed{positions: positionsIn(dir)}
 	for range 3 { // the kernel may evict the name meanwhile
-		if fill(dir, positions()["stat"]) != nil {
-			return false
+		if fill(dir, p.positions["stat"]) != nil {
+			return p
 		}
 		how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: resolveCached}
 		if fd, err := unix.Openat2(dir, "stat", &how); err == nil {
 			_ = unix.Close(fd)
-			return true
+			p.resolves = true
+			return p
 		}
 	}
-	return false
-})
+	return p
+}
+
+// hasResolveCached reports whether RESOLVE_CACHED is expected to find names of procfs, without a lookup: openat2(2) is permitted,
+// and the kernel is at least Linux 5.16.
+func hasResolveCached() bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolveCached}
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &how)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	var major, minor int
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major > 5 || major == 5 && minor >= 16)
+}
 
 // openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in x/sys/unix
 // copies the name to the heap on each call.
@@ -145,7 +218,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	fd, err := d.openEntry(dir, rest, flags)
 	if err == nil && dir != d.fd && d.isProc {
 		for _, name := range d.also {
-			_ = fill(dir, positions()[name]) // else it is looked up when it is needed
+			_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
 		}
 	}
 	if dir != d.fd {
@@ -205,17 +278,12 @@ func (d *Dir) position(dir int, name []byte) int64 {
 		}
 		return descriptorsFrom + int64(n)
 	}
-	return positions()[string(name)]
+	return proc().positions[string(name)]
 }
 
-// positions returns the positions of the names in a directory /proc/PID, which are the same for all processes.
-var positions = sync.OnceValue(func() map[string]int64 {
-	found := map[string]int64{}
-	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return found
-	}
-	defer func() { _ = unix.Close(dir) }()
+// positionsIn returns the positions of the names in a directory /proc/PID.
+func positionsIn(dir int) map[string]int64 {
+	positions := map[string]int64{}
 	buf, next := make([]byte, 16<<10), int64(0)
 	for {
 		n, err := unix.Getdents(dir, buf)
@@ -223,16 +291,16 @@ var positions = sync.OnceValue(func() map[string]int64 {
 			continue
 		}
 		if err != nil || n <= 0 {
-			return found
+			return positions
 		}
 		for b := buf[:n]; len(b) > direntName; {
 			name, rest, ok := cutEntry(b)
 			if !ok {
-				return found
+				return positions
 			}
-			found[string(name)] = next
+			positions[string(name)] = next
 			next = int64(binary.NativeEndian.Uint64(b[direntOffset:])) // of the entry after it
 			b = rest
 		}
 	}
-})
+}
