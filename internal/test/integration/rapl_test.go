@@ -427,7 +427,7 @@ func (r *raplRun) points(t *testing.T, name, zone string) []sentPoint {
 			found = append(found, sentPoint{p, e.at()})
 		}
 	}
-	require.NotEmpty(t, found, "%s of %s (%s) by %s", metric, id, zone, name)
+	require.NotEmpty(t, found, "hw.energy of %s (%s) by %s", id, zone, name)
 	return found
 }
 
