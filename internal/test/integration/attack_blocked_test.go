@@ -240,3 +240,16 @@ func TestAttackSensorDirectoryBlocked(t *testing.T) {
 		})
 	}
 }
+
+// A process holds the lock of a directory of the collector itself in /proc: its own, and the one of its threads.
+func TestAttackOwnDirectoryBlocked(t *testing.T) {
+	for _, dir := range []string{"", "task"} {
+		t.Run(filepath.Join("pid", dir), func(t *testing.T) {
+			sources(t, func(t *testing.T, source string) {
+				a := attack(t, source)
+				hold(t, filepath.Join("/proc", strconv.Itoa(a.cmd.Process.Pid), dir))
+				a.requireOnTime(t)
+			})
+		})
+	}
+}
