@@ -52,8 +52,8 @@ func (c *GPUConfig) validate(wrong reporter) {
 // gpus reads who used the node's GPUs.
 type gpus struct {
 	sources []gpu.Source
-	// drm is nil where nothing is done with what it tells. It is asked once there is a GPU with a meter that no other source tells of:
-	// most machines have a graphics chip in the CPU, which has none.
+	// drm is nil if its results are not used. It is queried once a GPU that no other source reports has a meter: most machines
+	// have a graphics chip in the CPU, which has no meter.
 	drm   gpu.Source
 	asked bool // drm was
 	usage []gpu.Usage

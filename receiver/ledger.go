@@ -26,7 +26,7 @@ type ledger struct {
 	emitter  *emit.Emitter
 	rules    attribution.Rules
 	kinds    []claims.Kind // of the ledger, by their index
-	bootTime time.Time     // as creation times of processes are told by it
+	bootTime time.Time     // from which creation times of processes are computed
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -85,7 +85,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	return l
 }
 
-// wantsUnits reports whether units of systemd are found: for their own metrics, or to tell programs apart.
+// wantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish programs.
 func (c *Config) wantsUnits() bool {
 	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
 		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
@@ -99,7 +99,7 @@ func (c *Config) openUsers() *workload.Users {
 	return workload.NewUsers(c.RootPath)
 }
 
-// memoryPlaces returns what tells on which package's memory processes hold theirs, nil where that makes no difference.
+// memoryPlaces returns the places of the memory of cgroups by CPU package, or nil if they make no difference.
 func (s *energyScraper) memoryPlaces() *cgroup.Places {
 	topology := s.cpu.Topology()
 	if topology == nil || !s.keys.OfMemory() {

@@ -79,7 +79,7 @@ const (
 	minPollInterval    = time.Second
 	fileInterval       = 10 * time.Second
 	localBackoff       = time.Minute // servers of the user's own, and files
-	// maxForecast is how far ahead a forecast may end: services tell three days at most.
+	// maxForecast is how far ahead a forecast may end: services provide three days at most.
 	maxForecast = 8 * 24 * time.Hour
 )
 

@@ -128,7 +128,7 @@ func (c *clock) samplingPeriod() time.Duration {
 }
 
 // moment returns when the last instant was, as of now. Where the driver has another clock than the system, the instant that showed
-// soonest tells what that clock is.
+// soonest returns that clock.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)

@@ -13,7 +13,7 @@ import (
 )
 
 // energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show some hundred
-// milliseconds late. So it keeps the readings since the moment that was handed out last, and tells the energy at the moment of the last
+// milliseconds late. So it keeps the readings since the moment that was handed out last, and returns the energy at the moment of the last
 // sample.
 type energy struct {
 	points  []point // ascending in time
@@ -82,7 +82,7 @@ func (e *energy) add(p point, isPower bool) error {
 	return nil
 }
 
-// handOut tells the energy or power at a moment, or the next at which it is known. What came before is forgotten.
+// handOut returns the energy or power at a moment, or the next at which it is known. What came before is forgotten.
 func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	if err != nil || len(e.points) == 0 {
 		d.Err, d.At = err, at

@@ -14,7 +14,7 @@ import (
 // usage finds out who used a GPU that is not divided.
 //
 // The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how busy the GPU
-// was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization tells each
+// was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization reports each
 // process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
 // not documented so, but for different timestamps the sum over the processes stays the same:
 // https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand.
@@ -46,7 +46,7 @@ const (
 	kept = 8 * time.Second
 )
 
-// window is the time since the last poll, and what the instants in it tell.
+// window is the time since the last poll, and the result of the instants in it.
 type window struct {
 	until    time.Time     // up to when samples are known
 	newest   uint64        // timestamp of the last instant
@@ -61,7 +61,7 @@ func (u *usage) forget() {
 	*u = usage{until: u.until, users: u.users}
 }
 
-// read fills the part of a device that tells who used it, and returns up to when that is known.
+// read fills the users of a device, and returns the time up to which they are known.
 func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	now := time.Now()
 	instants, err := u.readInstants(device, now)
@@ -139,7 +139,7 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 	u.started, u.until, u.polled = true, now, now
 }
 
-// window returns what the instants tell.
+// window returns the result of the instants.
 func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 	w := window{until: now, newest: u.clock.since, instants: len(instants)}
 	if !u.started {
@@ -213,7 +213,7 @@ func (u *usage) addProcesses(device nvml.Device) {
 	}
 }
 
-// readRate tells who used the GPU where the library does not say it of processes: the one that has it open, if it is only one.
+// readRate reads the user of a GPU for which the library reports no processes: the only process that has the GPU open.
 func (u *usage) readRate(device nvml.Device, w *window) error {
 	if u.noInstants {
 		percent, err := device.Utilization()

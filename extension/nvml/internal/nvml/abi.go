@@ -92,7 +92,7 @@ type gpmGet struct {
 }
 
 // The size of an entry in a list of processes. The header says processSize (nvmlProcessInfo_t), but drivers around 535 write
-// nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without that being told:
+// nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without indicating it:
 // https://github.com/XuehaiPan/nvitop/pull/79, https://github.com/XuehaiPan/nvitop/pull/226
 const (
 	processSizeV1     = 16 // pid, usedGpuMemory

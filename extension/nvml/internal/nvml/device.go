@@ -205,7 +205,7 @@ func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
 // that is the highest of an amount of memory or of an instance's number.
 const untouched = 0xa5
 
-// decodePIDs reads the PIDs of so many entries, of a size that their end tells.
+// decodePIDs reads the PIDs of count entries, whose size it infers from their end.
 func decodePIDs(entries []byte, count int) []uint32 {
 	written := len(entries)
 	for written > 0 && entries[written-1] == untouched {

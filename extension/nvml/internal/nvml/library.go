@@ -32,7 +32,7 @@ func Open(name string) (Library, error) {
 	return l, nil
 }
 
-// load loads a library, which is not yet initialized. The dynamic loader tells what is wrong in words only.
+// load loads a library, which is not yet initialized. The dynamic loader reports errors only as text.
 func load(name string) (uintptr, error) {
 	loaded, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err == nil {

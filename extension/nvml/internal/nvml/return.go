@@ -11,7 +11,7 @@ import (
 // missing permission fs.ErrPermission.
 type Return uint32
 
-// The return codes that callers tell apart.
+// The return codes that callers distinguish.
 const (
 	Success              Return = 0
 	Uninitialized        Return = 1

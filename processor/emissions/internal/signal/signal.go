@@ -15,14 +15,14 @@ type Rate int64
 type Period struct {
 	From, Until time.Time // Until is not included
 	Rate        Rate
-	Estimated   bool // by who tells the rate, not measured
+	Estimated   bool // by the provider, not measured
 }
 
 // Mean is the mean of a rate over some time, each part weighted by its length.
 type Mean struct {
 	Rate      Rate // rounded to the nearest millionth
 	Estimated bool // a part of it is
-	Stale     bool // a part of it was told for an earlier time
+	Stale     bool // a part of it is of an earlier time
 }
 
 // Signal is a quantity of one place. Mean is called on the path of the data: it waits for no provider and does not allocate.

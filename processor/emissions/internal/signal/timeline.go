@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Timeline is a Signal of the periods that a provider told: past, present and forecast.
+// Timeline is a Signal of the periods that a provider reported: past, present and forecast.
 //
-// The rate of a period also holds after it, for a time of at most the timeline's maximum age or until the next period begins, and is
-// told as stale then. Times without a rate are not known.
+// The rate of a period also holds after it, for at most the timeline's maximum age or until the next period begins, and is
+// stale then. Times without a rate are unknown.
 //
-// What Mean has told does not change: asked again, or for another series, it gives the same answer. So Put changes nothing
-// before the latest moment that Mean was asked for.
+// Results of Mean do not change: a later call for the same time returns the same result. So Put changes nothing before the latest
+// time for which Mean was called.
 //
 // The zero Timeline is not usable; call NewTimeline. A Timeline may be used by several goroutines.
 type Timeline struct {
@@ -41,7 +41,7 @@ const (
 	kept = 24 * time.Hour
 	// MaxPeriods is the most periods that a timeline takes at once: a year of quarters of an hour, and some.
 	MaxPeriods = 50_000
-	// maxNano is the latest moment that can be told, in the year 2262.
+	// maxNano is the latest moment that can be represented, in the year 2262.
 	maxNano = 1<<63 - 1
 )
 
@@ -113,8 +113,8 @@ func (t *Timeline) parse(periods []Period) ([]span, error) {
 	return spans, nil
 }
 
-// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not after it, the last of them is told as
-// it holds, so that nothing that follows changes that.
+// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not after it, the last of them
+// keeps its state, so that no later span changes it.
 func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	spans = spans[:sort.Search(len(spans), func(i int) bool { return spans[i].from >= cut })]
 	if len(spans) == 0 {

@@ -24,7 +24,7 @@ type Place struct {
 	ID   string // such as FRA or aws:eu-west-3
 	Name string // such as France
 	Rate signal.Rate
-	Year int // of the mean; 0 where the source tells none
+	Year int // of the mean; 0 if the source states none
 
 	alpha2 string // of a country
 	region string // of a cloud, without the cloud

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Prometheus tells what an instant query returns at present (https://prometheus.io/docs/prometheus/latest/querying/api): a scalar, or a
-// vector of one sample.
+// Prometheus provides the present result of an instant query (https://prometheus.io/docs/prometheus/latest/querying/api): a
+// scalar, or a vector of one sample.
 type Prometheus struct {
 	server
 	PrometheusOptions

@@ -24,8 +24,8 @@ const MaxUKRegion = 17
 // settlementPeriod is the length of the periods of the British electricity market.
 const settlementPeriod = 30 * time.Minute
 
-// UKCarbonIntensity tells the average carbon intensity of Great Britain, or of one of its regions, by the half hour: from an hour ago
-// to a day ahead. Regions have forecasts only.
+// UKCarbonIntensity provides the average carbon intensity of Great Britain, or of one of its regions, by the half hour: from an
+// hour ago to a day ahead. Regions have forecasts only.
 type UKCarbonIntensity struct {
 	server
 	region int // 0 is all of Great Britain
