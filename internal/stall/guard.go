@@ -65,6 +65,8 @@ type Options[J Job] struct {
 	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it because they
 	// share the machine.
 	Haste time.Duration
+	// Pause is the minimum time until a process that missed the deadline is read again. 0 selects a minute.
+	Pause time.Duration
 }
 
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its
@@ -139,7 +141,7 @@ func (g *Guard[J]) Begin(now time.Time) {
 	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
-			return m.hasEnded() && (now.Sub(m.at) >= pause || now.Before(m.at))
+			return m.hasEnded() && (now.Sub(m.at) >= cmp.Or(g.options.Pause, pause) || now.Before(m.at))
 		})
 	}
 }

@@ -253,3 +253,26 @@ func TestAttackOwnDirectoryBlocked(t *testing.T) {
 		})
 	}
 }
+
+// A process holds the lock of the directory in which all processes are listed. The collector has a procfs of its own: every list of the
+// machine's waits for the lock.
+func TestAttackProcessListBlocked(t *testing.T) {
+	unshare := program(t, "unshare", "util-linux")
+	sources(t, func(t *testing.T, source string) {
+		proc, err := os.MkdirTemp("/dev", "proc-") // any user can look into it
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, os.Remove(proc)) })
+		require.NoError(t, os.Chmod(proc, 0o755))
+		require.NoError(t, unix.Mount("proc", proc, "proc", 0, ""))
+		t.Cleanup(func() { assert.NoError(t, unix.Unmount(proc, unix.MNT_DETACH)) })
+		a := attack(t, source, unshare, "--mount", "--propagation", "private", "sh", "-c", `mount --bind `+proc+` /proc && exec "$0" "$@"`)
+		a.takes(t, 2)
+		hold(t, proc)
+		if source == "procfs" {
+			within(t, 30*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+				return strings.Contains(fileText(t, a.log), "a process blocks the list of processes in /proc")
+			})
+		}
+		a.requireOnTime(t)
+	})
+}

@@ -23,6 +23,7 @@ type Procfs struct {
 	kept    keptStats
 	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
+	list    *stall.Guard[*listing]
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can block (dev/kernel-reads.md).
@@ -49,6 +50,35 @@ func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead]
 	return stall.New(options)
 }
 
+// listing lists the processes, which any user can block (dev/kernel-reads.md).
+type listing struct {
+	proc *kernfs.Dir
+	pids []int32
+	err  error
+}
+
+// Close implements stall.Job.
+func (l *listing) Close() error { return l.proc.Close() }
+
+func (l *listing) read() {
+	l.pids = l.pids[:0]
+	l.err = l.proc.Each(func(name []byte) {
+		if pid, ok := parsePID(name); ok {
+			l.pids = append(l.pids, pid)
+		}
+	})
+}
+
+// listPause is the minimum time until the processes are listed again after a list was blocked.
+const listPause = time.Second
+
+// guardListing returns a Guard of the list of processes.
+func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
+	options.Pause = listPause
+	options.New = func() *listing { return &listing{proc: kernfs.New(filepath.Join(options.Root, "proc"))} }
+	return stall.New(options)
+}
+
 // NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
 // container. It touches nothing.
 func NewProcfs(root string) *Procfs {
@@ -56,6 +86,7 @@ func NewProcfs(root string) *Procfs {
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
 		cached: kernfs.NewCached(filepath.Join(root, "proc")),
 		first:  guardFirstReads(stall.Options[*firstRead]{Root: root}),
+		list:   guardListing(stall.Options[*listing]{Root: root}),
 	}
 }
 
@@ -68,17 +99,24 @@ func (*Procfs) Exact() bool { return false }
 // Close implements Source.
 func (p *Procfs) Close() error {
 	p.kept.close()
-	return errors.Join(p.first.Close(), p.cached.Close(), p.proc.Close())
+	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
 // Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
-func (p *Procfs) Blocked() error { return p.first.Err("CPU times") }
+func (p *Procfs) Blocked() error {
+	if p.list.Err("") != nil {
+		return errListBlocked
+	}
+	return p.first.Err("CPU times")
+}
+
+var errListBlocked = errors.New("new processes are not found, because a process blocks the list of processes in /proc")
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
 	now, err := p.readUptime()
 	if err != nil {
-		_ = p.cached.Close() // /proc may be mounted anew
+		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
 		return err
 	}
 	if p.topology != nil {
@@ -88,6 +126,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	t.begin(now)
 	p.kept.next = 0
 	p.first.Begin(time.Unix(0, 0).Add(now))
+	p.list.Begin(time.Unix(0, 0).Add(now))
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -123,14 +162,23 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and readMissed
+// adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
-	if err := s.source.proc.Each(func(name []byte) {
-		if pid, ok := parsePID(name); ok {
-			s.add(pid)
+	l := s.source.list.Job()
+	if s.source.list.RunShared(0, (*listing).read) != nil {
+		if len(s.table.before) == 0 {
+			return errListBlocked
 		}
-	}); err != nil {
-		return err
+		s.unreadable = true
+		return nil
+	}
+	if l.err != nil {
+		_ = s.source.proc.Close() // /proc may be mounted anew
+		return l.err
+	}
+	for _, pid := range l.pids {
+		s.add(pid)
 	}
 	s.table.sort(byPID)
 	return nil
