@@ -276,3 +276,22 @@ func TestAttackProcessListBlocked(t *testing.T) {
 		a.requireOnTime(t)
 	})
 }
+
+// A user locks the directories of processes of root before the collector has identified them. That must not count against root.
+func TestAttackOthersDirectoriesBlocked(t *testing.T) {
+	a := attack(t, "bpf")
+	for range 6 {
+		sleep := exec.Command("sleep", "1000")
+		require.NoError(t, sleep.Start())
+		t.Cleanup(func() {
+			assert.NoError(t, sleep.Process.Kill())
+			_ = sleep.Wait() // killed
+		})
+		hold(t, filepath.Join("/proc", strconv.Itoa(sleep.Process.Pid)))
+	}
+	within(t, 20*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+		return strings.Contains(fileText(t, a.log), ": unknown user (")
+	})
+	a.requireOnTime(t)
+	assert.NotContains(t, fileText(t, a.log), "user 0 (")
+}
