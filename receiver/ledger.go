@@ -19,8 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts as long
-// as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
+// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts
+// as long as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
 	emitter  *emit.Emitter
@@ -115,9 +115,9 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 	return md
 }
 
-// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for package as
-// measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have memory up to the last kind
-// that is in use, so what is likely in use comes first.
+// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
+// package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
+// memory up to the last kind that is in use, so what is likely in use comes first.
 func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {

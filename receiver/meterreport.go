@@ -55,8 +55,9 @@ func (m *meters) trouble() error {
 	return withGrants(trouble)
 }
 
-// reports reports whether the error of a meter is reported. A missing meter is no error if another meter reads or may still
-// answer, unless the meter would be used and only a permission is missing. nothing reports whether there is no such other meter.
+// reports reports whether the error of a meter is reported. A missing meter is no error if another meter reads or may
+// still answer, unless the meter would be used and only a permission is missing. nothing reports whether there is no
+// such other meter.
 func (m *meters) reports(meter *power.Status, preferred []power.Status, nothing bool) bool {
 	switch {
 	case meter.Replaced || meter.Err == nil:
@@ -67,8 +68,8 @@ func (m *meters) reports(meter *power.Status, preferred []power.Status, nothing 
 	return m.reportsFailure(meter)
 }
 
-// reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be, or the configuration requires
-// it. If zones fail with the same error, the zones report it.
+// reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be, or the
+// configuration requires it. If zones fail with the same error, the zones report it.
 func (m *meters) reportsFailure(meter *power.Status) bool {
 	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
@@ -76,8 +77,8 @@ func (m *meters) reportsFailure(meter *power.Status) bool {
 	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
-// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has
-// the package, is missed beside sensors of the whole machine, too.
+// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL,
+// which has the package, is missed beside sensors of the whole machine, too.
 func isMissed(meter *power.Status, preferred []power.Status) bool {
 	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
 		if meter.Family == "" {

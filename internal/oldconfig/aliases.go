@@ -8,8 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// writeOut returns the section of a component in which copies of the anchored nodes replace aliases and merged settings, so that
-// the copies can be converted. It returns a section without former settings unchanged. check is Check or CheckEmissions.
+// writeOut returns the section of a component in which copies of the anchored nodes replace aliases and merged
+// settings, so that the copies can be converted. It returns a section without former settings unchanged. check is
+// Check or CheckEmissions.
 func writeOut(section *yaml.Node, check func(map[string]any) error) *yaml.Node {
 	var conf map[string]any
 	if section.Decode(&conf) != nil || check(conf) == nil { // an alias within its own anchor cannot be decoded

@@ -20,11 +20,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 )
 
-// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The document is
-// the configuration of a collector, a document that contains such configurations, such as Helm values, or the section of an
-// energy receiver, with or without its ID. Convert preserves comments but not blank lines, and writes out the aliases of the
-// components that it converts. notes lists the settings whose
-// meaning changes or that could not be converted.
+// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The
+// document is the configuration of a collector, a document that contains such configurations, such as Helm values, or
+// the section of an energy receiver, with or without its ID. Convert preserves comments but not blank lines, and
+// writes out the aliases of the components that it converts. notes lists the settings whose meaning changes or that
+// could not be converted.
 func Convert(document []byte) (converted []byte, notes []string, err error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)

@@ -35,8 +35,8 @@ func (t *text) Close() error { return t.proc.Close() }
 
 func (t *text) read() { t.got, t.err = t.proc.ReadOf(t.pid, "cmdline", t.buf) }
 
-// host is a tree of processes, some of which block their command lines: these are FIFOs, which cannot be opened while nobody
-// writes to them.
+// host is a tree of processes, some of which block their command lines: these are FIFOs, which cannot be opened while
+// nobody writes to them.
 type host struct {
 	*testing.T
 	root  string
@@ -170,7 +170,8 @@ func TestAnUnblockedProcessIsReadAfterAPause(t *testing.T) {
 	assert.Empty(t, h.guard.missed)
 }
 
-// On a machine without a free CPU, each read takes as long as one that is blocked. Here the system call takes that long.
+// On a machine without a free CPU, each read takes as long as one that is blocked. Here the system call takes that
+// long.
 func TestAReadThatNeedsCPUTimeIsNotBlocked(t *testing.T) {
 	h := newHost(t)
 	h.add(1, 1000)

@@ -34,7 +34,8 @@ type WattTimeConfig struct {
 
 	// Region is WattTime's name of the region, such as CAISO_NORTH.
 	Region string `mapstructure:"region"`
-	// Username and Password are those of an account. PasswordFile has the password in place of Password, and is read at each login.
+	// Username and Password are those of an account. PasswordFile has the password in place of Password, and is read
+	// at each login.
 	Username     string              `mapstructure:"username"`
 	Password     configopaque.String `mapstructure:"password"`
 	PasswordFile string              `mapstructure:"password_file"`

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and returns its PID. The
-// process is named like a hypervisor, so that its command line is read.
+// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and
+// returns its PID. The process is named like a hypervisor, so that its command line is read.
 func hold(t *testing.T, lock string) (pid int) {
 	t.Helper()
 	var fuse unix.Stat_t
@@ -157,7 +157,8 @@ func TestAttackCgroupBlocked(t *testing.T) {
 	a.requireOnTime(t)
 }
 
-// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its descriptors.
+// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its
+// descriptors.
 func TestAttackDescriptorBlocked(t *testing.T) {
 	need(t)
 	unshare, setpriv := program(t, "unshare", "util-linux"), program(t, "setpriv", "util-linux")
@@ -190,9 +191,9 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for the processes of other users")
 }
 
-// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from before it starts.
-// Any user who can list the directory can. It stands on sysfs in the collector's mount namespace only: the machine may have no zones.
-// Without zones the model stands in.
+// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from
+// before it starts. Any user who can list the directory can. It stands on sysfs in the collector's mount namespace
+// only: the machine may have no zones. Without zones the model stands in.
 func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
@@ -254,8 +255,8 @@ func TestAttackOwnDirectoryBlocked(t *testing.T) {
 	}
 }
 
-// A process holds the lock of the directory in which all processes are listed. The collector has a procfs of its own: every list of the
-// machine's waits for the lock.
+// A process holds the lock of the directory in which all processes are listed. The collector has a procfs of its own:
+// every list of the machine's waits for the lock.
 func TestAttackProcessListBlocked(t *testing.T) {
 	unshare := program(t, "unshare", "util-linux")
 	sources(t, func(t *testing.T, source string) {
@@ -277,7 +278,8 @@ func TestAttackProcessListBlocked(t *testing.T) {
 	})
 }
 
-// A user locks the directories of processes of root before the collector has identified them. That must not count against root.
+// A user locks the directories of processes of root before the collector has identified them. That must not count
+// against root.
 func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	a := attack(t, "bpf")
 	for range 6 {

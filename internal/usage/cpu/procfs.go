@@ -26,7 +26,8 @@ type Procfs struct {
 	list    *stall.Guard[*listing]
 }
 
-// firstRead reads a file of a process by a name that the kernel may have to look up, which can block (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up, which can block
+// (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -79,8 +80,8 @@ func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
 	return stall.New(options)
 }
 
-// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
-// container. It touches nothing.
+// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted
+// in a container. It touches nothing.
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
@@ -162,8 +163,8 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and readMissed
-// adds the processes of the previous scan.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
+// readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
 	l := s.source.list.Job()
 	if s.source.list.RunShared(0, (*listing).read) != nil {
@@ -199,7 +200,8 @@ func (s *procfsScan) readMissed() {
 		}
 		end := len(t.Processes)
 		s.add(pid)
-		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not list it.
+		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
+		// list it.
 		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
 			t.Processes = t.Processes[:end]
 		}
@@ -207,8 +209,8 @@ func (s *procfsScan) readMissed() {
 	t.sort(byPID)
 }
 
-// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the previous
-// scan, and the next scan that can read it has the rest.
+// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the
+// previous scan, and the next scan that can read it has the rest.
 func (s *procfsScan) add(pid int32) {
 	t := s.table
 	t.Processes = append(t.Processes, Process{})
@@ -228,8 +230,8 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its files. It is
-// fast if called in ascending order of PIDs. Another process may have the PID now.
+// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its
+// files. It is fast if called in ascending order of PIDs. Another process may have the PID now.
 func (s *procfsScan) isFirst(pid int32) bool {
 	before := s.table.before
 	if s.next > 0 && before[s.next-1].PID >= pid {
@@ -250,7 +252,8 @@ func (p *Procfs) readProcess(pid int32, q *Process, isFirst bool) error {
 	return parseProcess(b, q)
 }
 
-// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the number.
+// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the
+// number.
 func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	if isFirst {
 		return p.readFirst(pid, (*firstRead).readStat)
@@ -291,13 +294,13 @@ func gone(err error) bool {
 // hiddenThreads is how many tasks may come between a scan and the reading of their number.
 const hiddenThreads = 16
 
-// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the scan and
-// the reading of their number: the more there are, the more.
+// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
+// scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children that
-// use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its child times
-// is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children
+// that use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
+// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
 func (p *Procfs) findDiscarding(t *Table) {
 	looked := int32(0)
 	for i := range t.Ended {

@@ -12,8 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the performance monitors
-// report (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML reports no utilization of processes then.
+// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the
+// performance monitors report (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML
+// reports no utilization of processes then.
 type slicing struct {
 	slices          []*slice
 	multiprocessors uint32 // of the whole GPU, 0 if not known yet
@@ -27,8 +28,8 @@ type slice struct {
 	listed bool           // by this poll
 }
 
-// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart, and not each poll
-// takes as long as the one before to come to a slice.
+// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart,
+// and not each poll takes as long as the one before to come to a slice.
 const minActivity = 150 * time.Millisecond
 
 // forgetSlices frees what is held of slices.
@@ -61,7 +62,8 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is unattributed.
+// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is
+// unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) error {
 	g := &b.slices
 	devices, err := b.device.MIGDevices()

@@ -13,24 +13,26 @@ import (
 
 // usage finds out who used a GPU that is not divided.
 //
-// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how busy the GPU
-// was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization reports each
-// process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
-// not documented so, but for different timestamps the sum over the processes stays the same:
-// https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand.
+// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how
+// busy the GPU was since the instant before, and with which process. UtilizationSamples lists the instants.
+// ProcessUtilization reports each process's mean over all instants since a timestamp, idle ones included, with the
+// timestamp of the process's last sample. (It is not documented so, but for different timestamps the sum over the
+// processes stays the same: https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the
+// time for which the instants stand.
 //
-// Should a library list single samples instead, each stands for one instant. They are taken for samples once an answer had two entries
-// of one process, as long as their sum agrees better with how busy the GPU was than that of means.
+// Should a library list single samples instead, each stands for one instant. They are taken for samples once an
+// answer had two entries of one process, as long as their sum agrees better with how busy the GPU was than that of
+// means.
 //
-// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work side by side, so
-// that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
+// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work
+// side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
 type usage struct {
 	started bool
 	until   time.Time // up to when usage was handed out
 	polled  time.Time // when the last poll began
 	clock   clock
-	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were off lately, as
-	// means and as samples.
+	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were
+	// off lately, as means and as samples.
 	repeats            bool
 	asMeans, asSamples time.Duration
 	// noInstants is set if the library does not list instants.
@@ -205,7 +207,8 @@ func (u *usage) listsSamples(sum time.Duration, w *window) bool {
 	return u.repeats && u.asSamples <= u.asMeans
 }
 
-// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no idle energy.
+// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no
+// idle energy.
 func (u *usage) addProcesses(device nvml.Device) {
 	pids, _ := device.Processes()
 	for _, pid := range pids {

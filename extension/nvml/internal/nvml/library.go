@@ -14,8 +14,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for: "libnvidia-ml.so.1". The error
-// is fs.ErrNotExist where the library is not there, or its driver not loaded.
+// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for: "libnvidia-ml.so.1".
+// The error is fs.ErrNotExist where the library is not there, or its driver not loaded.
 func Open(name string) (Library, error) {
 	loaded, err := load(name)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// Provider provides the rates of one place: a service on the network, a server of the user, or a file. One goroutine at a
-// time uses it.
+// Provider provides the rates of one place: a service on the network, a server of the user, or a file. One goroutine
+// at a time uses it.
 type Provider interface {
-	// Ask asks once, and returns soon after ctx is done. While a state lasts, so does the text of its error: a changed text is logged
-	// again. No error has a secret.
+	// Ask asks once, and returns soon after ctx is done. While a state lasts, so does the text of its error: a
+	// changed text is logged again. No error has a secret.
 	Ask(ctx context.Context) (Answer, error)
 	// Close releases what the provider holds open. No Ask follows.
 	Close() error
@@ -92,8 +92,8 @@ const (
 	maxAhead = 5 * time.Minute
 )
 
-// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It returns the rates of the provider's
-// answers and stores them nowhere: after a restart no rate is known before the first answer.
+// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It returns the rates of the
+// provider's answers and stores them nowhere: after a restart no rate is known before the first answer.
 type Poller struct {
 	*Timeline
 	provider Provider

@@ -17,8 +17,9 @@ import (
 // ElectricityMapsEndpoint is where Electricity Maps is (https://app.electricitymaps.com/developer-hub/api/reference).
 const ElectricityMapsEndpoint = "https://api.electricitymaps.com"
 
-// ElectricityMaps provides the average carbon intensity of the electricity used in a zone, with imports, and over the life cycle
-// unless the account selects otherwise. It provides one period, of an hour by default, mostly the present one.
+// ElectricityMaps provides the average carbon intensity of the electricity used in a zone, with imports, and over the
+// life cycle unless the account selects otherwise. It provides one period, of an hour by default, mostly the present
+// one.
 type ElectricityMaps struct {
 	server
 	zone, token string
@@ -55,8 +56,8 @@ func (e *ElectricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
 	return signal.Answer{Periods: []signal.Period{period}, Next: next}, nil
 }
 
-// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text, which may
-// echo a secret.
+// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text,
+// which may echo a secret.
 var errGranularity = errors.New("the answer is for a period of an unknown length")
 
 // granularities are the lengths of periods by their names in temporalGranularity.

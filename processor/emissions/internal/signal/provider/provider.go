@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements signal.Provider
-// and is one file.
+// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements
+// signal.Provider and is one file.
 //
-// The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of another place or
-// in another unit is of no use as a whole.
+// The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of
+// another place or in another unit is of no use as a whole.
 package provider
 
 import (
