@@ -21,8 +21,8 @@ import (
 type GPUConfig struct {
 	PollConfig `mapstructure:",squash"`
 
-	// Extensions are the component IDs of extensions that read GPUs through a vendor's library, such as nvml. Each must be among
-	// service::extensions.
+	// Extensions are the component IDs of extensions that read GPUs through a vendor's library, such as nvml. Each
+	// must be among service::extensions.
 	Extensions []component.ID `mapstructure:"extensions"`
 
 	_ struct{}
@@ -30,8 +30,8 @@ type GPUConfig struct {
 
 const (
 	defaultGPUInterval = time.Second
-	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's driver keeps the samples
-	// of who used a GPU for some eight seconds.
+	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's
+	// driver keeps the samples of who used a GPU for some eight seconds.
 	minGPUInterval = 100 * time.Millisecond
 	maxGPUInterval = 5 * time.Second
 )
@@ -52,8 +52,8 @@ func (c *GPUConfig) validate(wrong reporter) {
 // gpus reads who used the node's GPUs.
 type gpus struct {
 	sources []gpu.Source
-	// drm is nil where nothing is done with what it tells. It is asked once there is a GPU with a meter that no other source tells of:
-	// most machines have a graphics chip in the CPU, which has none.
+	// drm is nil if its results are not used. It is queried once a GPU that no other source reports has a meter: most
+	// machines have a graphics chip in the CPU, which has no meter.
 	drm   gpu.Source
 	asked bool // drm was
 	usage []gpu.Usage

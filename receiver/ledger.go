@@ -19,14 +19,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts as long
-// as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
+// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts
+// as long as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
 	emitter  *emit.Emitter
 	rules    attribution.Rules
 	kinds    []claims.Kind // of the ledger, by their index
-	bootTime time.Time     // as creation times of processes are told by it
+	bootTime time.Time     // from which creation times of processes are computed
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -85,7 +85,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	return l
 }
 
-// wantsUnits reports whether units of systemd are found: for their own metrics, or to tell programs apart.
+// wantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish programs.
 func (c *Config) wantsUnits() bool {
 	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
 		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
@@ -99,7 +99,7 @@ func (c *Config) openUsers() *workload.Users {
 	return workload.NewUsers(c.RootPath)
 }
 
-// memoryPlaces returns what tells on which package's memory processes hold theirs, nil where that makes no difference.
+// memoryPlaces returns the places of the memory of cgroups by CPU package, or nil if they make no difference.
 func (s *energyScraper) memoryPlaces() *cgroup.Places {
 	topology := s.cpu.Topology()
 	if topology == nil || !s.keys.OfMemory() {
@@ -115,9 +115,9 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 	return md
 }
 
-// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for package as
-// measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have memory up to the last kind
-// that is in use, so what is likely in use comes first.
+// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
+// package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
+// memory up to the last kind that is in use, so what is likely in use comes first.
 func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {

@@ -40,7 +40,8 @@ func (m *meters) trouble() error {
 	var trouble error
 	for i := range status {
 		meter := &status[i]
-		if m.tells(meter, status[:i], nothing) && (trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist)) { // one that is not there is enough
+		isFirst := trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) // one missing meter is enough
+		if isFirst && m.reports(meter, status[:i], nothing) {
 			trouble = joined(trouble, meter.Err)
 		}
 	}
@@ -54,29 +55,30 @@ func (m *meters) trouble() error {
 	return withGrants(trouble)
 }
 
-// tells reports whether the error of a meter is to be told. That the meter is missing is nothing wrong where another one reads or may
-// still answer, unless it would be used and only a permission is missing. nothing reports whether there is no such meter.
-func (m *meters) tells(meter *power.Status, preferred []power.Status, nothing bool) bool {
+// reports reports whether the error of a meter is reported. A missing meter is no error if another meter reads or may
+// still answer, unless the meter would be used and only a permission is missing. nothing reports whether there is no
+// such other meter.
+func (m *meters) reports(meter *power.Status, preferred []power.Status, nothing bool) bool {
 	switch {
 	case meter.Replaced || meter.Err == nil:
 		return false
 	case isMissing(meter):
 		return nothing || errors.Is(meter.Err, fs.ErrPermission) && isMissed(meter, preferred)
 	}
-	return m.tellsFailure(meter)
+	return m.reportsFailure(meter)
 }
 
-// tellsFailure reports whether it is to be told that a meter fails: it is in use or may be, or the configuration asks for it. If
-// zones fail with the same error, they tell it.
-func (m *meters) tellsFailure(meter *power.Status) bool {
+// reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be, or the
+// configuration requires it. If zones fail with the same error, the zones report it.
+func (m *meters) reportsFailure(meter *power.Status) bool {
 	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
 	}
 	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
-// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has
-// the package, is missed beside sensors of the whole machine, too.
+// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL,
+// which has the package, is missed beside sensors of the whole machine, too.
 func isMissed(meter *power.Status, preferred []power.Status) bool {
 	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
 		if meter.Family == "" {

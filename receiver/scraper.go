@@ -68,8 +68,8 @@ type energyScraper struct {
 	found rulesFound
 
 	eager bool // each process has a claimant at once
-	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show the
-	// others.
+	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show
+	// the others.
 	container string
 }
 
@@ -198,8 +198,8 @@ func (s *energyScraper) cpuDirectory() string {
 	return filepath.Join(s.cfg.RootPath, "sys/devices/system/cpu")
 }
 
-// findClocks has CPU time take the place of the preset's key frequency where the clock rate of an interval cannot be read, and returns
-// why. The rate of a moment is not that of an interval.
+// findClocks has CPU time take the place of the preset's key frequency where the clock rate of an interval cannot be
+// read, and returns why. The rate of a moment is not that of an interval.
 func (s *energyScraper) findClocks() error {
 	if !s.cfg.usesClocks() {
 		return nil
@@ -213,8 +213,8 @@ func (s *energyScraper) findClocks() error {
 	return err
 }
 
-// openSiblings opens what lists the threads of each core, where it is needed. It returns why that has no effect: threads may
-// come online later, which a preset does not wait for.
+// openSiblings opens what lists the threads of each core, where it is needed. It returns why that has no effect:
+// threads may come online later, which a preset does not wait for.
 func (s *energyScraper) openSiblings() (unshared error) {
 	a := &s.cfg.Attribution
 	if a.unshared = false; !slices.ContainsFunc(s.cfg.Zones, a.weighsCores) {
@@ -264,8 +264,8 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
 }
 
-// lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter than shutdownTimeout, so that
-// resources can be closed even if the consumer hangs.
+// lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter than shutdownTimeout,
+// so that resources can be closed even if the consumer hangs.
 const lastTimeout = 3 * time.Second
 
 // collectLast makes the last collection, and hands it to the next consumer, which is shut down after its receivers.
@@ -307,12 +307,12 @@ func (s *energyScraper) sample() {
 	}
 }
 
-// scrape is one collection: it reads the meters and the CPU times, attributes the energy since the last window, and returns
-// the ledger as metrics. If the CPU times cannot be read, it returns none: the conditions tell why, and the next collection
-// covers this one.
+// scrape is one collection: it reads the meters and the CPU times, attributes the energy since the last window, and
+// returns the ledger as metrics. If the CPU times cannot be read, it returns none: the conditions tell why, and the
+// next collection covers this one.
 //
-// A process's CPU time becomes a data point in cpu.Reader.ReadProcesses, claims.Builder.Observe, attribution.Engine.Observe,
-// emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
+// A process's CPU time becomes a data point in cpu.Reader.ReadProcesses, claims.Builder.Observe,
+// attribution.Engine.Observe, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
 	return s.collect(ctx)
@@ -389,8 +389,8 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	return m
 }
 
-// measure reads the meters and the CPU times. m is nil if the CPU times could not be read. replaced reports whether another
-// CPU time source is in use from now on.
+// measure reads the meters and the CPU times. m is nil if the CPU times could not be read. replaced reports whether
+// another CPU time source is in use from now on.
 //
 // The meters are read next to the node's CPU time, by which their energy is divided.
 func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
@@ -462,10 +462,7 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledger.Outside())
 	s.conditions.check("exclusion", s.ledger.Exclusion.Err())
-	if source, ok := s.cpu.Source().(interface{ Blocked() error }); ok {
-		s.conditions.check("blocked processes", source.Blocked())
-	}
-	s.conditions.check("blocked processes", s.ledger.Identifier.Blocked())
+	s.conditions.check("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
 	s.conditions.check("blocked cgroups", s.ledger.Cgroups.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.check("memory placement", s.ledger.Places.Err())
@@ -475,6 +472,21 @@ func (s *energyScraper) check() {
 	for key, err := range s.keys.Failed() {
 		s.conditions.check("key "+string(key), err)
 	}
+}
+
+// blockedProcesses returns an error on one line if processes block reads by the given parts of the receiver. Some CPU
+// time sources read nothing that a process can block, and have no method Blocked.
+func blockedProcesses(parts ...any) error {
+	var errs []error
+	for _, part := range parts {
+		if reader, ok := part.(interface{ Blocked() error }); ok {
+			errs = append(errs, reader.Blocked())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return errors.New(oneLine(err))
+	}
+	return nil
 }
 
 // noteTrained records the trained models to be stored.
@@ -489,7 +501,8 @@ func (s *energyScraper) restoreTrained(readings []power.Reading) {
 	s.training.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 }
 
-// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any of their energy is attributed.
+// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any of their energy is
+// attributed.
 func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
 	i := slices.IndexFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == power.GPU })
 	if i < 0 || !slices.Contains(s.cfg.Zones, power.GPU) {

@@ -6,19 +6,22 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it in the cache without a
-// lock.
+// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it in the cache
+// without a lock.
 var ErrNotCached = errors.New("not in the kernel's name cache")
 
-// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache is looked up under the lock
-// of its directory, which any user who may list the directory can hold forever (dev/kernel-reads.md).
+// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache is looked up
+// under the lock of its directory, which any user who may list the directory can hold forever (dev/kernel-reads.md).
 type lookup uint8
 
 const (
@@ -28,25 +31,26 @@ const (
 )
 
 // NewCached returns the directory at path like New. Its methods never wait for the lock of a directory: they return
-// ErrNotCached for a name that is not in the kernel's cache. Has returns true for such a name. In file systems other than
-// procfs, names are looked up as by New, because cgroup file systems never look up a name without a lock (fs/kernfs/dir.c,
-// kernfs_dop_revalidate).
+// ErrNotCached for a name that is not in the kernel's cache. Has returns true for such a name. In file systems other
+// than procfs, names are looked up as by New, because cgroup file systems never look up a name without a lock
+// (fs/kernfs/dir.c, kernfs_dop_revalidate).
 //
 // Before Linux 5.16, or if openat2(2) is not permitted, names are looked up as by New.
 func NewCached(path string) *Dir { return &Dir{path: path, lookup: lookupCached} }
 
-// NeverWaits reports whether the methods never wait for the lock of a directory, regardless of the contents of the kernel's
-// cache.
+// NeverWaits reports whether the methods never wait for the lock of a directory, regardless of the contents of the
+// kernel's cache.
 func (d *Dir) NeverWaits() bool {
 	return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves()
 }
 
-// NewKillable returns the directory at path like New. Its methods wait for the locks of directories killably: SIGKILL ends the
-// wait. Since Linux 5.16, this always holds for files of procfs. In other file systems, and for descriptors in /proc/PID/fd and
-// fdinfo that are closed meanwhile, the methods wait as those of New for a lock that is taken within the few microseconds
-// between two system calls.
+// NewKillable returns the directory at path like New. Its methods wait for the locks of directories killably: SIGKILL
+// ends the wait. Since Linux 5.16, this always holds for files of procfs. In other file systems, and for descriptors
+// in /proc/PID/fd and fdinfo that are closed meanwhile, the methods wait as those of New for a lock that is taken
+// within the few microseconds between two system calls.
 //
-// The first lookup in a directory /proc/PID also caches the names in also, which costs less than separate lookups later.
+// The first lookup in a directory /proc/PID also caches the names in also, which costs less than separate lookups
+// later.
 func NewKillable(path string, also ...string) *Dir {
 	return &Dir{path: path, lookup: lookupKillable, also: also}
 }
@@ -54,28 +58,98 @@ func NewKillable(path string, also ...string) *Dir {
 // resolveCached is RESOLVE_CACHED of openat2(2), Linux 5.12.
 const resolveCached = 0x20
 
-// resolves reports whether RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate).
-var resolves = sync.OnceValue(func() bool {
-	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// probePatience is the maximum wait for the first probe. Only a user who locks the directory of this process delays it.
+const probePatience = time.Second
+
+// probed is what a probe found about procfs.
+type probed struct {
+	resolves  bool             // RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate)
+	positions map[string]int64 // of the names in a directory /proc/PID, which are the same for all processes
+}
+
+// found is the result of the probe, or nil until it has returned.
+var found atomic.Pointer[probed]
+
+// unknown is the result while the probe has not returned. Names that are not cached are then looked up uninterruptibly.
+var unknown = sync.OnceValue(func() *probed { return &probed{resolves: hasResolveCached()} })
+
+// waitForProbe starts the probe of /proc/self, and waits for it for up to probePatience: any user can block reads of
+// that directory (dev/kernel-reads.md).
+var waitForProbe = sync.OnceFunc(func() {
+	await(func() *probed { return probe("/proc/self") }, probePatience)
+})
+
+// await stores the result of find, and waits for it for up to patience.
+func await(find func() *probed, patience time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		found.Store(find())
+		close(done)
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// proc returns what is known about procfs.
+func proc() *probed {
+	if p := found.Load(); p != nil {
+		return p
+	}
+	waitForProbe()
+	if p := found.Load(); p != nil {
+		return p
+	}
+	return unknown()
+}
+
+func resolves() bool { return proc().resolves }
+
+// probe examines the directory of a process.
+func probe(path string) *probed {
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return &probed{}
 	}
 	defer func() { _ = unix.Close(dir) }()
+	p := &probed{positions: positionsIn(dir)}
 	for range 3 { // the kernel may evict the name meanwhile
-		if fill(dir, positions()["stat"]) != nil {
-			return false
+		if fill(dir, p.positions["stat"]) != nil {
+			return p
 		}
 		how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: resolveCached}
 		if fd, err := unix.Openat2(dir, "stat", &how); err == nil {
 			_ = unix.Close(fd)
-			return true
+			p.resolves = true
+			return p
 		}
 	}
-	return false
-})
+	return p
+}
 
-// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in x/sys/unix
-// copies the name to the heap on each call.
+// hasResolveCached reports whether RESOLVE_CACHED is expected to find names of procfs, without a lookup: openat2(2)
+// is permitted, and the kernel is at least Linux 5.16.
+func hasResolveCached() bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolveCached}
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &how)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	var major, minor int
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major > 5 || major == 5 && minor >= 16)
+}
+
+// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in
+// x/sys/unix copies the name to the heap on each call.
 func (d *Dir) openAt(flags uint64) (int, error) {
 	d.name = append(d.name, 0)
 	if d.lookup == lookupAny || d.lookup == lookupCached && !d.isProc || !resolves() {
@@ -102,7 +176,8 @@ func openName(dir int, name []byte, flags uint64) (int, error) {
 	}
 }
 
-// openCached opens a file by a NUL-terminated name. It returns ErrNotCached for a name that is not in the kernel's cache.
+// openCached opens a file by a NUL-terminated name. It returns ErrNotCached for a name that is not in the kernel's
+// cache.
 func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
 	d.how = unix.OpenHow{Flags: flags, Resolve: resolveCached}
 	for {
@@ -145,13 +220,28 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	fd, err := d.openEntry(dir, rest, flags)
 	if err == nil && dir != d.fd && d.isProc {
 		for _, name := range d.also {
-			_ = fill(dir, positions()[name]) // else it is looked up when it is needed
+			_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
 		}
 	}
 	if dir != d.fd {
 		_ = unix.Close(dir)
 	}
 	return fd, err
+}
+
+// WaitFor waits until the lock of the directory of a process is free, or returns at once if the process has ended.
+// The wait is killable.
+func (d *Dir) WaitFor(pid int32) {
+	if d.open() != nil {
+		return
+	}
+	d.name = append(appendInt(d.name[:0], pid), 0)
+	dir, err := d.openEntry(d.fd, d.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return
+	}
+	_ = fill(dir, 0) // the end of the wait is all that matters
+	_ = unix.Close(dir)
 }
 
 // openEntry opens an entry of a directory by a NUL-terminated name.
@@ -167,11 +257,12 @@ func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	return openName(dir, name, flags)
 }
 
-// fill makes the kernel cache the name at a position of a directory in procfs. In other directories it only waits until the
-// lock of the directory is free.
+// fill makes the kernel cache the name at a position of a directory in procfs. In other directories it only waits
+// until the lock of the directory is free.
 //
-// A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock and created the first entry
-// (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times as long as the first read of a file.
+// A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock and created the
+// first entry (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times as long as the first read of a
+// file.
 func fill(dir int, position int64) error {
 	if _, err := unix.Seek(dir, position, 0); err != nil {
 		return err
@@ -205,17 +296,12 @@ func (d *Dir) position(dir int, name []byte) int64 {
 		}
 		return descriptorsFrom + int64(n)
 	}
-	return positions()[string(name)]
+	return proc().positions[string(name)]
 }
 
-// positions returns the positions of the names in a directory /proc/PID, which are the same for all processes.
-var positions = sync.OnceValue(func() map[string]int64 {
-	found := map[string]int64{}
-	dir, err := unix.Open("/proc/self", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return found
-	}
-	defer func() { _ = unix.Close(dir) }()
+// positionsIn returns the positions of the names in a directory /proc/PID.
+func positionsIn(dir int) map[string]int64 {
+	positions := map[string]int64{}
 	buf, next := make([]byte, 16<<10), int64(0)
 	for {
 		n, err := unix.Getdents(dir, buf)
@@ -223,16 +309,16 @@ var positions = sync.OnceValue(func() map[string]int64 {
 			continue
 		}
 		if err != nil || n <= 0 {
-			return found
+			return positions
 		}
 		for b := buf[:n]; len(b) > direntName; {
 			name, rest, ok := cutEntry(b)
 			if !ok {
-				return found
+				return positions
 			}
-			found[string(name)] = next
+			positions[string(name)] = next
 			next = int64(binary.NativeEndian.Uint64(b[direntOffset:])) // of the entry after it
 			b = rest
 		}
 	}
-})
+}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,24 @@ func cachedAndKillable(t testing.TB) (cached, killable *Dir) {
 		assert.NoError(t, killable.Close())
 	})
 	return cached, killable
+}
+
+func TestAProbeThatIsBlockedIsNotWaitedFor(t *testing.T) {
+	before := proc()
+	defer found.Store(before)
+	found.Store(nil)
+	unblock := make(chan struct{})
+	await(func() *probed { <-unblock; return before }, time.Millisecond)
+	assert.Nil(t, found.Load())
+	assert.Equal(t, before.resolves, resolves())
+	buf := make([]byte, 4096)
+	for _, d := range []*Dir{NewCached("/proc"), NewKillable("/proc")} {
+		_, err := d.ReadOf(int32(os.Getpid()), "stat", buf)
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+	}
+	close(unblock)
+	require.Eventually(t, func() bool { return found.Load() != nil }, time.Minute, time.Millisecond)
 }
 
 func TestACachedDirReadsOnlyNamesThatWereLookedUp(t *testing.T) {

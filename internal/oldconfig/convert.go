@@ -4,6 +4,7 @@ package oldconfig
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +20,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 )
 
-// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The document is
-// the configuration of a collector, a document that contains such configurations, such as Helm values, or the section of an
-// energy receiver, with or without its ID. Convert preserves comments but not blank lines. notes lists the settings whose
-// meaning changes or that could not be converted.
+// Convert converts the energy receivers and emissions processors of a YAML document to configuration version 1. The
+// document is the configuration of a collector, a document that contains such configurations, such as Helm values, or
+// the section of an energy receiver, with or without its ID. Convert preserves comments but not blank lines, and
+// writes out the aliases of the components that it converts. notes lists the settings whose meaning changes or that
+// could not be converted.
 func Convert(document []byte) (converted []byte, notes []string, err error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
@@ -45,9 +47,28 @@ func Convert(document []byte) (converted []byte, notes []string, err error) {
 	}
 }
 
+// section is the section of a component.
+type section struct {
+	id      string
+	conf    *yaml.Node
+	convert func(id string, conf *yaml.Node) (notes []string)
+}
+
 // convertAll converts the components of a document.
 func convertAll(document *yaml.Node) (notes []string) {
-	found := 0
+	found := sectionsOf(document)
+	if found == nil && child(document, "receivers") == nil {
+		found = []section{{"energy", writeOut(document, Check), convertReceiver}}
+	}
+	for _, s := range found {
+		notes = append(notes, s.convert(s.id, s.conf)...)
+	}
+	return notes
+}
+
+// sectionsOf returns the sections of the components of a document. It writes out the aliases of all sections, because a
+// conversion changes the nodes to which they refer.
+func sectionsOf(document *yaml.Node) (found []section) {
 	var search func(n *yaml.Node, in string)
 	search = func(n *yaml.Node, in string) {
 		if n.Kind != yaml.MappingNode {
@@ -58,23 +79,24 @@ func convertAll(document *yaml.Node) (notes []string) {
 		}
 		for i := 0; i < len(n.Content); i += 2 {
 			key, value := n.Content[i].Value, n.Content[i+1]
-			isMapping := value.Kind == yaml.MappingNode
+			add := func(check func(map[string]any) error, convert func(string, *yaml.Node) []string) {
+				if n.Content[i+1] = writeOut(value, check); n.Content[i+1].Kind == yaml.MappingNode {
+					found = append(found, section{key, n.Content[i+1], convert})
+				}
+			}
+			isMapping := value.Kind == yaml.MappingNode || value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode
 			switch {
 			case isMapping && (in == "receivers" || n == document) && isOf(key, "energy"):
-				found++
-				notes = append(notes, convertReceiver(key, value)...)
+				add(Check, convertReceiver)
 			case isMapping && (in == "processors" || n == document) && isOf(key, "emissions"):
-				found++
-				notes = append(notes, convertEmissions(key, value)...)
+				add(CheckEmissions, convertEmissions)
 			default:
 				search(value, key)
 			}
 		}
 	}
-	if search(document, ""); found == 0 && child(document, "receivers") == nil {
-		return convertReceiver("energy", document)
-	}
-	return notes
+	search(document, "")
+	return found
 }
 
 // isOf reports whether a key is the ID of a component of the type.
@@ -349,13 +371,8 @@ func (c *converter) http() {
 		}
 		c.renameInterval(entry)
 		id := "http/" + name
-		if new(component.ID).UnmarshalText([]byte(id)) != nil {
-			id = "http/" + strings.Map(func(r rune) rune {
-				if new(component.ID).UnmarshalText([]byte("http/"+string(r))) != nil {
-					return '-'
-				}
-				return r
-			}, name)
+		if key := c.httpKey(name, i); key != id {
+			id = key
 			c.note("http::"+strconv.Itoa(i), "the name %q cannot be a key: hw.id changes to %s", name, strings.Replace(id, "/", ":", 1))
 		}
 		if i == 0 {
@@ -366,6 +383,25 @@ func (c *converter) http() {
 		}
 		c.put("meters::"+id, nil, entry, at)
 	}
+}
+
+// httpKey returns the key of the http section at index i of the former list, by its name if possible.
+func (c *converter) httpKey(name string, i int) string {
+	isKey := func(key string) bool { return new(component.ID).UnmarshalText([]byte(key)) == nil }
+	id := "http/" + name
+	if !isKey(id) {
+		id = "http/" + strings.Map(func(r rune) rune {
+			if !isKey("http/" + string(r)) {
+				return '-'
+			}
+			return r
+		}, cmp.Or(strings.TrimSpace(name), strconv.Itoa(i)))
+	}
+	key := id
+	for n := 2; c.get("meters::"+key) != nil; n++ {
+		key = fmt.Sprintf("%s-%d", id, n)
+	}
+	return key
 }
 
 func (c *converter) model() {

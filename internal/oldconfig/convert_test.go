@@ -125,10 +125,35 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-func TestMergedSettingsAreNoted(t *testing.T) {
-	_, notes, err := oldconfig.Convert([]byte("receivers:\n  energy/a: &a {containers: {max: 3}}\n  energy/b: {<<: *a, processes: {max: 4}}\n"))
+func TestAliasesAndMergedSettingsAreWrittenOut(t *testing.T) {
+	for old, want := range map[string]string{
+		"receivers:\n  energy/a: &a {containers: {max: 3}}\n  energy/b: {<<: *a, processes: {max: 4}}\n":                                              "receivers:\n  energy/a: &a {series: {containers: {max: 3}}}\n  energy/b: {series: {processes: {max: 4}, containers: {max: 3}}}\n",
+		"x: &x {sampling_interval: 1s, zones: [dram]}\nreceivers:\n  energy: *x # both\n  energy/b: *x\n":                                             "x: &x {sampling_interval: 1s, zones: [dram]}\nreceivers:\n  energy: {window: 1s, zones: [dram]} # both\n  energy/b: {window: 1s, zones: [dram]}\n",
+		"x: &x {max: 1}\ny: &y {processes: *x, meter: perf}\nreceivers:\n  energy:\n    meter: ipmi\n    <<: [*y, {pods: *x, processes: {max: 2}}]\n": "x: &x {max: 1}\ny: &y {processes: *x, meter: perf}\nreceivers:\n  energy:\n    meters:\n      use: [ipmi]\n    series:\n      processes: {max: 1}\n      pods: {max: 1}\n",
+		"x: &x {weight: cycles}\nreceivers:\n  energy:\n    attribution: *x\n":                                                                        "x: &x {weight: cycles}\nreceivers:\n  energy:\n    attribution: *x\n",
+		"x: &x {forget_after: 5m}\nprocessors:\n  emissions: {<<: *x}\n":                                                                              "x: &x {forget_after: 5m}\nprocessors:\n  emissions: {max_staleness: 5m}\n",
+	} {
+		converted, notes, err := oldconfig.Convert([]byte(old))
+		require.NoError(t, err, old)
+		assert.Equal(t, want, string(converted), old)
+		assert.Empty(t, notes, old)
+	}
+}
+
+func TestFormerHTTPSectionsKeepDifferentKeys(t *testing.T) {
+	const section = "endpoint: http://a, unit: W}"
+	converted, notes, err := oldconfig.Convert([]byte("receivers: {energy: {http: [{name: a b, " + section + ", {name: a-b, zone: dram, " + section + ", {zone: platform, " + section + "]}}\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"energy/b: <<: merged settings are not converted: write them out, and convert again"}, notes)
+	assert.Equal(t, []string{
+		`energy: http::0: the name "a b" cannot be a key: hw.id changes to http:a-b`,
+		`energy: http::1: the name "a-b" cannot be a key: hw.id changes to http:a-b-2`,
+		`energy: http::2: the name "" cannot be a key: hw.id changes to http:2`,
+	}, notes)
+	for _, conf := range sections(t, string(converted)) {
+		cfg, err := load(conf)
+		require.NoError(t, err, "%s", converted)
+		assert.Len(t, cfg.Meters.HTTP, 3)
+	}
 }
 
 func TestEmissionsProcessorsAreConverted(t *testing.T) {

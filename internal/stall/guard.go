@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stall reads files of processes that a process can block forever, such as /proc/PID/cmdline while it holds its mmap
-// lock. A separate goroutine performs the read and is abandoned if the read does not return in time.
+// Package stall reads files of processes that a process can block forever, such as /proc/PID/cmdline while it holds
+// its mmap lock. A separate goroutine performs the read and is abandoned if the read does not return in time.
 //
 // dev/kernel-reads.md lists the files and the locks on which they depend.
 package stall
@@ -25,8 +25,8 @@ import (
 var ErrBlocked = errors.New("the process blocks reads of its files")
 
 const (
-	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for each read
-	// is haste. Once it exceeds twice patience, the scan reads nothing else.
+	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for
+	// each read is haste. Once it exceeds twice patience, the scan reads nothing else.
 	patience = 100 * time.Millisecond
 	haste    = 20 * time.Millisecond
 	// quick is the duration of an unblocked read, which does not count as waiting.
@@ -35,18 +35,19 @@ const (
 	firstLook = time.Millisecond
 	// maxStarved is the maximum time for which a read may use a CPU or wait for one.
 	maxStarved = 2 * time.Second
-	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine, a process
-	// can be preempted while it holds a lock.
+	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine,
+	// a process can be preempted while it holds a lock.
 	suspect = time.Second
 	// pause is the minimum time until a process that missed the deadline is read again.
 	pause = time.Minute
-	// maxOfUser and maxMissed are the maximum numbers of processes, per user and in total, that missed the deadline within the
-	// last pause or have a read that has not returned. Each such read occupies a thread until it returns.
+	// maxOfUser and maxMissed are the maximum numbers of processes, per user and in total, that missed the deadline
+	// within the last pause or have a read that has not returned. Each such process occupies a thread until the read
+	// returns, or two if its directory is locked or the read of its user also blocks.
 	maxOfUser, maxMissed = 2, 32
 )
 
-// Job reads files of one process at a time. It holds the parameters and the results of a read, and buffers. Each goroutine of a
-// Guard has its own Job.
+// Job reads files of one process at a time. It holds the parameters and the results of a read, and buffers. Each
+// goroutine of a Guard has its own Job.
 type Job interface {
 	// Close closes the files that the Job holds open.
 	Close() error
@@ -58,28 +59,35 @@ type Options[J Job] struct {
 	Root string
 	// New returns a new Job.
 	New func() J
-	// Everywhere also guards files of file systems other than procfs. Without it, the goroutine that calls Run reads these
-	// files, because no process can block the files of a simulated host.
+	// Everywhere also guards files of file systems other than procfs. Without it, the goroutine that calls Run reads
+	// these files, because no process can block the files of a simulated host.
 	Everywhere bool
-	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it because they
-	// share the machine.
+	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it
+	// because they share the machine.
 	Haste time.Duration
+	// Pause is the minimum time until a process that missed the deadline is read again. 0 selects a minute.
+	Pause time.Duration
 }
 
-// Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its
-// thread and its buffers until the read returns. Its process is not read again until the read has returned and a minute has
-// passed. A job that uses a CPU or waits for one does not count as blocked and has up to 2 s.
+// Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its
+// goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
+// returned and a minute has passed. A job that uses a CPU or waits for one does not count as blocked and has up to
+// 2 s.
 //
-// The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of
-// any user, is read. However many processes and users block reads, a scan waits for at most about 200 ms: after 50 ms, the
-// processes of each user may block it for 20 ms more; after 100 ms, a read that takes more than 20 ms misses its deadline; and
-// after 200 ms, nothing is read until the next scan. The first scan may wait for 1 s more, since no collection waits for it.
-// The Guard adds three or four microseconds to each read and allocates no memory.
+// The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
+// process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
+// most about 200 ms: after 50 ms, the processes of each user may block it for 20 ms more; after 100 ms, a read that
+// takes more than 20 ms misses its deadline; and after 200 ms, nothing is read until the next scan. The first scan
+// may wait for 1 s more, since no collection waits for it. The Guard adds three or four microseconds to each read and
+// allocates no memory.
 //
-// Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can an
-// attacker who blocks the directory locks of 32 processes whose user the caller does not know (dev/kernel-reads.md). No other
-// process is then read until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less
-// than the deadline delays scans by that time, and a later scan performs the reads for which a scan had no time.
+// After a missed deadline, a second request determines whether the directory of the process is locked. Any user can
+// lock it, so such a process counts against no user, only towards the total.
+//
+// Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the total bound, and so
+// can an attacker who locks the directories of 32 processes (dev/kernel-reads.md). No other process is then read
+// until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less than the
+// deadline delays scans by that time, and a later scan performs the reads for which a scan had no time.
 //
 // A Guard is not safe for concurrent use. The first Run starts its goroutine; Close ends it.
 type Guard[J Job] struct {
@@ -100,11 +108,18 @@ type Guard[J Job] struct {
 
 // miss is a process that missed a deadline.
 type miss struct {
-	pid      int32
-	start    time.Duration
-	user     user
-	at       time.Time
-	hasEnded *atomic.Bool // of the abandoned worker
+	pid   int32
+	start time.Duration
+	user  user
+	at    time.Time
+	// read and status are hasEnded of the workers that were abandoned in a read of a file, and in a read of the user
+	// or a wait for the lock of the directory. nil marks a request that did not miss its deadline.
+	read, status *atomic.Bool
+}
+
+// hasEnded reports whether all reads of the process have returned.
+func (m *miss) hasEnded() bool {
+	return (m.read == nil || m.read.Load()) && (m.status == nil || m.status.Load())
 }
 
 // user is a real user ID, or noUser.
@@ -131,7 +146,7 @@ func (g *Guard[J]) Begin(now time.Time) {
 	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
-			return m.hasEnded.Load() && (now.Sub(m.at) >= pause || now.Before(m.at))
+			return m.hasEnded() && (now.Sub(m.at) >= cmp.Or(g.options.Pause, pause) || now.Before(m.at))
 		})
 	}
 }
@@ -139,13 +154,15 @@ func (g *Guard[J]) Begin(now time.Time) {
 // Job returns the job that Run will run. The result is valid until Run returns ErrBlocked.
 func (g *Guard[J]) Job() J { return g.worker().job }
 
-// Run calls read with the Job on another goroutine. pid and start are the PID and the start time of the process that it reads.
-// After ErrBlocked the Job belongs to that goroutine. If the process also blocks the read of its user, its user is unknown.
+// Run calls read with the Job on another goroutine. pid and start are the PID and the start time of the process that
+// it reads. After ErrBlocked the Job belongs to that goroutine. If the process also blocks the read of its user, its
+// user is unknown.
 func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, noUser, false, read)
 }
 
-// RunOf is like Run for a process whose real user ID is known. A blocked read counts only against that user.
+// RunOf is like Run for a process whose real user ID is known. A blocked read counts only against that user, unless
+// the directory of the process is locked: any user can lock it.
 func (g *Guard[J]) RunOf(uid uint32, pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, user(uid), true, read)
 }
@@ -165,9 +182,14 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	}
 	if len(g.missed) > 0 || g.left < patience/2 {
 		if !known {
-			of, known = g.userOf(pid, start)
+			var missed *atomic.Bool
+			if of, missed = g.userOf(pid); missed != nil {
+				g.missed = append(g.missed, miss{pid: pid, start: start, user: of, at: g.now, status: missed})
+				return ErrBlocked
+			}
+			known = true
 		}
-		if !known || of != anyUser && g.missesOf(of) >= maxOfUser {
+		if of != anyUser && g.missesOf(of) >= maxOfUser {
 			return ErrBlocked
 		}
 		if of != anyUser && g.spent[of] >= haste {
@@ -177,21 +199,28 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	}
 	before := g.left
 	w := g.do(request[J]{read: read})
-	if known && g.left < before {
-		g.spend(of, before-g.left)
-	}
+	blocked := before - g.left
 	if w == nil {
+		if known && blocked > 0 {
+			g.spend(of, blocked)
+		}
 		return nil
 	}
-	if !known {
-		of, _ = g.userOf(pid, start)
+	m := miss{pid: pid, start: start, user: of, at: g.now, read: w.hasEnded}
+	if locked := g.isLocked(pid); locked != nil {
+		m.user, m.status = noUser, locked // any user can have locked the directory
+	} else if known {
+		g.spend(of, blocked)
+	} else {
+		m.user, m.status = g.userOf(pid)
 	}
-	g.missed = append(g.missed, miss{pid, start, of, g.now, w.hasEnded})
+	g.missed = append(g.missed, m)
 	return ErrBlocked
 }
 
-// RunShared is like Run for files that belong to no process, such as those of a cgroup. id identifies their owner, such as the
-// cgroup. Owners whose reads are blocked are not read, and once 32 are blocked, none is, because the blocking user is unknown.
+// RunShared is like Run for files that belong to no process, such as those of a cgroup. id identifies their owner,
+// such as the cgroup. Owners whose reads are blocked are not read, and once 32 are blocked, none is, because the
+// blocking user is unknown.
 func (g *Guard[J]) RunShared(id uint64, read func(J)) error {
 	return g.Run(noProcess, time.Duration(id), read)
 }
@@ -228,20 +257,31 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the user is
-// unknown and the Job is lost.
+// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the
+// Job is lost, and missed is set once the read has returned. Otherwise missed is nil.
 //
-// The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The file status
-// depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
-func (g *Guard[J]) userOf(pid int32, start time.Duration) (u user, known bool) {
+// The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The
+// file status depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
+func (g *Guard[J]) userOf(pid int32) (u user, missed *atomic.Bool) {
 	if pid == noProcess {
-		return anyUser, true
+		return anyUser, nil
 	}
 	if w := g.do(request[J]{pid: pid}); w != nil {
-		g.missed = append(g.missed, miss{pid, start, noUser, g.now, w.hasEnded})
-		return noUser, false
+		return noUser, w.hasEnded
 	}
-	return g.idle.user, true
+	return g.idle.user, nil
+}
+
+// isLocked returns nil if the lock of the directory of a process is free. Otherwise the Job is lost, and the result
+// is set once the lock is free.
+func (g *Guard[J]) isLocked(pid int32) *atomic.Bool {
+	if pid == noProcess {
+		return nil
+	}
+	if w := g.do(request[J]{pid: pid, lock: true}); w != nil {
+		return w.hasEnded
+	}
+	return nil
 }
 
 // do runs a request. It returns the abandoned worker if the request misses its deadline, else nil.
@@ -263,9 +303,9 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	return missed
 }
 
-// await waits until a worker has finished its request, and returns the time for which the request was blocked. If that time
-// exceeds wait, await abandons the worker and returns false. Up to maxStarved, time in which the machine has no free CPU does
-// not count.
+// await waits until a worker has finished its request, and returns the time for which the request was blocked. If
+// that time exceeds wait, await abandons the worker and returns false. Up to maxStarved, time in which the machine
+// has no free CPU does not count.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
 	last, step, isBlocked := began, firstLook, true
@@ -307,9 +347,8 @@ func (g *Guard[J]) Err(what string) error {
 		return nil
 	}
 	processes := map[user]int{}
-	for i, m := range g.missed {
-		isSame := func(o miss) bool { return o.pid == m.pid && o.start == m.start && g.isBlocked(&o) }
-		if g.isBlocked(&m) && !slices.ContainsFunc(g.missed[:i], isSame) {
+	for i := range g.missed {
+		if m := &g.missed[i]; g.isBlocked(m) {
 			processes[m.user]++
 		}
 	}
@@ -331,7 +370,7 @@ func (g *Guard[J]) Err(what string) error {
 }
 
 // isBlocked reports whether a read has not returned within suspect, so that its process is considered blocking.
-func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded.Load() && g.now.Sub(m.at) >= suspect }
+func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded() && g.now.Sub(m.at) >= suspect }
 
 // namedUsers is the maximum number of users that an error names.
 const namedUsers = 3

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// worker is a goroutine that runs one request at a time, together with the resources that requests use. An abandoned worker
-// keeps these resources.
+// worker is a goroutine that runs one request at a time, together with the resources that requests use. An abandoned
+// worker keeps these resources.
 type worker[J Job] struct {
 	job      J
 	proc     *kernfs.Dir
@@ -30,10 +30,12 @@ type worker[J Job] struct {
 	hasEnded *atomic.Bool
 }
 
-// request asks a worker to call read with its job or, if read is nil, to read the user of a process.
+// request makes a worker call read with its job or, if read is nil, read the user of a process or wait for the lock
+// of the directory of a process.
 type request[J Job] struct {
 	read func(J)
 	pid  int32
+	lock bool
 }
 
 // The states of a worker.
@@ -75,9 +77,12 @@ func (w *worker[J]) serve(r request[J]) bool {
 	if !w.state.CompareAndSwap(requested, reading) {
 		return false
 	}
-	if r.read != nil {
+	switch {
+	case r.read != nil:
 		r.read(w.job)
-	} else {
+	case r.lock:
+		w.proc.WaitFor(r.pid)
+	default:
 		w.user = w.readUser(r.pid)
 	}
 	w.slept, w.used = w.thread.end()

@@ -34,7 +34,8 @@ type WattTimeConfig struct {
 
 	// Region is WattTime's name of the region, such as CAISO_NORTH.
 	Region string `mapstructure:"region"`
-	// Username and Password are those of an account. PasswordFile has the password in place of Password, and is read at each login.
+	// Username and Password are those of an account. PasswordFile has the password in place of Password, and is read
+	// at each login.
 	Username     string              `mapstructure:"username"`
 	Password     configopaque.String `mapstructure:"password"`
 	PasswordFile string              `mapstructure:"password_file"`
@@ -79,7 +80,7 @@ const (
 	minPollInterval    = time.Second
 	fileInterval       = 10 * time.Second
 	localBackoff       = time.Minute // servers of the user's own, and files
-	// maxForecast is how far ahead a forecast may end: services tell three days at most.
+	// maxForecast is how far ahead a forecast may end: services provide three days at most.
 	maxForecast = 8 * 24 * time.Hour
 )
 

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and returns its PID. The
-// process is named like a hypervisor, so that its command line is read.
+// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and
+// returns its PID. The process is named like a hypervisor, so that its command line is read.
 func hold(t *testing.T, lock string) (pid int) {
 	t.Helper()
 	var fuse unix.Stat_t
@@ -157,7 +157,8 @@ func TestAttackCgroupBlocked(t *testing.T) {
 	a.requireOnTime(t)
 }
 
-// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its descriptors.
+// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its
+// descriptors.
 func TestAttackDescriptorBlocked(t *testing.T) {
 	need(t)
 	unshare, setpriv := program(t, "unshare", "util-linux"), program(t, "setpriv", "util-linux")
@@ -190,9 +191,9 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for the processes of other users")
 }
 
-// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from before it starts.
-// Any user who can list the directory can. It stands on sysfs in the collector's mount namespace only: the machine may have no zones.
-// Without zones the model stands in.
+// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from
+// before it starts. Any user who can list the directory can. It stands on sysfs in the collector's mount namespace
+// only: the machine may have no zones. Without zones the model stands in.
 func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")
@@ -239,4 +240,60 @@ func TestAttackSensorDirectoryBlocked(t *testing.T) {
 			a.requireOnTime(t)
 		})
 	}
+}
+
+// A process holds the lock of a directory of the collector itself in /proc: its own, and the one of its threads.
+func TestAttackOwnDirectoryBlocked(t *testing.T) {
+	for _, dir := range []string{"", "task"} {
+		t.Run(filepath.Join("pid", dir), func(t *testing.T) {
+			sources(t, func(t *testing.T, source string) {
+				a := attack(t, source)
+				hold(t, filepath.Join("/proc", strconv.Itoa(a.cmd.Process.Pid), dir))
+				a.requireOnTime(t)
+			})
+		})
+	}
+}
+
+// A process holds the lock of the directory in which all processes are listed. The collector has a procfs of its own:
+// every list of the machine's waits for the lock.
+func TestAttackProcessListBlocked(t *testing.T) {
+	unshare := program(t, "unshare", "util-linux")
+	sources(t, func(t *testing.T, source string) {
+		proc, err := os.MkdirTemp("/dev", "proc-") // any user can look into it
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, os.Remove(proc)) })
+		require.NoError(t, os.Chmod(proc, 0o755))
+		require.NoError(t, unix.Mount("proc", proc, "proc", 0, ""))
+		t.Cleanup(func() { assert.NoError(t, unix.Unmount(proc, unix.MNT_DETACH)) })
+		a := attack(t, source, unshare, "--mount", "--propagation", "private", "sh", "-c", `mount --bind `+proc+` /proc && exec "$0" "$@"`)
+		a.takes(t, 2)
+		hold(t, proc)
+		if source == "procfs" {
+			within(t, 30*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+				return strings.Contains(fileText(t, a.log), "a process blocks the list of processes in /proc")
+			})
+		}
+		a.requireOnTime(t)
+	})
+}
+
+// A user locks the directories of processes of root before the collector has identified them. That must not count
+// against root.
+func TestAttackOthersDirectoriesBlocked(t *testing.T) {
+	a := attack(t, "bpf")
+	for range 6 {
+		sleep := exec.Command("sleep", "1000")
+		require.NoError(t, sleep.Start())
+		t.Cleanup(func() {
+			assert.NoError(t, sleep.Process.Kill())
+			_ = sleep.Wait() // killed
+		})
+		hold(t, filepath.Join("/proc", strconv.Itoa(sleep.Process.Pid)))
+	}
+	within(t, 20*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+		return strings.Contains(fileText(t, a.log), ": unknown user (")
+	})
+	a.requireOnTime(t)
+	assert.NotContains(t, fileText(t, a.log), "user 0 (")
 }

@@ -24,8 +24,8 @@ type ends struct {
 	ended   map[identity]ending // that no row was matched with yet
 	missing map[identity]await  // gone, and no end is known
 	givenUp map[identity]struct{}
-	// lossEnd is the number of the last scan of all processes in which one that went missing may be one whose end was lost.
-	// lossUnlisted reports whether ends were lost since the last list of all.
+	// lossEnd is the number of the last scan of all processes in which one that went missing may be one whose end was
+	// lost. lossUnlisted reports whether ends were lost since the last list of all.
 	lossEnd      uint64
 	lossUnlisted bool
 	one          [MaxDomains]uint64 // scratch of weightsOf
@@ -78,14 +78,16 @@ type shortLived struct {
 	parts *[MaxDomains]uint64
 }
 
-// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and maxNamesOf of those of one
-// user in one cgroup: a user can choose any number of names. maxForks is the maximum number of exited processes whose
-// parents are remembered, more than fit in the buffer.
+// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and maxNamesOf of
+// those of one user in one cgroup: a user can choose any number of names. maxNamesInRoot replaces maxNamesOf in the
+// root cgroup, which holds all processes of a v1 host and has origins for each parent. maxForks is the maximum number
+// of exited processes whose parents are remembered, more than fit in the buffer.
 const (
-	maxOrigins = 1 << 16
-	maxNamed   = 1 << 13
-	maxNamesOf = 1 << 8
-	maxForks   = 1 << 17
+	maxOrigins     = 1 << 16
+	maxNamed       = 1 << 13
+	maxNamesOf     = 1 << 8
+	maxNamesInRoot = maxNamed / 4
+	maxForks       = 1 << 17
 )
 
 // ending is the end of a process.
@@ -98,16 +100,16 @@ type ending struct {
 	parts  *[MaxDomains]uint64 // what it used by domain, in proportion, if that was in several
 }
 
-// await is a process that is gone and whose end is not known: since when, in which scan that was seen first and last, and
-// the most that it can have used since it was listed.
+// await is a process that is gone and whose end is not known: since when, in which scan that was seen first and last,
+// and the most that it can have used since it was listed.
 type await struct {
 	since       time.Duration
 	first, last uint64
 	most        units.CPUTime
 }
 
-// maxAwait is how long the end of a process that is gone is waited for. The kernel tells it when it frees the process, an RCU
-// grace period after it took the process off the list.
+// maxAwait is how long the end of a process that is gone is waited for. The kernel tells it when it frees the
+// process, an RCU grace period after it took the process off the list.
 const maxAwait = 60 * time.Second
 
 // maxGivenUp is how many processes are remembered whose end is no longer waited for.
@@ -140,8 +142,8 @@ func (b *BPF) drain(note func(*tasks.Ended)) error {
 	return err
 }
 
-// drainBetween drains the buffer between two scans, so that it does not overflow. The result of the next scan is the same as if
-// all exits had stayed in the buffer.
+// drainBetween drains the buffer between two scans, so that it does not overflow. The result of the next scan is the
+// same as if all exits had stayed in the buffer.
 func (b *BPF) drainBetween() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,9 +191,9 @@ func (b *BPF) noteEnding(e *tasks.Ended) {
 	b.noteParent(e)
 }
 
-// noteBetween records a process exit between two scans. A process that started after all listed processes is in no scan: only
-// sums are kept of these processes, however many there are. The number of the other processes is bounded, because they existed
-// during the previous scan.
+// noteBetween records a process exit between two scans. A process that started after all listed processes is in no
+// scan: only sums are kept of these processes, however many there are. The number of the other processes is bounded,
+// because they existed during the previous scan.
 func (b *BPF) noteBetween(e *tasks.Ended) {
 	if time.Duration(e.Start) <= b.newest {
 		b.noteEnding(e)
@@ -201,7 +203,8 @@ func (b *BPF) noteBetween(e *tasks.Ended) {
 	b.addShortLived(b.originOf(e.Cgroup, int32(e.Parent), nameOf(e)), units.CPUTime(e.Run), e.Weights)
 }
 
-// noteNewest records the start of the youngest row after a scan. Processes that started before the baseline are also older.
+// noteNewest records the start of the youngest row after a scan. Processes that started before the baseline are also
+// older.
 func (b *BPF) noteNewest(t *Table) {
 	b.newest = max(b.newest, t.baseline-1)
 	if n := len(t.Processes); n > 0 {
@@ -235,9 +238,11 @@ func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 	if _, ok := b.shortLived[named]; ok {
 		return named
 	}
-	// In the root cgroup each parent has origins of its own.
-	holder := nameHolder{cgroup, by.uid}
-	if b.named >= maxNamed || cgroup != rootCgroup && b.namesOf[holder] >= maxNamesOf {
+	holder, most := nameHolder{cgroup, by.uid}, maxNamesOf
+	if cgroup == rootCgroup {
+		most = maxNamesInRoot
+	}
+	if b.named >= maxNamed || b.namesOf[holder] >= most {
 		return from
 	}
 	b.named++
@@ -345,8 +350,8 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	return p.CPU, true
 }
 
-// giveShortLived gives the CPU time of processes that ended without being in any scan to a row of the same cgroup. If their
-// cgroup is not known (cgroup v1), it goes to the row of their nearest ancestor. The rest belongs to no row.
+// giveShortLived gives the CPU time of processes that ended without being in any scan to a row of the same cgroup. If
+// their cgroup is not known (cgroup v1), it goes to the row of their nearest ancestor. The rest belongs to no row.
 func (b *BPF) giveShortLived(t *Table) {
 	b.findShortLived(t)
 	if len(b.shortLived) == 0 {
@@ -379,8 +384,8 @@ func (b *BPF) giveShortLived(t *Table) {
 	b.named, b.namesOf = 0, emptied(b.namesOf)
 }
 
-// burst is the number of elements above which a map is discarded, because clearing a map costs in proportion to its largest
-// size.
+// burst is the number of elements above which a map is discarded, because clearing a map costs in proportion to its
+// largest size.
 const burst = 1024
 
 // emptied returns the map without elements, or a new one.
@@ -392,8 +397,8 @@ func emptied[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// findShortLived adds up the exited processes that are not in this scan. It leaves the exits of listed processes to the next
-// scan.
+// findShortLived adds up the exited processes that are not in this scan. It leaves the exits of listed processes to
+// the next scan.
 func (b *BPF) findShortLived(t *Table) {
 	before := len(b.ended)
 	for id, e := range b.ended {
@@ -433,8 +438,8 @@ func (b *BPF) give(t *Table, from origin, sum *shortLived) {
 	}
 }
 
-// giveNamed lists the CPU time of short-lived processes by name. It returns false if their cgroup is unknown, because their
-// program is then unknown as well.
+// giveNamed lists the CPU time of short-lived processes by name. It returns false if their cgroup is unknown, because
+// their program is then unknown as well.
 func (b *BPF) giveNamed(t *Table, from origin, row int32, sum *shortLived) bool {
 	n := NamedTime{Comm: from.by.comm, UID: from.by.uid, Row: row, Used: sum.run}
 	if row < 0 {
@@ -480,8 +485,8 @@ func (b *BPF) findHomes(t *Table) {
 	}
 }
 
-// isOld reports whether a process that ended without being in this scan ended before this interval: before the baseline, which
-// would have shown it, or its end is no longer waited for.
+// isOld reports whether a process that ended without being in this scan ended before this interval: before the
+// baseline, which would have shown it, or its end is no longer waited for.
 func (b *BPF) isOld(id identity, t *Table) bool {
 	if _, ok := b.givenUp[id]; ok {
 		delete(b.givenUp, id)
@@ -490,8 +495,8 @@ func (b *BPF) isOld(id identity, t *Table) bool {
 	return id.start < t.baseline
 }
 
-// ancestor calls yield with a PID and, as long as yield returns false, with the parent of each process of the root cgroup
-// that ended since the previous scan.
+// ancestor calls yield with a PID and, as long as yield returns false, with the parent of each process of the root
+// cgroup that ended since the previous scan.
 func (b *BPF) ancestor(pid int32, yield func(int32) bool) {
 	for range maxAncestors {
 		if yield(pid) {

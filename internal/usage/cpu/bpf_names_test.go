@@ -110,6 +110,28 @@ func TestNamesAreBounded(t *testing.T) {
 	assert.Equal(t, map[string]units.CPUTime{"later/1000/0/": 2}, byName(table))
 }
 
+// On a v1 host the root cgroup holds the processes of all users.
+func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	b.nameExits()
+	start, sum := uint64(k.now), units.CPUTime(0)
+	exit := func(name string, uid uint32) {
+		start++
+		sum += 2
+		k.ends = append(k.ends, named(name, uid, tasks.Ended{Pid: 100, Start: start, Run: 2, Cgroup: rootCgroup, Parent: 1}))
+	}
+	for i := range 2 * maxNamed {
+		exit(fmt.Sprint(i), 1000)
+	}
+	b.drainBetween()
+	exit("honest", 1001)
+	require.NoError(t, b.ReadProcesses(table))
+	got := byName(table)
+	assert.Len(t, got, maxNamesInRoot+1)
+	assert.EqualValues(t, 2, got["honest/1001/0/"])
+	assert.Equal(t, sum, table.Run)
+}
+
 func TestNamedTimeIsDividedByDomain(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	b.nameExits()

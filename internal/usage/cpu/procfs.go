@@ -23,9 +23,11 @@ type Procfs struct {
 	kept    keptStats
 	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
+	list    *stall.Guard[*listing]
 }
 
-// firstRead reads a file of a process by a name that the kernel may have to look up, which can block (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up, which can block
+// (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -49,13 +51,43 @@ func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead]
 	return stall.New(options)
 }
 
-// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
-// container. It touches nothing.
+// listing lists the processes, which any user can block (dev/kernel-reads.md).
+type listing struct {
+	proc *kernfs.Dir
+	pids []int32
+	err  error
+}
+
+// Close implements stall.Job.
+func (l *listing) Close() error { return l.proc.Close() }
+
+func (l *listing) read() {
+	l.pids = l.pids[:0]
+	l.err = l.proc.Each(func(name []byte) {
+		if pid, ok := parsePID(name); ok {
+			l.pids = append(l.pids, pid)
+		}
+	})
+}
+
+// listPause is the minimum time until the processes are listed again after a list was blocked.
+const listPause = time.Second
+
+// guardListing returns a Guard of the list of processes.
+func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
+	options.Pause = listPause
+	options.New = func() *listing { return &listing{proc: kernfs.New(filepath.Join(options.Root, "proc"))} }
+	return stall.New(options)
+}
+
+// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted
+// in a container. It touches nothing.
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
 		cached: kernfs.NewCached(filepath.Join(root, "proc")),
 		first:  guardFirstReads(stall.Options[*firstRead]{Root: root}),
+		list:   guardListing(stall.Options[*listing]{Root: root}),
 	}
 }
 
@@ -68,17 +100,24 @@ func (*Procfs) Exact() bool { return false }
 // Close implements Source.
 func (p *Procfs) Close() error {
 	p.kept.close()
-	return errors.Join(p.first.Close(), p.cached.Close(), p.proc.Close())
+	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
 // Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
-func (p *Procfs) Blocked() error { return p.first.Err("CPU times") }
+func (p *Procfs) Blocked() error {
+	if p.list.Err("") != nil {
+		return errListBlocked
+	}
+	return p.first.Err("CPU times")
+}
+
+var errListBlocked = errors.New("new processes are not found, because a process blocks the list of processes in /proc")
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
 	now, err := p.readUptime()
 	if err != nil {
-		_ = p.cached.Close() // /proc may be mounted anew
+		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
 		return err
 	}
 	if p.topology != nil {
@@ -88,6 +127,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	t.begin(now)
 	p.kept.next = 0
 	p.first.Begin(time.Unix(0, 0).Add(now))
+	p.list.Begin(time.Unix(0, 0).Add(now))
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -123,14 +163,23 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
+// readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
-	if err := s.source.proc.Each(func(name []byte) {
-		if pid, ok := parsePID(name); ok {
-			s.add(pid)
+	l := s.source.list.Job()
+	if s.source.list.RunShared(0, (*listing).read) != nil {
+		if len(s.table.before) == 0 {
+			return errListBlocked
 		}
-	}); err != nil {
-		return err
+		s.unreadable = true
+		return nil
+	}
+	if l.err != nil {
+		_ = s.source.proc.Close() // /proc may be mounted anew
+		return l.err
+	}
+	for _, pid := range l.pids {
+		s.add(pid)
 	}
 	s.table.sort(byPID)
 	return nil
@@ -151,7 +200,8 @@ func (s *procfsScan) readMissed() {
 		}
 		end := len(t.Processes)
 		s.add(pid)
-		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not list it.
+		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
+		// list it.
 		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
 			t.Processes = t.Processes[:end]
 		}
@@ -159,8 +209,8 @@ func (s *procfsScan) readMissed() {
 	t.sort(byPID)
 }
 
-// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the previous
-// scan, and the next scan that can read it has the rest.
+// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the
+// previous scan, and the next scan that can read it has the rest.
 func (s *procfsScan) add(pid int32) {
 	t := s.table
 	t.Processes = append(t.Processes, Process{})
@@ -180,8 +230,8 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its files. It is
-// fast if called in ascending order of PIDs. Another process may have the PID now.
+// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its
+// files. It is fast if called in ascending order of PIDs. Another process may have the PID now.
 func (s *procfsScan) isFirst(pid int32) bool {
 	before := s.table.before
 	if s.next > 0 && before[s.next-1].PID >= pid {
@@ -202,7 +252,8 @@ func (p *Procfs) readProcess(pid int32, q *Process, isFirst bool) error {
 	return parseProcess(b, q)
 }
 
-// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the number.
+// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the
+// number.
 func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	if isFirst {
 		return p.readFirst(pid, (*firstRead).readStat)
@@ -243,13 +294,13 @@ func gone(err error) bool {
 // hiddenThreads is how many tasks may come between a scan and the reading of their number.
 const hiddenThreads = 16
 
-// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the scan and
-// the reading of their number: the more there are, the more.
+// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
+// scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children that
-// use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its child times
-// is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children
+// that use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
+// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
 func (p *Procfs) findDiscarding(t *Table) {
 	looked := int32(0)
 	for i := range t.Ended {

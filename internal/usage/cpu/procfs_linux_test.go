@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,6 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -113,4 +117,42 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	boot, err := BootTime("/")
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now().Add(-table.Now), boot, 2*time.Minute)
+}
+
+// A user blocks the list of /proc. The processes of the previous scan are read by their PIDs.
+func TestABlockedListDoesNotBlockAScan(t *testing.T) {
+	w := watch(t)
+	w.source.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true})
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if path == filepath.Join(w.Root(), "proc") {
+			_, _ = unix.Read(pipe[0], make([]byte, 1)) // until the pipe is closed
+		}
+		return got, err
+	})()
+	require.NoError(t, w.Render())
+	require.ErrorIs(t, w.source.ReadProcesses(&w.table), errListBlocked, "no process is known")
+	require.NoError(t, unix.Close(pipe[1]))
+	w.add(42, hostsim.Process{Parent: 1})
+	finds := func(processes int) func() bool {
+		return func() bool {
+			w.Run(time.Second, nil)
+			return w.Render() == nil && w.source.ReadProcesses(&w.table) == nil && len(w.pids()) == processes && w.source.Blocked() == nil
+		}
+	}
+	require.Eventually(t, finds(2), time.Minute, time.Millisecond)
+	require.NoError(t, unix.Close(pipe[0]))
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	w.add(43, hostsim.Process{Parent: 1})
+	for range 3 {
+		w.Run(10*time.Second, map[int]int64{42: 300})
+		w.scan()
+		assert.Equal(t, []int32{1, 42}, w.pids())
+		assert.Equal(t, 300*Tick, w.used(42))
+	}
+	require.ErrorIs(t, w.source.Blocked(), errListBlocked)
+	require.NoError(t, unix.Close(pipe[1]))
+	require.Eventually(t, finds(3), time.Minute, time.Millisecond)
+	require.NoError(t, unix.Close(pipe[0]))
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is the system's clock with most
-// drivers and the time since boot with others (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
+// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is the system's
+// clock with most drivers and the time since boot with others
+// (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
 type clock struct {
 	since   uint64    // the last instant that was counted, 0 for none
 	sinceAt time.Time // when it was
@@ -26,8 +27,8 @@ type clock struct {
 }
 
 const (
-	// defaultPeriod is the sampling period before it is known, longestPeriod what it is at most. NVML's documentation says 1/6 s to
-	// 1 s (nvmlUtilization_t).
+	// defaultPeriod is the sampling period before it is known, longestPeriod what it is at most. NVML's documentation
+	// says 1/6 s to 1 s (nvmlUtilization_t).
 	defaultPeriod = time.Second / 6
 	longestPeriod = 3 * time.Second / 2
 	// searchEvery is how often all samples are looked at while none is new.
@@ -45,8 +46,8 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
-// plausible sorts instants by time, and returns those that are new and can be true. One in the future is not, unless all are: the
-// clock was set then.
+// plausible sorts instants by time, and returns those that are new and can be true. One in the future is not, unless
+// all are: the clock was set then.
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
@@ -81,8 +82,9 @@ func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
 	return newest
 }
 
-// stand adds to a window for how long its instants stand, and returns when, by the driver's clock, the first begins. An instant stands
-// for the time since the one before. Where the driver did not sample in between, it stands for a period.
+// stand adds to a window for how long its instants stand, and returns when, by the driver's clock, the first begins.
+// An instant stands for the time since the one before. Where the driver did not sample in between, it stands for a
+// period.
 func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	c.learn(instants)
 	period := c.samplingPeriod()
@@ -127,8 +129,8 @@ func (c *clock) samplingPeriod() time.Duration {
 	return c.period
 }
 
-// moment returns when the last instant was, as of now. Where the driver has another clock than the system, the instant that showed
-// soonest tells what that clock is.
+// moment returns when the last instant was, as of now. Where the driver has another clock than the system, the
+// instant that showed soonest returns that clock.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)

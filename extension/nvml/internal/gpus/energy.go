@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show some hundred
-// milliseconds late. So it keeps the readings since the moment that was handed out last, and tells the energy at the moment of the last
-// sample.
+// energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show
+// some hundred milliseconds late. So it keeps the readings since the moment that was handed out last, and returns the
+// energy at the moment of the last sample.
 type energy struct {
 	points  []point // ascending in time
 	isPower bool
@@ -31,12 +31,13 @@ type point struct {
 }
 
 const (
-	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W moves it by 10,000 steps.
+	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W moves it by 10,000
+	// steps.
 	standsStill = 10 * time.Second
 	// drawn is the power in mW from which on a counter that stands still is wrong.
 	drawn = 1000
-	// averaged is the time over which GetPowerUsage averages, where it does (NVML's documentation: one second on Ampere, except
-	// GA100, and later).
+	// averaged is the time over which GetPowerUsage averages, where it does (NVML's documentation: one second on
+	// Ampere, except GA100, and later).
 	averaged = time.Second
 )
 
@@ -82,7 +83,7 @@ func (e *energy) add(p point, isPower bool) error {
 	return nil
 }
 
-// handOut tells the energy or power at a moment, or the next at which it is known. What came before is forgotten.
+// handOut returns the energy or power at a moment, or the next at which it is known. What came before is forgotten.
 func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	if err != nil || len(e.points) == 0 {
 		d.Err, d.At = err, at

@@ -12,8 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the performance monitors
-// tell (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML tells no utilization of processes then.
+// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the
+// performance monitors report (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML
+// reports no utilization of processes then.
 type slicing struct {
 	slices          []*slice
 	multiprocessors uint32 // of the whole GPU, 0 if not known yet
@@ -27,8 +28,8 @@ type slice struct {
 	listed bool           // by this poll
 }
 
-// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart, and not each poll
-// takes as long as the one before to come to a slice.
+// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart,
+// and not each poll takes as long as the one before to come to a slice.
 const minActivity = 150 * time.Millisecond
 
 // forgetSlices frees what is held of slices.
@@ -41,7 +42,7 @@ func (b *board) forgetSlices() {
 	b.slices.slices = nil
 }
 
-// readSlices fills the part of a device that tells who used it, and returns up to when that is known.
+// readSlices fills the users of a device, and returns the time up to which they are known.
 func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	u, now := &b.usage, time.Now()
 	if u.started && now.Sub(u.polled) < minActivity {
@@ -61,7 +62,8 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is unattributed.
+// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is
+// unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) error {
 	g := &b.slices
 	devices, err := b.device.MIGDevices()
@@ -119,7 +121,7 @@ func (g *slicing) measure(device nvml.Device) (err error) {
 }
 
 var (
-	errNoMultiprocessors = errors.New("multiprocessors: the GPU tells none")
+	errNoMultiprocessors = errors.New("multiprocessors: the GPU reports none")
 	errActivity          = errors.New("activity of MIG devices: not a number")
 )
 
@@ -176,7 +178,7 @@ func (s *slice) activity(device nvml.Device) (float64, error) {
 	return min(max(percent/100, 0), 1), nil
 }
 
-// addUser adds the processes of a slice, which cannot be told apart, as one user.
+// addUser adds the processes of a slice, which cannot be distinguished, as one user.
 func (g *slicing) addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
 	pids, _ := device.Processes()
 	first := len(g.pids)

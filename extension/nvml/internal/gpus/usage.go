@@ -13,24 +13,26 @@ import (
 
 // usage finds out who used a GPU that is not divided.
 //
-// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how busy the GPU
-// was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization tells each
-// process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
-// not documented so, but for different timestamps the sum over the processes stays the same:
-// https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand.
+// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how
+// busy the GPU was since the instant before, and with which process. UtilizationSamples lists the instants.
+// ProcessUtilization reports each process's mean over all instants since a timestamp, idle ones included, with the
+// timestamp of the process's last sample. (It is not documented so, but for different timestamps the sum over the
+// processes stays the same: https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the
+// time for which the instants stand.
 //
-// Should a library list single samples instead, each stands for one instant. They are taken for samples once an answer had two entries
-// of one process, as long as their sum agrees better with how busy the GPU was than that of means.
+// Should a library list single samples instead, each stands for one instant. They are taken for samples once an
+// answer had two entries of one process, as long as their sum agrees better with how busy the GPU was than that of
+// means.
 //
-// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work side by side, so
-// that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
+// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work
+// side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
 type usage struct {
 	started bool
 	until   time.Time // up to when usage was handed out
 	polled  time.Time // when the last poll began
 	clock   clock
-	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were off lately, as
-	// means and as samples.
+	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were
+	// off lately, as means and as samples.
 	repeats            bool
 	asMeans, asSamples time.Duration
 	// noInstants is set if the library does not list instants.
@@ -46,7 +48,7 @@ const (
 	kept = 8 * time.Second
 )
 
-// window is the time since the last poll, and what the instants in it tell.
+// window is the time since the last poll, and the result of the instants in it.
 type window struct {
 	until    time.Time     // up to when samples are known
 	newest   uint64        // timestamp of the last instant
@@ -61,7 +63,7 @@ func (u *usage) forget() {
 	*u = usage{until: u.until, users: u.users}
 }
 
-// read fills the part of a device that tells who used it, and returns up to when that is known.
+// read fills the users of a device, and returns the time up to which they are known.
 func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	now := time.Now()
 	instants, err := u.readInstants(device, now)
@@ -139,7 +141,7 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 	u.started, u.until, u.polled = true, now, now
 }
 
-// window returns what the instants tell.
+// window returns the result of the instants.
 func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 	w := window{until: now, newest: u.clock.since, instants: len(instants)}
 	if !u.started {
@@ -205,7 +207,8 @@ func (u *usage) listsSamples(sum time.Duration, w *window) bool {
 	return u.repeats && u.asSamples <= u.asMeans
 }
 
-// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no idle energy.
+// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no
+// idle energy.
 func (u *usage) addProcesses(device nvml.Device) {
 	pids, _ := device.Processes()
 	for _, pid := range pids {
@@ -213,7 +216,7 @@ func (u *usage) addProcesses(device nvml.Device) {
 	}
 }
 
-// readRate tells who used the GPU where the library does not say it of processes: the one that has it open, if it is only one.
+// readRate reads the user of a GPU for which the library reports no processes: the only process that has the GPU open.
 func (u *usage) readRate(device nvml.Device, w *window) error {
 	if u.noInstants {
 		percent, err := device.Utilization()

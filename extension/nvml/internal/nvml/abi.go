@@ -4,8 +4,8 @@
 
 package nvml
 
-// The structures and constants of NVIDIA's public header nvml.h: https://docs.nvidia.com/deploy/nvml-api/. A test compares the
-// sizes and offsets with those of a C compiler.
+// The structures and constants of NVIDIA's public header nvml.h: https://docs.nvidia.com/deploy/nvml-api/. A test
+// compares the sizes and offsets with those of a C compiler.
 
 const (
 	initNoGPUs = 1 // NVML_INIT_FLAG_NO_GPUS: no GPU is no error
@@ -91,8 +91,8 @@ type gpmGet struct {
 	metrics              [gpmMetrics]gpmMetric
 }
 
-// The size of an entry in a list of processes. The header says processSize (nvmlProcessInfo_t), but drivers around 535 write
-// nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without that being told:
+// The size of an entry in a list of processes. The header says processSize (nvmlProcessInfo_t), but drivers around
+// 535 write nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without indicating it:
 // https://github.com/XuehaiPan/nvitop/pull/79, https://github.com/XuehaiPan/nvitop/pull/226
 const (
 	processSizeV1     = 16 // pid, usedGpuMemory

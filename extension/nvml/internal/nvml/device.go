@@ -98,8 +98,8 @@ const (
 	largestBuffer = 1 << 16
 )
 
-// read calls a function that fills in a buffer, with larger ones until one is large enough: between two calls, there may be
-// more to read. It returns how many entries there are.
+// read calls a function that fills in a buffer, with larger ones until one is large enough: between two calls, there
+// may be more to read. It returns how many entries there are.
 func read(size int, function func(size int, count *uint32) Return) (int, Return) {
 	for size = max(size, firstBuffer); ; {
 		count := uint32(size)
@@ -201,11 +201,11 @@ func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
 	return nil, FunctionNotFound
 }
 
-// untouched fills the buffer of a list of processes, to see how much of it was written. It is never the last byte of an entry:
-// that is the highest of an amount of memory or of an instance's number.
+// untouched fills the buffer of a list of processes, to see how much of it was written. It is never the last byte of
+// an entry: that is the highest of an amount of memory or of an instance's number.
 const untouched = 0xa5
 
-// decodePIDs reads the PIDs of so many entries, of a size that their end tells.
+// decodePIDs reads the PIDs of count entries, whose size it infers from their end.
 func decodePIDs(entries []byte, count int) []uint32 {
 	written := len(entries)
 	for written > 0 && entries[written-1] == untouched {

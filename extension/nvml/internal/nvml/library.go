@@ -14,8 +14,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for: "libnvidia-ml.so.1". The error
-// is fs.ErrNotExist where the library is not there, or its driver not loaded.
+// Open loads and initializes NVML. The name is a path, or what the dynamic loader searches for: "libnvidia-ml.so.1".
+// The error is fs.ErrNotExist where the library is not there, or its driver not loaded.
 func Open(name string) (Library, error) {
 	loaded, err := load(name)
 	if err != nil {
@@ -32,7 +32,7 @@ func Open(name string) (Library, error) {
 	return l, nil
 }
 
-// load loads a library, which is not yet initialized. The dynamic loader tells what is wrong in words only.
+// load loads a library, which is not yet initialized. The dynamic loader reports errors only as text.
 func load(name string) (uintptr, error) {
 	loaded, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err == nil {

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 )
 
-// Return is an error code of NVML (nvmlReturn_t). One for a driver or library that is not there is fs.ErrNotExist, one for a
-// missing permission fs.ErrPermission.
+// Return is an error code of NVML (nvmlReturn_t). One for a driver or library that is not there is fs.ErrNotExist,
+// one for a missing permission fs.ErrPermission.
 type Return uint32
 
-// The return codes that callers tell apart.
+// The return codes that callers distinguish.
 const (
 	Success              Return = 0
 	Uninitialized        Return = 1

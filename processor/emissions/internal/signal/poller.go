@@ -15,17 +15,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// Provider tells the rates of one place: a service on the network, a server of the user's own, or a file. One goroutine at a time
-// uses it.
+// Provider provides the rates of one place: a service on the network, a server of the user, or a file. One goroutine
+// at a time uses it.
 type Provider interface {
-	// Ask asks once, and returns soon after ctx is done. While a state lasts, so does the text of its error: a changed text is logged
-	// again. No error has a secret.
+	// Ask asks once, and returns soon after ctx is done. While a state lasts, so does the text of its error: a
+	// changed text is logged again. No error has a secret.
 	Ask(ctx context.Context) (Answer, error)
 	// Close releases what the provider holds open. No Ask follows.
 	Close() error
 }
 
-// Answer is what a provider tells.
+// Answer is the response of a provider.
 type Answer struct {
 	// Periods are in any order and do not overlap. They replace what is known from the first of them on.
 	Periods []Period
@@ -54,11 +54,11 @@ type Condition int
 const (
 	Waiting Condition = iota // for its first answer
 	OK
-	Stale   // it answers, but tells nothing for the present
+	Stale   // it answers, but has no rate for the present
 	Failing // its last answer, if there was one, was of no use
 )
 
-// String returns the condition as logs and metrics tell it.
+// String returns the condition as logs and metrics report it.
 func (c Condition) String() string {
 	return [...]string{"waiting", "ok", "stale", "failing"}[c]
 }
@@ -75,7 +75,7 @@ var (
 	ErrNoPeriods = errors.New("the answer has no periods")
 	ErrFuture    = errors.New("the answer is for the future only: the clock of this machine or that of the provider is wrong")
 	ErrFar       = errors.New("the answer is for a time too far in the future")
-	ErrStale     = errors.New("the provider tells nothing for the present: its last period ended long ago")
+	ErrStale     = errors.New("the provider reports nothing for the present: its last period ended long ago")
 )
 
 const (
@@ -92,8 +92,8 @@ const (
 	maxAhead = 5 * time.Minute
 )
 
-// Poller is a Signal that asks a Provider, on a goroutine of its own from Start to Close. It tells what the provider told, and is
-// kept nowhere: after a restart nothing is known before the first answer.
+// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It returns the rates of the
+// provider's answers and stores them nowhere: after a restart no rate is known before the first answer.
 type Poller struct {
 	*Timeline
 	provider Provider
@@ -107,7 +107,7 @@ type Poller struct {
 	asks int        // that have ended
 }
 
-// NewPoller returns a signal of what a provider tells. It asks nothing.
+// NewPoller returns a signal of the rates of a provider. It polls nothing.
 func NewPoller(provider Provider, options Options) *Poller {
 	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
 	options.MaxBackoff = cmp.Or(options.MaxBackoff, maxBackoff)

@@ -2,8 +2,8 @@
 
 // Package signal represents the carbon intensity of electricity, which changes with time and place.
 //
-// A Constant and a Timeline are Signals. A Poller polls a Provider of package provider on its own goroutine and fills a Timeline
-// with the answers.
+// A Constant and a Timeline are Signals. A Poller polls a Provider of package provider on its own goroutine and fills
+// a Timeline with the answers.
 package signal
 
 import "time"
@@ -15,21 +15,21 @@ type Rate int64
 type Period struct {
 	From, Until time.Time // Until is not included
 	Rate        Rate
-	Estimated   bool // by who tells the rate, not measured
+	Estimated   bool // by the provider, not measured
 }
 
 // Mean is the mean of a rate over some time, each part weighted by its length.
 type Mean struct {
 	Rate      Rate // rounded to the nearest millionth
 	Estimated bool // a part of it is
-	Stale     bool // a part of it was told for an earlier time
+	Stale     bool // a part of it is of an earlier time
 }
 
-// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no provider and does not allocate.
-// Whatever asks a provider does it on a goroutine of its own. A Signal may be used by several goroutines.
+// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no provider and does not
+// allocate. Whatever asks a provider does it on a goroutine of its own. A Signal may be used by several goroutines.
 type Signal interface {
-	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the same. It is not ok where a
-	// part of that time is not known: nothing is assumed for it.
+	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the same. It is not
+	// ok where a part of that time is not known: nothing is assumed for it.
 	Mean(from, until time.Time) (m Mean, ok bool)
 }
 

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Timeline is a Signal of the periods that a provider told: past, present and forecast.
+// Timeline is a Signal of the periods that a provider reported: past, present and forecast.
 //
-// The rate of a period also holds after it, for a time of at most the timeline's maximum age or until the next period begins, and is
-// told as stale then. Times without a rate are not known.
+// The rate of a period also holds after it, for at most the timeline's maximum age or until the next period begins,
+// and is stale then. Times without a rate are unknown.
 //
-// What Mean has told does not change: asked again, or for another series, it gives the same answer. So Put changes nothing
-// before the latest moment that Mean was asked for.
+// Results of Mean do not change: a later call for the same time returns the same result. So Put changes nothing
+// before the latest time for which Mean was called.
 //
 // The zero Timeline is not usable; call NewTimeline. A Timeline may be used by several goroutines.
 type Timeline struct {
@@ -41,7 +41,7 @@ const (
 	kept = 24 * time.Hour
 	// MaxPeriods is the most periods that a timeline takes at once: a year of quarters of an hour, and some.
 	MaxPeriods = 50_000
-	// maxNano is the latest moment that can be told, in the year 2262.
+	// maxNano is the latest moment that can be represented, in the year 2262.
 	maxNano = 1<<63 - 1
 )
 
@@ -58,8 +58,9 @@ var (
 	ErrTime    = errors.New("a period's time is out of range")
 )
 
-// Put replaces what is known from the first of the periods on, which may be in any order. It keeps what was known before that, and
-// all that Mean was asked for. It drops what ended long before now. If it returns an error, nothing has changed.
+// Put replaces what is known from the first of the periods on, which may be in any order. It keeps what was known
+// before that, and all that Mean was asked for. It drops what ended long before now. If it returns an error, nothing
+// has changed.
 func (t *Timeline) Put(now time.Time, periods []Period) error {
 	news, err := t.parse(periods)
 	if err != nil || len(news) == 0 {
@@ -113,8 +114,8 @@ func (t *Timeline) parse(periods []Period) ([]span, error) {
 	return spans, nil
 }
 
-// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not after it, the last of them is told as
-// it holds, so that nothing that follows changes that.
+// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not after it, the last
+// of them keeps its state, so that no later span changes it.
 func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	spans = spans[:sort.Search(len(spans), func(i int) bool { return spans[i].from >= cut })]
 	if len(spans) == 0 {
@@ -137,8 +138,8 @@ func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	return spans
 }
 
-// Mean returns the mean of the rates. It is not ok where a part of the time is not known. It waits for nothing but another call's
-// search, or the copy of the spans in Put, and does not allocate.
+// Mean returns the mean of the rates. It is not ok where a part of the time is not known. It waits for nothing but
+// another call's search, or the copy of the spans in Put, and does not allocate.
 func (t *Timeline) Mean(from, until time.Time) (Mean, bool) {
 	begin, beginOK := nano(from)
 	end, endOK := nano(until)

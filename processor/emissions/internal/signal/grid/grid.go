@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grid has the yearly mean carbon intensity of countries and of the regions of clouds. Its sources are at the head of
-// grid.csv.
+// Package grid has the yearly mean carbon intensity of countries and of the regions of clouds. Its sources are at the
+// head of grid.csv.
 package grid
 
 import (
@@ -24,7 +24,7 @@ type Place struct {
 	ID   string // such as FRA or aws:eu-west-3
 	Name string // such as France
 	Rate signal.Rate
-	Year int // of the mean; 0 where the source tells none
+	Year int // of the mean; 0 if the source states none
 
 	alpha2 string // of a country
 	region string // of a cloud, without the cloud
@@ -85,8 +85,8 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("no country or region of a cloud is known as %q; near it: %s", e.Place, strings.Join(near, ", "))
 }
 
-// Lookup returns the place of an ISO 3166 code of a country, alpha-3 or alpha-2, or of a region of a cloud, such as aws:eu-west-3,
-// or eu-west-3 where only one cloud has it. The error is an *UnknownError.
+// Lookup returns the place of an ISO 3166 code of a country, alpha-3 or alpha-2, or of a region of a cloud, such as
+// aws:eu-west-3, or eu-west-3 where only one cloud has it. The error is an *UnknownError.
 func Lookup(place string) (Place, error) {
 	name := strings.TrimSpace(place)
 	if strings.EqualFold(name, "UK") { // ISO 3166 reserves it for GB
@@ -141,8 +141,8 @@ func near(name string) []Place {
 	return found
 }
 
-// distance is how many characters must be added, left out or replaced to get one word from another (Levenshtein). It is at least the
-// difference of their lengths, and not computed where that is more than maxDistance.
+// distance is how many characters must be added, left out or replaced to get one word from another (Levenshtein). It
+// is at least the difference of their lengths, and not computed where that is more than maxDistance.
 func distance(a, b string) int {
 	if d := len(a) - len(b); d > maxDistance || -d > maxDistance {
 		return maxDistance + 1

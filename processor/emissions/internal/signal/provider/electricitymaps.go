@@ -17,14 +17,15 @@ import (
 // ElectricityMapsEndpoint is where Electricity Maps is (https://app.electricitymaps.com/developer-hub/api/reference).
 const ElectricityMapsEndpoint = "https://api.electricitymaps.com"
 
-// ElectricityMaps tells the average carbon intensity of a zone: what was used there, imports included, life cycle unless the account says
-// otherwise. It tells one period, of an hour by default, mostly the present one.
+// ElectricityMaps provides the average carbon intensity of the electricity used in a zone, with imports, and over the
+// life cycle unless the account selects otherwise. It provides one period, of an hour by default, mostly the present
+// one.
 type ElectricityMaps struct {
 	server
 	zone, token string
 }
 
-// electricityMapsPause is how long to wait where the present hour is not told yet.
+// electricityMapsPause is the wait if the present hour is not available yet.
 const electricityMapsPause = 5 * time.Minute
 
 // NewElectricityMaps returns the provider of a zone, such as FR. The token is of an account.
@@ -55,8 +56,8 @@ func (e *ElectricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
 	return signal.Answer{Periods: []signal.Period{period}, Next: next}, nil
 }
 
-// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text, which may
-// echo a secret.
+// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text,
+// which may echo a secret.
 var errGranularity = errors.New("the answer is for a period of an unknown length")
 
 // granularities are the lengths of periods by their names in temporalGranularity.

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Prometheus tells what an instant query returns at present (https://prometheus.io/docs/prometheus/latest/querying/api): a scalar, or a
-// vector of one sample.
+// Prometheus provides the present result of an instant query
+// (https://prometheus.io/docs/prometheus/latest/querying/api): a scalar, or a vector of one sample.
 type Prometheus struct {
 	server
 	PrometheusOptions
@@ -50,7 +50,8 @@ func (p *Prometheus) Ask(ctx context.Context) (signal.Answer, error) {
 	return signal.Answer{Periods: []signal.Period{period}, Next: now.Add(p.Every)}, nil
 }
 
-// parsePrometheus parses an answer of /api/v1/query. The time of a sample is that of the query, which the client knows as well.
+// parsePrometheus parses an answer of /api/v1/query. The time of a sample is that of the query, which the client
+// knows as well.
 func parsePrometheus(body []byte) (signal.Rate, error) {
 	var answer struct {
 		Status string `json:"status"`

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements signal.Provider
-// and is one file.
+// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements
+// signal.Provider and is one file.
 //
-// The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of another place or
-// in another unit is of no use as a whole.
+// The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of
+// another place or in another unit is of no use as a whole.
 package provider
 
 import (
@@ -102,7 +102,7 @@ func rate(value json.RawMessage, unit signal.Unit) (signal.Rate, error) {
 	return signal.Parse(text, unit)
 }
 
-// parseTime parses a time of RFC 3339 or one without seconds, which must tell its offset from UTC.
+// parseTime parses a time of RFC 3339 or one without seconds, which must contain its offset from UTC.
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04Z07:00"} {
 		if t, err := time.Parse(layout, text); err == nil {

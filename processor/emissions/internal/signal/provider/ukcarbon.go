@@ -24,8 +24,8 @@ const MaxUKRegion = 17
 // settlementPeriod is the length of the periods of the British electricity market.
 const settlementPeriod = 30 * time.Minute
 
-// UKCarbonIntensity tells the average carbon intensity of Great Britain, or of one of its regions, by the half hour: from an hour ago
-// to a day ahead. Regions have forecasts only.
+// UKCarbonIntensity provides the average carbon intensity of Great Britain, or of one of its regions, by the half
+// hour: from an hour ago to a day ahead. Regions have forecasts only.
 type UKCarbonIntensity struct {
 	server
 	region int // 0 is all of Great Britain
@@ -66,8 +66,8 @@ type ukPeriod struct {
 	} `json:"intensity"`
 }
 
-// parseUKCarbonIntensity parses an answer of /intensity, or one of /regional/intensity where the region is not 0: there the periods are a
-// level deeper.
+// parseUKCarbonIntensity parses an answer of /intensity, or one of /regional/intensity where the region is not 0:
+// there the periods are a level deeper.
 func parseUKCarbonIntensity(body []byte, region int) ([]signal.Period, error) {
 	var answer struct {
 		Data json.RawMessage `json:"data"`

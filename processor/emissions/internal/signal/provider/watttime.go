@@ -28,8 +28,8 @@ const (
 	maxWattTime     = 24 * time.Hour // of one period
 )
 
-// WattTime tells the marginal carbon intensity of a region (marginal operating emissions rate, MOER): that of the power plants which
-// follow a change of demand. Its forecast begins with the present, and is an estimate as a whole.
+// WattTime provides the marginal carbon intensity of a region (marginal operating emissions rate, MOER): that of the
+// power plants that follow a change of demand. Its forecast begins with the present, and is an estimate as a whole.
 type WattTime struct {
 	server
 	region, username string
