@@ -52,7 +52,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 		Processes: ProcessSeriesConfig{Max: 50, MinEnergy: 1, minAge: time.Minute}, Containers: EntitySeriesConfig{Max: 2000}, Pods: EntitySeriesConfig{Max: 1000},
 		VMs: EntitySeriesConfig{Max: 500},
 	}, cfg.Series)
-	assert.False(t, cfg.Model.HasValue(), "nothing is modeled unless configured")
+	assert.True(t, cfg.Model.Get().isAuto())
 }
 
 func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
@@ -276,8 +276,8 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.InDelta(t, 90, curve.Curve.Watts(0.5), 1e-9)
 }
 
-func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
-	assert.False(t, mustLoad(t, "{}").Model.HasValue())
+func TestAModelIsPresentUnlessItIsNone(t *testing.T) {
+	assert.True(t, mustLoad(t, "zones: [gpu]").Model.HasValue(), "a default that estimates nothing is no error")
 	assert.False(t, mustLoad(t, "model: none").Model.HasValue())
 	require.True(t, mustLoad(t, "model: auto").Model.HasValue())
 	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120}")

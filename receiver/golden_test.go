@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -42,7 +43,12 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	require.NoError(t, err)
 	n := newTestNode(t, func(c *Config) {
 		root := c.RootPath
-		*c = *mustLoad(t, string(settings))
+		c.Series = createDefaultConfig().(*Config).Series
+		retrieved, err := confmap.NewRetrievedFromYAML(settings)
+		require.NoError(t, err)
+		conf, err := retrieved.AsConf()
+		require.NoError(t, err)
+		require.NoError(t, conf.Unmarshal(c))
 		c.RootPath = root
 		if c.Meters.Powercap.Path != "" {
 			c.Meters.Powercap.Path = filepath.Join(root, c.Meters.Powercap.Path)

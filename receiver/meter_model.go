@@ -154,7 +154,9 @@ const maxMemoryPower = 100
 func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
 // isAuto reports whether the model is that of the default configuration.
-func (m *ModelConfig) isAuto() bool { return !m.isStated() && m.File == "" && m.zone() == power.Package }
+func (m *ModelConfig) isAuto() bool {
+	return !m.isStated() && m.File == "" && m.zone() == power.Package
+}
 
 // kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
