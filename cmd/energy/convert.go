@@ -63,4 +63,5 @@ func convertFile(file string, out, notes io.Writer) error {
 
 // changedDefaults is printed with each conversion.
 const changedDefaults = "Changed defaults: the 50 largest processes have a series each, and the others one by program " +
-	"(series: {processes: {group_by: pid, max: 500}} restores the former series); initial_delay is 1s, not 50ms."
+	"(series: {processes: {group_by: pid, max: 500}} restores the former series); the attribution rules are the most accurate ones that the machine supports (attribution: {preset: kepler} " +
+	"restores the former rules); the energy of a machine without a sensor is estimated (model: none turns it off); initial_delay is 1s, not 50ms."

@@ -219,6 +219,7 @@ func (o *measureOptions) failed(err error) int {
 // configure fills the options of the measurement.
 func (o *measureOptions) configure(ctx context.Context) error {
 	o.Config = energyreceiver.DefaultConfig()
+	o.Config.Attribution.Preset = energyreceiver.PresetKepler // a run is too short to train static power
 	var without []string
 	var err error
 	if o.config != "" {

@@ -159,7 +159,7 @@ service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporte
 
 func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("meters: {use: [powercap], powercap: {path: /nonexistent}}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("{model: none, meters: {use: [powercap], powercap: {path: /nonexistent}}}\n"), 0o600))
 	status, _, stderr := measured(t, "-config", file, "-runs", "2", "true")
 	assert.Zero(t, status)
 	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy unknown in ")

@@ -160,6 +160,7 @@ func convertReceiver(id string, conf *yaml.Node) []string {
 	c.weight()
 	c.idle()
 	c.exclude()
+	c.accurate()
 	for _, setting := range []string{"rest_utilization", "base_time", "regression_samples", "memory_size"} {
 		c.drop("attribution::"+setting, "it cannot be set any more")
 	}
@@ -280,6 +281,17 @@ func (c *converter) move(from, to string) {
 func (c *converter) drop(path, why string) {
 	if _, value, _ := c.take(path); value != nil {
 		c.note(path, "left out: %s", why)
+	}
+}
+
+// accurate removes the preset accurate, whose rules are the default. Its windows were shorter.
+func (c *converter) accurate() {
+	if c.text("attribution::preset") != "accurate" {
+		return
+	}
+	_, _, at := c.take("attribution::preset")
+	if c.get("window") == nil {
+		c.put("window", nil, scalar("100ms"), at)
 	}
 }
 

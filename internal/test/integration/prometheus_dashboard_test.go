@@ -218,7 +218,6 @@ func (p *prometheusServer) testAlerts(t *testing.T) {
 	want := map[string][]string{
 		"EnergyIsNotReported":     {"node-4"},
 		"EnergyHasNoSensor":       {"sensorless"},
-		"EnergyIsModeled":         {"node-3"},
 		"EnergySensorFails":       {"node-5"},
 		"EnergyIsUnattributed":    {"node-3"},
 		"GPUEnergyIsUnattributed": {"node-3"},

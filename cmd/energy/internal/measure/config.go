@@ -19,7 +19,8 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	}
 	own.ResourceAttributes = defaults.ResourceAttributes
 	own.ResourceAttributes.ProcessOwner.Enabled = false
-	own.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByProgram}
+	own.Series.Processes = defaults.Series.Processes
+	own.Series.Processes.GroupBy = energyreceiver.GroupByProgram
 	var metrics energyreceiver.Config
 	own.Metrics = metrics.Metrics
 	own.Metrics.SystemEnergy.Enabled = true

@@ -71,6 +71,7 @@ func TestAStaticPowerThatIsNotLearnedYetIsNoted(t *testing.T) {
 
 func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
+	cfg.Attribution.Preset = energyreceiver.PresetKepler
 	kind := claims.Kind{Zone: power.Package, Source: power.Measured}
 	baseline := map[claims.Kind]float64{kind: 12}
 	assert.Equal(t, StaticUnknown, staticOf(cfg, nil, kind, false))

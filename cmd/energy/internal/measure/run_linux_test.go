@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
@@ -53,6 +54,7 @@ func options(t *testing.T, root string, settings map[string]any, script string) 
 		all[key] = value
 	}
 	cfg := energyreceiver.DefaultConfig()
+	cfg.Attribution.Preset, cfg.Model = energyreceiver.PresetKepler, configoptional.None[energyreceiver.ModelConfig]()
 	require.NoError(t, confmap.NewFromStringMap(all).Unmarshal(cfg))
 	require.NoError(t, confmap.Validate(cfg))
 	return Options{Command: []string{"sh", "-c", script}, Stderr: os.Stderr, Config: cfg, Interval: 50 * time.Millisecond, Wait: 5 * time.Second}
