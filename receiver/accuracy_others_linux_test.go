@@ -52,10 +52,10 @@ func ownSettings() []labSetting {
 
 // ownName names a setting of the receiver among the rules.
 func ownName(s *labSetting) string {
-	if strings.HasPrefix(s.name, "preset") {
+	if strings.HasPrefix(s.name, "default") {
 		return "**ours, " + s.name + "**"
 	}
-	return "**ours, default, " + sourceNames[s.source] + "**"
+	return "**ours, preset kepler, " + sourceNames[s.source] + "**"
 }
 
 // compared is how far from the truth the figures of a rule are.
