@@ -19,6 +19,7 @@ import (
 type Model struct {
 	newEstimator func() estimator
 	sampleLength time.Duration
+	meter        meter
 	domains      []domainModel
 }
 
@@ -44,6 +45,8 @@ type estimate struct {
 	doubt float64
 	// usable reports whether watts is better than nothing, and trained whether it is good enough to be called learned.
 	usable, trained bool
+	// provisional reports whether watts is a stand-in for the first estimate, and stepped whether the static power itself has just changed.
+	provisional, stepped bool
 }
 
 // sample is the average power of all zones of a kind in a domain over some time.
@@ -62,6 +65,8 @@ type domainModel struct {
 	applied   float64 // static power in use in watts, once there is an estimate
 	doubt     float64 // of applied, in watts; negative where it is not known
 	trained   bool
+
+	provisional bool // applied is a stand-in for the first estimate
 }
 
 // gathering is a sample that is not complete yet.
@@ -88,7 +93,17 @@ func newModel(newEstimator func() estimator) *Model {
 // TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
 // second average with load, of which the models of NewCurve learn most. The energy and the utilization of a portion must be of
 // the same time, to a few milliseconds.
-func (m *Model) TakeShortSamples() { m.sampleLength = shortSample }
+func (m *Model) TakeShortSamples() { m.sampleLength, m.meter = shortSample, promptCounter }
+
+// TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models of NewCurve are never
+// called trained: at rest, such sensors read another power after one workload than after another.
+func (m *Model) TakePowerSensors() { m.meter = powerSensor }
+
+// Provisional reports whether the static power in use for a domain is a stand-in for the first estimate.
+func (m *Model) Provisional(domain int) bool {
+	d := m.domain(domain)
+	return d.inUse && d.provisional
+}
 
 // domain returns what is known of a domain.
 func (m *Model) domain(i int) *domainModel {
@@ -115,6 +130,9 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 // gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet
 // since a restart.
 func (m *Model) gather(d *domainModel, p attribution.Portion) {
+	if a, ok := d.estimator.(interface{ pass(seconds float64) }); ok && p.Elapsed > maxSampleLength {
+		a.pass(p.Elapsed.Seconds())
+	}
 	if p.Partial || p.Zones != p.Of || p.Of < d.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
 		return
 	}
@@ -147,9 +165,9 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 func (d *domainModel) follow(seconds float64) {
 	e := d.estimator.estimate()
 	switch {
-	case !e.usable:
-	case !d.inUse, e.trained && !d.trained:
-		d.inUse, d.applied = true, e.watts
+	case !e.usable, e.provisional && d.inUse && !d.provisional:
+	case !d.inUse, d.provisional, e.trained && !d.trained, e.stepped:
+		d.inUse, d.applied, d.provisional = true, e.watts, e.provisional
 	default:
 		d.applied += (e.watts - d.applied) * -math.Expm1(-seconds/adoption.Seconds())
 	}
