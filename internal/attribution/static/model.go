@@ -12,7 +12,8 @@ import (
 
 // Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
 // Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until there is an
-// estimate of the static power, the model divides by utilization. Trained reports whether the estimate is a good one.
+// estimate of the static power, the model divides by utilization; models of NewCurve have a provisional estimate from the first
+// sample on. Trained reports whether the estimate is a good one.
 //
 // The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
 // concurrent use.
@@ -45,8 +46,10 @@ type estimate struct {
 	doubt float64
 	// usable reports whether watts is better than nothing, and trained whether it is good enough to be called learned.
 	usable, trained bool
-	// provisional reports whether watts is a stand-in for the first estimate, and stepped whether the static power itself has just changed.
-	provisional, stepped bool
+	// provisional reports whether watts stands in for the first estimate.
+	provisional bool
+	// stepped reports whether a step of the static power was found since the last sample.
+	stepped bool
 }
 
 // sample is the average power of all zones of a kind in a domain over some time.
@@ -65,8 +68,8 @@ type domainModel struct {
 	applied   float64 // static power in use in watts, once there is an estimate
 	doubt     float64 // of applied, in watts; negative where it is not known
 	trained   bool
-
-	provisional bool // applied is a stand-in for the first estimate
+	// provisional reports whether applied stands in for the first estimate.
+	provisional bool
 }
 
 // gathering is a sample that is not complete yet.
@@ -130,8 +133,8 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 // gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet
 // since a restart.
 func (m *Model) gather(d *domainModel, p attribution.Portion) {
-	if a, ok := d.estimator.(interface{ pass(seconds float64) }); ok && p.Elapsed > maxSampleLength {
-		a.pass(p.Elapsed.Seconds())
+	if c, ok := d.estimator.(*curve); ok && p.Elapsed > maxSampleLength {
+		c.pass(p.Elapsed.Seconds())
 	}
 	if p.Partial || p.Zones != p.Of || p.Of < d.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
 		return
@@ -190,8 +193,8 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative before there is an
-// estimate, and where the method does not tell. An estimate that is not good enough to be called learned has one, too.
+// Doubt returns the standard error of the static power in use for a domain, in watts. It is negative before there is an estimate, and
+// if the method has none. Provisional estimates and those that are not good enough to be called trained have one, too.
 func (m *Model) Doubt(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
 		return d.doubt
@@ -227,8 +230,11 @@ func (m *Model) Restore(domain int, state State) bool {
 		return false
 	}
 	d := m.domain(domain)
-	*d = domainModel{estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1}
-	d.assess(e.estimate())
+	known := e.estimate()
+	*d = domainModel{
+		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1, provisional: known.provisional,
+	}
+	d.assess(known)
 	return true
 }
 

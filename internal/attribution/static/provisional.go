@@ -8,7 +8,7 @@ const (
 	// background is the utilization of a machine at rest.
 	background = 0.01
 	// shapeDeviation is the standard deviation of measured machines from loadPart, at full load.
-	shapeDeviation = 0.3
+	shapeDeviation = 0.5
 	// sampleDeviation is that of the power of a single sample, as a part of it: its utilization may be of another moment.
 	sampleDeviation = 0.1
 	// leastRise is the smallest difference of loadPart between two bins that show a slope.

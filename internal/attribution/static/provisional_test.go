@@ -3,11 +3,15 @@
 package static_test
 
 import (
+	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 )
 
@@ -43,7 +47,7 @@ func TestWithoutRestTheProvisionalStaticPowerIsBetweenTheLineAndThePrior(t *test
 	for i := range 200 {
 		model.Active(interval(0.3+0.6*float64(i%2), 60+40*float64(i%2)))
 	}
-	assert.InDelta(t, 41, model.StaticPower(0), 2)
+	assert.InDelta(t, 44, model.StaticPower(0), 1)
 	assert.True(t, model.Provisional(0))
 }
 
@@ -86,6 +90,21 @@ func TestAStepOfThePowerAtRestIsFollowedOnCounters(t *testing.T) {
 		assert.InDelta(t, 142+step, model.StaticPower(0), 0.3)
 		assert.InDelta(t, 142, other.StaticPower(0), 1, "other meters are followed within days")
 	}
+}
+
+// On a machine that never rests, the power at the lowest load depends on the workload.
+func TestAnotherWorkloadIsNoStep(t *testing.T) {
+	model := counters()
+	for i := range 4000 {
+		load := 0.15 + 0.2*float64(i/50%3)
+		model.Active(interval(load, 40+100*load))
+	}
+	assert.InDelta(t, 40, model.StaticPower(0), 2)
+	for i := range 1000 {
+		load := 0.15 + 0.2*float64(i/50%3)
+		model.Active(interval(load, 40+150*load))
+	}
+	assert.InDelta(t, 40, model.StaticPower(0), 2)
 }
 
 // Heat after load adds 0.4 W for 45 s of each visit.
@@ -146,4 +165,33 @@ func TestTheStandardErrorGrowsWhileTheMachineDoesNotRest(t *testing.T) {
 	visit(model, 142)
 	visit(model, 142)
 	assert.InDelta(t, rested, model.Doubt(0), 0.1)
+}
+
+// On measured machines under constant load, the prior of all others is worse than the utilization rule at full load, where that rule
+// is best, and better below.
+func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *testing.T) {
+	for _, load := range []float64{0.5, 0.75, 1} {
+		var off, rule []float64
+		within, n := 0, 0
+		for _, c := range measuredCurves() {
+			machine := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c.name, " package"), " DRAM"), " some cores"), " with cores")
+			model := static.NewCurveWithPrior(static.PriorWithout(machine))
+			for range 10 {
+				model.Active(interval(load, c.at(load)))
+			}
+			p := interval(load, c.at(load))
+			truth := c.at(load) - c.at(0)
+			off = append(off, math.Abs(model.Active(p).Joules()/10/truth-1))
+			rule = append(rule, math.Abs(attribution.ByUtilization(p).Joules()/10/truth-1))
+			n++
+			if math.Abs(model.StaticPower(0)-c.at(0)) <= 2*model.Doubt(0) {
+				within++
+			}
+		}
+		slices.Sort(off)
+		slices.Sort(rule)
+		t.Logf("load of %.0f %%: median %.0f %%, worst %.0f %%; utilization rule: median %.0f %%, worst %.0f %%; within two standard errors %d of %d",
+			100*load, 100*off[n/2], 100*off[n-1], 100*rule[n/2], 100*rule[n-1], within, n)
+		assert.GreaterOrEqual(t, float64(within), 0.9*float64(n))
+	}
 }

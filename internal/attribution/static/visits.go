@@ -73,3 +73,56 @@ func (v *visits) include(square float64) {
 
 // variance returns the variance of the power at rest between visits, in W².
 func (v *visits) variance() float64 { return max(v.square, 0) }
+
+// visit compares a sample at rest with those of earlier visits in the same bin.
+func (c *curve) visit(weight float64, s sample, b *curveBin) {
+	resting := s.utilization <= c.lowest+together
+	c.absent += s.seconds
+	if resting {
+		c.absent = 0
+		c.visits.weight += weight
+		if watts, n := b.before(); n >= fewestInBin {
+			c.visits.compare(weight, s.watts-watts, watts, b.scatter())
+		}
+		b.recentN += weight
+		b.recentP += weight * s.watts
+	}
+	if c.visits.ends(resting) {
+		c.endVisit()
+	}
+}
+
+// endVisit ends a visit, and follows a step if prompt counters measure the power of a machine that rests. The power under load also
+// changes with the workload.
+func (c *curve) endVisit() {
+	step := c.visits.end()
+	switch {
+	case step == 0:
+	case c.meter == promptCounter && c.lowest <= nearRest:
+		c.move(step)
+	default:
+		c.visits.include(step * step)
+	}
+	if c.visits.candidate == 0 {
+		for i := range c.bins {
+			c.bins[i].recentN, c.bins[i].recentP = 0, 0
+		}
+	}
+}
+
+// move adds a step of the power at rest to all samples before the visits that showed it.
+func (c *curve) move(step float64) {
+	for i := range c.bins {
+		b := &c.bins[i]
+		if b.n == 0 {
+			continue
+		}
+		n := b.n - b.recentN
+		b.pp += step * (2*(b.p-b.recentP) + step*n)
+		b.up += step * n * b.u / b.n
+		if b.p += step * n; b.p < 0 || b.up < 0 || b.pp < 0 {
+			*b = curveBin{}
+		}
+	}
+	c.now.stepped = true
+}

@@ -124,11 +124,12 @@ func byUtilization(samples []Sample) (joules float64) {
 }
 
 // LoadedStarts returns the errors of the active energy of runs that begin under load with an untrained model, until the first
-// estimate that is not provisional, but for at most ten minutes. A run begins wherever the utilization rises to loaded.
+// estimate that is not provisional, but for at most ten minutes. A run begins wherever the utilization rises to loaded and
+// stays there for 20 s.
 func LoadedStarts(s *Series) (starts []Energy) {
 	idle := s.truth().Static
 	for i := range s.Samples {
-		if s.Samples[i].Utilization < loaded || i > 0 && s.Samples[i-1].Utilization >= loaded {
+		if i > 0 && s.Samples[i-1].Utilization >= loaded || !staysLoaded(s.Samples[i:]) {
 			continue
 		}
 		model := newModel(s)
@@ -143,11 +144,23 @@ func LoadedStarts(s *Series) (starts []Energy) {
 			}
 			errors += model.Doubt(0) * x.Seconds
 		}
-		if want := active(s.Samples[i:end], idle); seconds >= 20 && want > 0 {
+		if want := active(s.Samples[i:end], idle); want > 0 {
 			starts = append(starts, Energy{s.String(), got/want - 1, byUtilization(s.Samples[i:end])/want - 1, math.Abs(got-want) <= 2*errors})
 		}
 	}
 	return starts
+}
+
+// staysLoaded reports whether the utilization is at least loaded in the first 20 s.
+func staysLoaded(samples []Sample) bool {
+	seconds := 0.0
+	for i := 0; seconds < 20; i++ {
+		if i == len(samples) || samples[i].Utilization < loaded {
+			return false
+		}
+		seconds += samples[i].Seconds
+	}
+	return true
 }
 
 // Power is how far a static power is from the true one.

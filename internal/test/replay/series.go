@@ -9,7 +9,6 @@ package replay
 import (
 	"cmp"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -102,6 +101,8 @@ func readFile(path string) ([]Series, error) {
 		return readPowerModelling(path, string(data))
 	case strings.HasPrefix(name, "scaphandre-host"):
 		return readScaphandre(path, string(data))
+	case strings.HasPrefix(name, "powerapi_"):
+		return readPowerAPI(path, string(data))
 	default:
 		return nil, nil
 	}
@@ -195,57 +196,4 @@ func readPowerModelling(path, text string) ([]Series, error) {
 		s.add(row[0], fmt.Sprint(seconds), fmt.Sprint(min(load, 1)), row[1])
 	}
 	return []Series{s}, nil
-}
-
-// readScaphandre reads a file scaphandre-host*.csv of
-// github.com/vladostp/an-experimental-comparison-of-software-based-power-meters, CPU_benchmarks/results: the power of the
-// packages or of the memory every 5 s. The load of each CPU is in the file cpu-load*.csv of the same part.
-func readScaphandre(path, text string) ([]Series, error) {
-	_, part, _ := strings.Cut(filepath.Base(path), "_")
-	load, cpus, err := readLoad(filepath.Join(filepath.Dir(path), "cpu-load-scaphandre_"+part))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	_, run, _ := strings.Cut(filepath.Base(filepath.Dir(path)), "grid5000.fr-")
-	s := Series{Machine: "gemini-1", Run: "scaphmax-" + run, Zone: "package", CPUs: cpus, Counter: true}
-	if strings.Contains(filepath.Base(path), "-ram_") {
-		s.Zone = "dram"
-	}
-	for _, row := range rows[1:] {
-		if percent, ok := load[row[2]]; ok {
-			at, err := time.Parse("2006-01-02 15:04:05.999999999", row[2])
-			if err != nil {
-				return nil, err
-			}
-			s.add(fmt.Sprint(float64(at.UnixNano())/1e9), "5", fmt.Sprint(min(percent/100/float64(cpus), 1)), row[3])
-		}
-	}
-	return []Series{s}, nil
-}
-
-// readLoad returns the sum of the loads of all CPUs in percent by the time as it is written, and the number of CPUs.
-func readLoad(path string) (load map[string]float64, cpus int, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	rows, err := csv.NewReader(strings.NewReader(string(data))).ReadAll()
-	if err != nil {
-		return nil, 0, err
-	}
-	load = map[string]float64{}
-	names := map[string]bool{}
-	for _, row := range rows[1:] {
-		percent, _ := strconv.ParseFloat(row[3], 64)
-		load[row[2]] += percent
-		names[row[1]] = true
-	}
-	return load, len(names), nil
 }
