@@ -13,6 +13,7 @@ func NewCurve() *Model { return NewCurveWithPrior(PriorWithout("")) }
 // NewCurveWithPrior returns a model as NewCurve does, with another prior for its provisional estimates.
 func NewCurveWithPrior(prior Prior) *Model {
 	m := newModel(nil)
+	m.standIn = prior.active
 	m.newEstimator = func() estimator { return &curve{prior: prior, meter: m.meter} }
 	return m
 }

@@ -12,13 +12,14 @@ import (
 
 // Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
 // Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until there is an
-// estimate of the static power, the model divides by utilization; models of NewCurve have a provisional estimate from the first
-// sample on. Trained reports whether the estimate is a good one.
+// estimate of the static power, the model divides by utilization. Models of NewCurve have a provisional estimate from the first
+// sample on, and divide by their prior before. Trained reports whether the estimate is a good one.
 //
 // The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
 // concurrent use.
 type Model struct {
 	newEstimator func() estimator
+	standIn      func(attribution.Portion) units.Energy // divides portions before the first sample
 	sampleLength time.Duration
 	meter        meter
 	domains      []domainModel
@@ -90,7 +91,7 @@ const (
 )
 
 func newModel(newEstimator func() estimator) *Model {
-	return &Model{newEstimator: newEstimator, sampleLength: usualSample}
+	return &Model{newEstimator: newEstimator, standIn: attribution.ByUtilization, sampleLength: usualSample}
 }
 
 // TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
@@ -121,7 +122,7 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 	d := m.domain(p.Domain)
 	m.gather(d, p)
 	if !d.inUse || p.Of == 0 {
-		return attribution.ByUtilization(p)
+		return m.standIn(p)
 	}
 	static := d.applied * float64(p.Zones) / float64(max(p.Of, d.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
 	if static >= float64(p.Energy) {

@@ -2,7 +2,13 @@
 
 package static
 
-import "strings"
+import (
+	"math"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // Prior is what is known of the ratio of idle to full power of a zone before the zone is measured: a mean and a standard
 // deviation.
@@ -53,4 +59,17 @@ func PriorWithout(machine string) Prior {
 		}
 	}
 	return Prior{sum / n, priorDeviation}
+}
+
+// idle returns the idle power and its standard deviation for a power at a utilization.
+func (p Prior) idle(watts, utilization float64) (idle, deviation float64) {
+	full := p.Ratio + (1-p.Ratio)*loadPart(utilization)
+	beyond := p.Ratio + (1-p.Ratio)*loadPart(max(utilization-background, 0))
+	return watts * p.Ratio / beyond, watts * p.Deviation * loadPart(utilization) / (full * full)
+}
+
+// active returns the active part of a portion.
+func (p Prior) active(q attribution.Portion) units.Energy {
+	idle, _ := p.idle(float64(q.Energy), float64(min(q.Busy, q.Total))/float64(q.Total))
+	return units.Advance(units.Energy(math.Round(idle)), q.Energy)
 }

@@ -52,13 +52,6 @@ func (c *curve) extremes() (low, high *curveBin, least float64) {
 	return low, high, least
 }
 
-// idle returns the idle power and its standard deviation for a power at a utilization.
-func (p Prior) idle(watts, utilization float64) (idle, deviation float64) {
-	full := p.Ratio + (1-p.Ratio)*loadPart(utilization)
-	beyond := p.Ratio + (1-p.Ratio)*loadPart(max(utilization-background, 0))
-	return watts * p.Ratio / beyond, watts * p.Deviation * loadPart(utilization) / (full * full)
-}
-
 // idleOnLine returns the power at a utilization of 0 on the line through two bins, and its standard deviation.
 func idleOnLine(low, high *curveBin) (idle, deviation float64, ok bool) {
 	part := loadPart(low.u / low.n)

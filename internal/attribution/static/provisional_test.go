@@ -39,6 +39,16 @@ func TestAtConstantLoadTheProvisionalStaticPowerIsThePriorsPart(t *testing.T) {
 	assert.InDelta(t, 58, watts(model, 0.5, 100), 1)
 }
 
+func TestAPortionBeforeTheFirstSampleIsDividedByThePrior(t *testing.T) {
+	model := static.NewCurveWithPrior(static.Prior{Ratio: 0.3, Deviation: 0.29})
+	for load, active := range map[float64]float64{0: 0, 0.005: 0, 0.5: 580, 1: 700} {
+		p := interval(load, 100)
+		p.Partial = true
+		assert.InDelta(t, active, model.Active(p).Joules(), 10, "load of %g", load)
+	}
+	assert.Negative(t, model.Doubt(0))
+}
+
 // 60 and 100 W at 30 and 90 %: a line through both ends near 31 W, and the prior alone says 48 W.
 func TestWithoutRestTheProvisionalStaticPowerIsBetweenTheLineAndThePrior(t *testing.T) {
 	model := static.NewCurveWithPrior(static.Prior{Ratio: 0.6, Deviation: 0.29})
@@ -89,6 +99,11 @@ func TestAStepOfThePowerAtRestIsFollowedOnCounters(t *testing.T) {
 		}
 		assert.InDelta(t, 142+step, model.StaticPower(0), 0.3)
 		assert.InDelta(t, 142, other.StaticPower(0), 1, "other meters are followed within days")
+		state, _ := model.State(0)
+		after := counters()
+		assert.True(t, after.Restore(0, state))
+		assert.InDelta(t, model.StaticPower(0), after.StaticPower(0), 0)
+		assert.InDelta(t, model.Doubt(0), after.Doubt(0), 0.05)
 	}
 }
 
