@@ -2,8 +2,8 @@
 
 // Package replay runs the trained static power model on published measurements of real machines.
 //
-// Read takes the extracts described in the package's README.md and clones of the original repositories. The functions
-// of this package measure the figures that docs/accuracy.md states about static power.
+// Read reads clones of the original repositories and extracts of them; dev/replay.md lists both. The other functions measure the
+// figures that docs/accuracy.md states about measured machines.
 package replay
 
 import (
