@@ -33,7 +33,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores scale generate generate-bpf check-generate lint fmt bench cost accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores scale generate generate-bpf check-generate lint fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,6 +203,10 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write docs/accuracy-tables.md, docs/other-rules.md, docs/uncertainty.md, docs/accuracy.md
 	go test ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
+
+replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the table of docs/accuracy.md
+	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
+	go test ./internal/test/replay -run '^TestTable$$' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
 soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
 	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \

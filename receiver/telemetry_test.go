@@ -243,7 +243,7 @@ func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {
 	n.start()
 	n.run(100*joule, map[int]int64{1: 100})
 	metadatatest.AssertEqualReceiverEnergyStaticPowerState(t, tel,
-		counts(observed[int64](1, "energy.zone", "package", "energy.method", "measured", "static_power.state", "training")), whenever)
+		counts(observed[int64](1, "energy.zone", "package", "energy.method", "measured", "static_power.state", "provisional")), whenever)
 }
 
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {

@@ -57,7 +57,7 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 	return name
 }
 
-// restore restores the static power models that were trained on this machine, and permits short samples for prompt zones. It does
+// restore restores the static power models that were trained on this machine, and sets the kind of their meters. It does
 // nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and domains are those of the ledger, by their
 // index.
 func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
@@ -81,8 +81,8 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 		if !ok || kind.Zone == power.GPU {
 			continue
 		}
-		if t.cfg.Attribution.staticModelOf(kind.Zone) == StaticTrained && arePrompt(readings, kind) {
-			model.TakeShortSamples()
+		if t.cfg.Attribution.staticModelOf(kind.Zone) == StaticTrained {
+			setMeter(model, readings, kind)
 		}
 		for domain, name := range domains {
 			if zone, ok := t.trained.Zones[trainedName(name, kind)]; ok && zone.Rule == t.rule(kind.Zone) {
@@ -92,17 +92,26 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 	}
 }
 
-// arePrompt reports whether there are zones of the kind and all of them are prompt.
-func arePrompt(readings []power.Reading, kind claims.Kind) (prompt bool) {
+// setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or power sensors. RAPL's psys is
+// neither.
+func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
+	zones, prompt := 0, 0
 	for _, r := range readings {
-		if r.Zone.Kind == kind.Zone && r.Zone.Source == kind.Source {
-			if !r.Zone.Prompt {
-				return false
-			}
-			prompt = true
+		if r.Zone.Kind != kind.Zone || r.Zone.Source != kind.Source {
+			continue
+		}
+		zones++
+		if r.Zone.Prompt {
+			prompt++
 		}
 	}
-	return prompt
+	switch {
+	case zones == 0 || kind.Zone == power.PSys || kind.Source != power.Measured:
+	case prompt == zones:
+		model.TakeShortSamples()
+	default:
+		model.TakePowerSensors()
+	}
 }
 
 // note notes the trained models to be stored.

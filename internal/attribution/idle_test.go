@@ -170,7 +170,7 @@ func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},
 	})
-	assert.Equal(t, attribution.Training, n.engine.Ledger().Kinds[0].Model)
+	assert.Equal(t, attribution.Provisional, n.engine.Ledger().Kinds[0].Model)
 	n.engine.Exclude(n.claimants[3])
 	n.interval(48, 0, 0, 0, 10)
 	assert.Equal(t, attribution.Trained, n.engine.Ledger().Kinds[0].Model)

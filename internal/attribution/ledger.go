@@ -139,22 +139,24 @@ func (l *Ledger) HasSeries(a *Account, kind int) bool {
 	return !l.Kinds[kind].Ended || of.Energy > 0 || of.Idle > 0
 }
 
-// ModelState is whether a static power model has learned.
+// ModelState is how well a static power model is trained.
 type ModelState uint8
 
 // The states of a static power model.
 const (
-	// NoModel is the state of a kind whose model has nothing to learn.
+	// NoModel is the state of a kind whose model needs no training.
 	NoModel ModelState = iota
-	// Training means that CPU utilization takes the model's place.
-	Training
-	// Trained means that the model is applied.
+	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the first estimate.
+	Provisional
+	// Estimated means that the static power is estimated, but not known well enough.
+	Estimated
+	// Trained means that the static power is known well.
 	Trained
 )
 
 // String returns the state's name in lower case.
 func (s ModelState) String() string {
-	return [...]string{NoModel: "none", Training: "training", Trained: "trained"}[s]
+	return [...]string{NoModel: "none", Provisional: "provisional", Estimated: "estimated", Trained: "trained"}[s]
 }
 
 // countKinds returns how many kinds there are up to the last one that is present.

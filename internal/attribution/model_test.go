@@ -20,6 +20,7 @@ type fakeModel struct {
 
 func (*fakeModel) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
 func (m *fakeModel) Trained(domain int) bool                 { return m.trained[domain] }
+func (m *fakeModel) Provisional(domain int) bool             { return !m.trained[domain] && m.doubt[domain] < 0 }
 func (m *fakeModel) Doubt(domain int) float64                { return m.doubt[domain] }
 
 func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
@@ -29,13 +30,13 @@ func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 		state attribution.ModelState
 		doubt float64
 	}{
-		"neither":                     {fakeModel{nil, none}, attribution.Training, -1},
-		"one of them":                 {fakeModel{map[int]bool{1: true}, map[int]float64{1: 2, 2: -1}}, attribution.Training, -1},
+		"neither":                     {fakeModel{nil, none}, attribution.Provisional, -1},
+		"one of them":                 {fakeModel{map[int]bool{1: true}, map[int]float64{1: 2, 2: -1}}, attribution.Provisional, -1},
 		"both":                        {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
 		"both, one unknown":           {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
 		"both, the other":             {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
 		"a domain without zone":       {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
-		"neither, but both estimated": {fakeModel{nil, map[int]float64{1: 3, 2: 4}}, attribution.Training, 5},
+		"neither, but both estimated": {fakeModel{nil, map[int]float64{1: 3, 2: 4}}, attribution.Estimated, 5},
 	} {
 		e := attribution.New(attribution.Config{Rules: attribution.Rules{
 			Models: [attribution.MaxKinds]attribution.StaticPowerModel{&c.model},

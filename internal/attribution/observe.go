@@ -243,8 +243,11 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 		}
 		known = true
 		k.Shared = k.Shared || of > 1
-		if !model.Trained(domain) {
-			k.Model = Training
+		switch {
+		case model.Provisional(domain):
+			k.Model = Provisional
+		case !model.Trained(domain):
+			k.Model = min(k.Model, Estimated)
 		}
 		if d := model.Doubt(domain); d < 0 || k.Doubt < 0 {
 			k.Doubt = -1
@@ -253,7 +256,7 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 		}
 	}
 	if !known {
-		k.Model, k.Doubt = Training, -1
+		k.Model, k.Doubt = Provisional, -1
 	}
 }
 

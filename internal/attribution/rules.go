@@ -34,8 +34,10 @@ type StaticPowerModel interface {
 // TrainedModel is a StaticPowerModel of one kind that learns from the portions that it divides.
 type TrainedModel interface {
 	StaticPowerModel
-	// Trained reports whether the model knows the static power of a domain.
+	// Trained reports whether the model knows the static power of a domain well.
 	Trained(domain int) bool
+	// Provisional reports whether there is no estimate of a domain's static power yet.
+	Provisional(domain int) bool
 	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how far it may be from the
 	// true one. It is negative where that is not known.
 	Doubt(domain int) float64

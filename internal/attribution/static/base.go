@@ -34,7 +34,7 @@ func (b *base) observe(s sample) {
 // estimate doubts the mean as much as the power spreads: the load at rest, which spreads it, also shifts it.
 func (b *base) estimate() estimate {
 	ok := b.seconds > 0 && b.seconds >= b.over
-	return estimate{b.mean, b.spread(), ok, ok}
+	return estimate{watts: b.mean, doubt: b.spread(), usable: ok, trained: ok}
 }
 
 func (b *base) spread() float64 { return math.Sqrt(max(b.square, 0)) }

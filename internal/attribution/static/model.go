@@ -12,13 +12,16 @@ import (
 
 // Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
 // Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until there is an
-// estimate of the static power, the model divides by utilization. Trained reports whether the estimate is a good one.
+// estimate of the static power, the model divides by utilization. Models of NewCurve have a provisional estimate from the first
+// sample on, and divide by their prior before. Trained reports whether the estimate is a good one.
 //
 // The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
 // concurrent use.
 type Model struct {
 	newEstimator func() estimator
+	standIn      func(attribution.Portion) units.Energy // divides portions before the first sample
 	sampleLength time.Duration
+	meter        meter
 	domains      []domainModel
 }
 
@@ -44,6 +47,10 @@ type estimate struct {
 	doubt float64
 	// usable reports whether watts is better than nothing, and trained whether it is good enough to be called learned.
 	usable, trained bool
+	// provisional reports whether watts stands in for the first estimate.
+	provisional bool
+	// stepped reports whether a step of the static power was found since the last sample.
+	stepped bool
 }
 
 // sample is the average power of all zones of a kind in a domain over some time.
@@ -62,6 +69,8 @@ type domainModel struct {
 	applied   float64 // static power in use in watts, once there is an estimate
 	doubt     float64 // of applied, in watts; negative where it is not known
 	trained   bool
+	// provisional reports whether applied stands in for the first estimate.
+	provisional bool
 }
 
 // gathering is a sample that is not complete yet.
@@ -82,13 +91,23 @@ const (
 )
 
 func newModel(newEstimator func() estimator) *Model {
-	return &Model{newEstimator: newEstimator, sampleLength: usualSample}
+	return &Model{newEstimator: newEstimator, standIn: attribution.ByUtilization, sampleLength: usualSample}
 }
 
 // TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
 // second average with load, of which the models of NewCurve learn most. The energy and the utilization of a portion must be of
 // the same time, to a few milliseconds.
-func (m *Model) TakeShortSamples() { m.sampleLength = shortSample }
+func (m *Model) TakeShortSamples() { m.sampleLength, m.meter = shortSample, promptCounter }
+
+// TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models of NewCurve are never
+// called trained: at rest, such sensors read another power after one workload than after another.
+func (m *Model) TakePowerSensors() { m.meter = powerSensor }
+
+// Provisional reports whether a provisional estimate, or none, is in use for a domain.
+func (m *Model) Provisional(domain int) bool {
+	d := m.domain(domain)
+	return !d.inUse || d.provisional
+}
 
 // domain returns what is known of a domain.
 func (m *Model) domain(i int) *domainModel {
@@ -103,7 +122,7 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 	d := m.domain(p.Domain)
 	m.gather(d, p)
 	if !d.inUse || p.Of == 0 {
-		return attribution.ByUtilization(p)
+		return m.standIn(p)
 	}
 	static := d.applied * float64(p.Zones) / float64(max(p.Of, d.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
 	if static >= float64(p.Energy) {
@@ -115,6 +134,9 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 // gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet
 // since a restart.
 func (m *Model) gather(d *domainModel, p attribution.Portion) {
+	if c, ok := d.estimator.(*curve); ok && p.Elapsed > maxSampleLength {
+		c.pass(p.Elapsed.Seconds())
+	}
 	if p.Partial || p.Zones != p.Of || p.Of < d.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
 		return
 	}
@@ -147,9 +169,9 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 func (d *domainModel) follow(seconds float64) {
 	e := d.estimator.estimate()
 	switch {
-	case !e.usable:
-	case !d.inUse, e.trained && !d.trained:
-		d.inUse, d.applied = true, e.watts
+	case !e.usable, e.provisional && d.inUse && !d.provisional:
+	case !d.inUse, d.provisional, e.trained && !d.trained, e.stepped:
+		d.inUse, d.applied, d.provisional = true, e.watts, e.provisional
 	default:
 		d.applied += (e.watts - d.applied) * -math.Expm1(-seconds/adoption.Seconds())
 	}
@@ -172,8 +194,8 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative before there is an
-// estimate, and where the method does not tell. An estimate that is not good enough to be called learned has one, too.
+// Doubt returns the standard error of the static power in use for a domain, in watts. It is negative before there is an estimate, and
+// if the method has none. Provisional estimates and those that are not good enough to be called trained have one, too.
 func (m *Model) Doubt(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
 		return d.doubt
@@ -209,8 +231,11 @@ func (m *Model) Restore(domain int, state State) bool {
 		return false
 	}
 	d := m.domain(domain)
-	*d = domainModel{estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1}
-	d.assess(e.estimate())
+	known := e.estimate()
+	*d = domainModel{
+		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1, provisional: known.provisional,
+	}
+	d.assess(known)
 	return true
 }
 

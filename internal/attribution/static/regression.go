@@ -124,7 +124,9 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 // estimate is never negative, and never more than the lowest bucket's power. Its doubt is the standard error of the
 // intercept: how the power bends below the lowest bucket is not in it.
 func (r *regression) estimate() estimate {
-	return estimate{min(max(r.polynom[0], 0), r.buckets[0].p), r.doubt, r.fitted, r.fitted}
+	return estimate{
+		watts: min(max(r.polynom[0], 0), r.buckets[0].p), doubt: r.doubt, usable: r.fitted, trained: r.fitted,
+	}
 }
 
 func (r *regression) state() []float64 {

@@ -41,7 +41,7 @@ func (r *resting) estimate() estimate {
 		return estimate{doubt: -1}
 	}
 	median, off := r.quantile(0.5), 1.5*(r.quantile(0.75)-r.quantile(0.25))
-	return estimate{max(median-off, 0), off, true, true}
+	return estimate{watts: max(median-off, 0), doubt: off, usable: true, trained: true}
 }
 
 // quantile returns a quantile of the samples, interpolated between the two nearest to it.

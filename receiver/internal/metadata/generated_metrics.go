@@ -208,15 +208,18 @@ type AttributeStaticPowerState int
 
 const (
 	_ AttributeStaticPowerState = iota
-	AttributeStaticPowerStateTraining
+	AttributeStaticPowerStateProvisional
+	AttributeStaticPowerStateEstimated
 	AttributeStaticPowerStateTrained
 )
 
 // String returns the string representation of the AttributeStaticPowerState.
 func (av AttributeStaticPowerState) String() string {
 	switch av {
-	case AttributeStaticPowerStateTraining:
-		return "training"
+	case AttributeStaticPowerStateProvisional:
+		return "provisional"
+	case AttributeStaticPowerStateEstimated:
+		return "estimated"
 	case AttributeStaticPowerStateTrained:
 		return "trained"
 	}
@@ -225,8 +228,9 @@ func (av AttributeStaticPowerState) String() string {
 
 // MapAttributeStaticPowerState is a helper map of string to AttributeStaticPowerState attribute value.
 var MapAttributeStaticPowerState = map[string]AttributeStaticPowerState{
-	"training": AttributeStaticPowerStateTraining,
-	"trained":  AttributeStaticPowerStateTrained,
+	"provisional": AttributeStaticPowerStateProvisional,
+	"estimated":   AttributeStaticPowerStateEstimated,
+	"trained":     AttributeStaticPowerStateTrained,
 }
 
 var MetricsInfo = metricsInfo{

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	traces = flag.String("traces", "", "directory with series to replay, see dev/replay.md")
+	page   = flag.String("page", "", "page to write the table to")
+)
+
+// TestTable prints the figures of the series in -traces, and writes them to -page. make replay runs it.
+func TestTable(t *testing.T) {
+	if *traces == "" {
+		t.Skip("make replay TRACES=DIR")
+	}
+	all, err := Read(*traces)
+	require.NoError(t, err)
+	var b strings.Builder
+	b.WriteString("| figure | cases | value |\n|---|---|---|\n")
+	for _, row := range Table(all) {
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", row.Figure, row.Cases, row.Value)
+	}
+	t.Logf("\n%s", b.String())
+	if *page != "" {
+		require.NoError(t, writeTable(*page, b.String()))
+	}
+}
+
+const (
+	tableBegin = "<!-- make replay writes what follows -->\n\n"
+	tableEnd   = "\n<!-- make replay wrote what is above -->"
+)
+
+// writeTable replaces the table of a page.
+func writeTable(page, table string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	_, after, found := strings.Cut(rest, tableEnd)
+	if !ok || !found {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	return os.WriteFile(page, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+}
+
+// committed returns the series that are part of the repository.
+func committed(t *testing.T) []Series {
+	all, err := Read("testdata")
+	require.NoError(t, err)
+	require.Len(t, all, 6)
+	return all
+}
+
+func TestARunThatBeginsUnderLoadIsBetterThanTheUtilizationRule(t *testing.T) {
+	n := 0
+	for _, s := range committed(t) {
+		if s.Machine != "nx12" {
+			continue
+		}
+		starts := LoadedStarts(&s)
+		n += len(starts)
+		rule := quantile(each(starts, func(e Energy) float64 { return e.Utilization }), 0.5)
+		assert.LessOrEqual(t, quantile(each(starts, func(e Energy) float64 { return e.Trained }), 0.5), max(rule/2, 0.1), s.String())
+		assert.GreaterOrEqual(t, part(starts, func(e Energy) bool { return e.Within }), 0.9, s.String())
+	}
+	assert.Equal(t, 120, n)
+}
+
+// Eight models of one workload or more, which read 148 to 153 W at rest.
+func TestNoModelOfAWallMeterIsTrained(t *testing.T) {
+	var runs []*Series
+	for _, s := range committed(t) {
+		if s.Zone == "wall" {
+			runs = append(runs, &s)
+		}
+	}
+	cases := Workloads(runs)
+	assert.Len(t, cases, 8)
+	for _, c := range cases {
+		assert.False(t, c.Trained, c.Case)
+		assert.Less(t, c.Watts, 10.0, c.Case)
+		assert.Greater(t, c.Watts, -10.0, c.Case)
+	}
+}
+
+func TestTheModelNeverFindsMoreActiveEnergyThanWasMeasured(t *testing.T) {
+	for _, s := range committed(t) {
+		model := newModel(&s)
+		for _, x := range s.Samples {
+			p := s.portion(x)
+			require.LessOrEqual(t, model.Active(p), p.Energy, s.String())
+		}
+	}
+}
