@@ -192,7 +192,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 
 func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
-	c := AttributionConfig{Weight: map[power.Kind]Weight{AllZones: WeightFrequency, power.DRAM: WeightMemory, power.Core: WeightCPUTime}}
+	c := AttributionConfig{Preset: PresetKepler, Weight: map[power.Kind]Weight{AllZones: WeightFrequency, power.DRAM: WeightMemory, power.Core: WeightCPUTime}}
 	var kinds []claims.Kind
 	for _, zone := range zones {
 		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
@@ -234,7 +234,7 @@ func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
 			[]claims.Key{claims.KeyCycles},
 		},
 	} {
-		a := AttributionConfig{SMTWeight: 0.6}
+		a := AttributionConfig{Preset: PresetKepler, SMTWeight: 0.6}
 		c.edit(&a)
 		assert.Equal(t, c.weighed, a.weighed(zones), name)
 		rules := a.rules(kinds, zones)

@@ -160,7 +160,7 @@ func (m *ModelConfig) isAuto() bool {
 
 // kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
-	if !slices.Contains(configured, m.zone()) {
+	if m.isAuto() && !slices.Contains(configured, power.Package) {
 		return nil
 	}
 	kinds := []power.Kind{m.zone()}

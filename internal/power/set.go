@@ -36,8 +36,8 @@ import (
 //	no sensor lists the kind                                             given up     given up
 //	a sensor lists it and has never read it                              stands in    given up
 //
-// What is not modeled is in the zone other. DRAM is given up as well where a sensor has read the packages, unless the stand-in
-// completes sensors.
+// What is not modeled is in the zone other. DRAM is given up as well where a sensor has read the packages and none lists DRAM,
+// unless the stand-in completes sensors.
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //
@@ -259,7 +259,7 @@ func (s *Set) choose(meter int, r *Reading) {
 	}
 	if m.StandsIn {
 		needed := c.listed < len(s.meters) && r.Zone.Kind == Package
-		partial := r.Zone.Kind == DRAM && !m.Completes && s.measures(Package)
+		partial := r.Zone.Kind == DRAM && !m.Completes && c.listed == len(s.meters) && s.measures(Package)
 		if c.gaveUp = c.gaveUp || !needed && s.contained(r.Zone.Kind) || partial; c.gaveUp {
 			if c.read == meter {
 				c.read = len(s.meters)

@@ -244,6 +244,7 @@ func TestAModelOfPackageAndMemoryStandsInForWhatNothingMeasures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sensor := new(fake)
 			s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
+			s.meters[2].Completes = true
 			for _, step := range steps {
 				step.does(sensor)
 				expectZones(t, s, step.want...)
@@ -251,6 +252,25 @@ func TestAModelOfPackageAndMemoryStandsInForWhatNothingMeasures(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMissingMemoryIsNotModeledBesideAMeasuredPackage(t *testing.T) {
+	sensor := new(fake)
+	s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
+	expectZones(t, s, "model:package", "model:dram")
+	sensor.has("sensor", Package)
+	expectZones(t, s, "sensor:package")
+	sensor.fail(Package, errUnreadable)
+	expectZones(t, s, "sensor:package")
+}
+
+func TestAnUnreadableSensorOfMemoryIsModeledUntilItCanBeRead(t *testing.T) {
+	sensor := new(fake).has("sensor", Package, DRAM)
+	sensor.fail(DRAM, errUnreadable)
+	s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
+	expectZones(t, s, "sensor:package", "model:dram")
+	sensor.fail(DRAM, nil)
+	expectZones(t, s, "sensor:package", "sensor:dram")
 }
 
 // family returns a set of two sensors that read the same registers, another one and a model.
