@@ -20,12 +20,16 @@ var meterSections = []struct {
 	id      *regexp.Regexp
 	section string
 }{
+	{regexp.MustCompile(`^host$`), anyMeter}, // hw.host.energy does not name its meter
 	{regexp.MustCompile(`^http:(.+)$`), "http/$1"},
 	{regexp.MustCompile(`^redfish:`), "redfish"},
 	{regexp.MustCompile(`^ipmi\d*$`), "ipmi"},
 	{regexp.MustCompile(`^(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*:`), ""},
 	{regexp.MustCompile(`^[^:]+:`), "hwmon"},
 }
+
+// anyMeter stands for the section of a meter that is not known.
+const anyMeter = "METER"
 
 // sectionOf returns the section that corrects the meter of a zone, empty if there is none.
 func sectionOf(id string) string {
@@ -66,6 +70,9 @@ func (f *fitted) renderCorrections(out io.Writer) {
 			order = append(order, section)
 		}
 		lines[section] = fmt.Sprintf("      %s: {%s}\n", section, strings.Join(settings, ", "))
+		if section == anyMeter {
+			lines[section] += "\n" + anyMeter + " is ipmi, redfish, hwmon or http/NAME: the meter of platform that the collector's log names.\n"
+		}
 	}
 	header := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n"
 	for _, section := range order {

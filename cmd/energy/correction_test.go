@@ -10,7 +10,7 @@ import (
 
 func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
 	for id, want := range map[string]string{
-		"ipmi0": "ipmi", "ipmi": "ipmi", "redfish:4c4c4544-0042": "redfish", "http:feed-a": "http/feed-a",
+		"host": "METER", "ipmi0": "ipmi", "ipmi": "ipmi", "redfish:4c4c4544-0042": "redfish", "http:feed-a": "http/feed-a",
 		"ACPI000D:00:power1": "hwmon", "0-0040:VDD_IN": "hwmon",
 		"intel-rapl:1": "", "intel-rapl-mmio:0": "", "power:energy-psys:0": "", "pm_counters:energy": "", "model:0": "", "CPUs and memory": "",
 	} {

@@ -313,7 +313,7 @@ func (z *trainedZone) notes() (notes []string) {
 		add("%d powers that are impossible were left out", z.impossible)
 	}
 	if z.lag >= 1 {
-		section := cmp.Or(z.meter, "METER")
+		section := cmp.Or(z.meter, anyMeter)
 		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with meters: {%s: {lag: %s}}", z.lag, section, lagSetting(z.lag))
 	}
 	return notes

@@ -211,22 +211,26 @@ func (e *Engine) Restore(s *State) {
 	}
 }
 
+// maxRestored bounds the time of a restored pending, so that no sum overflows.
+const maxRestored = 1 << 60
+
 func (s *ZoneState) restored() Zone {
 	z := Zone{
 		Present: s.Present, Ended: s.Ended, Delivered: s.Delivered, superseded: s.Superseded, Start: s.Start, At: s.At,
 		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
 	}
 	if p := s.Pending; p != nil {
+		elapsed := min(max(p.Elapsed, 0), maxRestored)
 		z.pending = &pending{
-			elapsed: p.Elapsed, energy: p.Energy,
+			elapsed: elapsed, energy: p.Energy,
 			slices: []*slice{{
 				usage: Usage{
 					Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
 				},
-				elapsed: p.Elapsed, restored: true, index: map[claimKey]int{},
+				elapsed: elapsed, restored: true, index: map[claimKey]int{},
 			}},
 		}
-		z.age = max(p.Elapsed-s.Unread, 0)
+		z.age = max(elapsed-s.Unread, 0)
 	}
 	return z
 }
