@@ -52,6 +52,8 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	}, cfg.Attribution.StaticPower)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
+	assert.Equal(t, power.Correction{Lag: 5 * time.Second, Factor: 1_190_000, Offset: -3_000_000}, cfg.Meters.IPMI.correction())
+	assert.Equal(t, power.Correction{Lag: 30 * time.Second, Factor: 1_051_000, Offset: 3_000_000}, cfg.Meters.Redfish.Get().correction())
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
 	assert.Equal(t, "file_storage/energy", cfg.Storage)

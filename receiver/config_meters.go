@@ -25,7 +25,8 @@ type MetersConfig struct {
 	Use []MeterKind `mapstructure:"use"`
 	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
 	Powercap PowercapConfig `mapstructure:"powercap"`
-	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon.
+	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon. lag, factor and
+	// offset apply to zones of the whole machine.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through DCMI. poll_interval is at least
 	// 5s.
@@ -132,7 +133,7 @@ func (c *Config) validateMeters(wrong reporter) {
 		}
 	}
 	m.Hwmon.validate(wrong.under("hwmon"))
-	m.IPMI.validate(wrong.under("ipmi"), minIPMIInterval)
+	m.IPMI.validate(wrong.under("ipmi"))
 	m.GPU.validate(wrong.under("gpu"))
 	if m.Redfish.HasValue() {
 		m.Redfish.Get().validate(wrong.under("redfish"))

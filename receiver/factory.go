@@ -36,7 +36,8 @@ func createDefaultConfig() component.Config {
 		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
 		Meters: MetersConfig{
 			Use:     slices.Clone(localMeters),
-			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}},
+			Hwmon:   HwmonConfig{CorrectionConfig: uncorrected},
+			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}, CorrectionConfig: uncorrected},
 			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
 			Redfish: configoptional.Default(defaultRedfishConfig()),
 		},

@@ -99,7 +99,7 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 		if meter != nil {
 			members = append(members, power.Member{
 				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Completes: entry.standsIn && cfg.completes(),
-				Family: entry.family, Only: entry.only,
+				Family: entry.family, Only: entry.only, Correction: options.correction(entry.kind),
 			})
 		}
 	}

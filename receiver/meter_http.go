@@ -28,6 +28,7 @@ import (
 type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 	PollConfig              `mapstructure:",squash"`
+	CorrectionConfig        `mapstructure:",squash"`
 
 	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the number.
 	Pointer string `mapstructure:"pointer"`
@@ -48,9 +49,10 @@ const (
 
 func defaultHTTPConfig() HTTPConfig {
 	return HTTPConfig{
-		ClientConfig: confighttp.ClientConfig{Timeout: httpTimeout},
-		PollConfig:   PollConfig{PollInterval: httpInterval},
-		Zone:         power.Platform,
+		ClientConfig:     confighttp.ClientConfig{Timeout: httpTimeout},
+		PollConfig:       PollConfig{PollInterval: httpInterval},
+		CorrectionConfig: uncorrected,
+		Zone:             power.Platform,
 	}
 }
 
@@ -71,6 +73,7 @@ func (c *HTTPConfig) validate(wrong reporter) {
 	oneOf(wrong, "unit", c.Unit, httpmeter.Units()...)
 	oneOf(wrong, "zone", c.Zone, power.Platform, power.Package, power.DRAM, power.GPU)
 	c.PollConfig.validate(wrong, minHTTPInterval)
+	c.CorrectionConfig.validate(wrong)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}
@@ -88,6 +91,9 @@ func (c *MetersConfig) http() iter.Seq2[component.ID, *HTTPConfig] {
 		}
 	}
 }
+
+// httpZoneID returns the ID of the zone of an HTTP source.
+func httpZoneID(id component.ID) string { return "http:" + id.Name() }
 
 func openHTTP(ctx context.Context, o *meterOptions) (power.Meter, error) {
 	var sources []httpmeter.Source

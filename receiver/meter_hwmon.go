@@ -17,12 +17,14 @@ type HwmonConfig struct {
 	// Sensors maps sensors of unknown meaning to the zone kind that they measure. The keys are chip/device/sensor, as the startup
 	// log lists them, or chip/sensor for the sensor of any device. These sensors replace the known sensors of the same zone kind.
 	// Sensors of one zone kind are added up.
-	Sensors map[string]power.Kind `mapstructure:"sensors" keys:"chip/device/sensor"`
+	Sensors          map[string]power.Kind `mapstructure:"sensors" keys:"chip/device/sensor"`
+	CorrectionConfig `mapstructure:",squash"`
 
 	_ struct{}
 }
 
 func (c *HwmonConfig) validate(wrong reporter) {
+	c.CorrectionConfig.validate(wrong)
 	keys := slices.Sorted(maps.Keys(c.Sensors))
 	for i, key := range keys {
 		setting, is := "sensors::"+key, parseSensor(key)

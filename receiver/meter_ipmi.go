@@ -12,9 +12,15 @@ import (
 
 // IPMIConfig configures the meter ipmi.
 type IPMIConfig struct {
-	PollConfig `mapstructure:",squash"`
+	PollConfig       `mapstructure:",squash"`
+	CorrectionConfig `mapstructure:",squash"`
 
 	_ struct{}
+}
+
+func (c *IPMIConfig) validate(wrong reporter) {
+	c.PollConfig.validate(wrong, minIPMIInterval)
+	c.CorrectionConfig.validate(wrong)
 }
 
 // minIPMIInterval is the shortest time between two requests. Each keeps the BMC busy for some milliseconds to seconds, and its

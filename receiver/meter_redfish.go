@@ -20,6 +20,7 @@ import (
 type RedfishConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 	PollConfig              `mapstructure:",squash"`
+	CorrectionConfig        `mapstructure:",squash"`
 
 	// Username is the name of an account on the BMC. Without it, auth authorizes requests, or requests are not authorized.
 	Username string `mapstructure:"username"`
@@ -50,7 +51,7 @@ const (
 func defaultRedfishConfig() RedfishConfig {
 	return RedfishConfig{
 		ClientConfig: confighttp.ClientConfig{Timeout: redfishTimeout},
-		PollConfig:   PollConfig{PollInterval: redfishInterval},
+		PollConfig:   PollConfig{PollInterval: redfishInterval}, CorrectionConfig: uncorrected,
 	}
 }
 
@@ -72,6 +73,7 @@ func (c *RedfishConfig) validate(wrong reporter) {
 		wrong("auth", "must not be set together with username")
 	}
 	c.PollConfig.validate(wrong, minRedfishInterval)
+	c.CorrectionConfig.validate(wrong)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}

@@ -4,15 +4,150 @@ package energyreceiver
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+// polledMeter is a meter of the whole machine that is polled. It reports the machine's energy of
+// the time until lag before the poll.
+type polledMeter struct {
+	host      *hostsim.Host
+	poll, lag time.Duration
+	watts     float64      // of the machine
+	began     units.Energy // what the meter shows when the receiver starts
+	energy    []units.Energy
+	booted    time.Time
+	reading   power.Reading
+}
+
+// meterStep is the resolution of a polledMeter.
+const meterStep = 250 * time.Millisecond
+
+func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polledMeter {
+	m := &polledMeter{host: n.host, poll: poll, lag: lag, watts: watts, energy: []units.Energy{0}, booted: n.host.Now(), reading: power.Reading{
+		Zone: &power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs},
+		At:   n.host.Now(),
+	}}
+	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+		local, err := openMeters(ctx, cfg, host, set)
+		if err != nil {
+			return nil, err
+		}
+		options := meterOptions{Config: cfg, set: set}
+		all := power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m, Correction: options.correction(MeterIPMI)}, local.Status()[0].Member)
+		all.Remainder = local.Remainder
+		return all, nil
+	}
+	return m
+}
+
+// pass lets processes run on the machine for a time, and the meter be polled.
+func (m *polledMeter) pass(d time.Duration, used map[int]int64) {
+	for passed := meterStep; passed <= d; passed += meterStep {
+		last := m.energy[len(m.energy)-1]
+		m.energy = append(m.energy, last+units.Energy(m.watts*meterStep.Seconds()*float64(units.Joule)))
+		now := time.Duration(len(m.energy)-1) * meterStep
+		if now%m.poll == 0 {
+			m.reading.At = m.booted.Add(now)
+			m.reading.Raw = power.Raw{Energy: m.energy[max(0, (now-m.lag)/meterStep)], MaxWatts: power.MaxPlatformWatts, At: m.reading.At}
+			m.reading.Total = m.reading.Raw.Energy - m.began
+		}
+	}
+	m.host.Run(d, used)
+}
+
+func (m *polledMeter) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	return []power.Reading{m.reading}, nil
+}
+
+// Close ends the use by a receiver. The next one has a total of its own.
+func (m *polledMeter) Close() error {
+	zone := *m.reading.Zone
+	m.began, m.reading.Zone, m.reading.Total = m.reading.Raw.Energy, &zone, 0
+	return nil
+}
+
+// The static power of a machine is subtracted over the time that a reading covers, not over the
+// collections in which it arrives.
+func TestAnIdleMachineOnASlowMeterHasNoActiveEnergy(t *testing.T) {
+	for _, c := range []struct {
+		poll, collection, lag time.Duration
+		zone                  power.Kind
+	}{
+		{15 * time.Second, 10 * time.Second, 0, power.Platform},
+		{3 * time.Second, 2 * time.Second, 0, power.Platform},
+		{time.Second, 2500 * time.Millisecond, 0, power.Platform}, // ACPI
+		{15 * time.Second, 10 * time.Second, 0, power.Other},
+		{3 * time.Second, 2 * time.Second, 0, power.Other},
+		{3 * time.Second, 2 * time.Second, 5 * time.Second, power.Platform},
+		{3 * time.Second, 2 * time.Second, 100 * time.Second, power.Other},
+	} {
+		t.Run(fmt.Sprintf("%s/%v/%v/%v", c.zone, c.poll, c.collection, c.lag), func(t *testing.T) {
+			const pkg = 40.0
+			n := newTestNode(t, func(cfg *Config) {
+				cfg.CollectionInterval = c.collection
+				cfg.Zones = []power.Kind{power.Package, c.zone}
+				cfg.Meters.IPMI.Lag = c.lag
+				cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: pkg, power.Platform: 100, power.Other: 60})
+				delete(cfg.Attribution.StaticPower, map[power.Kind]power.Kind{power.Other: power.Platform, power.Platform: power.Other}[c.zone])
+			})
+			m := newPolledMeter(n, c.poll, c.lag, 100)
+			n.start()
+			for range 120 {
+				m.pass(c.collection, nil)
+				n.host.Zones["intel-rapl:0"].Energy += uint64(pkg * c.collection.Seconds() * joule)
+				n.scrape()
+			}
+			zone := "energy.zone=" + string(c.zone)
+			active := n.sum("system.energy", nil, zone, "energy.state=active")
+			all := n.sum("system.energy", nil, zone)
+			t.Logf("%.1f %% of %.0f J active", 100*active/all, all)
+			assert.Greater(t, all, 30*100*c.collection.Seconds())
+			assert.LessOrEqual(t, active, 0.01*all)
+		})
+	}
+}
+
+// Two programs run one after the other and use 100 W each. The BMC is five seconds late.
+func TestUsageIsDelayedByTheLagOfAMeter(t *testing.T) {
+	n := newTestNode(t, func(cfg *Config) {
+		cfg.CollectionInterval = time.Second
+		cfg.Zones = []power.Kind{power.Platform}
+		cfg.Meters.IPMI.Lag = 5 * time.Second
+		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 50})
+	})
+	const a, b = 10, 11
+	n.host.Processes[a] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
+	n.host.Processes[b] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b"}
+	m := newPolledMeter(n, 2*time.Second, 5*time.Second, 50)
+	n.start()
+	run := func(seconds int, watts float64, used map[int]int64) {
+		for range seconds {
+			m.watts = watts
+			m.pass(time.Second, used)
+			n.scrape()
+		}
+	}
+	run(31, 50, nil)
+	run(8, 150, map[int]int64{a: 1000})
+	run(8, 150, map[int]int64{b: 1000})
+	run(31, 50, nil)
+	ofA, ofB := n.sum("process.energy", nil, pid(a)), n.sum("process.energy", nil, pid(b))
+	active := n.sum("system.energy", nil, "energy.state=active")
+	t.Logf("A %.0f J, B %.0f J, unattributed %.0f J", ofA, ofB, active-ofA-ofB)
+	assert.InDelta(t, 800, ofA, 40)
+	assert.InDelta(t, 800, ofB, 40)
+	assert.InDelta(t, 0, active-ofA-ofB, 40)
+}
 
 // slowMeter has a new total in every third read only, of 100 J a read.
 type slowMeter struct {
@@ -52,4 +187,49 @@ func TestEnergyOfASlowMeterIsSharedAmongAllWhoRanMeanwhile(t *testing.T) {
 		assert.InDelta(t, 10, n.one("hw.power").value, 1e-6, "over the time that the meter covers")
 	}
 	assert.Empty(t, n.logged(), "a slow meter is no failure")
+}
+
+// The usage that waits for a late meter, and the energy of the time without a receiver, survive a
+// restart. None is billed twice.
+func TestARestartLosesNothingOfALateMeter(t *testing.T) {
+	n, _ := keptNode(t, func(cfg *Config) {
+		cfg.CollectionInterval = 2 * time.Second
+		cfg.Zones = []power.Kind{power.Platform}
+		cfg.Meters.IPMI.Lag, cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 5*time.Second, 1.1, -5
+		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 50})
+	})
+	m := newPolledMeter(n, 3*time.Second, 5*time.Second, 50) // of 50 W = 1.1 * 50 W - 5 W
+	n.start()
+	whole := 0.0
+	run := func(seconds int, used map[int]int64) {
+		for range seconds / 2 {
+			m.pass(2*time.Second, used)
+			n.scrape()
+			for _, p := range n.points("hw.host.energy", nil) { // none if the meter has nothing new
+				assert.GreaterOrEqual(t, p.value, whole)
+				whole = p.value
+			}
+			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
+			pending := n.s.pendingEnergy()[power.Platform].Joules()
+			assert.InDelta(t, whole, active+idle+pending, 1e-6)
+		}
+	}
+	run(60, nil)
+	m.watts = 150 // 160 W
+	run(20, map[int]int64{10: 2000})
+	before := n.sum("process.energy", nil, pid(10))
+	m.pass(7*time.Second, map[int]int64{10: 7000})
+	require.NoError(t, m.Close())
+	n.restart()
+	run(20, map[int]int64{10: 2000})
+	m.watts = 50
+	run(40, nil)
+
+	read := int((m.reading.At.Add(-m.lag).Sub(m.booted)) / time.Second)
+	assert.InDelta(t, 50*float64(read-47)+160*47, whole, 160*5+1e-6, "of the whole time since the first reading")
+	active, ofA := n.sum("system.energy", nil, "energy.state=active"), n.sum("process.energy", nil, pid(10))
+	t.Logf("active %.0f J of %d, the process has %.0f J, %.0f J before the restart", active, 47*110, ofA, before)
+	assert.InDelta(t, 47*110, active, 0.02*47*110)
+	assert.GreaterOrEqual(t, ofA-before, 20*110*0.97, "who ran after the restart")
+	assert.LessOrEqual(t, ofA, active)
 }

@@ -67,11 +67,11 @@ func (n *testNode) startAgain(edit ...func(*Config)) {
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
 	set.Logger = zap.New(core)
-	next := n.s.next
+	next, openMeters := n.s.next, n.s.openMeters
 	var err error
 	n.s, err = newEnergyScraper(&cfg, set)
 	require.NoError(n.t, err)
-	n.s.now, n.s.next, n.s.kernelClocks = n.host.Now, next, n.kernelClocks
+	n.s.now, n.s.next, n.s.kernelClocks, n.s.openMeters = n.host.Now, next, n.kernelClocks, openMeters
 	require.NoError(n.t, n.host.Render())
 	require.NoError(n.t, n.s.start(context.Background(), n))
 }

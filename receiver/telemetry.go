@@ -154,6 +154,12 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *zoneTally) int64 { return z.readErrors })),
 		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
 		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
+		b.RegisterReceiverEnergyZoneFactorCallback(locked(s, func(o metric.Float64Observer) {
+			for i := range s.meters.readings {
+				r := &s.meters.readings[i]
+				o.Observe(r.Correction.Scale(), t.with(attribute.String("hw.id", r.Zone.ID)))
+			}
+		})),
 		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().gaps })),
 		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().rejected })),
 		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),

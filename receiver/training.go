@@ -166,7 +166,7 @@ func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 		if hardware == nil {
 			hardware = []string{"source " + string(r.Zone.Source)}
 		}
-		hardware = append(hardware, zonePrefix+r.Zone.ID+" "+r.Zone.Name)
+		hardware = append(hardware, zoneLine(&r))
 	}
 	if hardware == nil {
 		return nil
@@ -177,6 +177,15 @@ func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 
 // zonePrefix is the start of the lines of zones.
 const zonePrefix = "zone "
+
+// zoneLine describes a zone, with what its power was corrected by.
+func zoneLine(r *power.Reading) string {
+	line := zonePrefix + r.Zone.ID + " " + r.Zone.Name
+	if c := r.Correction; c.Scales() {
+		line += fmt.Sprintf(" factor %d offset %d", c.Factor, c.Offset)
+	}
+	return line
+}
 
 // sameHardware reports whether models that were trained on the hardware before apply to the hardware now. Zones may have been
 // added, for example by a driver that is loaded late: a model whose kind and domain have more zones than in training starts over.

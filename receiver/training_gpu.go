@@ -76,7 +76,7 @@ func eachGPUModel(rules *attribution.Rules, kinds []claims.Kind, yield func(clai
 func hardwareOfGPU(root string, domain units.Domain, readings []power.Reading) (hardware []string) {
 	for i := range readings {
 		if zone := readings[i].Zone; zone.Kind == power.GPU && zone.Domain == domain {
-			hardware = append(hardware, zonePrefix+zone.ID+" "+zone.Name)
+			hardware = append(hardware, zoneLine(&readings[i]))
 		}
 	}
 	slices.Sort(hardware)

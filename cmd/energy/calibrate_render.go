@@ -88,6 +88,7 @@ func (f *fitted) renderMeters(out io.Writer) {
 			m.name, 100*m.before, m.line.Factor, m.line.Offset, percent(med)+", "+percent(p90), m.lag)
 	}
 	fmt.Fprintf(out, "The reference is FACTOR x the meter + OFFSET.\n")
+	f.renderCorrections(out)
 }
 
 func lagText(lag float64) string {

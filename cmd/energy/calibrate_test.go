@@ -89,7 +89,7 @@ func (s *server) run() (*record, string) {
 			r.zone("intel-rapl:0", "cpu", false).add(calibration.Point{Time: now, Value: 0.9 * cpu})
 			r.zone("intel-rapl:0:0", "memory", false).add(calibration.Point{Time: now, Value: 0.1 * cpu})
 			r.zone("intel-rapl:0:1", "cpu", true).add(calibration.Point{Time: now, Value: 0.6 * cpu})
-			r.zone("ipmi0", "host", false).add(calibration.Point{Time: now, Value: bmc})
+			r.zone("host", "host", false).add(calibration.Point{Time: now, Value: bmc})
 			busy = 0
 		}
 	}
@@ -217,7 +217,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"a word":          {wall: func(w string) string { return strings.Replace(w, ";118", ";high", 1) }, want: "is not a power in watts"},
 		"empty":           {wall: func(string) string { return "" }, want: "no reading of a power"},
 		"gaps everywhere": {wall: gaps, want: "all left out because of gaps"},
-		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has ipmi0, intel-rapl:0, `},
+		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has host, intel-rapl:0, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := kavanagh()

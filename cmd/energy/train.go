@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -159,6 +160,7 @@ type trainedZone struct {
 	kind       power.Kind
 	learned    *calibration.Learned
 	lag        float64
+	meter      string // section of the receiver's meters that the zone is of, empty if it is not known
 	impossible int
 	err        error // why it is not trained
 }
@@ -179,6 +181,9 @@ func (o *trainOptions) fit(r *record) (*trainedRecord, error) {
 	}
 	for _, k := range trained.Kinds {
 		z := trainedZone{kind: k}
+		if k == power.Platform {
+			z.meter = r.wholeMeter()
+		}
 		reads := r.kinds[sumID(k, power.Measured)]
 		switch source := r.source(k); {
 		case reads != nil:
@@ -265,6 +270,22 @@ func (t *trainedRecord) render(out io.Writer) {
 	}
 }
 
+// wholeMeter returns the section of the receiver's meters that measure the whole machine, empty if
+// it is not known.
+func (r *record) wholeMeter() (section string) {
+	for id, z := range r.zones {
+		if z.kind != "host" {
+			continue
+		}
+		if of := sectionOf(id); section == "" || section == of {
+			section = of
+		} else {
+			return ""
+		}
+	}
+	return section
+}
+
 func seconds(v float64) time.Duration { return time.Duration(math.Round(v)) * time.Second }
 
 // notIdle is the lowest load from which the idle power is not known: there power rises steeply.
@@ -291,8 +312,9 @@ func (z *trainedZone) notes() (notes []string) {
 	if z.impossible > 0 {
 		add("%d powers that are impossible were left out", z.impossible)
 	}
-	if math.Abs(z.lag) >= 1 {
-		add("its meter is %.0f s behind the load, which was allowed for", z.lag)
+	if z.lag >= 1 {
+		section := cmp.Or(z.meter, anyMeter)
+		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with meters: {%s: {lag: %s}}", z.lag, section, lagSetting(z.lag))
 	}
 	return notes
 }

@@ -56,3 +56,21 @@ func BenchmarkManyCandidates(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLateMeter measures an interval of a second in which a thousand processes run, with a
+// meter that is polled each interval and is late.
+func BenchmarkLateMeter(b *testing.B) {
+	for _, lag := range []time.Duration{0, 100 * time.Millisecond, 5 * time.Second, time.Minute} {
+		b.Run(lag.String(), func(b *testing.B) {
+			bench := newBench(b, Config{})
+			var claims []Claim
+			for pid := range int32(1000) {
+				claims = append(claims, Claim{Claimant: bench.open(pid + 1), CPU: units.CPUTime(time.Millisecond)})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				bench.pass(time.Second, lag, 100*units.Joule, units.CPUTime(time.Second), claims...)
+			}
+		})
+	}
+}

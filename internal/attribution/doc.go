@@ -13,6 +13,11 @@
 // not, has its energy pending, together with the claims of its own domain, until it can. The result is the Ledger: totals
 // of zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
 //
+// The reading of a slow or late meter has an age: its energy is of a time that ended earlier. The
+// usage of the domain waits in slices of time until a reading covers it, and a slice that a reading
+// covers in part is split in proportion to time. So energy, usage and static power of a portion are
+// of the same time. What a portion lacks to its static energy is subtracted from later portions.
+//
 // The package does no I/O, has no clock, and imports only units and the standard library. It computes in integers; only
 // Kind.Doubt is floating-point. The static power models that learn are in package static, which the engine uses through
 // an interface.

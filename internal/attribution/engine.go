@@ -53,6 +53,7 @@ type Engine struct {
 	idle      idleSharing
 	trained   [MaxKinds]TrainedModel // those of the models that learn
 	excludes  bool                   // a claimant is excluded, or was
+	deficits  []deficits             // by domain
 
 	live       [units.NumEntities]int     // series that go on, without the others'
 	ended      [units.NumEntities]int     // series that ended and were not acknowledged yet
@@ -70,8 +71,10 @@ type Engine struct {
 	touched               []Claimant   // that got something in the interval
 	gains                 []gain       // of those that are touched, kinds each
 	sums                  []domainSums // by domain
-	resolved              []*pending   // whose energy was attributed in the interval
+	dues                  []due        // of zones whose readings have an age
+	resolved              []*slice     // whose energy was attributed in the interval
 	spare                 []*pending   // that are unused
+	spareSlices           []*slice     // likewise
 	newcomers, incumbents queue
 }
 
@@ -108,7 +111,8 @@ func (e *Engine) Compact() {
 	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
-	e.touched, e.gains, e.newcomers, e.incumbents, e.spare, e.idle.claims = nil, nil, nil, nil, nil, nil
+	e.touched, e.gains, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil, nil
+	e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil
 	e.waiting = slices.Clone(e.waiting)
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])

@@ -579,7 +579,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 		b.observe(0, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
 	}
-	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].pending.usage.Claims), maxPendingClaims+1)
+	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].pending.slices[0].usage.Claims), maxPendingClaims+1)
 	assert.LessOrEqual(t, len(b.e.claimants), maxPendingClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)

@@ -88,6 +88,15 @@ type ZoneReading struct {
 	// together with the usage of its domain, until the next reading that is OK. Total may still have grown: in a window
 	// that became no interval, as its CPU time could not be read.
 	OK bool
+	// Age is the time between the moment up to which Total counts and the end of the interval, from
+	// 0 to a few minutes. It is 0 for a counter that is read at the end of the interval, and the
+	// age of the reading plus the lag of the meter for other meters. The energy between two
+	// readings is attributed by the usage of the time between their moments. Age is ignored if the
+	// reading is not OK.
+	Age time.Duration
+	// Unmeasured is the part of the time since the reading before, at least 0, that the meter did
+	// not measure. The part has no energy, so no static energy is subtracted for it.
+	Unmeasured time.Duration
 	// Replaced reports whether another meter reads the zone than before, so that Total does not continue the totals
 	// before. Pending energy of those is attributed, and the first reading that is OK is the new baseline. The zone's
 	// own energy continues.

@@ -74,7 +74,7 @@ func TestUnattributedTimeWithoutWeightHasNoPartUnderItsKey(t *testing.T) {
 		assert.InDelta(t, want, b.e.Ledger().Kinds[pkg].Unattributed.Joules(), 1e-5)
 		requireConserved(t, b.e, byKind{})
 	}
-	g := pending{}
+	g := slice{}
 	for range 2 {
 		g.addAmounts(&Usage{Weightless: [Weights]units.CPUTime{ms, 0}}, time.Second)
 	}
@@ -91,7 +91,7 @@ func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
 		assert.Equal(t, 2*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "a weight of 20 of 120")
 		requireConserved(t, b.e, byKind{})
 	}
-	g := pending{}
+	g := slice{}
 	for range 2 {
 		g.addAmounts(&Usage{Averages: [Weights]Average{{Weight: 40, CPU: 200 * ms}}}, time.Second)
 	}

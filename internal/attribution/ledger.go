@@ -78,9 +78,10 @@ type Zone struct {
 	domain  int
 	kind    int
 	last    units.Energy
-	pending *pending // nil while the zone is read and attributed each interval
-	read    bool     // it is among the readings of the current interval
-	began   bool     // its first good reading is in the current interval
+	age     time.Duration // of the last good reading, at the end of its interval
+	pending *pending      // nil while the zone is read and attributed each interval
+	read    bool          // it is among the readings of the current interval
+	began   bool          // its first good reading is in the current interval
 	// superseded reports whether another zone of the same domain and kind began after this one ended, as where a
 	// preferred meter reads the same hardware now.
 	superseded bool

@@ -33,8 +33,9 @@ func (e *Engine) Observe(iv *Interval) {
 	for domain := range e.sums {
 		e.attributeDomain(domain, iv)
 	}
+	e.attributeDues()
 	for _, r := range iv.Zones {
-		e.moveZone(r, iv.At)
+		e.moveZone(r, iv)
 	}
 	e.settle(iv.EndsCollection)
 	e.dropResolved()
@@ -104,25 +105,26 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	z := &e.ledger.Zones[r.Zone]
 	switch {
 	case !z.Present:
-		e.beginZone(z, r, iv.At)
+		e.beginZone(z, r, iv)
 	case r.Replaced:
 		e.replaceZone(z, r, iv)
 	default:
 		energy := z.advance(r, iv.At, iv.Elapsed)
 		if z.kind != NotAttributed {
-			e.addZoneEnergy(z, r.OK, energy, iv)
+			e.addZoneEnergy(z, r, energy, iv)
 		}
 	}
 	z.read = true
 }
 
 // beginZone takes the first good reading of a zone as its baseline.
-func (e *Engine) beginZone(z *Zone, r ZoneReading, at time.Time) {
+func (e *Engine) beginZone(z *Zone, r ZoneReading, iv *Interval) {
 	if !r.OK {
 		return
 	}
-	*z = Zone{Present: true, Start: at, At: at, last: r.Total, domain: r.Domain, kind: r.Kind, began: true}
-	e.beginKind(r.Kind, at)
+	*z = Zone{Present: true, Start: iv.At, At: iv.At, last: r.Total, domain: r.Domain, kind: r.Kind, began: true}
+	e.beginKind(r.Kind, iv.At)
+	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
 // supersedeZones has each zone that began in the interval take the place of one of its domain and kind that has ended.
@@ -152,16 +154,17 @@ func (e *Engine) beginKind(kind int, at time.Time) {
 
 // moveZone has a zone go on under another domain or kind, after its energy up to a good reading was attributed under the
 // one before.
-func (e *Engine) moveZone(r ZoneReading, at time.Time) {
+func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
 	z := &e.ledger.Zones[r.Zone]
 	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
 		return
 	}
 	if z.pending != nil {
-		e.resolve(z, false)
+		e.abandon(z, false)
 	}
 	z.domain, z.kind = r.Domain, r.Kind
-	e.beginKind(r.Kind, at)
+	e.beginKind(r.Kind, iv.At)
+	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
 // replaceZone continues a zone with another meter, from the meter's first good reading. Until then the zone is absent.
@@ -171,11 +174,12 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 		return
 	}
 	if z.pending != nil {
-		e.drop(z.pending)
-		z.pending = nil
+		z.pending.energy = 0
+		e.abandon(z, false)
 	}
 	z.last, z.At, z.Unread = r.Total, iv.At, 0
 	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
+	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
 // advance adds a reading and returns the energy since the reading before. A reading that is not OK has energy, too, if the
@@ -189,27 +193,27 @@ func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units
 	if r.OK || energy > 0 {
 		z.At = at
 	}
+	z.Unread += elapsed
 	if r.OK {
-		z.RecentTime += z.Unread + elapsed
-		z.Unread = 0
-	} else {
-		z.Unread += elapsed
+		z.RecentTime += max(z.age+z.Unread-r.Age, 0)
+		z.Unread, z.age = 0, r.Age
 	}
 	return energy
 }
 
 // addZoneEnergy adds the energy of a zone to the sum of its domain and kind, or postpones it.
-func (e *Engine) addZoneEnergy(z *Zone, ok bool, energy units.Energy, iv *Interval) {
+func (e *Engine) addZoneEnergy(z *Zone, r ZoneReading, energy units.Energy, iv *Interval) {
 	u := iv.usage(z.domain)
-	if ok && u.Total > 0 && z.pending == nil {
+	if r.OK && u.Total > 0 && z.pending == nil && r.Age == 0 && r.Unmeasured == 0 {
 		sums := &e.sums[z.domain]
 		sums.energy[z.kind] += energy
 		sums.zones[z.kind]++
 		return
 	}
 	e.postpone(z, energy, u, iv.Elapsed)
-	if ok && z.pending.usage.Total > 0 {
-		e.resolve(z, false)
+	z.pending.unmeasured += r.Unmeasured
+	if r.OK {
+		e.resolve(z, r.Age)
 	}
 }
 

@@ -8,17 +8,26 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// pending is what a zone waits with until a good reading: its energy so far, and the usage of its domain in the same
-// intervals. While a zone is absent only the amount of usage is kept, not who used it.
+// pending is the energy of a zone that is deferred until a good reading, and the usage of the
+// zone's domain since the end of the time whose energy was attributed last. While a zone is absent
+// only the amount of usage is kept, not who used it.
 type pending struct {
-	usage    Usage
-	elapsed  time.Duration
-	energy   units.Energy
-	restored bool               // some of it is of the time before Engine.Restore
-	index    map[pendingKey]int // of usage.Claims
+	energy     units.Energy
+	unmeasured time.Duration // time of the energy in which the meter measured nothing
+	elapsed    time.Duration // of all slices
+	slices     []*slice      // the oldest first; the last one ends with the interval
 }
 
-type pendingKey struct {
+// slice is the usage of a domain in consecutive intervals, or in a part of one.
+type slice struct {
+	usage    Usage
+	elapsed  time.Duration
+	restored bool             // some of it is of the time before Engine.Restore
+	index    map[claimKey]int // of usage.Claims; empty until claims are merged into the slice
+}
+
+// claimKey identifies the claims that are merged into one.
+type claimKey struct {
 	claimant   Claimant
 	shortLived bool
 }
@@ -30,6 +39,16 @@ const (
 	maxPendingClaims = 16384
 )
 
+// The end of the time that a reading covers falls into a slice, which is then split in proportion
+// to time. So the slices near that end are short: those of the last maxAges times the age of the
+// last reading are not merged beyond slicesPerAge of them per age. A pending has up to
+// maxSliceClaims claims in all slices.
+const (
+	maxAges        = 2
+	slicesPerAge   = 16
+	maxSliceClaims = 4 * maxPendingClaims
+)
+
 // newPending returns an empty pending, with the memory of one that was dropped.
 func (e *Engine) newPending() *pending {
 	if n := len(e.spare); n > 0 {
@@ -37,97 +56,340 @@ func (e *Engine) newPending() *pending {
 		e.spare = e.spare[:n-1]
 		return g
 	}
-	return &pending{index: map[pendingKey]int{}}
+	return new(pending)
 }
 
-// drop makes the memory of a pending available.
+// newSlice returns an empty slice, with the memory of one that was dropped.
+func (e *Engine) newSlice() *slice {
+	if n := len(e.spareSlices); n > 0 {
+		s := e.spareSlices[n-1]
+		e.spareSlices = e.spareSlices[:n-1]
+		return s
+	}
+	return &slice{index: map[claimKey]int{}}
+}
+
+// drop makes the memory of a pending available, whose slices were dropped or taken.
 func (e *Engine) drop(g *pending) {
-	clear(g.index)
-	*g = pending{usage: Usage{Claims: g.usage.Claims[:0]}, index: g.index}
+	*g = pending{slices: g.slices[:0]}
 	e.spare = append(e.spare, g)
 }
 
-// addAmounts adds an interval, without who used the domain.
-func (g *pending) addAmounts(u *Usage, elapsed time.Duration) {
-	g.elapsed += elapsed
-	g.usage.Busy += u.Busy
-	g.usage.Total += u.Total
-	g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Unattributed)
+// dropSlice makes the memory of a slice available, whose claims were released.
+func (e *Engine) dropSlice(s *slice) {
+	clear(s.index)
+	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}, index: s.index}
+	e.spareSlices = append(e.spareSlices, s)
+}
+
+// addAmounts adds the usage of a time, without who used the domain.
+func (s *slice) addAmounts(u *Usage, elapsed time.Duration) {
+	s.elapsed += elapsed
+	to := &s.usage
+	to.Busy += u.Busy
+	to.Total += u.Total
+	to.Unattributed = units.AddSaturating(to.Unattributed, u.Unattributed)
 	for i, weightless := range u.Weightless {
-		g.usage.Weightless[i] = units.AddSaturating(g.usage.Weightless[i], weightless)
+		to.Weightless[i] = units.AddSaturating(to.Weightless[i], weightless)
 	}
-	g.usage.Assumed = g.usage.Assumed || u.Assumed
-	g.usage.IdleAmongClaims = g.usage.IdleAmongClaims || u.IdleAmongClaims
 	for i, a := range u.Averages {
-		sum := &g.usage.Averages[i]
+		sum := &to.Averages[i]
 		sum.Weight, sum.CPU = units.AddSaturating(sum.Weight, a.Weight), units.AddSaturating(sum.CPU, a.CPU)
 	}
-	for i, unweighed := range u.Unweighed {
-		g.usage.Unweighed[i] = g.usage.Unweighed[i] || unweighed
+	to.addFlags(u)
+}
+
+func (u *Usage) addFlags(o *Usage) {
+	u.Assumed = u.Assumed || o.Assumed
+	u.IdleAmongClaims = u.IdleAmongClaims || o.IdleAmongClaims
+	for i, unweighed := range o.Unweighed {
+		u.Unweighed[i] = u.Unweighed[i] || unweighed
 	}
 }
 
-// addUnattributed adds an interval whose users are not kept.
-func (g *pending) addUnattributed(u *Usage, elapsed time.Duration) {
-	g.addAmounts(u, elapsed)
+// addUnattributed adds the usage of a time whose users are not kept.
+func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
+	s.addAmounts(u, elapsed)
 	for i := range u.Claims {
-		g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Claims[i].CPU)
+		s.usage.Unattributed = units.AddSaturating(s.usage.Unattributed, u.Claims[i].CPU)
 	}
 }
 
-// addClaim reports whether the claimant had no claim of this sort yet.
-func (g *pending) addClaim(claim *Claim) bool {
-	key := pendingKey{claim.Claimant, claim.ShortLived}
-	if i, ok := g.index[key]; ok {
-		g.usage.Claims[i].add(claim)
+// addClaim reports whether the claimant had no claim of this sort yet. The slice must be indexed.
+func (s *slice) addClaim(claim *Claim) bool {
+	key := claimKey{claim.Claimant, claim.ShortLived}
+	if i, ok := s.index[key]; ok {
+		s.usage.Claims[i].add(claim)
 		return false
 	}
-	g.index[key] = len(g.usage.Claims)
-	g.usage.Claims = append(g.usage.Claims, *claim)
+	s.index[key] = len(s.usage.Claims)
+	s.usage.Claims = append(s.usage.Claims, *claim)
 	return true
 }
 
-// postpone adds an interval to what is pending for a zone.
+// indexClaims makes the index, if there is none yet.
+func (s *slice) indexClaims() {
+	if len(s.index) > 0 {
+		return
+	}
+	for i := range s.usage.Claims {
+		s.index[claimKey{s.usage.Claims[i].Claimant, s.usage.Claims[i].ShortLived}] = i
+	}
+}
+
+// addInterval adds an interval to a slice. Each of its claims holds its claimant until
+// Engine.releaseClaims.
+func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
+	first := s.elapsed == 0 && len(s.usage.Claims) == 0
+	s.addAmounts(u, elapsed)
+	s.restored = s.restored || e.restoring
+	if !first {
+		s.indexClaims()
+	}
+	for i := range u.Claims {
+		claim := &u.Claims[i]
+		if claim.empty() && !u.IdleAmongClaims {
+			continue
+		}
+		if first {
+			s.usage.Claims = append(s.usage.Claims, *claim)
+		} else if !s.addClaim(claim) {
+			continue
+		}
+		e.hold(claim.Claimant)
+	}
+}
+
+// hold keeps a claimant until releasePending.
+func (e *Engine) hold(id Claimant) {
+	if id != NoClaimant {
+		e.claimants[id].pending++
+	}
+}
+
+// merge adds a slice to the one before it, and drops it.
+func (e *Engine) merge(into, from *slice) {
+	into.addAmounts(&from.usage, from.elapsed)
+	into.restored = into.restored || from.restored
+	into.indexClaims()
+	for i := range from.usage.Claims {
+		claim := &from.usage.Claims[i]
+		if !into.addClaim(claim) && claim.Claimant != NoClaimant {
+			e.claimants[claim.Claimant].pending-- // the other claim holds the claimant
+		}
+	}
+	e.dropSlice(from)
+}
+
+// split returns the first part of a slice, in proportion to its time, which it is removed from.
+func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
+	first := e.newSlice()
+	first.elapsed, first.restored = elapsed, s.restored
+	whole := s.elapsed
+	s.elapsed -= elapsed
+	part := func(amount *uint64) uint64 {
+		p := units.MulDiv(*amount, uint64(elapsed), uint64(whole))
+		*amount -= p
+		return p
+	}
+	of := func(t *units.CPUTime) units.CPUTime { return units.CPUTime(part((*uint64)(t))) }
+	from, to := &s.usage, &first.usage
+	to.Busy, to.Total, to.Unattributed = of(&from.Busy), of(&from.Total), of(&from.Unattributed)
+	for i := range from.Weightless {
+		to.Weightless[i] = of(&from.Weightless[i])
+	}
+	for i := range from.Averages {
+		to.Averages[i] = Average{Weight: part(&from.Averages[i].Weight), CPU: of(&from.Averages[i].CPU)}
+	}
+	to.addFlags(from)
+	for i := range from.Claims {
+		claim := &from.Claims[i]
+		p := Claim{Claimant: claim.Claimant, ShortLived: claim.ShortLived, CPU: of(&claim.CPU)}
+		for k := range claim.Weights {
+			p.Weights[k] = part(&claim.Weights[k])
+		}
+		to.Claims = append(to.Claims, p)
+		e.hold(p.Claimant)
+	}
+	return first
+}
+
+// postpone adds an interval to the pending of a zone.
 func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.Duration) {
 	if z.pending == nil {
 		z.pending = e.newPending()
 	}
 	g := z.pending
 	g.energy += energy
-	g.restored = g.restored || e.restoring
-	g.addAmounts(u, elapsed)
-	for i := range u.Claims {
-		claim := &u.Claims[i]
-		if claim.empty() && !u.IdleAmongClaims {
-			continue
-		}
-		if g.addClaim(claim) && claim.Claimant != NoClaimant {
-			e.claimants[claim.Claimant].pending++
-		}
+	g.elapsed += elapsed
+	n := len(g.slices)
+	if n == 0 || g.slices[n-1].elapsed+elapsed > z.age/slicesPerAge {
+		g.slices = append(g.slices, e.newSlice())
+		n++
 	}
-	if len(g.usage.Claims) > maxPendingClaims || g.elapsed > maxPending {
-		e.forgetEnded(g)
+	e.addInterval(g.slices[n-1], u, elapsed)
+	e.shorten(g, maxAges*z.age)
+}
+
+// shorten merges the oldest slices of a pending that end no less than keep ago, and all if they
+// have too many claims.
+func (e *Engine) shorten(g *pending, keep time.Duration) {
+	claims := 0
+	for _, s := range g.slices {
+		claims += len(s.usage.Claims)
+	}
+	for len(g.slices) > 1 {
+		first, second := g.slices[0], g.slices[1]
+		if g.elapsed-first.elapsed-second.elapsed < keep && claims <= maxSliceClaims {
+			break
+		}
+		claims -= len(first.usage.Claims) + len(second.usage.Claims)
+		e.merge(first, second)
+		claims += len(first.usage.Claims)
+		g.remove(1, 2)
+	}
+	if len(g.slices[0].usage.Claims) > maxPendingClaims || g.elapsed > maxPending {
+		e.forgetEnded(g.slices[0])
 	}
 }
 
-// resolve attributes what is pending for a zone. partial reports whether the energy is only of a part of the time. Where
-// no utilization is known, the energy is unattributed.
-func (e *Engine) resolve(z *Zone, partial bool) {
+// remove removes the slices from i to before j, which were dropped or taken.
+func (g *pending) remove(i, j int) {
+	n := copy(g.slices[i:], g.slices[j:])
+	clear(g.slices[i+n:])
+	g.slices = g.slices[:i+n]
+}
+
+// take removes the usage of the first part of the time of a pending, and returns it as one slice.
+func (e *Engine) take(g *pending, elapsed time.Duration) *slice {
+	g.elapsed -= elapsed
+	var taken *slice
+	n := 0
+	for ; n < len(g.slices) && g.slices[n].elapsed <= elapsed; n++ {
+		s := g.slices[n]
+		elapsed -= s.elapsed
+		if taken == nil {
+			taken = s
+		} else {
+			e.merge(taken, s)
+		}
+	}
+	g.remove(0, n)
+	if elapsed > 0 && len(g.slices) > 0 {
+		s := e.split(g.slices[0], elapsed)
+		if taken == nil {
+			return s
+		}
+		e.merge(taken, s)
+	}
+	return taken
+}
+
+// awaitFrom has the usage of a domain wait for the next reading of a zone, from age before the end
+// of the interval on. Of the time before the interval no usage is known.
+func (e *Engine) awaitFrom(z *Zone, u *Usage, elapsed, age time.Duration) {
+	if z.age = age; age == 0 || z.kind == NotAttributed {
+		return
+	}
+	if age > elapsed {
+		e.postpone(z, 0, &unknown, age-elapsed)
+	}
+	e.postpone(z, 0, u, elapsed)
+	if age < elapsed {
+		e.resolved = append(e.resolved, e.take(z.pending, elapsed-age))
+	}
+}
+
+// resolve attributes the pending energy of a zone by the usage of the time that the energy is of,
+// which ends age before the end of the interval. It does nothing if no usage of that time is known
+// yet.
+func (e *Engine) resolve(z *Zone, age time.Duration) {
+	g := z.pending
+	covered := g.elapsed - age
+	if age > 0 && covered <= 0 {
+		return // the reading is of no later time than the one before
+	}
+	s := e.take(g, covered)
+	if s.usage.Total == 0 {
+		g.elapsed += covered
+		g.slices = append(g.slices, nil)
+		copy(g.slices[1:], g.slices)
+		g.slices[0] = s
+		return
+	}
+	d := due{s, Portion{
+		Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total,
+		Elapsed: max(covered-g.unmeasured, 0), Zones: 1, Partial: g.unmeasured > 0, restored: s.restored,
+	}}
+	g.energy, g.unmeasured = 0, 0
+	if len(g.slices) == 0 {
+		e.drop(g)
+		z.pending = nil
+	}
+	if age == 0 {
+		e.attributeDue(&d)
+		return
+	}
+	e.addDue(&d)
+}
+
+// due is a portion that is attributed at the end of the interval, by the usage of a slice.
+type due struct {
+	slice *slice
+	Portion
+}
+
+// addDue notes a portion, or adds it to one of the same kind, domain and time: meters that are
+// polled together are divided together.
+func (e *Engine) addDue(d *due) {
+	for i := range e.dues {
+		o := &e.dues[i]
+		if o.Kind == d.Kind && o.Domain == d.Domain && o.Elapsed == d.Elapsed && o.slice.elapsed == d.slice.elapsed && o.Busy == d.Busy &&
+			o.Total == d.Total && o.Partial == d.Partial && o.restored == d.restored {
+			o.Energy += d.Energy
+			o.Zones++
+			e.resolved = append(e.resolved, d.slice)
+			return
+		}
+	}
+	e.dues = append(e.dues, *d)
+}
+
+func (e *Engine) attributeDues() {
+	for i := range e.dues {
+		e.attributeDue(&e.dues[i])
+	}
+	clear(e.dues)
+	e.dues = e.dues[:0]
+}
+
+func (e *Engine) attributeDue(d *due) {
+	e.resolved = append(e.resolved, d.slice)
+	e.attribute(d.Portion, &d.slice.usage)
+}
+
+// abandon attributes all that is pending for a zone. partial reports whether the energy is only of
+// a part of the time. If no utilization is known, the energy is unattributed.
+func (e *Engine) abandon(z *Zone, partial bool) {
 	g := z.pending
 	z.pending = nil
-	e.resolved = append(e.resolved, g)
+	s := e.take(g, g.elapsed)
 	switch {
-	case g.usage.Total > 0:
-		e.attribute(Portion{
-			Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: g.usage.Busy, Total: g.usage.Total, Elapsed: g.elapsed,
-			Zones: 1, Partial: partial, restored: g.restored,
-		}, &g.usage)
+	case g.energy == 0:
+		e.resolved = append(e.resolved, s)
+	case s.usage.Total > 0:
+		e.attributeDue(&due{s, Portion{
+			Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total, Elapsed: s.elapsed,
+			Zones: 1, Partial: partial, restored: s.restored,
+		}})
 	default:
+		e.resolved = append(e.resolved, s)
 		k := &e.ledger.Kinds[z.kind]
 		k.Active += g.energy
 		k.Unattributed += g.energy
 		k.changed = true
 	}
+	e.drop(g)
 }
 
 // endZone attributes what was read of a zone that is no longer among the readings. Of the time since, only the CPU time
@@ -138,46 +400,54 @@ func (e *Engine) endZone(z *Zone, iv *Interval) {
 	if z.kind == NotAttributed {
 		return
 	}
-	before := z.pending
-	if before != nil && before.energy > 0 {
-		e.resolve(z, true)
-		before = nil
+	if z.pending != nil && z.pending.energy > 0 {
+		e.abandon(z, true)
 	}
-	if before == nil || len(before.usage.Claims) > 0 {
+	if z.pending == nil {
 		z.pending = e.newPending()
+		z.pending.slices = append(z.pending.slices, e.newSlice())
 	}
-	if before != nil && before != z.pending {
-		z.pending.addUnattributed(&before.usage, before.elapsed)
+	g := z.pending
+	if len(g.slices) > 1 || len(g.slices[0].usage.Claims) > 0 {
+		before := e.take(g, g.elapsed)
+		s := e.newSlice()
+		s.addUnattributed(&before.usage, before.elapsed)
+		s.restored = before.restored
 		e.resolved = append(e.resolved, before)
+		g.slices, g.elapsed = append(g.slices, s), s.elapsed
 	}
-	z.pending.addUnattributed(iv.usage(z.domain), iv.Elapsed)
+	g.slices[0].addUnattributed(iv.usage(z.domain), iv.Elapsed)
+	g.elapsed += iv.Elapsed
 }
 
 // forgetEnded gives the pending claims of claimants that ended to the other processes.
-func (e *Engine) forgetEnded(g *pending) {
-	claims := g.usage.Claims
-	g.usage.Claims = make([]Claim, 0, len(claims))
-	clear(g.index)
+func (e *Engine) forgetEnded(s *slice) {
+	claims := s.usage.Claims
+	s.usage.Claims = make([]Claim, 0, len(claims))
+	clear(s.index)
 	for _, claim := range claims {
 		if claim.Claimant != NoClaimant && !e.claimants[claim.Claimant].open {
 			e.releasePending(claim.Claimant)
 			claim.Claimant, claim.ShortLived = NoClaimant, true
 		}
-		g.addClaim(&claim)
+		if !s.addClaim(&claim) && claim.Claimant != NoClaimant {
+			e.claimants[claim.Claimant].pending--
+		}
 	}
 }
 
 // dropResolved forgets the claims that were attributed in this interval. It must follow settle: a claimant that ended
 // must have its last energy before it is released.
 func (e *Engine) dropResolved() {
-	for _, g := range e.resolved {
-		for i := range g.usage.Claims {
-			if id := g.usage.Claims[i].Claimant; id != NoClaimant {
+	for _, s := range e.resolved {
+		for i := range s.usage.Claims {
+			if id := s.usage.Claims[i].Claimant; id != NoClaimant {
 				e.releasePending(id)
 			}
 		}
-		e.drop(g)
+		e.dropSlice(s)
 	}
+	clear(e.resolved)
 	e.resolved = e.resolved[:0]
 }
 

@@ -59,6 +59,46 @@ type Portion struct {
 	Partial bool
 
 	restored bool // some of it is of the time before Engine.Restore
+	deficit  *units.Energy
+}
+
+// Above returns the energy of a portion beyond its static energy. What the portion lacks to it is
+// subtracted from the energy of the following portions of the same domain and kind: readings are
+// inexact, so what one portion lacks another has in excess. A deficit is at most a quarter of the
+// static energy of the portion that it is of, and an eighth of it is forgiven with each further
+// portion, because a static power that is too high causes deficits without an excess. A model calls
+// Above at most once for a portion.
+func (p *Portion) Above(static units.Energy) units.Energy {
+	active := units.Advance(static, p.Energy)
+	if p.deficit == nil {
+		return active
+	}
+	d := *p.deficit
+	d -= d / forgivenPart
+	paid := min(d, active)
+	d -= paid
+	*p.deficit = min(d+units.Advance(p.Energy, static), max(static/deficitPart, d))
+	return active - paid
+}
+
+// deficitPart is the part of a portion's static energy that a deficit is at most, and forgivenPart
+// the part of a deficit that is forgiven with each portion, both as divisors. With noise of 5 % of
+// a reading they reduce the active energy of an idle machine from 2 % to 0.8 %.
+const deficitPart, forgivenPart = 4, 8
+
+// deficits are the energies that portions of one domain lacked to their static energy.
+type deficits [MaxKinds]units.Energy
+
+// deficitOf returns the deficit of a portion's domain and kind, nil if the portion does not have
+// the energy of all its time.
+func (e *Engine) deficitOf(p *Portion) *units.Energy {
+	if p.Partial || p.restored {
+		return nil
+	}
+	for len(e.deficits) <= p.Domain {
+		e.deficits = append(e.deficits, deficits{})
+	}
+	return &e.deficits[p.Domain][p.Kind]
 }
 
 // ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.

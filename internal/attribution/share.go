@@ -14,6 +14,7 @@ import (
 func (e *Engine) attribute(p Portion, u *Usage) {
 	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
 	p.restored = p.restored || e.restoring
+	p.deficit = e.deficitOf(&p)
 	p.Partial = p.Partial || u.Assumed || p.restored
 	if e.excludes {
 		busy := p.Busy

@@ -110,14 +110,15 @@ func (z *Zone) state() ZoneState {
 		Energy: z.Energy, Unread: z.Unread, Domain: z.domain, Kind: z.kind,
 	}
 	if g := z.pending; g != nil {
-		p := &PendingState{
-			Energy: g.energy, Elapsed: g.elapsed, Busy: g.usage.Busy, Total: g.usage.Total, Unattributed: g.usage.Unattributed,
-			Assumed: g.usage.Assumed, IdleAmongClaims: g.usage.IdleAmongClaims,
+		var all slice
+		for _, s := range g.slices {
+			all.addUnattributed(&s.usage, s.elapsed)
 		}
-		for i := range g.usage.Claims {
-			p.Unattributed = units.AddSaturating(p.Unattributed, g.usage.Claims[i].CPU)
+		u := &all.usage
+		s.Pending = &PendingState{
+			Energy: g.energy, Elapsed: g.elapsed, Busy: u.Busy, Total: u.Total, Unattributed: u.Unattributed,
+			Assumed: u.Assumed, IdleAmongClaims: u.IdleAmongClaims,
 		}
-		s.Pending = p
 	}
 	return s
 }
@@ -210,18 +211,26 @@ func (e *Engine) Restore(s *State) {
 	}
 }
 
+// maxRestored bounds the time of a restored pending, so that no sum overflows.
+const maxRestored = 1 << 60
+
 func (s *ZoneState) restored() Zone {
 	z := Zone{
 		Present: s.Present, Ended: s.Ended, Delivered: s.Delivered, superseded: s.Superseded, Start: s.Start, At: s.At,
 		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
 	}
 	if p := s.Pending; p != nil {
+		elapsed := min(max(p.Elapsed, 0), maxRestored)
 		z.pending = &pending{
-			usage: Usage{
-				Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
-			},
-			elapsed: p.Elapsed, energy: p.Energy, restored: true, index: map[pendingKey]int{},
+			elapsed: elapsed, energy: p.Energy,
+			slices: []*slice{{
+				usage: Usage{
+					Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
+				},
+				elapsed: elapsed, restored: true, index: map[claimKey]int{},
+			}},
 		}
+		z.age = max(elapsed-s.Unread, 0)
 	}
 	return z
 }

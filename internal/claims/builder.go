@@ -236,10 +236,13 @@ func (b *Builder) beginInterval(m *Measurement) {
 	for i := range m.Readings {
 		r := &m.Readings[i]
 		zone, replaced := b.zones.number(r)
-		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: zone, Domain: b.domain(r.Zone), Kind: b.kind(r.Zone, m.Attributed),
-			Total: r.Total, OK: b.zones.isNew(zone, r), Replaced: replaced,
-		})
+		reading := attribution.ZoneReading{
+			Zone: zone, Domain: b.domain(r.Zone), Kind: b.kind(r.Zone, m.Attributed), Total: r.Total, Replaced: replaced,
+		}
+		if reading.OK, reading.Unmeasured = b.zones.isNew(zone, r); reading.OK {
+			reading.Age = ageOf(r, m.ReadAt)
+		}
+		iv.Zones = append(iv.Zones, reading)
 	}
 	b.beginGPUs(m)
 	b.node.Busy = m.Node.Busy - b.last.Node.Busy

@@ -425,6 +425,7 @@ func (s *gpuSimulation) step() error {
 		return nil
 	}
 	s.failed = 0
+	s.renew(readings)
 	m := &Measurement{
 		ReadAt: boot.Add(s.now), Stamp: s.stamp, Node: cpu.Node{Busy: units.CPUTime(s.now), Total: units.CPUTime(2 * s.now), Process: units.CPUTime(s.now)},
 		Table: s.reader.Table(), Readings: readings, GPUs: s.readUsage(), Attributed: []power.Kind{power.GPU}, EndsCollection: s.IntN(3) == 0,
@@ -440,6 +441,20 @@ func (s *gpuSimulation) step() error {
 		s.deliver()
 	}
 	return nil
+}
+
+// renew moves readings of scans that failed to the end of the interval: the oracle's readings have
+// no age.
+func (s *gpuSimulation) renew(readings []power.Reading) {
+	for i := range readings {
+		r := &readings[i]
+		for _, g := range s.gpus {
+			if g.zone == r.Zone && r.Err == nil && !r.At.Equal(g.oracle.at) {
+				r.At = boot.Add(s.now)
+				g.reading.At = r.At
+			}
+		}
+	}
 }
 
 // startOver continues with another CPU time source.

@@ -87,7 +87,7 @@ func (d *domains) restore(last []cpu.Node) {
 
 // restore makes zones those of a state, by their numbers.
 func (z *zones) restore(known []power.Zone) {
-	z.known, z.read, z.awaited = slices.Clone(known), make([]time.Time, len(known)), map[int]bool{}
+	z.known, z.read, z.awaited = slices.Clone(known), make([]zoneRead, len(known)), map[int]bool{}
 	for i := range known {
 		z.awaited[i] = true
 	}

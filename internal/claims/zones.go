@@ -13,24 +13,55 @@ import (
 // zones numbers the zones of a meter for the engine. The zero zones are ready to use.
 type zones struct {
 	known []power.Zone // by number
-	read  []time.Time  // when the total was last brought up to date, by number
+	read  []zoneRead   // by number
 	index map[*power.Zone]int
 	// awaited are those of a state that have no good reading yet: their series go on with the totals of the meter that reads them
 	// first.
 	awaited map[int]bool
 }
 
-// isNew reports whether a reading has a total that was brought up to date since the last call. A meter that is slower than
-// the intervals returns the same reading again, and the zone's energy waits with the claims of the interval.
-func (z *zones) isNew(zone int, r *power.Reading) bool {
+// zoneRead is a zone's last reading that was new. The zero zoneRead is that of a zone that was not
+// read yet.
+type zoneRead struct {
+	at         time.Time
+	unmeasured time.Duration
+}
+
+// isNew reports whether a reading has a total that was brought up to date since the last call. A
+// meter that is slower than the intervals returns the same reading again, and the zone's energy
+// waits with the claims of the interval. isNew also returns how much of the time between two new
+// readings was not measured.
+func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.Duration) {
 	for zone >= len(z.read) {
-		z.read = append(z.read, time.Time{})
+		z.read = append(z.read, zoneRead{})
 	}
-	if r.Err != nil || r.At.Equal(z.read[zone]) {
-		return false
+	before := z.read[zone]
+	if r.Err != nil || r.At.Equal(before.at) {
+		return false, 0
 	}
-	z.read[zone] = r.At
-	return true
+	z.read[zone] = zoneRead{r.At, r.Unmeasured}
+	if before.at.IsZero() {
+		return true, 0
+	}
+	return true, max(r.Unmeasured-before.unmeasured, 0)
+}
+
+// maxAge is the maximum age of a reading. An older reading counts as one of the end of the
+// interval: no usage is kept for so long.
+const maxAge = 5 * time.Minute
+
+// ageOf returns the time from the moment up to which the total of a reading counts to the end of
+// the interval. The usage of a GPU is polled like its energy, so the usage of an interval is as old
+// as the energy, but for the lag of the meter.
+func ageOf(r *power.Reading, end time.Time) time.Duration {
+	age := end.Sub(r.At)
+	if r.Zone.Domain.IsGPU() {
+		age = r.Correction.Lag
+	}
+	if age > 0 && age <= maxAge {
+		return age
+	}
+	return 0
 }
 
 // number returns the number of a zone. replaced reports whether the zone continues the series of another one, which is so
@@ -56,7 +87,7 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 		return i, replaced
 	}
 	if i < len(z.read) {
-		z.read[i] = time.Time{} // the other zone's total is new, also if both are of the same moment
+		z.read[i] = zoneRead{} // the other zone's total is new, also if both are of the same moment
 	}
 	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
 	if z.index == nil {

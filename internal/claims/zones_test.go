@@ -32,7 +32,9 @@ func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 		zone, replaced := z.number(&step.reading)
 		assert.Zero(t, zone)
 		assert.Equal(t, step.replaced, replaced, "reading %d", i)
-		assert.Equal(t, step.new, z.isNew(zone, &step.reading), "reading %d", i)
+		isNew, unmeasured := z.isNew(zone, &step.reading)
+		assert.Equal(t, step.new, isNew, "reading %d", i)
+		assert.Zero(t, unmeasured, "reading %d", i)
 	}
 }
 
@@ -54,6 +56,21 @@ func TestAZoneOfAStateGoesOnWithItsFirstGoodReading(t *testing.T) {
 		zone, replaced := z.number(&step.reading)
 		assert.Zero(t, zone)
 		assert.Equal(t, step.replaced, replaced, "reading %d", i)
-		assert.Equal(t, step.new, z.isNew(zone, &step.reading), "reading %d", i)
+		isNew, unmeasured := z.isNew(zone, &step.reading)
+		assert.Equal(t, step.new, isNew, "reading %d", i)
+		assert.Zero(t, unmeasured, "reading %d", i)
+	}
+}
+
+func TestAReadingHasTheTimeThatWasNotMeasuredSinceTheOneBefore(t *testing.T) {
+	var z zones
+	zone := &power.Zone{ID: "a"}
+	at := time.Now()
+	for i, c := range []struct {
+		at               time.Duration
+		unmeasured, want time.Duration
+	}{{0, time.Minute, 0}, {time.Hour, 3 * time.Minute, 2 * time.Minute}, {time.Hour, 4 * time.Minute, 0}, {2 * time.Hour, 4 * time.Minute, time.Minute}} {
+		_, got := z.isNew(0, &power.Reading{Zone: zone, At: at.Add(c.at), Unmeasured: c.unmeasured})
+		assert.Equal(t, c.want, got, "reading %d", i)
 	}
 }

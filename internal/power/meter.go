@@ -97,6 +97,8 @@ type Reading struct {
 	Total units.Energy
 	// At is when Total was last brought up to date; zero until the first good read.
 	At time.Time
+	// Correction is what Total and At were corrected by.
+	Correction Correction
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
 	Event Event

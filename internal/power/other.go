@@ -336,7 +336,7 @@ type point struct {
 // A track keeps its last two points, and of those before them the last maxPoints-2 that are at least pointSpacing apart: a
 // reading of the whole may arrive long after the time that it is of.
 const (
-	maxPoints    = 64
+	maxPoints    = 160 // MaxLag and the time between two readings of the whole
 	pointSpacing = time.Second
 )
 

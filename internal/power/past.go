@@ -183,7 +183,12 @@ func (s *Set) goOn(r *Reading, past *PastZone) {
 		done.Err = ErrNotCounted
 	default:
 		done.Energy, done.Err = past.Raw.until(&r.Raw)
-		beside.energy = units.Advance(r.Total, done.Energy)
+		if c := s.corrections[r.Zone]; c != nil && !errors.Is(done.Err, ErrReset) {
+			beside.energy = c.beside(done.Energy, done.Elapsed)
+			done.Energy = units.AddSaturating(r.Total, beside.energy)
+		} else {
+			beside.energy = units.Advance(r.Total, done.Energy)
+		}
 	}
 	if done.Err == nil {
 		beside.since = past.At

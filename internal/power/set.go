@@ -60,6 +60,9 @@ type Set struct {
 	from     []int // the meter of each of readings that has one
 	failed   []Reading
 	sample   Sample // of the last Read
+	// corrections are those of the zones of meters with a Member.Correction, nil for zones without
+	// one.
+	corrections map[*Zone]*corrected
 
 	awaited     []*awaited        // zones of the past that no Read has found yet
 	resumed     map[*Zone]resumed // those that were found
@@ -87,6 +90,9 @@ type Member struct {
 	Family string
 	// Only is the kind of all zones that the meter can have, empty where they may be of several kinds.
 	Only Kind
+	// Correction returns the correction of a zone. It is called once for each zone. nil: nothing is
+	// corrected.
+	Correction func(*Zone) Correction
 }
 
 // Status is what the last Read of a Set found out about one of its meters.
@@ -102,6 +108,8 @@ type Status struct {
 	InUse bool
 	// Replaced reports whether another meter is used in its place.
 	Replaced bool
+
+	corrected []Reading // Readings if there is a Correction
 
 	leads     bool // of its family, this meter is used
 	retired   bool // it is closed: no Read follows
@@ -151,6 +159,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 			continue
 		}
 		m.Readings, m.Err = m.Meter.Read(ctx, sample)
+		s.correct(m)
 		if len(s.awaited) > 0 {
 			s.resume(i, m.Readings)
 		}

@@ -27,7 +27,7 @@ func (f Fixed) Active(p attribution.Portion) units.Energy {
 	}
 	nanoseconds := units.MulDiv(uint64(p.Elapsed), uint64(p.Zones), uint64(p.OfAll))
 	idle := units.MulDiv(uint64(f.Power), nanoseconds, uint64(time.Second))
-	active := units.Advance(units.Energy(idle), p.Energy)
+	active := p.Above(units.Energy(idle))
 	if p.Excluded == 0 || f.IncludesExcluded {
 		return active
 	}

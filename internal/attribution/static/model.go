@@ -125,10 +125,7 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 		return m.standIn(p)
 	}
 	static := d.applied * float64(p.Zones) / float64(max(p.Of, d.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
-	if static >= float64(p.Energy) {
-		return 0
-	}
-	return p.Energy - units.Energy(math.Round(static))
+	return p.Above(units.Energy(math.Round(min(static, math.MaxInt64))))
 }
 
 // gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet

@@ -41,6 +41,7 @@ type TelemetryBuilder struct {
 	ReceiverEnergyStaticPowerState     metric.Int64ObservableGauge
 	ReceiverEnergyWaitingEnergy        metric.Float64ObservableGauge
 	ReceiverEnergyWindows              metric.Int64ObservableCounter
+	ReceiverEnergyZoneFactor           metric.Float64ObservableGauge
 	ReceiverEnergyZoneGaps             metric.Int64ObservableCounter
 	ReceiverEnergyZoneReadErrors       metric.Int64ObservableCounter
 	ReceiverEnergyZoneRejectedReadings metric.Int64ObservableCounter
@@ -231,6 +232,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyWindowsCallback(cb metric
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyWindows, obs: o})
 		return nil
 	}, builder.ReceiverEnergyWindows)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyZoneFactorCallback sets callback for observable ReceiverEnergyZoneFactor metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneFactorCallback(cb metric.Float64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyZoneFactor, obs: o})
+		return nil
+	}, builder.ReceiverEnergyZoneFactor)
 	if err != nil {
 		return err
 	}
@@ -445,6 +461,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_energy_windows",
 		metric.WithDescription("Windows that have ended, with those that were skipped. [Development]"),
 		metric.WithUnit("{window}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyZoneFactor, err = builder.meter.Float64ObservableGauge(
+		"otelcol_receiver_energy_zone_factor",
+		metric.WithDescription("Factor by which the power of a zone is multiplied. [Development]"),
+		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneGaps, err = builder.meter.Int64ObservableCounter(

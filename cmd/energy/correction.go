@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// meterSections are the sections of the receiver's meters that have the settings lag, factor and
+// offset, by the hw.id of their zones. Meters that come before hwmon and have no such settings have
+// an empty section.
+var meterSections = []struct {
+	id      *regexp.Regexp
+	section string
+}{
+	{regexp.MustCompile(`^host$`), anyMeter}, // hw.host.energy does not name its meter
+	{regexp.MustCompile(`^http:(.+)$`), "http/$1"},
+	{regexp.MustCompile(`^redfish:`), "redfish"},
+	{regexp.MustCompile(`^ipmi\d*$`), "ipmi"},
+	{regexp.MustCompile(`^(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*:`), ""},
+	{regexp.MustCompile(`^[^:]+:`), "hwmon"},
+}
+
+// anyMeter stands for the section of a meter that is not known.
+const anyMeter = "METER"
+
+// sectionOf returns the section that corrects the meter of a zone, empty if there is none.
+func sectionOf(id string) string {
+	for _, s := range meterSections {
+		if match := s.id.FindStringSubmatchIndex(id); match != nil {
+			return string(s.id.ExpandString(nil, s.section, id, match))
+		}
+	}
+	return ""
+}
+
+// leastLag is the shortest lag that is worth a setting, in seconds.
+const leastLag = 0.5
+
+// lagSetting returns a lag in seconds as a setting, empty if it is none.
+func lagSetting(lag float64) string {
+	if lag < leastLag {
+		return ""
+	}
+	return strconv.FormatFloat(math.Round(10*min(lag, power.MaxLag.Seconds()))/10, 'f', -1, 64) + "s"
+}
+
+// renderCorrections writes the settings that correct the meters of the collector.
+func (f *fitted) renderCorrections(out io.Writer) {
+	lines, times := map[string]string{}, map[string]int{}
+	var order []string
+	for _, m := range f.meters {
+		section := sectionOf(m.name)
+		if section == "" || m.err != nil {
+			continue
+		}
+		var settings []string
+		if lag := lagSetting(m.lag); lag != "" {
+			settings = append(settings, "lag: "+lag)
+		}
+		settings = append(settings, fmt.Sprintf("factor: %.4f", m.line.Factor), fmt.Sprintf("offset: %.1f", m.line.Offset))
+		if times[section]++; times[section] == 1 {
+			order = append(order, section)
+		}
+		lines[section] = fmt.Sprintf("      %s: {%s}\n", section, strings.Join(settings, ", "))
+		if section == anyMeter {
+			lines[section] += "\n" + anyMeter + " is ipmi, redfish, hwmon or http/NAME: the meter of platform that the collector's log names.\n"
+		}
+	}
+	header := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n"
+	for _, section := range order {
+		if times[section] == 1 { // else no setting fits all of its zones
+			fmt.Fprint(out, header, lines[section])
+			header = ""
+		}
+	}
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// noting is a static power model that notes portions.
+type noting struct {
+	portions []Portion
+	static   units.Energy // per second
+}
+
+func (m *noting) Active(p Portion) units.Energy {
+	m.portions = append(m.portions, p)
+	return p.Above(units.Energy(units.MulDiv(uint64(m.static), uint64(p.Elapsed), uint64(time.Second))))
+}
+
+func newNoting(t testing.TB, static units.Energy) (*bench, *noting) {
+	m := &noting{static: static}
+	b := newBench(t, Config{Rules: Rules{Models: [MaxKinds]StaticPowerModel{pkg: m}}})
+	return b, m
+}
+
+// pass advances by a time. The zone has a reading that is so old, or none if the age is negative.
+func (b *bench) pass(d, age time.Duration, energy units.Energy, busy units.CPUTime, claims ...Claim) {
+	b.at = b.at.Add(d)
+	b.iv.At, b.iv.Elapsed = b.at, d
+	b.node.Busy, b.node.Total, b.node.Claims = busy, units.CPUTime(d), claims
+	if len(b.iv.Zones) > 0 {
+		b.iv.Zones[0].Total += energy
+		b.iv.Zones[0].OK, b.iv.Zones[0].Age = age >= 0, max(age, 0)
+	}
+	b.e.Observe(&b.iv)
+}
+
+// A meter is polled every 15 s, and the intervals have 10 s. The processor is busy for 1 s in the
+// second interval and for 4 s in the third.
+func TestAPortionIsOfTheTimeOfItsReading(t *testing.T) {
+	b, m := newNoting(t, 100*units.Joule)
+	const s = units.CPUTime(time.Second)
+	b.pass(10*time.Second, -1, 0, 0)
+	b.pass(10*time.Second, 5*time.Second, 1500*units.Joule, s)
+	b.pass(10*time.Second, 0, 1900*units.Joule, 4*s)
+	b.pass(10*time.Second, -1, 0, 0)
+	b.pass(10*time.Second, 5*time.Second, 1500*units.Joule, 0)
+	b.pass(10*time.Second, 0, 1500*units.Joule, 0)
+	require.Len(t, m.portions, 4)
+	for i, want := range []units.CPUTime{s / 2, s/2 + 4*s, 0, 0} {
+		assert.Equal(t, 15*time.Second, m.portions[i].Elapsed, "portion %d", i)
+		assert.Equal(t, want, m.portions[i].Busy, "portion %d", i)
+		assert.Equal(t, 15*s, m.portions[i].Total, "portion %d", i)
+	}
+	k := b.e.Ledger().Kinds[pkg]
+	assert.Equal(t, 400*units.Joule, k.Active)
+	assert.Zero(t, b.e.Ledger().Pending(pkg))
+	assert.Equal(t, time.Minute, b.e.Ledger().Zones[0].RecentTime)
+}
+
+// The meter is 5 s late. Processes 1 and 2 run for 4 s each, one after the other.
+func TestUsageIsAttributedTheEnergyOfItsOwnTime(t *testing.T) {
+	b, _ := newNoting(t, 0)
+	const second, lag = time.Second, 5 * time.Second
+	for i := range 30 {
+		used := i - 5 // second of the energy that is read now
+		var energy units.Energy
+		if used >= 10 && used < 18 {
+			energy = 100 * units.Joule
+		}
+		var claims []Claim
+		busy := units.CPUTime(0)
+		if i >= 10 && i < 18 {
+			pid := int32(1 + (i-10)/4)
+			if (i-10)%4 == 0 {
+				b.open(pid)
+			}
+			busy = units.CPUTime(second)
+			claims = []Claim{{Claimant: Claimant(pid - 1), CPU: busy}}
+		}
+		b.pass(second, lag, energy, busy, claims...)
+		if i == 18 {
+			b.e.Close(0) // before any of its last energy was read
+			b.e.Close(1)
+		}
+	}
+	assert.Equal(t, 400*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 400*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Unattributed)
+	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "it ends with its last energy")
+	requireConserved(t, b.e, byKind{})
+}
+
+// A reading says nothing of a later time than the one before. Its energy is deferred.
+func TestAReadingOfNoLaterTimeIsDeferred(t *testing.T) {
+	b, m := newNoting(t, 0)
+	b.pass(time.Second, time.Second, 10*units.Joule, 0)
+	assert.Empty(t, m.portions)
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Pending(pkg))
+	b.pass(time.Second, time.Second, 10*units.Joule, 0)
+	require.Len(t, m.portions, 1)
+	assert.Equal(t, 20*units.Joule, m.portions[0].Energy)
+	assert.Equal(t, time.Second, m.portions[0].Elapsed)
+}
+
+// What one portion lacks to its static energy, the next one has in excess.
+func TestADeficitIsSubtractedFromTheNextExcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		joules []units.Energy // of seconds, with a static power of 100 W
+		active units.Energy
+	}{
+		"exact":                        {[]units.Energy{100, 100}, 0},
+		"less, then more":              {[]units.Energy{90, 110, 100}, 1250},          // an eighth of the deficit is forgiven
+		"more, then less":              {[]units.Energy{110, 90, 100}, 10_000},        // the first one is not known to be an error
+		"a deficit has a maximum":      {[]units.Energy{0, 0, 300}, 200_000 - 21_875}, // of a quarter of a second
+		"a deficit is forgiven":        {append([]units.Energy{0}, append(seconds(96, 100), 1000)...), 900_000},
+		"static power that is 2 W off": {append(seconds(60, 98), 150), 36_000 + 5}, // 14 J of 50 J
+	} {
+		b, _ := newNoting(t, 100*units.Joule)
+		for _, j := range c.joules {
+			b.pass(time.Second, 0, j*units.Joule, 0)
+		}
+		assert.InDelta(t, float64(c.active*1000), float64(b.e.Ledger().Kinds[pkg].Active), 1000, name)
+	}
+}
+
+// seconds returns n seconds of the same energy in joules.
+func seconds(n int, joules units.Energy) (all []units.Energy) {
+	for range n {
+		all = append(all, joules)
+	}
+	return all
+}
+
+// The energy of a time that a meter did not measure is not there, so no static energy is subtracted
+// for it.
+func TestNoStaticEnergyIsSubtractedForTimeWithoutMeasurement(t *testing.T) {
+	b, m := newNoting(t, 100*units.Joule)
+	b.iv.Zones[0].Unmeasured = 7 * time.Second
+	b.pass(10*time.Second, 0, 350*units.Joule, 0)
+	b.iv.Zones[0].Unmeasured = 0
+	b.pass(10*time.Second, 0, 1000*units.Joule, 0)
+	require.Len(t, m.portions, 2)
+	assert.Equal(t, 3*time.Second, m.portions[0].Elapsed)
+	assert.True(t, m.portions[0].Partial)
+	assert.Equal(t, 10*time.Second, m.portions[1].Elapsed)
+	assert.False(t, m.portions[1].Partial)
+	assert.Equal(t, 50*units.Joule, b.e.Ledger().Kinds[pkg].Active)
+}
+
+// Two supplies of one machine are polled together: their energy is divided together, as the static
+// power is that of both.
+func TestZonesOfTheSameTimeAreOnePortion(t *testing.T) {
+	b, m := newNoting(t, 100*units.Joule)
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: pkg, OK: true})
+	b.pass(time.Second, 0, 100*units.Joule, 0)
+	for range 5 {
+		b.iv.Zones[1].Total += 20 * units.Joule
+		b.iv.Zones[1].Age = time.Second / 2
+		b.pass(time.Second, time.Second/2, 80*units.Joule, 0)
+	}
+	require.Len(t, m.portions, 6)
+	for _, p := range m.portions[2:] {
+		assert.Equal(t, 2, p.Zones)
+		assert.Equal(t, 2, p.Of)
+		assert.Equal(t, 100*units.Joule, p.Energy)
+	}
+}
+
+// The usage that waits for a late meter is not lost with a restart, and none is attributed twice.
+func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
+	const second, lag = time.Second, 5 * time.Second
+	m := &noting{}
+	cfg := Config{Rules: Rules{Models: [MaxKinds]StaticPowerModel{pkg: m}}}
+	b := newBench(t, cfg)
+	p := b.open(1)
+	for range 10 {
+		b.pass(second, lag, 50*units.Joule, units.CPUTime(second), Claim{Claimant: p, CPU: units.CPUTime(second)})
+	}
+	before := b.energy(units.ProcessEntity, "1")
+	var s State
+	b.e.State(&s)
+	require.NotNil(t, s.Zones[0].Pending)
+	assert.Equal(t, lag, s.Zones[0].Pending.Elapsed)
+	assert.Equal(t, 5*units.CPUTime(second), s.Zones[0].Pending.Unattributed)
+
+	b.e = New(cfg, b.at)
+	b.e.Restore(&s)
+	b.iv.Zones[0].Total = 0
+	p = b.open(1)
+	m.portions = nil
+	total := units.Energy(0)
+	for range 20 {
+		total += 50 * units.Joule
+		b.pass(second, lag, 50*units.Joule, units.CPUTime(second), Claim{Claimant: p, CPU: units.CPUTime(second)})
+		k := &b.e.Ledger().Kinds[pkg]
+		assert.Equal(t, 500*units.Joule+total, k.Active+k.Idle+b.e.Ledger().Pending(pkg))
+	}
+	covered := time.Duration(0)
+	for _, portion := range m.portions {
+		covered += portion.Elapsed
+	}
+	assert.Equal(t, 20*second, covered)
+	k := &b.e.Ledger().Kinds[pkg]
+	assert.Equal(t, 5*50*units.Joule, k.Unattributed-(500*units.Joule-before), "the users before the restart are not known")
+	assert.Equal(t, before+15*50*units.Joule, b.energy(units.ProcessEntity, "1"))
+}
+
+// All that a random history of a late, failing and absent zone uses is attributed or pending,
+// exactly: energy, time and usage.
+func TestNothingIsLostWhateverTheAgesOfReadings(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		m := &noting{static: units.Energy(rng.IntN(100)) * units.Joule}
+		b := newBench(t, Config{Rules: Rules{Models: [MaxKinds]StaticPowerModel{pkg: m}}})
+		lag := time.Duration(rng.IntN(3)) * time.Duration(rng.IntN(20_000)) * time.Millisecond
+		var elapsed time.Duration
+		var busy units.CPUTime
+		claimants := []Claimant{b.open(1), b.open(2), b.open(3)}
+		for i := range 200 {
+			d := time.Duration(1+rng.IntN(5000)) * time.Millisecond
+			age := lag + time.Duration(rng.IntN(int(d)))
+			if rng.IntN(3) == 0 {
+				age = -1
+			}
+			used := units.CPUTime(rng.Int64N(int64(d)))
+			var claims []Claim
+			for _, id := range claimants {
+				claims = append(claims, Claim{Claimant: id, CPU: used / 3}, Claim{Claimant: id, ShortLived: true, CPU: used / 10})
+			}
+			listed := b.iv.Zones
+			if rng.IntN(20) == 0 {
+				b.iv.Zones = nil
+			}
+			b.pass(d, age, units.Energy(rng.Int64N(int64(d/1000*200))), used, claims...)
+			b.iv.Zones = listed
+			elapsed, busy = elapsed+d, busy+used
+			requireConserved(t, b.e, byKind{})
+			l := b.e.Ledger()
+			k := &l.Kinds[pkg]
+			require.Equal(t, l.Zones[0].Energy, k.Active+k.Idle+l.Pending(pkg), "seed %d, interval %d", seed, i)
+			var time time.Duration
+			var ran units.CPUTime
+			for _, p := range m.portions {
+				time, ran = time+p.Elapsed, ran+p.Busy
+			}
+			if g := l.Zones[0].pending; g != nil {
+				var slices = g.elapsed
+				for _, s := range g.slices {
+					ran += s.usage.Busy
+					slices -= s.elapsed
+				}
+				require.Zero(t, slices, "seed %d, interval %d", seed, i)
+				time += g.elapsed
+				require.LessOrEqual(t, len(g.slices), 3+2*maxAges*slicesPerAge)
+			}
+			require.Equal(t, elapsed, time, "seed %d, interval %d", seed, i)
+			require.Equal(t, busy, ran, "seed %d, interval %d", seed, i)
+			if n := rng.IntN(len(claimants)); rng.IntN(10) == 0 {
+				b.e.Close(claimants[n])
+				claimants[n] = b.open(int32(10 + i))
+			}
+		}
+		for _, id := range claimants {
+			b.e.Close(id)
+		}
+		for range 20 { // no claimant is kept for ever
+			b.pass(5*time.Second, 0, 0, 0)
+		}
+		live := 0
+		for _, c := range b.e.claimants {
+			if c != nil {
+				live++
+			}
+		}
+		require.Zero(t, live, "seed %d", seed)
+	}
+}
+
+func TestAttributionByALateMeterDoesNotAllocate(t *testing.T) {
+	for _, window := range []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second} {
+		b := newBench(t, Config{})
+		var claims []Claim
+		for pid := range int32(200) {
+			claims = append(claims, Claim{Claimant: b.open(pid + 1), CPU: units.CPUTime(window) / 400})
+		}
+		i := 0
+		step := func() {
+			age := time.Duration(-1)
+			if i++; i%3 == 0 {
+				age = 5*time.Second + window/3
+			}
+			b.pass(window, age, units.Joule, units.CPUTime(window)/2, claims...)
+		}
+		for range 1000 {
+			step()
+		}
+		assert.Zero(t, allocs.Count(300, step), window)
+	}
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"math"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// CorrectionConfig corrects a meter as energy calibrate prints it. The corrected power is factor
+// times the meter's power, plus offset.
+type CorrectionConfig struct {
+	// Lag is how late the meter shows the power, from 0s to 2m. Its energy is attributed by the
+	// usage of the time that it is of.
+	Lag time.Duration `mapstructure:"lag"`
+	// Factor scales the power of each zone of the meter, from 0.1 to 10.
+	Factor float64 `mapstructure:"factor"`
+	// Offset is added to the scaled power of each zone of the meter, in watts, from -10000 to
+	// 10000.
+	Offset float64 `mapstructure:"offset"`
+
+	_ struct{}
+}
+
+var uncorrected = CorrectionConfig{Factor: 1}
+
+func (c *CorrectionConfig) validate(wrong reporter) {
+	if c.Lag < 0 || c.Lag > power.MaxLag {
+		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
+	}
+	if !(c.Factor >= 0.1 && c.Factor <= power.MaxFactor/power.Unscaled) {
+		wrong("factor", "must be between 0.1 and %d, is %g", power.MaxFactor/power.Unscaled, c.Factor)
+	}
+	if most := float64(power.MaxOffset) / 1e6; !(c.Offset >= -most && c.Offset <= most) {
+		wrong("offset", "must be between %g and %g watts, is %g", -most, most, c.Offset)
+	}
+}
+
+// correction converts the settings to parts per million and microwatts.
+func (c *CorrectionConfig) correction() power.Correction {
+	return power.Correction{
+		Lag: c.Lag, Factor: uint64(math.Round(c.Factor * power.Unscaled)), Offset: int64(math.Round(c.Offset * 1e6)),
+	}
+}
+
+// correction returns the correction of a meter's zone. Chips of hwmon have many zones, so that only
+// those of the whole machine, which can be calibrated, are corrected.
+func (c *MetersConfig) correction(meter MeterKind, zone *power.Zone) power.Correction {
+	switch meter {
+	case MeterIPMI:
+		return c.IPMI.correction()
+	case MeterRedfish:
+		return c.Redfish.Get().correction()
+	case MeterHwmon:
+		if zone.Kind == power.Platform {
+			return c.Hwmon.correction()
+		}
+	case MeterHTTP:
+		for id, source := range c.http() {
+			if zone.ID == httpZoneID(id) {
+				return source.correction()
+			}
+		}
+	}
+	return power.Correction{}
+}
+
+// correction returns the function that corrects a meter, nil if no meter of the kind is corrected.
+func (o *meterOptions) correction(meter MeterKind) func(*power.Zone) power.Correction {
+	switch meter {
+	case MeterIPMI, MeterRedfish, MeterHwmon, MeterHTTP:
+	default:
+		return nil
+	}
+	return func(zone *power.Zone) power.Correction {
+		c := o.Meters.correction(meter, zone)
+		if !c.IsZero() && o.set.Logger != nil {
+			o.set.Logger.Info("Meter corrected", zap.String("meter", string(meter)), zap.String("zone", zone.ID), zap.Duration("lag", c.Lag),
+				zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
+		}
+		return c
+	}
+}

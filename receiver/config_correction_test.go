@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
+)
+
+func TestACorrectionHasBounds(t *testing.T) {
+	for setting, values := range map[string]struct{ good, bad []any }{
+		"lag":    {[]any{"0s", "5s", "2m"}, []any{"-1s", "121s", "soon", 5}},
+		"factor": {[]any{0.1, 1, 1.19, 10}, []any{0, -1, 0.09, 10.1, math.NaN(), math.Inf(1)}},
+		"offset": {[]any{-10000, -3, 0, 0.25, 10000}, []any{-10001, 10001, math.NaN()}},
+	} {
+		for _, meter := range []string{"ipmi", "hwmon", "redfish", "http/a"} {
+			load := func(value any) error {
+				section := map[string]any{setting: value}
+				switch meter {
+				case "redfish":
+					section["endpoint"] = "https://bmc.example"
+				case "http/a":
+					section["endpoint"], section["unit"] = "http://a.example", "W"
+				}
+				cfg := createDefaultConfig().(*Config)
+				if err := confmap.NewFromStringMap(map[string]any{"meters": map[string]any{meter: section}}).Unmarshal(cfg); err != nil {
+					return err
+				}
+				return confmap.Validate(cfg)
+			}
+			for _, value := range values.good {
+				assert.NoError(t, load(value), "%s::%s: %v", meter, setting, value)
+			}
+			for _, value := range values.bad {
+				assert.ErrorContains(t, load(value), setting, "%s::%s: %v", meter, setting, value)
+			}
+		}
+	}
+}
+
+func TestEachMeterHasItsOwnCorrection(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	a, b := defaultHTTPConfig(), defaultHTTPConfig()
+	a.Factor, b.Factor = 2, 3
+	cfg.Meters.HTTP = map[component.ID]HTTPConfig{component.MustNewIDWithName("http", "a"): a, component.MustNewIDWithName("http", "b"): b}
+	cfg.Meters.Hwmon.Offset, cfg.Meters.IPMI.Lag = 4, time.Second
+	for _, c := range []struct {
+		meter MeterKind
+		zone  power.Zone
+		want  power.Correction
+	}{
+		{MeterHTTP, power.Zone{ID: "http:a"}, power.Correction{Factor: 2_000_000}},
+		{MeterHTTP, power.Zone{ID: "http:b"}, power.Correction{Factor: 3_000_000}},
+		{MeterHwmon, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Offset: 4_000_000}},
+		{MeterHwmon, power.Zone{Kind: power.Package}, power.Correction{}},
+		{MeterIPMI, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Lag: time.Second}},
+		{MeterPowercap, power.Zone{Kind: power.Package}, power.Correction{}},
+	} {
+		assert.Equal(t, c.want, cfg.Meters.correction(c.meter, &c.zone), "%s %s", c.meter, c.zone.ID)
+	}
+}
+
+// The BMC shows 100 W of 122 W.
+func TestACorrectionIsAppliedLoggedAndCounted(t *testing.T) {
+	n, tel := observedNode(t, func(cfg *Config) {
+		cfg.Zones = []power.Kind{power.Platform}
+		cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 1.25, -3
+	})
+	m := newPolledMeter(n, 5*time.Second, 0, 100)
+	n.start()
+	for range 10 {
+		m.pass(10*time.Second, map[int]int64{1: 500})
+		n.scrape()
+	}
+	assert.InDelta(t, 12_200, n.one("hw.host.energy").value, 1e-6)
+	assert.InDelta(t, 12_200, n.sum("system.energy", nil), 1e-6)
+	assert.InDelta(t, 122, n.one("hw.host.power").value, 1e-6)
+	metadatatest.AssertEqualReceiverEnergyZoneFactor(t, tel, []metricdata.DataPoint[float64]{observed(1.25, "hw.id", "bmc")}, whenever)
+	logged := n.logs.FilterMessage("Meter corrected").All()
+	require.Len(t, logged, 1)
+	assert.Equal(t, map[string]any{"meter": "ipmi", "zone": "bmc", "lag": time.Duration(0), "factor": 1.25, "offset": -3.0}, logged[0].ContextMap())
+	assert.Empty(t, n.logged())
+}
+
+// A static power that was trained with another factor is not that of the corrected zone.
+func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
+	readings := []power.Reading{{Zone: &power.Zone{ID: "ipmi0", Name: "BMC", Source: power.Measured}}}
+	before := hardwareOf(t.TempDir(), readings)
+	readings[0].Correction = power.Correction{Factor: power.Unscaled, Lag: time.Second}
+	assert.True(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), "a lag changes no power")
+	for _, c := range []power.Correction{{Factor: 1_190_000}, {Offset: -3}} {
+		readings[0].Correction = c
+		assert.False(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), c)
+	}
+}
