@@ -297,3 +297,30 @@ func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	a.requireOnTime(t)
 	assert.NotContains(t, fileText(t, a.log), "user 0 (")
 }
+
+// A user locks the directories of more processes of root than may block, before the collector has identified them. Their
+// container, and one that starts meanwhile, have their energy all the same: BPF shows the cgroups.
+func TestAttackContainersOfLockedDirectories(t *testing.T) {
+	need(t)
+	a := attack(t, "bpf")
+	load := build(t, "load")
+	const locked, each = 40, "0.05"
+	ids := []string{strings.Repeat("d", 64), strings.Repeat("e", 64)}
+	require.NoError(t, a.cmd.Process.Signal(unix.SIGSTOP))
+	for range locked {
+		p := startIn(t, "docker/"+ids[0], load, "burn", "50", each)
+		p.waitDone(t)
+		hold(t, filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid)))
+	}
+	require.NoError(t, a.cmd.Process.Signal(unix.SIGCONT))
+	within(t, 30*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+		return strings.Contains(fileText(t, a.log), ": unknown user (")
+	})
+	startIn(t, "docker/"+ids[1], load, "burn", "50", "2").waitDone(t)
+	a.requireOnTime(t)
+	all := a.collections(t)
+	for _, id := range ids {
+		assert.InDeltaf(t, 2, total(all, "container.cpu.time", "container.id="+id), 0.5, "seconds of %s, the log is in %s", id, a.log)
+		assert.Positive(t, total(all, "container.energy", "container.id="+id))
+	}
+}
