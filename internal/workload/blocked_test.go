@@ -25,7 +25,7 @@ import (
 type blockedHost struct {
 	*identified
 	now  time.Duration
-	scan func(*cpu.Process) // what the scan shows, nil if nothing else
+	scan func(*cpu.Process) // modifies the rows of the scan, if set
 }
 
 func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
@@ -124,7 +124,7 @@ func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
 	assert.True(t, h.id.known[10].found)
 }
 
-// paths are cgroups by their IDs.
+// paths returns a Wanted.CgroupPath.
 func paths(of map[uint64]string) func(uint64) string { return func(id uint64) string { return of[id] } }
 
 func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
