@@ -274,7 +274,12 @@ func TestAttackProcessListBlocked(t *testing.T) {
 				return strings.Contains(fileText(t, a.log), "a process blocks the list of processes in /proc")
 			})
 		}
+		container := strings.Repeat("f", 64)
+		startUncached(t, container)
 		a.requireOnTime(t)
+		if source == "bpf" { // provides the cgroup
+			assert.Positive(t, total(a.collections(t), "container.energy", "container.id="+container))
+		}
 	})
 }
 
@@ -298,6 +303,15 @@ func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	assert.NotContains(t, fileText(t, a.log), "user 0 (")
 }
 
+// startUncached starts a process that uses CPU time in a container and then stops itself. It does not run Go, whose runtime
+// reads /proc/self/cgroup and so makes the kernel cache the name.
+func startUncached(t *testing.T, container string) (pid int) {
+	t.Helper()
+	p := startIn(t, "docker/"+container, "sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done; kill -STOP $$")
+	p.waitDone(t)
+	return p.cmd.Process.Pid
+}
+
 // A user locks the directories of 42 processes of root before the collector has identified them, more than the bound of
 // 32 in total. The energy of their container, and of a container that starts later, is still attributed to the containers,
 // because BPF provides the cgroups.
@@ -306,12 +320,10 @@ func TestAttackContainersOfLockedDirectories(t *testing.T) {
 	a := attack(t, "bpf")
 	ids := []string{strings.Repeat("d", 64), strings.Repeat("e", 64)}
 	used := map[string]float64{}
-	// The processes do not run Go, whose runtime reads /proc/self/cgroup and so makes the kernel cache the name.
 	start := func(id string) (pid int) {
-		p := startIn(t, "docker/"+id, "sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done; kill -STOP $$")
-		p.waitDone(t)
-		used[id] += processCPU(t, p.cmd.Process.Pid).Seconds()
-		return p.cmd.Process.Pid
+		pid = startUncached(t, id)
+		used[id] += processCPU(t, pid).Seconds()
+		return pid
 	}
 	const batches, batch = 14, 3 // a scan waits for a few blocked reads
 	for range batches {
