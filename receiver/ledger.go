@@ -55,6 +55,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 			Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
 			Users:         s.cfg.openUsers(),
 			Everything:    s.container,
+			CgroupPath:    s.cpu.CgroupPath,
 			Names:         names,
 		}),
 		Cgroups:   s.cgroups,

@@ -119,6 +119,22 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	assert.InDelta(t, 49+10, n.sum("process.energy", attrs{"process.executable.name": "a-program-with-a-long-name"}), 1e-6, "the name was cut")
 }
 
+func TestAProcessWithoutAnExecutableHasTheProgramOfItsName(t *testing.T) {
+	source := &namedExits{}
+	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	start := int64(n.host.Uptime / hostsim.Tick)
+	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000, Start: start}
+	n.host.Processes[31] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", UID: 1000, Start: start}
+	n.host.Processes[32] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", UID: 1001, Start: start}
+	n.run(100*joule, map[int]int64{30: 500, 31: 300, 32: 200})
+	long := attrs{"process.executable.name": "a-program-with-a-long-name"}
+	assert.InDelta(t, 80, n.sum("process.energy", long), 1e-6)
+	assert.InDelta(t, 20, n.one("process.energy", "process.executable.name=a-program-with-", "process.owner=1001").value, 1e-6)
+	n.host.Processes[31].Exe = "/usr/bin/a-program-with-a-long-name" // it can be read now
+	n.run(100*joule, map[int]int64{31: 1000})
+	assert.InDelta(t, 180, n.one("process.energy", "process.executable.name=a-program-with-a-long-name").value, 1e-6, "the series continues")
+}
+
 func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 	source := &namedExits{}
 	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })

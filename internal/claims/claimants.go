@@ -63,7 +63,7 @@ func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 	beside := identity.Workload
 	beside.Unit = units.SystemdUnit{}
 	c.inWorkload = beside != units.Workload{}
-	owner := owner(p.PID, p.Start, identity)
+	owner := b.ownerOf(p.PID, p.Start, identity)
 	if b.Programs && b.Exact {
 		b.programs.learn(&owner)
 	}
@@ -99,7 +99,7 @@ func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
 	identity, _ := b.Identifier.Identity(slot)
-	id := b.openClaimant(owner(pid, start, identity), b.since(start, m), c.excluded)
+	id := b.openClaimant(b.ownerOf(pid, start, identity), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id
 }
@@ -212,8 +212,10 @@ func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
-func owner(pid int32, start time.Duration, i *workload.Identity) units.Owner {
-	return units.Owner{
+// ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it would have if the
+// process had exited.
+func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) units.Owner {
+	o := units.Owner{
 		Process: units.Process{
 			PID:         pid,
 			Start:       start.Truncate(time.Duration(units.Tick)), // as every source shows it
@@ -225,4 +227,8 @@ func owner(pid int32, start time.Duration, i *workload.Identity) units.Owner {
 		},
 		Workload: i.Workload,
 	}
+	if b.Programs && b.Exact && i.Path == "" {
+		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &o.Workload)
+	}
+	return o
 }

@@ -73,10 +73,9 @@ func (g *programs) learn(o *units.Owner) {
 	}
 }
 
-// nameOf returns the name of the program that an exited process executed: the name of its task, or the longer name of the only
-// known program of its workload and user that begins with the name of the task.
-func (g *programs) nameOf(comm *cpu.Comm, user string, in *units.Workload) string {
-	name := comm.String()
+// nameOf returns the name of the program of a process of which only the name of its task is known: that name, or the longer name of
+// the only known program of its workload and user that begins with the name of the task.
+func (g *programs) nameOf(name, user string, in *units.Workload) string {
 	switch len(name) {
 	case 0:
 		return "?"
@@ -168,7 +167,7 @@ func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribut
 			in = b.Cgroups.Node(who.Cgroup)
 		}
 	}
-	who.Executable = b.programs.nameOf(&n.Comm, who.Owner, &who.Workload)
+	who.Executable = b.programs.nameOf(n.Comm.String(), who.Owner, &who.Workload)
 	excluded = excluded || b.Exclusion.Excludes(&who, b.last.ReadAt)
 	program := units.Process{Executable: who.Executable, Owner: who.Owner}
 	return b.standIn(units.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row

@@ -18,18 +18,20 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // blockedHost is a simulated host with hypervisors. A file that is a FIFO blocks its readers.
 type blockedHost struct {
 	*identified
-	now time.Duration
+	now  time.Duration
+	scan func(*cpu.Process) // modifies the rows of the scan, if set
 }
 
 func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-	h := &blockedHost{newIdentified(t, false), time.Hour}
+	h := &blockedHost{identified: newIdentified(t, false), now: time.Hour}
 	h.id.files = guardFiles(stall.Options[*files]{Root: h.host.Root(), Everywhere: true, Haste: 2 * time.Second})
 	for _, pid := range pids {
 		h.host.Processes[pid] = &hostsim.Process{
@@ -77,6 +79,9 @@ func (h *blockedHost) look(pids ...int) {
 	for _, pid := range pids {
 		row := process(pid, h.host.Processes[pid])
 		row.Cgroups, row.Execs = 1, 1
+		if h.scan != nil {
+			h.scan(row)
+		}
 		h.id.Identify(row, h.now)
 	}
 	h.id.Resolve()
@@ -117,4 +122,80 @@ func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
 	assert.True(t, h.id.known[10].settled)
 	assert.Equal(t, "vm10", h.vm(10))
 	assert.True(t, h.id.known[10].found)
+}
+
+// paths returns a Wanted.CgroupPath.
+func paths(of map[uint64]string) func(uint64) string { return func(id uint64) string { return of[id] } }
+
+func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
+	h := newBlockedHost(t, 10)
+	h.host.Processes[10].Cgroup = "0::/docker/" + hexA + "/init"
+	require.NoError(t, h.host.Render())
+	h.id.wanted.ProcessCgroup = true
+	h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/docker/" + hexA + "/init"})
+	h.scan = func(p *cpu.Process) { p.Cgroup = 7 }
+	unblock := h.block(10, "cgroup")
+	h.look(10)
+	identity, changed := h.id.Identity(10)
+	before := *identity
+	assert.True(t, changed)
+	assert.True(t, h.id.Moved(10))
+	assert.Equal(t, hexA, before.Container.ID)
+	assert.Equal(t, "/docker/"+hexA+"/init", before.ProcessCgroup)
+	h.look(10)
+	unblock()
+	h.look(10)
+	identity, changed = h.id.Identity(10)
+	assert.Equal(t, before, *identity)
+	assert.False(t, changed)
+	assert.False(t, h.id.Moved(10))
+	assert.True(t, h.id.known[10].settled)
+}
+
+func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
+	for file, want := range map[string]string{
+		"":                                 hexB, // never read
+		"0::/docker/" + hexA:               hexB,
+		"1:cpu:/docker/" + hexA + "\n0::/": hexA, // only the file shows cgroups of version 1
+	} {
+		h := newBlockedHost(t, 10)
+		h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/docker/" + hexA, 8: "/docker/" + hexB})
+		h.host.Processes[10].Cgroup = file
+		require.NoError(t, h.host.Render())
+		cgroup := uint64(7)
+		h.scan = func(p *cpu.Process) { p.Cgroup = cgroup }
+		if file != "" {
+			h.look(10)
+			h.id.known[10].found = false // the kernel evicted the name
+		}
+		h.block(10, "cgroup")
+		h.look(10)
+		identity, _ := h.id.Identity(10)
+		assert.Equal(t, hexA, identity.Container.ID, file)
+		cgroup = 8
+		h.look(10)
+		identity, _ = h.id.Identity(10)
+		assert.Equal(t, want, identity.Container.ID, file)
+		cgroup = 9 // unknown
+		h.look(10)
+		identity, _ = h.id.Identity(10)
+		assert.Equal(t, want, identity.Container.ID, file)
+	}
+}
+
+func TestABlockedProcessThatExecutesAProgramIsKnownByItsNewName(t *testing.T) {
+	i := newIdentified(t, false)
+	row := process(10, &hostsim.Process{Comm: "runc:[2:INIT]"})
+	row.Cgroups, row.Execs = 1, 1
+	name := func() string {
+		i.id.Identify(row, time.Hour)
+		identity, _ := i.id.Identity(10)
+		return identity.Executable
+	}
+	assert.Equal(t, "runc:[2:INIT]", name())
+	copy(row.Comm[:], "renamed\x00       ")
+	assert.Equal(t, "runc:[2:INIT]", name())
+	row.Execs = 2
+	copy(row.Comm[:], "app\x00           ")
+	assert.Equal(t, "app", name())
 }

@@ -41,6 +41,8 @@ type Wanted struct {
 	// Everything, if set, is the ID of the container that all processes are in, short-lived ones included. Nothing else is found
 	// then, and no file is read.
 	Everything string
+	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if the path is unknown.
+	CgroupPath func(cgroup uint64) string
 }
 
 // Identifier finds the identities of processes, which it remembers by their slots: a process that has not changed costs two
@@ -220,8 +222,10 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
-// Identify updates the identity of a process from a scan that began at now, since boot. What cannot be read stays as it was.
-// A process of which nothing can be read is known by its task's name.
+// Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be read, for example
+// because another user blocks reads of it, the identity keeps the previous content of the file. If the file was never read,
+// the data of the scan replace it: the task's name and, if the scan provides it, the cgroup. The identity is completed when
+// the files become readable. The process then keeps its container, and its program if the names are equal.
 func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
@@ -251,7 +255,9 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	var in *cgroupText
 	var err error
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
-		in, err = id.readCgroup(p, e)
+		if in, err = id.readCgroup(p, e); err != nil {
+			in = id.cgroupOf(p, e)
+		}
 	}
 	e.found = e.found || !id.missed
 	e.note(p, now, err)

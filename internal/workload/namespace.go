@@ -17,6 +17,9 @@ type namespace struct {
 	again  time.Time // when it is looked for again
 }
 
+// unified begins the line of cgroup v2 in a cgroup file.
+const unified = "0::"
+
 // lookForNamespaceAgain is how often a namespace that could not be found is looked for.
 const lookForNamespaceAgain = time.Minute
 
@@ -39,7 +42,6 @@ func (n *namespace) absolute(text []byte) []byte {
 	if n.failed != nil || n.begin == "/" {
 		return text
 	}
-	const unified = "0::"
 	var out []byte
 	for line := range bytes.Lines(text) {
 		if seen, ok := bytes.CutPrefix(line, []byte(unified)); ok {

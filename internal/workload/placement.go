@@ -13,10 +13,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// cgroupText is the text of a cgroup file and what it tells.
+// cgroupText is the text of a cgroup file, or the path of a version 2 cgroup, and the placement of its processes.
 type cgroupText struct {
 	Placement
-	text     string
+	text     string     // a path begins with a slash, a file does not
 	own      string     // path of the process's own cgroup
 	delegate delegate   // of the virtual machine, else of the process
 	placed   *Placement // of the process that was placed last
@@ -48,14 +48,38 @@ func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) 
 	return known, nil
 }
 
-// textOf returns the text of a cgroup file with what it tells.
+// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file cannot be read. It returns nil
+// if the path is unknown, if only the file shows the cgroup (version 1), or if the cgroup is the one that is already known.
+func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
+	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group || !e.in.isUnified()) {
+		return nil
+	}
+	path := id.wanted.CgroupPath(p.Cgroup)
+	if path == "" || path == "/" {
+		return nil
+	}
+	return id.textOf(path)
+}
+
+// isUnified reports whether the process is only in a version 2 cgroup.
+func (c *cgroupText) isUnified() bool {
+	return strings.HasPrefix(c.text, "/") || strings.HasPrefix(c.text, unified)
+}
+
+// fileOf returns the cgroup file of a process that is only in the version 2 cgroup with this path.
+func fileOf(path string) []byte { return []byte(unified + path) }
+
+// textOf returns the text of a cgroup file, or the path of a version 2 cgroup, with the placement of its processes.
 func (id *Identifier) textOf(text string) *cgroupText {
 	p := id.cgroups[text]
 	if p == nil {
 		if len(id.cgroups) > len(id.known) {
 			clear(id.cgroups) // it outgrew the processes: most of them ended
 		}
-		absolute := id.namespace.absolute([]byte(text))
+		absolute := fileOf(text)
+		if !strings.HasPrefix(text, "/") {
+			absolute = id.namespace.absolute([]byte(text))
+		}
 		p = &cgroupText{text: text}
 		p.Placement, p.delegate = id.parse(absolute)
 		if id.wanted.ProcessCgroup {
@@ -81,7 +105,7 @@ func (id *Identifier) PlaceShortLived(path string) Placement {
 	if id.wanted.Everything != "" {
 		return Placement{Workload: units.Workload{Container: units.Container{ID: id.wanted.Everything}}}
 	}
-	p, _ := id.parse([]byte("0::" + path))
+	p, _ := id.parse(fileOf(path))
 	var by *holder
 	if p.Container.ID, by = id.holders.idOf(&p); by != nil {
 		p.Names = by.names

@@ -43,7 +43,7 @@ func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time
 	case readable && string(target) != e.program.exe:
 		e.executed, e.program = certain, id.programOf(programKey{exe: string(target)})
 	case readable:
-	case fresh, e.executed == certain && forbidden:
+	case fresh, e.executed == certain && forbidden, p.Execs != e.execs && e.program.exe == "":
 		id.becomeUnknown(e, p)
 	}
 	e.settled = readable || forbidden

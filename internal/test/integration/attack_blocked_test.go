@@ -274,7 +274,12 @@ func TestAttackProcessListBlocked(t *testing.T) {
 				return strings.Contains(fileText(t, a.log), "a process blocks the list of processes in /proc")
 			})
 		}
+		container := strings.Repeat("f", 64)
+		startUncached(t, container)
 		a.requireOnTime(t)
+		if source == "bpf" { // provides the cgroup
+			assert.Positive(t, total(a.collections(t), "container.energy", "container.id="+container))
+		}
 	})
 }
 
@@ -296,4 +301,48 @@ func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	})
 	a.requireOnTime(t)
 	assert.NotContains(t, fileText(t, a.log), "user 0 (")
+}
+
+// startUncached starts a process that uses CPU time in a container and then stops itself. It does not run Go, whose runtime
+// reads /proc/self/cgroup and so makes the kernel cache the name.
+func startUncached(t *testing.T, container string) (pid int) {
+	t.Helper()
+	p := startIn(t, "docker/"+container, "sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done; kill -STOP $$")
+	p.waitDone(t)
+	return p.cmd.Process.Pid
+}
+
+// A user locks the directories of 42 processes of root before the collector has identified them, more than the bound of
+// 32 in total. The energy of their container, and of a container that starts later, is still attributed to the containers,
+// because BPF provides the cgroups.
+func TestAttackContainersOfLockedDirectories(t *testing.T) {
+	need(t)
+	a := attack(t, "bpf")
+	ids := []string{strings.Repeat("d", 64), strings.Repeat("e", 64)}
+	used := map[string]float64{}
+	start := func(id string) (pid int) {
+		pid = startUncached(t, id)
+		used[id] += processCPU(t, pid).Seconds()
+		return pid
+	}
+	const batches, batch = 14, 3 // a scan waits for a few blocked reads
+	for range batches {
+		require.NoError(t, a.cmd.Process.Signal(unix.SIGSTOP))
+		for range batch {
+			hold(t, filepath.Join("/proc", strconv.Itoa(start(ids[0]))))
+		}
+		require.NoError(t, a.cmd.Process.Signal(unix.SIGCONT))
+		a.takes(t, 2)
+	}
+	assert.Contains(t, fileText(t, a.log), ": unknown user (")
+	for range 20 {
+		start(ids[1])
+	}
+	a.requireOnTime(t)
+	all := a.collections(t)
+	for _, id := range ids {
+		got := total(all, "container.cpu.time", "container.id="+id)
+		assert.InDeltaf(t, used[id], got, 0.1+used[id]/5, "seconds of %s, the log is in %s", id, a.log)
+		assert.Positive(t, total(all, "container.energy", "container.id="+id))
+	}
 }

@@ -112,6 +112,9 @@ func (b *BPF) clock() func() time.Duration { return b.bootNow }
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }
 
+// CgroupPath implements pathed.
+func (b *BPF) CgroupPath(cgroup uint64) string { return b.cgroups.Path(cgroup) }
+
 // Close implements Source.
 func (b *BPF) Close() error {
 	errs := []error{b.proc.Close(), b.cgroups.close(), b.hook.close()}

@@ -143,3 +143,12 @@ func TestNamedTimeIsDividedByDomain(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.PartsBy(&table.ShortLivedBy[0])))
 	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.UnplacedParts()))
 }
+
+func TestBPFReturnsThePathOfACgroupByItsID(t *testing.T) {
+	_, b, _ := fakeBPF(t)
+	b.cgroups.Remember(4711, "/docker/web")
+	r := NewReader(b, Options{})
+	assert.Equal(t, "/docker/web", r.CgroupPath(4711))
+	assert.Empty(t, r.CgroupPath(4712))
+	assert.Empty(t, NewReader(NewProcfs(t.TempDir()), Options{}).CgroupPath(4711))
+}

@@ -140,6 +140,15 @@ func (r *Reader) Domains() []Node {
 // Source returns the CPU time source in use.
 func (r *Reader) Source() Source { return r.source }
 
+// CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the version 2 hierarchy. It returns
+// an empty string if the path is unknown.
+func (r *Reader) CgroupPath(cgroup uint64) string {
+	if s, ok := r.source.(pathed); ok {
+		return s.CgroupPath(cgroup)
+	}
+	return ""
+}
+
 // Table returns the last successful scan. The pointer stays the same for the Reader's life.
 func (r *Reader) Table() *Table { return &r.table }
 

@@ -147,6 +147,12 @@ type countsCPUs interface {
 // naming is a Source that can provide the names of short-lived processes on request.
 type naming interface{ nameExits() }
 
+// pathed is a Source that can provide the paths of version 2 cgroups by their IDs.
+type pathed interface {
+	// CgroupPath returns the path below the root of the hierarchy, or an empty string if it is unknown.
+	CgroupPath(cgroup uint64) string
+}
+
 // clocked is a Source with a clock.
 type clocked interface{ clock() func() time.Duration }
 
