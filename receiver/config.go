@@ -43,12 +43,12 @@ type Config struct {
 	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
 	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
-	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"none,auto"`
+	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval. 0s selects the length that the preset
-	// sets, or one window per collection.
-	Window time.Duration `mapstructure:"window"`
+	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window per collection. With
+	// a preset, the default is one window per collection.
+	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`
 	// Names configures the sources of the names of containers and pods.
@@ -148,6 +148,9 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if noModel {
 		c.Model = configoptional.None[ModelConfig]()
 	}
+	if conf.IsSet("window") && c.Window == 0 {
+		return fmt.Errorf("window: must be from %v to collection_interval, which makes one window per collection, is 0s", minWindow)
+	}
 	return nil
 }
 
@@ -193,7 +196,7 @@ func (c *Config) Validate() error {
 	}
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if w := c.Window; w != 0 && (w < minWindow || w > c.CollectionInterval) {
-		wrong("window", "must be 0s or from %v to collection_interval, is %v", minWindow, w)
+		wrong("window", "must be from %v to collection_interval, is %v", minWindow, w)
 	}
 	c.Series.validate(wrong.under("series"))
 	c.Names.validate(wrong.under("names"))

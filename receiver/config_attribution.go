@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/filter"
@@ -216,11 +217,7 @@ const (
 
 // validate checks the settings independently of the machine.
 func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
-	switch c.Preset {
-	case "":
-	case "accurate":
-		wrong("preset", "accurate is removed: its rules are the default. Its windows were shorter: window: 100ms")
-	default:
+	if c.Preset != "" {
 		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
 	}
 	if c.Scope != "" {
@@ -267,19 +264,31 @@ func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) 
 	switch weighed := c.weighed(zones); {
 	case len(weighed) <= attribution.Weights:
 	case slices.Contains(weighed, claims.KeyCPUTime):
-		by := ""
-		if c.SMTWeight == 0 {
-			by = " by the preset"
-		}
-		wrong("weight", "may have at most %d different ones, %s among them because attribution::smt_weight is below 1%s, has %s",
-			attribution.Weights, claims.KeyCPUTime, by, join(weighed))
+		wrong("weight", "may have at most %d different ones, %s among them because smt_weight is below 1, has %s",
+			attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
 	default:
-		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, claims.KeyCPUTime, join(weighed))
+		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
 	}
-	if of := c.frequencies(zones); len(of) > 1 {
-		wrong("weight", "may have at most one of frequency, frequency_squared and frequency_cubed, has %s", join(of))
+	if len(c.frequencies(zones)) > 1 {
+		wrong("weight", "may have at most one of frequency, frequency_squared and frequency_cubed, has %s", c.listWeights(zones))
 	}
 	if w := c.SMTWeight; w != 0 && !(w >= 0.5 && w <= 1) {
 		wrong("smt_weight", "must be between 0.5 and 1, is %g", w)
 	}
+}
+
+// listWeights returns the weights of these zone kinds, and marks those that the configuration does not set.
+func (c *AttributionConfig) listWeights(zones []power.Kind) string {
+	var list []string
+	for _, kind := range zones {
+		if kind == power.GPU {
+			continue
+		}
+		weight := fmt.Sprintf("%s: %s", kind, c.weightOf(kind))
+		if c.Weight[kind] == "" && c.Weight[AllZones] == "" {
+			weight += " (default)"
+		}
+		list = append(list, weight)
+	}
+	return strings.Join(list, ", ")
 }

@@ -100,7 +100,7 @@ func (c *Config) validateModel(wrong reporter) {
 	case !(w >= 0 && w <= maxMemoryPower):
 		wrong("memory_power", "must be between 0 and %g watts per GiB, is %g", float64(maxMemoryPower), w)
 	case w > 0 && !slices.Contains(c.modeledKinds(), power.DRAM):
-		wrong("memory_power", "must not be set unless zones contains %q and the model's zone is %q", power.DRAM, power.Package)
+		wrong("memory_power", "must not be set unless zones contains %q and %q and the model's zone is %q", power.Package, power.DRAM, power.Package)
 	}
 	switch {
 	case m.File != "" && len(m.Points) > 0:

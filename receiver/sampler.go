@@ -216,7 +216,7 @@ func (s *energyScraper) adjustWindow() {
 
 // window is how long the windows should be, and why; 0 is one per collection.
 func (s *energyScraper) window() (window time.Duration, why string) {
-	window, why = s.cfg.windowLength(), "it is configured"
+	window, why = s.cfg.windowLength(), "it is configured or the default"
 	if s.cfg.Window == 0 && s.container != "" {
 		window = 0
 	}

@@ -480,7 +480,9 @@ func blockedProcesses(parts ...any) error {
 	var errs []error
 	for _, part := range parts {
 		if reader, ok := part.(interface{ Blocked() error }); ok {
-			errs = append(errs, reader.Blocked())
+			if err := reader.Blocked(); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -29,6 +29,7 @@ type claimant struct {
 
 	accounts [units.NumEntities]int32 // index of its account of each entity, or none
 	open     bool
+	early    bool // it was opened before the first interval, or before the first one since the engine was restored
 	running  bool
 	excluded bool
 	pending  int32 // zones whose pending energy it has claims to
@@ -91,6 +92,7 @@ func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	id := e.newClaimant()
 	c := newOwned(&owner)
 	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
+	c.early = !e.observed || e.restoring
 	e.claimants[id] = c
 	c.accounts[units.ProcessEntity], c.accounts[units.ProgramEntity] = none, none
 	if e.cfg.Processes != ByPID {

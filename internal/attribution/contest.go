@@ -197,8 +197,8 @@ func (e *Engine) standingOf(c *claimant) *standing {
 
 // isOldEnough reports whether a claimant's process has the age that a series takes.
 func (e *Engine) isOldEnough(id Claimant) bool {
-	since := e.claimants[id].since
-	return since <= e.baseline.UnixNano() || max(e.at.UnixNano()-since, 0) >= int64(e.cfg.Limits[units.ProcessEntity].MinAge)
+	c := e.claimants[id]
+	return c.early || max(e.at.UnixNano()-c.since, 0) >= int64(e.cfg.Limits[units.ProcessEntity].MinAge)
 }
 
 // hasEarned reports whether a process has used enough to have a series.

@@ -64,6 +64,7 @@ type Engine struct {
 	emissions uint64
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
 	inFlight  bool      // the last emission was neither acknowledged nor refused yet
+	observed  bool      // there was an interval
 	restoring bool      // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.

@@ -40,7 +40,7 @@ func (e *Engine) Observe(iv *Interval) {
 	e.settle(iv.EndsCollection)
 	e.dropResolved()
 	e.updateKinds()
-	e.at, e.restoring = iv.At, false
+	e.at, e.observed, e.restoring = iv.At, true, false
 }
 
 // startInterval adds an interval's CPU time.

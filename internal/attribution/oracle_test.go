@@ -21,7 +21,7 @@ type oracle struct {
 	cfg        attribution.Config
 	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
 	keys       [attribution.MaxKinds]int
-	baseline   time.Time
+	observed   bool
 	deficits   map[[2]int]uint64                   // by domain and kind
 	at         time.Time                           // end of the last interval
 	longest    [attribution.MaxKinds]time.Duration // the longest time that energy was attributed over in the interval, by kind
@@ -153,6 +153,7 @@ type oracleClaimant struct {
 
 // party is a process, container, pod or VM, with or without a series.
 type party struct {
+	early  bool // see isOldEnough
 	open   bool // set for processes
 	entity units.Entity
 	owner  units.Owner
@@ -213,7 +214,7 @@ func (a *oracleAccount) String() string {
 }
 
 func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Ledger) *oracle {
-	o := &oracle{cfg: cfg, deficits: map[[2]int]uint64{}, baseline: baseline, at: baseline, emittedAt: baseline, shown: shown}
+	o := &oracle{cfg: cfg, deficits: map[[2]int]uint64{}, at: baseline, emittedAt: baseline, shown: shown}
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
@@ -322,7 +323,7 @@ func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Tim
 	if c := o.find(id); c != nil {
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
 	}
-	c := &oracleClaimant{id: id, party: party{open: true, entity: units.ProcessEntity, owner: owner, since: since}}
+	c := &oracleClaimant{id: id, party: party{open: true, entity: units.ProcessEntity, owner: owner, since: since, early: !o.observed}}
 	for entity := units.ContainerEntity; entity < entities; entity++ {
 		described, ok := describe(entity, owner)
 		if !ok {
@@ -598,7 +599,7 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 			return fmt.Errorf("%d series of entity %d live", o.live(entity), entity)
 		}
 	}
-	o.at = iv.At
+	o.at, o.observed = iv.At, true
 	return nil
 }
 
@@ -878,7 +879,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 		var g gains
 		share := part(active, claim.has[key], whole)
 		g.energy[kind] = share
-		g.recent[kind] = within{o.recentPart(share.from, w.elapsed), o.recentPart(share.to, w.elapsed)}
+		g.recent[kind] = o.recentShare(share, w.elapsed)
 		if !claim.shortLived {
 			o.touch(claim.by)
 			claim.by.gains.add(&g)
@@ -1019,8 +1020,19 @@ func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed ti
 // idleGains returns the gains of idle energy that was used over elapsed.
 func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gains) {
 	g.idle[kind] = idle
-	g.recentIdle[kind] = within{o.recentPart(idle.from, elapsed), o.recentPart(idle.to, elapsed)}
+	g.recentIdle[kind] = o.recentShare(idle, elapsed)
 	return g
+}
+
+// recentShare returns the part in the current collection of a share. The engine may keep several claims of one claimant while energy is
+// pending, and rounds the part of each down.
+func (o *oracle) recentShare(share within, elapsed time.Duration) within {
+	const more = 3 // claims
+	recent := within{o.recentPart(share.from, elapsed), o.recentPart(share.to, elapsed)}
+	if elapsed > o.collection.elapsed {
+		recent.from -= min(recent.from, more)
+	}
+	return recent
 }
 
 // recentPart returns the part in the current collection of an energy that was used evenly over elapsed.
@@ -1416,9 +1428,9 @@ func (o *oracle) mergeIntoProgram(p *party) {
 	}
 }
 
-// isOldEnough reports whether a process has the age that a series takes, or has run since the baseline.
+// isOldEnough reports whether a process has the age that a series takes, or ran when the engine began.
 func (o *oracle) isOldEnough(p *party) bool {
-	return !p.since.After(o.baseline) || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[units.ProcessEntity].MinAge
+	return p.early || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[units.ProcessEntity].MinAge
 }
 
 // earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.

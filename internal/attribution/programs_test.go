@@ -60,9 +60,6 @@ func TestProcessesWithoutASeriesAreReportedByProgram(t *testing.T) {
 
 func TestAYoungProcessIsInItsProgram(t *testing.T) {
 	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinAge: 3 * time.Second, Max: 5}}})
-	daemon := b.open(1, running("sshd"))
-	b.collect(map[Claimant]int{daemon: 1})
-	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"), "it ran at the baseline")
 	cc := b.open(2, running("cc"))
 	for range 3 {
 		b.collect(map[Claimant]int{cc: 10})
@@ -72,6 +69,25 @@ func TestAYoungProcessIsInItsProgram(t *testing.T) {
 	assert.Equal(t, 30*units.Joule, b.programEnergy("cc", ""))
 	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "2"))
 	requireConserved(t, b.e, byKind{})
+}
+
+func TestAProcessThatRanWhenTheEngineBeganIsNotYoung(t *testing.T) {
+	b := &bench{t: t, at: baseline, iv: Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}}
+	b.node = &b.iv.Domains[0]
+	b.e = New(Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinAge: time.Hour}}}, baseline)
+	daemon := b.open(1, running("sshd"))
+	b.e.Observe(&b.iv)
+	b.collect(map[Claimant]int{daemon: 1})
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"))
+
+	restored := New(b.e.cfg, baseline)
+	var state State
+	b.e.State(&state)
+	restored.Restore(&state)
+	later := restored.Open(units.Owner{Process: units.Process{PID: 2, Executable: "cron"}}, b.at)
+	b.e = restored
+	b.collect(map[Claimant]int{later: 2})
+	assert.NotNil(t, b.find(units.ProcessEntity, "2"), "it ran when the receiver started again")
 }
 
 func TestExitedProcessesAreInTheirProgram(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.yaml.in/yaml/v3"
@@ -141,7 +142,7 @@ func convertReceiver(id string, conf *yaml.Node) []string {
 	c.http()
 	c.model()
 	if window := child(conf, "sampling_interval"); isZero(window) {
-		c.take("sampling_interval")
+		c.drop("sampling_interval", "a window of the length of collection_interval makes one window per collection")
 	}
 	c.move("sampling_interval", "window")
 	c.series()
@@ -290,7 +291,9 @@ func (c *converter) accurate() {
 		return
 	}
 	_, _, at := c.take("attribution::preset")
-	if c.get("window") == nil {
+	const window = 100 * time.Millisecond
+	interval, err := time.ParseDuration(c.text("collection_interval"))
+	if c.get("window") == nil && (err != nil || interval > window) {
 		c.put("window", nil, scalar("100ms"), at)
 	}
 }
@@ -552,7 +555,7 @@ func (c *converter) staticPower() {
 		}
 	}
 	if split != nil && split.Value == "fixed" && child(watts, "gpu") == nil && child(splits, "gpu") == nil {
-		if preset := c.text("attribution::preset"); preset != "" && preset != "kepler" {
+		if c.text("attribution::preset") != "kepler" {
 			add("gpu", scalar("utilization")) // without a power, a GPU was split by utilization
 		}
 	}

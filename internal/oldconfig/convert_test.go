@@ -95,7 +95,6 @@ func TestConversions(t *testing.T) {
 		"model: {auto: true, idle: none}\n":                                                    "model: {idle: none}\n",
 		"model: {idle_power: 10, max_power: 30, shape: linear}\n":                              "model:\n  points:\n    - {utilization: 0, power: 10}\n    - {utilization: 1, power: 30}\n",
 		"model: {idle_power: 10, max_power: 30, shape: server}\n":                              "model: {idle_power: 10, max_power: 30}\n",
-		"sampling_interval: 0s\n":                                                              "{}\n",
 		"guests: {path: /a, vsock_port: 9480}\n":                                               "guests: {path: /a, vsock: {port: 9480}}\n",
 		"names: {from: [kubelet, containerd, cri-o, docker]}\n":                                "names:\n  paths:\n    podman: \"\"\n",
 		"redfish: {username: b, interval: 0s, endpoint: 'https://b', password: c}\n":           "meters:\n  redfish: {username: b, endpoint: 'https://b', password: c}\n",
@@ -194,6 +193,27 @@ func TestWhatChangesItsMeaningIsNoted(t *testing.T) {
 			_, err := load(conf)
 			assert.NoError(t, err, "%s", converted)
 		}
+	}
+}
+
+func TestOneWindowPerCollectionIsNoted(t *testing.T) {
+	converted, notes, err := oldconfig.Convert([]byte("sampling_interval: 0s\n"))
+	require.NoError(t, err)
+	assert.Equal(t, "{}\n", string(converted))
+	assert.Equal(t, []string{"energy: sampling_interval: left out: a window of the length of collection_interval makes one window per collection"}, notes)
+}
+
+func TestThePresetAccurateIsConverted(t *testing.T) {
+	require.ErrorContains(t, oldconfig.Check(map[string]any{"attribution": map[string]any{"preset": "accurate"}}), "attribution::preset: accurate: removed")
+	for old, want := range map[string]string{
+		"attribution: {preset: accurate}\n":                                                             "window: 100ms\n",
+		"{collection_interval: 50ms, attribution: {preset: accurate}}\n":                                "{collection_interval: 50ms}\n",
+		"receivers:\n  energy/a: {attribution: &a {preset: accurate}}\n  energy/b: {attribution: *a}\n": "receivers:\n  energy/a: {window: 100ms}\n  energy/b: {window: 100ms}\n",
+		"attribution: {split: fixed, static_power: {package: 40}}\n":                                    "attribution:\n  static_power: {gpu: utilization, package: {model: fixed, power: 40}}\n",
+	} {
+		converted, _, err := oldconfig.Convert([]byte(old))
+		require.NoError(t, err, old)
+		assert.Equal(t, want, string(converted), old)
 	}
 }
 

@@ -68,6 +68,9 @@ func Check(conf map[string]any) error {
 		}
 	}
 	attribution, _ := conf["attribution"].(map[string]any)
+	if attribution["preset"] == "accurate" {
+		found = append(found, "attribution::preset: accurate: removed: its rules are the default, and window: 100ms keeps its windows")
+	}
 	static, _ := attribution["static_power"].(map[string]any)
 	for _, zone := range slices.Sorted(maps.Keys(static)) {
 		if watts := static[zone]; isNumber(watts) {

@@ -99,7 +99,11 @@ func (d *describer) field(parent *setting, of reflect.Type, field reflect.Struct
 	}
 	s.doc = phrase(strings.Join(strings.Fields(comment.Text()), " "), field.Name)
 	s.example = field.Tag.Get("keys")
-	return s, d.value(s, v)
+	err = d.value(s, v)
+	if stated := field.Tag.Get("default"); stated != "" {
+		s.fallback = stated
+	}
+	return s, err
 }
 
 // phrase returns a doc comment without the name of the field.

@@ -58,6 +58,7 @@ type Emitter struct {
 	cpus          [][]label // of their points
 	idle          bool
 	zeros         bool
+	supplies      bool // several power supplies had a meter at the same time
 }
 
 // New returns an emitter.

@@ -461,7 +461,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 	}
 	feeds := []power.Zone{feed("a"), feed("b")}
 	e := attribution.New(attribution.Config{}, baseline)
-	now, totals := baseline, []units.Energy{0, 0}
+	emitter, now, totals := New(all()), baseline, []units.Energy{0, 0}
 	read := func(ids ...int) pmetric.Metrics {
 		iv := attribution.Interval{At: now, Elapsed: now.Sub(baseline)}
 		if now != baseline {
@@ -471,7 +471,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 			iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: totals[i], OK: true})
 		}
 		e.Observe(&iv)
-		md := New(all()).Emit(e.Ledger(), feeds, nil, now)
+		md := emitter.Emit(e.Ledger(), feeds, nil, now)
 		require.NoError(t, emittest.Duplicate(md))
 		e.Emitted()
 		e.Acknowledged()
@@ -499,9 +499,17 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 	assert.InDelta(t, 350.0, host(md, "hw.host.energy").DoubleValue(), 0)
 	assert.InDelta(t, 15.0, host(md, "hw.host.power").DoubleValue(), 0)
 	assert.Len(t, find(md, "hw.energy"), 2, "each power supply")
+	ended := 0
 	for range 3 {
 		md = read(0)
+		for _, p := range find(md, "hw.power") {
+			if p.Flags().NoRecordedValue() {
+				ended++
+			}
+		}
 	}
+	assert.Equal(t, 1, ended, "the power of the other feed ends once")
+	assert.NotEmpty(t, find(md, "hw.energy"), "the first feed goes on")
 	assert.InDelta(t, 650.0, host(md, "hw.host.energy").DoubleValue(), 0, "what the other feed counted remains")
 	assert.InDelta(t, 10.0, host(md, "hw.host.power").DoubleValue(), 0)
 }

@@ -78,10 +78,11 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 			feeds++
 		}
 	}
+	m.supplies = m.supplies || feeds > 1
 	for i := range zones {
 		zone := &zones[i]
 		hw, ok := hardwareTypes[zone.Kind]
-		if !ok || zone.Kind == power.Platform && feeds < 2 {
+		if !ok || zone.Kind == power.Platform && !m.supplies {
 			continue
 		}
 		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergyMethod, string(zone.Source), attrHwID, zone.ID, attrHwType, hw.String(),
@@ -97,7 +98,6 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
 	for _, source := range []power.Source{power.Measured, power.Modeled, power.Reported} {
-		labels := texts(attrEnergyMethod, string(source), attrHwID, hostID)
 		var total hostTotal
 		for i := range zones {
 			if zones[i].Kind == power.Platform && zones[i].Source == source {
@@ -107,6 +107,7 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 		if !total.known {
 			continue
 		}
+		labels := texts(attrEnergyMethod, string(source), attrHwID, hostID)
 		at := pcommon.NewTimestampFromTime(total.at)
 		energy.zero = m.zeroPoint(total.settled, total.start)
 		energy.write(labels, pcommon.NewTimestampFromTime(total.start), at, total.energy.Joules())
