@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
@@ -209,4 +210,57 @@ func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *tes
 			100*load, 100*off[n/2], 100*off[n-1], 100*rule[n/2], 100*rule[n-1], within, n)
 		assert.GreaterOrEqual(t, float64(within), 0.9*float64(n))
 	}
+}
+
+// busy passes days of a constant load of 50 %, 30 W above rest, in windows of 5 minutes.
+func busy(model *static.Model, rest float64, days int) {
+	p := interval(0.5, rest+30)
+	p.Energy, p.Elapsed = 30*p.Energy, 30*p.Elapsed
+	for range days * 24 * 12 {
+		model.Active(p)
+	}
+}
+
+// The samples at rest fade in 16 days, so that the estimator alone has a provisional estimate.
+func TestAProvisionalEstimateDoesNotReplaceARestoredStaticPower(t *testing.T) {
+	model := counters()
+	for range 20 {
+		visit(model, 142)
+	}
+	busy(model, 142, 20)
+	before := model.StaticPower(0)
+	assert.InDelta(t, 142, before, 0.5)
+	assert.False(t, model.Provisional(0))
+	state, ok := model.State(0)
+	require.True(t, ok)
+	after := counters()
+	require.True(t, after.Restore(0, state))
+	for range 2 { // samples
+		assert.InDelta(t, before, after.StaticPower(0), 1e-9)
+		assert.InDelta(t, model.Doubt(0), after.Doubt(0), 0.5)
+		assert.False(t, after.Provisional(0))
+		after.Active(interval(0.5, 172))
+	}
+	state.Provisional = true
+	require.True(t, after.Restore(0, state))
+	assert.True(t, after.Provisional(0))
+	after.Active(interval(0.5, 172))
+	assert.Less(t, after.StaticPower(0), 100.0, "a provisional estimate follows the samples")
+}
+
+func TestAModelStartsOverWhenAnotherMeterReadsItsZones(t *testing.T) {
+	model := counters()
+	for range 20 {
+		visit(model, 142)
+	}
+	assert.True(t, model.Trained(0))
+	model.TakeShortSamples()
+	assert.True(t, model.Trained(0), "the same meter")
+	model.TakePowerSensors()
+	assert.Zero(t, model.StaticPower(0))
+	for range 20 {
+		visit(model, 150)
+	}
+	assert.False(t, model.Trained(0))
+	assert.InDelta(t, 150, model.StaticPower(0), 1)
 }
