@@ -25,6 +25,24 @@ func TestAtRestTheProvisionalStaticPowerIsThePowerMeasured(t *testing.T) {
 	assert.InDelta(t, 30, watts(model, 0.9, 172), 1.5, "under load, rest is known already")
 }
 
+// A tenth of a second weighs a tenth of a sample, whose power is off by 10 %: 142 W * 0.1 / √0.1 = 45 W.
+func TestTheStandardErrorOfOneSampleAtRestIsThatOfASample(t *testing.T) {
+	model := counters()
+	tenth := interval(0, 142)
+	tenth.Energy, tenth.Busy, tenth.Total, tenth.Elapsed = tenth.Energy/100, tenth.Busy/100, tenth.Total/100, tenth.Elapsed/100
+	model.Active(tenth)
+	assert.InDelta(t, 142, model.StaticPower(0), 1e-3)
+	assert.InDelta(t, 45, model.Doubt(0), 1)
+	for range 99 {
+		model.Active(tenth)
+	}
+	assert.True(t, model.Provisional(0))
+	assert.InDelta(t, 4.5, model.Doubt(0), 0.1, "after 10 s")
+	model = static.NewCurve()
+	model.Active(interval(0, 142))
+	assert.InDelta(t, 14.2, model.Doubt(0), 0.1, "after a sample of 10 s")
+}
+
 // The prior of 0.3 says that 30 of 100 W at full load are static, and more at half load.
 func TestAtConstantLoadTheProvisionalStaticPowerIsThePriorsPart(t *testing.T) {
 	prior := static.Prior{Ratio: 0.3, Deviation: 0.29}
