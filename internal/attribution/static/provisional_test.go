@@ -58,6 +58,18 @@ func TestAtConstantLoadTheProvisionalStaticPowerIsThePriorsPart(t *testing.T) {
 	assert.InDelta(t, 58, watts(model, 0.5, 100), 1)
 }
 
+// The prior without gemini-1, whose packages and DRAM have the highest ratios, is lower.
+func TestThePriorReportsWhetherAMachineWasExcluded(t *testing.T) {
+	all := static.MeasuredPrior()
+	assert.InDelta(t, 0.36, all.Ratio, 0.005)
+	without, excluded := static.PriorWithout("gemini-1")
+	assert.True(t, excluded)
+	assert.InDelta(t, 0.31, without.Ratio, 0.005)
+	without, excluded = static.PriorWithout("Gemini 1")
+	assert.False(t, excluded)
+	assert.Equal(t, all, without)
+}
+
 func TestAPortionBeforeTheFirstSampleIsDividedByThePrior(t *testing.T) {
 	model := static.NewCurveWithPrior(static.Prior{Ratio: 0.3, Deviation: 0.29})
 	for load, active := range map[float64]float64{0: 0, 0.005: 0, 0.5: 580, 1: 700} {
@@ -209,7 +221,9 @@ func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *tes
 		within, n := 0, 0
 		for _, c := range measuredCurves() {
 			machine := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c.name, " package"), " DRAM"), " some cores"), " with cores")
-			model := static.NewCurveWithPrior(static.PriorWithout(machine))
+			prior, excluded := static.PriorWithout(machine)
+			require.True(t, excluded, machine)
+			model := static.NewCurveWithPrior(prior)
 			for range 10 {
 				model.Active(interval(load, c.at(load)))
 			}
