@@ -33,7 +33,7 @@ func packTrained(p *pack.Packer, z *trainedZone) {
 	pack.String(p, &z.Rule)
 	pack.Slice(p, &z.Hardware, pack.String)
 	pack.Int(p, &z.Zones)
-	p.Bools(&z.InUse)
+	p.Bools(&z.InUse, &z.Provisional) // states before Provisional have the same bytes, and no provisional estimate
 	p.Float(&z.Static)
 	pack.Slice(p, &z.Estimator, (*pack.Packer).Float)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0.
-func NewCurve() *Model { return NewCurveWithPrior(PriorWithout("")) }
+func NewCurve() *Model { return NewCurveWithPrior(MeasuredPrior()) }
 
 // NewCurveWithPrior returns a model as NewCurve does, with another prior for its provisional estimates.
 func NewCurveWithPrior(prior Prior) *Model {

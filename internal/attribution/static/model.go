@@ -96,12 +96,21 @@ func newModel(newEstimator func() estimator) *Model {
 
 // TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
 // second average with load, of which the models of NewCurve learn most. The energy and the utilization of a portion must be of
-// the same time, to a few milliseconds.
-func (m *Model) TakeShortSamples() { m.sampleLength, m.meter = shortSample, promptCounter }
+// the same time, to a few milliseconds. If power sensors read the zones before, the model starts over.
+func (m *Model) TakeShortSamples() { m.take(promptCounter, shortSample) }
 
 // TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models of NewCurve are never
-// called trained: at rest, such sensors read another power after one workload than after another.
-func (m *Model) TakePowerSensors() { m.meter = powerSensor }
+// called trained: at rest, such sensors read another power after one workload than after another. If prompt counters read the
+// zones before, the model starts over, with samples of the usual length.
+func (m *Model) TakePowerSensors() { m.take(powerSensor, usualSample) }
+
+// take sets the meter and the length of samples. Estimates from the samples of another meter are discarded.
+func (m *Model) take(meter meter, sampleLength time.Duration) {
+	if m.meter != meter {
+		clear(m.domains)
+	}
+	m.meter, m.sampleLength = meter, sampleLength
+}
 
 // Provisional reports whether a provisional estimate, or none, is in use for a domain.
 func (m *Model) Provisional(domain int) bool {
@@ -207,6 +216,8 @@ type State struct {
 	// Static is the static power in use in watts, if InUse.
 	Static float64
 	InUse  bool
+	// Provisional reports whether Static is a provisional estimate.
+	Provisional bool
 	// Estimator is the state of the method.
 	Estimator []float64
 }
@@ -217,7 +228,9 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	if d.estimator == nil {
 		return State{}, false
 	}
-	return State{Zones: d.zones, Static: d.applied, InUse: d.inUse, Estimator: d.estimator.state()}, true
+	return State{
+		Zones: d.zones, Static: d.applied, InUse: d.inUse, Provisional: d.provisional, Estimator: d.estimator.state(),
+	}, true
 }
 
 // Restore restores what State returned. It reports whether the state is of the same method and plausible; if not, the model does
@@ -228,11 +241,10 @@ func (m *Model) Restore(domain int, state State) bool {
 		return false
 	}
 	d := m.domain(domain)
-	known := e.estimate()
 	*d = domainModel{
-		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1, provisional: known.provisional,
+		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1, provisional: state.Provisional,
 	}
-	d.assess(known)
+	d.assess(e.estimate())
 	return true
 }
 

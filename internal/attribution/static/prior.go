@@ -13,51 +13,64 @@ import (
 // deviation.
 type Prior struct{ Ratio, Deviation float64 }
 
-// measuredRatios are the ratios of idle to full power of measured machines. Sources: CodeCarbon (MIT), Teads turbostress
+// measuredRatios are the ratios of idle to full power of measured machines: of packages, DRAM and whole machines. Their mean is
+// used for zones of all kinds; dev/replay.md has the reason. Sources: CodeCarbon (MIT), Teads turbostress
 // reports (CC0-1.0), kepler-model-db and power-modelling (Apache-2.0), and RAPL of gemini-1 as published with Jay et al.,
 // CCGRID 2023.
 var measuredRatios = []struct {
-	machine, zone string
-	ratio         float64
+	machine string
+	ratio   float64
 }{
-	{"Intel Xeon E3-1240 V2", "package", 0.11},
-	{"Intel Xeon E5-2620 v3", "package", 0.16},
-	{"AMD Ryzen Threadripper 1950X", "package", 0.25},
-	{"AMD EPYC 8024P", "package", 0.37},
-	{"Intel Xeon Platinum 8124M", "package", 0.12},
-	{"Intel Xeon Platinum 8151", "package", 0.10},
-	{"Intel Xeon Platinum 8175M", "package", 0.12},
-	{"Intel Xeon Platinum 8259CL", "package", 0.12},
-	{"Intel Xeon Platinum 8275CL", "package", 0.10},
-	{"nx12", "package", 0.18},
-	{"gemini-1", "package", 0.82},
-	{"Intel Xeon Platinum 8124M", "DRAM", 0.44},
-	{"Intel Xeon Platinum 8151", "DRAM", 0.45},
-	{"Intel Xeon Platinum 8175M", "DRAM", 0.44},
-	{"Intel Xeon Platinum 8259CL", "DRAM", 0.43},
-	{"Intel Xeon Platinum 8275CL", "DRAM", 0.45},
-	{"nx12", "DRAM", 0.52},
-	{"gemini-1", "DRAM", 0.97},
-	{"AMD Opteron 6140", "wall", 0.35},
-	{"AMD Opteron 6234", "wall", 0.33},
-	{"INTEL Xeon E5-2640 RenewIT", "wall", 0.44},
-	{"INTEL Xeon E5-2650", "wall", 0.49},
-	{"INTEL Xeon X5650", "wall", 0.53},
+	// Packages.
+	{"Intel Xeon E3-1240 V2", 0.11},
+	{"Intel Xeon E5-2620 v3", 0.16},
+	{"AMD Ryzen Threadripper 1950X", 0.25},
+	{"AMD EPYC 8024P", 0.37},
+	{"Intel Xeon Platinum 8124M", 0.12},
+	{"Intel Xeon Platinum 8151", 0.10},
+	{"Intel Xeon Platinum 8175M", 0.12},
+	{"Intel Xeon Platinum 8259CL", 0.12},
+	{"Intel Xeon Platinum 8275CL", 0.10},
+	{"nx12", 0.18},
+	{"gemini-1", 0.82},
+	// DRAM.
+	{"Intel Xeon Platinum 8124M", 0.44},
+	{"Intel Xeon Platinum 8151", 0.45},
+	{"Intel Xeon Platinum 8175M", 0.44},
+	{"Intel Xeon Platinum 8259CL", 0.43},
+	{"Intel Xeon Platinum 8275CL", 0.45},
+	{"nx12", 0.52},
+	{"gemini-1", 0.97},
+	// Power supplies.
+	{"AMD Opteron 6140", 0.35},
+	{"AMD Opteron 6234", 0.33},
+	{"INTEL Xeon E5-2640 RenewIT", 0.44},
+	{"INTEL Xeon E5-2650", 0.49},
+	{"INTEL Xeon X5650", 0.53},
 }
 
 // priorDeviation is that of a uniform distribution: the measured ratios are anywhere between 0 and 1.
 const priorDeviation = 0.29
 
-// PriorWithout returns the prior from all measured machines except one: from all if the name is empty.
-func PriorWithout(machine string) Prior {
+// MeasuredPrior returns the prior from all measured machines.
+func MeasuredPrior() Prior {
+	prior, _ := PriorWithout("")
+	return prior
+}
+
+// PriorWithout returns the prior from all measured machines except one. excluded reports whether that machine is one of them; if
+// not, the prior is that of MeasuredPrior.
+func PriorWithout(machine string) (prior Prior, excluded bool) {
 	sum, n := 0.0, 0.0
 	for _, m := range measuredRatios {
-		if m.machine != machine {
-			sum += m.ratio
-			n++
+		if m.machine == machine {
+			excluded = true
+			continue
 		}
+		sum += m.ratio
+		n++
 	}
-	return Prior{sum / n, priorDeviation}
+	return Prior{sum / n, priorDeviation}, excluded
 }
 
 // idle returns the idle power and its standard deviation for a power at a utilization.

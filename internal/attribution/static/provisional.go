@@ -30,8 +30,10 @@ func (c *curve) provisional() estimate {
 	if line, off, ok := idleOnLine(low, high); ok {
 		watts, deviation = combine(watts, deviation, line, off)
 	}
+	watts = min(max(watts, 0), least)
+	few := sampleDeviation * watts / math.Sqrt(low.n) // both estimates follow from these samples
 	return estimate{
-		watts: min(max(watts, 0), least), doubt: math.Hypot(deviation, c.meter.drift()*least), usable: true, provisional: true,
+		watts: watts, doubt: math.Hypot(math.Hypot(deviation, few), c.meter.drift()*least), usable: true, provisional: true,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
@@ -22,6 +23,24 @@ func TestAtRestTheProvisionalStaticPowerIsThePowerMeasured(t *testing.T) {
 	assert.True(t, model.Provisional(0))
 	assert.False(t, model.Trained(0))
 	assert.InDelta(t, 30, watts(model, 0.9, 172), 1.5, "under load, rest is known already")
+}
+
+// A tenth of a second weighs a tenth of a sample, whose power is off by 10 %: 142 W * 0.1 / √0.1 = 45 W.
+func TestTheStandardErrorOfOneSampleAtRestIsThatOfASample(t *testing.T) {
+	model := counters()
+	tenth := interval(0, 142)
+	tenth.Energy, tenth.Busy, tenth.Total, tenth.Elapsed = tenth.Energy/100, tenth.Busy/100, tenth.Total/100, tenth.Elapsed/100
+	model.Active(tenth)
+	assert.InDelta(t, 142, model.StaticPower(0), 1e-3)
+	assert.InDelta(t, 45, model.Doubt(0), 1)
+	for range 99 {
+		model.Active(tenth)
+	}
+	assert.True(t, model.Provisional(0))
+	assert.InDelta(t, 4.5, model.Doubt(0), 0.1, "after 10 s")
+	model = static.NewCurve()
+	model.Active(interval(0, 142))
+	assert.InDelta(t, 14.2, model.Doubt(0), 0.1, "after a sample of 10 s")
 }
 
 // The prior of 0.3 says that 30 of 100 W at full load are static, and more at half load.
@@ -37,6 +56,18 @@ func TestAtConstantLoadTheProvisionalStaticPowerIsThePriorsPart(t *testing.T) {
 	assert.True(t, model.Provisional(0))
 	model = static.NewCurveWithPrior(prior)
 	assert.InDelta(t, 58, watts(model, 0.5, 100), 1)
+}
+
+// The prior without gemini-1, whose packages and DRAM have the highest ratios, is lower.
+func TestThePriorReportsWhetherAMachineWasExcluded(t *testing.T) {
+	all := static.MeasuredPrior()
+	assert.InDelta(t, 0.36, all.Ratio, 0.005)
+	without, excluded := static.PriorWithout("gemini-1")
+	assert.True(t, excluded)
+	assert.InDelta(t, 0.31, without.Ratio, 0.005)
+	without, excluded = static.PriorWithout("Gemini 1")
+	assert.False(t, excluded)
+	assert.Equal(t, all, without)
 }
 
 func TestAPortionBeforeTheFirstSampleIsDividedByThePrior(t *testing.T) {
@@ -190,7 +221,9 @@ func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *tes
 		within, n := 0, 0
 		for _, c := range measuredCurves() {
 			machine := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(c.name, " package"), " DRAM"), " some cores"), " with cores")
-			model := static.NewCurveWithPrior(static.PriorWithout(machine))
+			prior, excluded := static.PriorWithout(machine)
+			require.True(t, excluded, machine)
+			model := static.NewCurveWithPrior(prior)
 			for range 10 {
 				model.Active(interval(load, c.at(load)))
 			}
@@ -209,4 +242,57 @@ func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *tes
 			100*load, 100*off[n/2], 100*off[n-1], 100*rule[n/2], 100*rule[n-1], within, n)
 		assert.GreaterOrEqual(t, float64(within), 0.9*float64(n))
 	}
+}
+
+// busy passes days of a constant load of 50 %, 30 W above rest, in windows of 5 minutes.
+func busy(model *static.Model, rest float64, days int) {
+	p := interval(0.5, rest+30)
+	p.Energy, p.Elapsed = 30*p.Energy, 30*p.Elapsed
+	for range days * 24 * 12 {
+		model.Active(p)
+	}
+}
+
+// The samples at rest fade in 16 days, so that the estimator alone has a provisional estimate.
+func TestAProvisionalEstimateDoesNotReplaceARestoredStaticPower(t *testing.T) {
+	model := counters()
+	for range 20 {
+		visit(model, 142)
+	}
+	busy(model, 142, 20)
+	before := model.StaticPower(0)
+	assert.InDelta(t, 142, before, 0.5)
+	assert.False(t, model.Provisional(0))
+	state, ok := model.State(0)
+	require.True(t, ok)
+	after := counters()
+	require.True(t, after.Restore(0, state))
+	for range 2 { // samples
+		assert.InDelta(t, before, after.StaticPower(0), 1e-9)
+		assert.InDelta(t, model.Doubt(0), after.Doubt(0), 0.5)
+		assert.False(t, after.Provisional(0))
+		after.Active(interval(0.5, 172))
+	}
+	state.Provisional = true
+	require.True(t, after.Restore(0, state))
+	assert.True(t, after.Provisional(0))
+	after.Active(interval(0.5, 172))
+	assert.Less(t, after.StaticPower(0), 100.0, "a provisional estimate follows the samples")
+}
+
+func TestAModelStartsOverWhenAnotherMeterReadsItsZones(t *testing.T) {
+	model := counters()
+	for range 20 {
+		visit(model, 142)
+	}
+	assert.True(t, model.Trained(0))
+	model.TakeShortSamples()
+	assert.True(t, model.Trained(0), "the same meter")
+	model.TakePowerSensors()
+	assert.Zero(t, model.StaticPower(0))
+	for range 20 {
+		visit(model, 150)
+	}
+	assert.False(t, model.Trained(0))
+	assert.InDelta(t, 150, model.StaticPower(0), 1)
 }

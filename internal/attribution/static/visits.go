@@ -43,11 +43,12 @@ func (v *visits) ends(resting bool) bool {
 // end ends the current visit. It returns the height of a step of the power at rest in W, or 0 if there is none. After a step, two
 // visits in a row differ from earlier ones in the same direction, by more than the scatter of samples explains.
 func (v *visits) end() (step float64) {
-	off, noise, known := v.off/v.compared, v.scatter/v.compared, v.compared >= leastVisit
+	sum, compared := v.off, v.compared
 	v.weight, v.compared, v.off = 0, 0, 0
-	if !known {
+	if compared < leastVisit {
 		return 0
 	}
+	off, noise := sum/compared, v.scatter/compared
 	before := v.candidate
 	v.candidate = 0
 	large := math.Abs(off) > max(leastStep*v.watts, 4*math.Sqrt(noise))

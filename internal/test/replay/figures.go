@@ -72,9 +72,11 @@ func active(samples []Sample, static float64) (joules float64) {
 	return joules
 }
 
-// newModel returns an untrained model for a series. Its prior excludes the machine.
+// newModel returns an untrained model for a series. Its prior excludes the machine; priorRows returns the machines that the prior
+// does not have.
 func newModel(s *Series) *static.Model {
-	m := static.NewCurveWithPrior(static.PriorWithout(s.Machine))
+	prior, _ := static.PriorWithout(s.Machine)
+	m := static.NewCurveWithPrior(prior)
 	if s.Counter {
 		m.TakeShortSamples()
 	} else {

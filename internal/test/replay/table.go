@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 )
 
 // Row is a line of the table of figures.
@@ -19,7 +21,24 @@ type Row struct {
 func Table(all []Series) (rows []Row) {
 	rows = append(rows, energyRows(all)...)
 	rows = append(rows, powerRows(all)...)
-	return append(rows, wallRows(all)...)
+	rows = append(rows, wallRows(all)...)
+	return append(rows, priorRows(all)...)
+}
+
+// priorRows returns a row with the machines that the prior does not have, so that nothing was excluded for them. It returns none if
+// the prior has all of them.
+func priorRows(all []Series) []Row {
+	var unknown []string
+	for i := range all {
+		machine := all[i].Machine
+		if _, excluded := static.PriorWithout(machine); !excluded && !slices.Contains(unknown, machine) {
+			unknown = append(unknown, machine)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return []Row{{"machines that are not part of the prior, and not excluded from it", len(unknown), strings.Join(unknown, ", ")}}
 }
 
 func energyRows(all []Series) (rows []Row) {
