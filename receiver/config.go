@@ -56,6 +56,9 @@ type Config struct {
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
 
+	// zeroWindow is set if window is configured as 0, which selects nothing.
+	zeroWindow bool
+
 	// noZeroPoints omits the zero-value points at which new series start.
 	noZeroPoints bool
 
@@ -148,9 +151,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if noModel {
 		c.Model = configoptional.None[ModelConfig]()
 	}
-	if conf.IsSet("window") && c.Window == 0 {
-		return fmt.Errorf("window: must be from %v to collection_interval, which makes one window per collection, is 0s", minWindow)
-	}
+	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
 	return nil
 }
 
@@ -195,7 +196,7 @@ func (c *Config) Validate() error {
 		c.Guests.Get().validate(wrong.under("guests"))
 	}
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
-	if w := c.Window; w != 0 && (w < minWindow || w > c.CollectionInterval) {
+	if w := c.Window; c.zeroWindow || w != 0 && (w < minWindow || w > c.CollectionInterval) {
 		wrong("window", "must be from %v to collection_interval, is %v", minWindow, w)
 	}
 	c.Series.validate(wrong.under("series"))

@@ -136,6 +136,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"max of containers negative", "series: {containers: {max: -1}}", "series::containers::max: must not be negative, is -1"},
 		{"max of pods negative", "series: {pods: {max: -2}}", "series::pods::max: must not be negative, is -2"},
 		{"window negative", "window: -1s", "window: must be from 10ms to collection_interval, is -1s"},
+		{"window of 0", "window: 0s", "window: must be from 10ms to collection_interval, is 0s"},
 		{"window too short", "window: 9ms", "window: must be from 10ms to collection_interval, is 9ms"},
 		{"window longer than the collection", "{collection_interval: 5s, window: 6s}",
 			"window: must be from 10ms to collection_interval, is 6s"},

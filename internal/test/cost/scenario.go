@@ -151,10 +151,10 @@ var (
 	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {max: 0, min_energy: 1}}"}
 	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, static_power: trained}"}
 	// Modeled energy needs no learning: it is asked for.
-	accurate      = "attribution: {preset: accurate, static_power: trained}"
-	accurate1s    = settings{label: "preset accurate in 1 s", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
-	accurateBPF   = settings{label: "preset accurate", source: "bpf", interval: 10 * second, receiver: accurate, divided: true}
-	accurateP     = settings{label: "preset accurate, procfs", source: "procfs", interval: 10 * second, receiver: accurate, divided: true}
+	accurate      = "attribution: {static_power: trained}"
+	accurateBPF   = settings{label: "default", source: "bpf", interval: 10 * second, receiver: accurate, divided: true}
+	accurateShort = settings{label: "default in 100 ms", source: "bpf", interval: 10 * second, window: second / 10, receiver: accurate, divided: true}
+	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, receiver: accurate, divided: true}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
 	everySecondOf = collectors(everySecond)
@@ -222,7 +222,7 @@ var scenarios = []scenario{
 		{1, 0, cpuAll, bound{}}, {2, 0, cpuAll, bound{}},
 	}},
 	{
-		name: "accurate", machine: beside(10_000, 100), variants: collectors(accurate1s, accurateBPF, accurateP, windows1s),
+		name: "accurate", machine: beside(10_000, 100), variants: collectors(accurateBPF, accurateShort, accurateP, windows1s),
 		goals: []goal{
 			{0, none, cpuAll, atMost(1.5)}, {0, 3, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}}, {2, none, cpuAll, bound{}},
 		},
