@@ -266,8 +266,11 @@ func TestOnlyContainersListenOnAllAddresses(t *testing.T) {
 	}
 }
 
-func TestDashboardStepsWorkWithoutASensor(t *testing.T) {
-	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
+func TestOnlyKeplersConfigurationEstimatesNothing(t *testing.T) {
+	off := regexp.MustCompile(`(?m)^ *model: none`)
+	for path := range shippedConfigs(t) {
+		assert.Equal(t, path == "kepler/config.yaml", off.MatchString(read(t, path)), path)
+	}
 }
 
 // core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable, and those
