@@ -142,13 +142,13 @@ var (
 	starting     = settings{source: "bpf", interval: second, starts: true}
 	startingP    = settings{source: "procfs", interval: second, starts: true}
 	scraped      = settings{source: "bpf", interval: second, scraped: true}
-	everyProcess = "series: {processes: {max: 0, min_energy: 0}}"
+	everyProcess = "series: {processes: {group_by: pid, max: 0, min_energy: 0}}"
 	scrapedAll   = settings{label: "all scraped", source: "bpf", interval: second, scraped: true, receiver: everyProcess}
 	sendsAll     = settings{label: "all by OTLP", source: "bpf", interval: second, sends: true, receiver: everyProcess}
 	uncompressed = settings{label: "all by OTLP, uncompressed", source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
 	withoutPower = settings{label: "all by OTLP, without power", source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
-	sends500     = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {max: 500, min_energy: 0}}"}
-	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {max: 0, min_energy: 1}}"}
+	sends500     = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {group_by: pid, max: 500, min_energy: 0}}"}
+	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {group_by: pid, max: 0, min_energy: 1}}"}
 	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, static_power: trained}"}
 	// Modeled energy needs no learning: it is asked for.
 	accurate      = "attribution: {static_power: trained}"

@@ -56,7 +56,8 @@ receivers:
     model: {idle_power: 100, max_power: 100}
     zones: [package]
     cpu_time: SOURCE
-    series: {processes: {min_energy: 0, max: 0}}
+    attribution: {preset: kepler}
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
     metrics:
       process.cpu.time: {enabled: true}
       container.cpu.time: {enabled: true}

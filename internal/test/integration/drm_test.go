@@ -115,7 +115,7 @@ func (g *gpuGuest) measures(t *testing.T) {
 	g.uses(t, "late", 100, 0, "waits", "/tmp/open") // opens long after its start
 	g.uses(t, "broker", 0, 0, "brings", "/tmp/socket")
 	g.has(t, "broker", "brings", "broker")
-	g.collector = g.startsCollector(t, "gpu", "meters: {use: [hwmon]}", "zones: [gpu]", "cpu_time: procfs", "series: {processes: {max: 0, min_energy: 0}}")
+	g.collector = g.startsCollector(t, "gpu", "meters: {use: [hwmon]}", "zones: [gpu]", "cpu_time: procfs", "series: {processes: {group_by: pid, max: 0, min_energy: 0}}")
 	g.collector.says(t, "energy is measured by hwmon", 0) // after the first reading
 	g.idles(t, 20_000)
 	g.uses(t, "busy", 300, 0, "opens")

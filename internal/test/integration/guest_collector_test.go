@@ -31,7 +31,6 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    PROCESSES
     metrics:
       container.cpu.time: {enabled: true}
 RECEIVER
@@ -48,11 +47,13 @@ service:
 // startsCollector starts a collector with more settings of the receiver, one a line.
 func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *guestCollector {
 	t.Helper()
-	processes := "series: {processes: {max: 5}}"
-	if slices.ContainsFunc(receiver, func(line string) bool { return strings.HasPrefix(line, "series:") }) {
-		processes = ""
+	for _, usual := range []string{"series: {processes: {max: 5}}", "attribution: {preset: kepler}", "model: none"} {
+		setting, _, _ := strings.Cut(usual, " ")
+		if !slices.ContainsFunc(receiver, func(line string) bool { return strings.HasPrefix(line, setting) }) {
+			receiver = append(receiver, usual)
+		}
 	}
-	text := strings.NewReplacer("NAME", name, "PROCESSES", processes, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)
+	text := strings.NewReplacer("NAME", name, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)
 	g.writes(t, "/tmp/"+name+".yaml", text)
 	g.starts(t, name, "", "/otelcol-energy", "--config", "/tmp/"+name+".yaml")
 	c := &guestCollector{guest: g, name: name, offset: g.clockOffset(t)}

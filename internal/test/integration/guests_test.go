@@ -38,7 +38,7 @@ receivers:
     model: {idle_power: 100, max_power: 100}
     zones: [package, dram]
     cpu_time: procfs
-    attribution: {idle: used}
+    attribution: {preset: kepler, idle: used}
     guests: {path: TREES}
 ` + fileExporter
 

@@ -540,7 +540,8 @@ receivers:
     meters: {use: []}
     model: {idle_power: 100, max_power: 100}
     zones: [package]
-    series: {processes: {min_energy: 0, max: 0}}
+    attribution: {preset: kepler}
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
     metrics: {container.cpu.time: {enabled: true}}
 extensions:
   health_check: {endpoint: "127.0.0.1:`+health+`"}

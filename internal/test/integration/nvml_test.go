@@ -45,8 +45,9 @@ receivers:
     model: {idle_power: 100, max_power: 100}
     zones: [package, gpu]
     cpu_time: procfs
+    attribution: {preset: kepler}
     meters: {gpu: {extensions: [nvml], poll_interval: 500ms}}
-    series: {processes: {min_energy: 0, max: 0}}
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
 exporters:
   file:
     path: OUT

@@ -121,8 +121,10 @@ receivers:
     collection_interval: 200ms
     initial_delay: 0s
     meters: {use: [powercap]}
+    model: none
+    attribution: {preset: kepler}
     zones: [package]
-    series: {processes: {min_energy: 0, max: 0}}
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
 exporters:
   file: {path: OUT, append: true, flush_interval: 100ms}
 service:

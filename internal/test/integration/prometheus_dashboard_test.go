@@ -92,7 +92,7 @@ func startRealAndSensorless(t *testing.T, p *prometheusServer) {
 	t.Helper()
 	const settings = `
 receivers:
-  energy: {collection_interval: 1s, initial_delay: 0s, METER, zones: [package, dram]}
+  energy: {collection_interval: 1s, initial_delay: 0s, attribution: {preset: kepler}, METER, zones: [package, dram]}
 service:
   telemetry:
     resource: {host.name: NAME}

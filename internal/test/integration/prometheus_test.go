@@ -261,11 +261,12 @@ receivers:
     root_path: ROOT
     meters: {use: [powercap]}
     model: none
+    attribution: {preset: kepler}
     collection_interval: 1s
     initial_delay: 0s
 `
 
-const pipelineSettings = sensorSettings + "    series: {processes: {min_energy: 0.5, max: 100}}\n"
+const pipelineSettings = sensorSettings + "    series: {processes: {group_by: pid, min_energy: 0.5, max: 100}}\n"
 
 // The documented pipeline: a sensor whose true energy is known, the collector with its shipped configuration, OTLP,
 // Prometheus with its own, PromQL. Two collectors run in sequence, and every counter wraps in both runs.

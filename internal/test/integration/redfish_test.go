@@ -89,6 +89,8 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
+    model: none
+    attribution: {preset: kepler}
     meters:
       redfish:
         endpoint: https://HOST

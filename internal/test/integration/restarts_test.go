@@ -45,7 +45,8 @@ receivers:
     initial_delay: 0s
     cpu_time: procfs
     zones: [package, dram]
-    series: {processes: {min_energy: 0, max: 0}}
+    model: none
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
     storage: STATE
 `
 
@@ -53,6 +54,9 @@ receivers:
 func (r *restarted) start(t *testing.T, settings ...string) *collector {
 	t.Helper()
 	config := strings.NewReplacer("ROOT", r.root, "STATE", r.state, "EVERY", r.every.String()).Replace(restartedConfig)
+	if len(settings) == 0 {
+		settings = []string{"attribution: {preset: kepler}"}
+	}
 	for _, setting := range settings {
 		config += "    " + setting + "\n"
 	}
@@ -203,7 +207,7 @@ func TestRestartsSendALastCollection(t *testing.T) {
 // Another configuration has other totals, which start at 0 with the state.
 func TestRestartsWithAnotherConfiguration(t *testing.T) {
 	r := newRestarted(t)
-	for n, settings := range [][]string{nil, {"attribution: {static_power: {package: {model: fixed, power: 20}, dram: {model: fixed, power: 2}}}"}, {"attribution: {preset: scaphandre}"}} {
+	for n, settings := range [][]string{nil, {"attribution: {preset: kepler, static_power: {package: {model: fixed, power: 20}, dram: {model: fixed, power: 2}}}"}, {"attribution: {preset: scaphandre}"}} {
 		c := r.start(t, settings...)
 		r.sensor.draw(t, restartedPower)
 		c.emits(t, 3)

@@ -57,7 +57,7 @@ func TestSystemdService(t *testing.T) {
 	require.NoError(t, os.Symlink("/proc", filepath.Join(dir, "root/made-up/proc")))
 	put("etc/otelcol-energy/config.yaml", `
 receivers:
-  energy: {root_path: /made-up, collection_interval: 200ms, initial_delay: 0s, meters: {use: [powercap]}, zones: [package]}
+  energy: {root_path: /made-up, collection_interval: 200ms, initial_delay: 0s, meters: {use: [powercap]}, model: none, attribution: {preset: kepler}, zones: [package]}
 exporters:
   file: {path: "${env:STATE_DIRECTORY}/out.json", flush_interval: 100ms}
 service:

@@ -275,7 +275,7 @@ func allowPerf(f *facts, byPerf *collector) error {
 const measureConfiguration = `
 meters: {use: [powercap]}
 zones: [package, dram, core]
-attribution: {static_power: {package: {model: fixed, power: 40}, dram: {model: fixed, power: 8}, core: {model: fixed, power: 0}}}
+attribution: {preset: kepler, static_power: {package: {model: fixed, power: 40}, dram: {model: fixed, power: 8}, core: {model: fixed, power: 0}}}
 `
 
 // measureCommands measures a command that uses three seconds of CPU time, beside the loads: as root with a limit that it exceeds, and
@@ -388,7 +388,9 @@ receivers:
     initial_delay: 0s
     meters: {use: [METER]}
     zones: [package, dram, core, psys]
-    series: {processes: {min_energy: 0, max: 0}}
+    model: none
+    attribution: {preset: kepler}
+    series: {processes: {group_by: pid, min_energy: 0, max: 0}}
     metrics:
       process.cpu.time: {enabled: true}
       container.cpu.time: {enabled: true}
