@@ -192,6 +192,7 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 
 	cfg := energyreceiver.DefaultConfig()
 	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = machine.host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
+	cfg.Attribution.Preset = energyreceiver.PresetKepler // whose workloads have all active energy
 	cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	cfg.Series.Processes.Max, cfg.Series.Processes.MinEnergy, cfg.Series.Containers.Max = 6, 100, 8
 	require.NoError(t, cfg.Validate())
