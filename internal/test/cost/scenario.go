@@ -224,7 +224,7 @@ var scenarios = []scenario{
 	{
 		name: "accurate", machine: beside(10_000, 100), variants: collectors(accurateBPF, accurateShort, accurateP, windows1s),
 		goals: []goal{
-			{0, none, cpuAll, atMost(1.5)}, {0, 3, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}}, {2, none, cpuAll, bound{}},
+			{0, none, cpuAll, atMost(0.35)}, {0, 3, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}}, {2, none, cpuAll, bound{}},
 		},
 	},
 	{name: "kepler-10000", machine: beside(10_000, 100), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
