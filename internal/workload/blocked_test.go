@@ -24,14 +24,15 @@ import (
 // blockedHost is a simulated host with hypervisors. A file that is a FIFO blocks its readers.
 type blockedHost struct {
 	*identified
-	now  time.Duration
-	scan func(*cpu.Process) // modifies the rows of the scan, if set
+	now   time.Duration
+	every time.Duration      // between scans
+	scan  func(*cpu.Process) // modifies the rows of the scan, if set
 }
 
 func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-	h := &blockedHost{identified: newIdentified(t, false), now: time.Hour}
+	h := &blockedHost{identified: newIdentified(t, false), now: time.Hour, every: time.Minute}
 	h.id.files = guardFiles(stall.Options[*files]{Root: h.host.Root(), Everywhere: true, Haste: 2 * time.Second})
 	for _, pid := range pids {
 		h.host.Processes[pid] = &hostsim.Process{
@@ -72,9 +73,9 @@ func (h *blockedHost) block(pid int, name string) (unblock func()) {
 	return unblock
 }
 
-// look lets a minute pass and identifies the processes with these PIDs.
+// look lets the time between scans pass and identifies the processes with these PIDs.
 func (h *blockedHost) look(pids ...int) {
-	h.now += time.Minute
+	h.now += h.every
 	h.id.Begin(time.Unix(0, 0).Add(h.now))
 	for _, pid := range pids {
 		row := process(pid, h.host.Processes[pid])
@@ -85,6 +86,11 @@ func (h *blockedHost) look(pids ...int) {
 		h.id.Identify(row, h.now)
 	}
 	h.id.Resolve()
+}
+
+func (h *blockedHost) container(pid int) string {
+	identity, _ := h.id.Identity(int32(pid))
+	return identity.Container.ID
 }
 
 func (h *blockedHost) vm(pid int) string {
@@ -153,13 +159,15 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 }
 
 func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
-	for file, want := range map[string]string{
-		"":                                 hexB, // never read
-		"0::/docker/" + hexA:               hexB,
-		"1:cpu:/docker/" + hexA + "\n0::/": hexA, // only the file shows cgroups of version 1
+	for file, want := range map[string][2]string{
+		"":                                 {hexB, hexC}, // never read
+		"0::/docker/" + hexA:               {hexB, hexC},
+		"1:cpu:/docker/" + hexA + "\n0::/": {hexA, hexA}, // only the file shows cgroups of version 1
 	} {
 		h := newBlockedHost(t, 10)
-		h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/docker/" + hexA, 8: "/docker/" + hexB})
+		h.every = 5 * time.Second
+		known := map[uint64]string{1: "/", 7: "/docker/" + hexA, 8: "/docker/" + hexB}
+		h.id.wanted.CgroupPath = paths(known)
 		h.host.Processes[10].Cgroup = file
 		require.NoError(t, h.host.Render())
 		cgroup := uint64(7)
@@ -170,16 +178,78 @@ func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
 		}
 		h.block(10, "cgroup")
 		h.look(10)
-		identity, _ := h.id.Identity(10)
-		assert.Equal(t, hexA, identity.Container.ID, file)
+		assert.Equal(t, hexA, h.container(10), file)
 		cgroup = 8
 		h.look(10)
-		identity, _ = h.id.Identity(10)
-		assert.Equal(t, want, identity.Container.ID, file)
+		assert.Equal(t, want[0], h.container(10), file)
 		cgroup = 9 // unknown
+		for range 2 * maxAttempts {
+			h.look(10)
+			assert.Equal(t, want[0], h.container(10), file)
+		}
+		known[9] = "/docker/" + hexC
 		h.look(10)
-		identity, _ = h.id.Identity(10)
-		assert.Equal(t, want, identity.Container.ID, file)
+		assert.Equal(t, want[1], h.container(10), file)
+		cgroup = 1
+		h.look(10)
+		if want[1] == hexC {
+			want[1] = ""
+		}
+		assert.Equal(t, want[1], h.container(10), file)
+	}
+}
+
+func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
+	h := newBlockedHost(t, 10)
+	h.every = 5 * time.Second
+	known, asked := map[uint64]string{}, 0
+	h.id.wanted.CgroupPath = func(cgroup uint64) string { asked++; return known[cgroup] }
+	h.scan = func(p *cpu.Process) { p.Cgroup = 7 }
+	unblock := h.block(10, "cgroup")
+	for range 2 * maxAttempts {
+		h.look(10)
+		assert.Empty(t, h.container(10))
+	}
+	known[7] = "/docker/" + hexA
+	h.look(10)
+	assert.Equal(t, hexA, h.container(10))
+	assert.Equal(t, 2*maxAttempts+1, asked)
+	h.look(10)
+	assert.Equal(t, 2*maxAttempts+1, asked, "it is found")
+	unblock()
+	h.every = lookSoon
+	h.look(10)
+	assert.True(t, h.id.known[10].settled)
+	assert.False(t, h.id.known[10].stray)
+}
+
+// If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the daemon that started them.
+func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
+	for file, daemon := range map[string]string{
+		"0::/user.slice":                    "containerd.service",
+		"1:cpu:/user.slice\n0::/user.slice": "",
+	} {
+		h := newBlockedHost(t, 9, 10)
+		h.id.wanted.Unit = true
+		h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/system.slice/containerd.service", 8: "/docker/" + hexB})
+		h.host.Processes[9].Cgroup = file
+		require.NoError(t, h.host.Render())
+		cgroup := uint64(7)
+		h.scan = func(p *cpu.Process) { p.Cgroup = cgroup }
+		h.block(10, "cgroup")
+		unit := func() string {
+			identity, _ := h.id.Identity(10)
+			return identity.Unit.Name
+		}
+		h.look(9, 10)
+		assert.Equal(t, daemon, unit(), file)
+		cgroup = 8
+		h.look(9, 10)
+		assert.Equal(t, hexB, h.container(10), file)
+		cgroup = 7 // version 2 has shown a container of the process, so it is in use for this process
+		h.look(9, 10)
+		assert.Equal(t, "containerd.service", unit(), file)
+		assert.Empty(t, h.container(10), file)
 	}
 }
 

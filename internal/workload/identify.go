@@ -62,6 +62,7 @@ type Identifier struct {
 	namespace namespace
 	outside   bool // a cgroup has no path below the host's mount point
 	missed    bool // readFound was blocked
+	version1  bool // cgroup files show hierarchies of version 1
 
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
@@ -89,6 +90,7 @@ type entry struct {
 	changed  bool      // since the last call of Identity
 	moved    bool      // since the last call of Moved
 	settled  bool      // all files were read, or may not be read
+	stray    bool      // the cgroup file cannot be read and the path of group is unknown, so in is outdated or nil
 	found    bool      // the names of the files that readFound reads were looked up
 	attempts uint8     // failures to read them in a row, at most maxAttempts
 	executed execution // since the command line was last read
@@ -224,8 +226,10 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 
 // Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be read, for example
 // because another user blocks reads of it, the identity keeps the previous content of the file. If the file was never read,
-// the data of the scan replace it: the task's name and, if the scan provides it, the cgroup. The identity is completed when
-// the files become readable. The process then keeps its container, and its program if the names are equal.
+// the data of the scan replace it: the task's name and, if the scan provides it, the cgroup. If the process then moves, the
+// scan also provides its new cgroup, as soon as the path of the cgroup is known. The identity is completed when the files
+// become readable. The process then keeps its container, unless containers are nested in version 1 only, and its program if
+// the names are equal.
 func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
@@ -243,15 +247,33 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		}
 		e.comm = p.Comm
 	}
-	if e.isSame(p, now) {
+	same := e.isSame(p, now)
+	if same && !e.stray {
 		return
 	}
 	before, argsBefore := *e, e.fromArgs()
+	var in *cgroupText
+	if same {
+		in = id.cgroupOf(p, e) // its path may be known meanwhile
+	} else {
+		in = id.look(p, e, &before, fresh, now)
+	}
+	if in != nil {
+		id.place(e, in)
+	}
+	e.compare(&before)
+	if e.fromArgs() != argsBefore || in != nil && (in.VM != units.VM{} || e.isListed()) {
+		id.noteMachine(e, p)
+	}
+}
+
+// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is unknown or the same as before.
+func (id *Identifier) look(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
 	e.settled, id.missed = true, false
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
 	}
-	id.findUser(p, e, &before, fresh, now)
+	id.findUser(p, e, before, fresh, now)
 	var in *cgroupText
 	var err error
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
@@ -261,13 +283,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	}
 	e.found = e.found || !id.missed
 	e.note(p, now, err)
-	if in != nil {
-		id.place(e, in)
-	}
-	e.compare(&before)
-	if e.fromArgs() != argsBefore || in != nil && (in.VM != units.VM{} || e.isListed()) {
-		id.noteMachine(e, p)
-	}
+	return in
 }
 
 // placeWithAll places a process in the container that all processes are in. Its executable is known by the task's name.

@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -38,8 +39,12 @@ func (c *cgroupText) place(p *Placement) *Placement {
 // readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
 func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) {
 	text, err := id.readFound(p, e, (*files).readCgroup)
-	if err != nil || len(text) == 0 || e.in != nil && string(text) == e.in.text {
+	if err != nil || len(text) == 0 {
 		return nil, err
+	}
+	e.stray, id.version1 = false, !bytes.HasPrefix(text, []byte(unified))
+	if e.in != nil && string(text) == e.in.text {
+		return nil, nil
 	}
 	known := id.cgroups[string(text)]
 	if known == nil {
@@ -49,16 +54,35 @@ func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) 
 }
 
 // cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file cannot be read. It returns nil
-// if the path is unknown, if only the file shows the cgroup (version 1), or if the cgroup is the one that is already known.
+// if the path is unknown, if only the file shows the cgroup (version 1), or if the cgroup is the one that is already known. If
+// the path is unknown, the process is stray: cgroupOf is called again in the next scan.
 func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
-	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group || !e.in.isUnified()) {
+	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group && !e.stray || !e.in.isUnified()) {
 		return nil
 	}
 	path := id.wanted.CgroupPath(p.Cgroup)
-	if path == "" || path == "/" {
+	if e.stray = path == ""; e.stray {
 		return nil
 	}
-	return id.textOf(path)
+	if e.in != nil {
+		return id.textOf(path)
+	}
+	if path == "/" {
+		return nil
+	}
+	in := id.textOf(path)
+	if id.version1 && !in.isInside() {
+		return nil
+	}
+	return in
+}
+
+// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is in use, a process in a
+// container may still be in the version 2 cgroup of the daemon that started the container.
+func (c *cgroupText) isInside() bool {
+	w := c.Workload
+	w.Unit, w.Names = units.SystemdUnit{}, nil
+	return w != units.Workload{}
 }
 
 // isUnified reports whether the process is only in a version 2 cgroup.
