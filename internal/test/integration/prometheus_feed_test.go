@@ -339,7 +339,7 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 	process := map[string]string{}
 	if w.pid != 0 {
 		process["process.executable.name"] = w.executable
-		process["process.pid"] = fmt.Sprint(w.pid)
+		process["process.pid"], process["process.owner"] = fmt.Sprint(w.pid), "root"
 		if w.executable != "ksoftirqd/0" { // a thread of the kernel
 			process["process.executable.path"] = "/usr/bin/" + w.executable
 		}
@@ -354,6 +354,8 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 		return []*otlpResource{merge(process, step), merge(step)}
 	case w.pod != "":
 		return []*otlpResource{merge(process, container, pod), merge(container, pod), merge(pod)}
+	case w.pid != 0 && w.executable != "ksoftirqd/0":
+		return []*otlpResource{merge(process, map[string]string{"systemd.unit.name": w.executable + ".service"})}
 	default:
 		return []*otlpResource{merge(process)}
 	}
