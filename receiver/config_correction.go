@@ -6,8 +6,6 @@ import (
 	"math"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -76,12 +74,5 @@ func (o *meterOptions) correction(meter MeterKind) func(*power.Zone) power.Corre
 	default:
 		return nil
 	}
-	return func(zone *power.Zone) power.Correction {
-		c := o.Meters.correction(meter, zone)
-		if !c.IsZero() && o.set.Logger != nil {
-			o.set.Logger.Info("Meter corrected", zap.String("meter", string(meter)), zap.String("zone", zone.ID), zap.Duration("lag", c.Lag),
-				zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
-		}
-		return c
-	}
+	return func(zone *power.Zone) power.Correction { return o.Meters.correction(meter, zone) }
 }
