@@ -52,7 +52,8 @@ type Engine struct {
 	unused    []Claimant
 	idle      idleSharing
 	trained   [MaxKinds]TrainedModel // those of the models that learn
-	excludes  bool                   // a claimant is excluded, or was
+	excludes  bool                   // set once any claimant was excluded
+	closed    uint64                 // claimants so far
 	deficits  []deficits             // by domain
 
 	live       [units.NumEntities]int     // series that go on, without the others'
@@ -79,7 +80,7 @@ type Engine struct {
 	newcomers, incumbents queue
 }
 
-// none is an index of nothing.
+// none marks an unset index.
 const none = -1
 
 // othersIndex is the index of the other processes' account.

@@ -231,6 +231,7 @@ func (s *ZoneState) restored() Zone {
 			}},
 		}
 		z.age = max(elapsed-s.Unread, 0)
+		z.readAge = z.age
 	}
 	return z
 }
