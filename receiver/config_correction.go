@@ -30,7 +30,7 @@ func (c *CorrectionConfig) validate(wrong reporter) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
 	}
-	if !(c.Factor >= 0.1 && c.Factor <= power.MaxFactor/power.Unscaled) {
+	if !(c.Factor >= float64(power.MinFactor)/power.Unscaled && c.Factor <= power.MaxFactor/power.Unscaled) {
 		wrong("factor", "must be between 0.1 and %d, is %g", power.MaxFactor/power.Unscaled, c.Factor)
 	}
 	if most := float64(power.MaxOffset) / 1e6; !(c.Offset >= -most && c.Offset <= most) {

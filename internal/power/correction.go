@@ -16,7 +16,7 @@ import (
 type Correction struct {
 	// Lag is how late the meter is, from 0 to MaxLag.
 	Lag time.Duration
-	// Factor is in parts per million, at most MaxFactor. 0 means Unscaled.
+	// Factor is in parts per million, from MinFactor to MaxFactor. 0 means Unscaled.
 	Factor uint64
 	// Offset is a power in microwatts, at least -MaxOffset and at most MaxOffset.
 	Offset int64
@@ -26,6 +26,7 @@ type Correction struct {
 const (
 	MaxLag    = 2 * time.Minute
 	Unscaled  = 1_000_000
+	MinFactor = Unscaled / 10
 	MaxFactor = 10 * Unscaled
 	MaxOffset = 10_000 * 1_000_000
 )
