@@ -21,16 +21,23 @@ type pending struct {
 type slice struct {
 	usage    Usage
 	elapsed  time.Duration
-	unknown  time.Duration    // the part of elapsed whose usage is not known
-	closed   uint64           // Engine.closed when all claimants of the claims were open
-	restored bool             // some of it is of the time before Engine.Restore
-	index    map[claimKey]int // of usage.Claims; empty until claims are merged into the slice
+	unknown  time.Duration // the part of elapsed whose usage is not known
+	closed   uint64        // Engine.closed when all claimants of the claims were open
+	restored bool          // some of it is of the time before Engine.Restore
 }
 
-// claimKey identifies the claims that are merged into one.
-type claimKey struct {
-	claimant   Claimant
-	shortLived bool
+// claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
+// each claimant, first for its own usage and then for short-lived processes. An index is valid only if
+// the slice has that claim there, so that the claims of another slice need not be removed.
+type claimIndex []int32
+
+// keyOf returns the position of a claim's index.
+func keyOf(claim *Claim) int {
+	key := 2 * int(claim.Claimant-NoClaimant)
+	if claim.ShortLived {
+		key++
+	}
+	return key
 }
 
 // Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims go to the other
@@ -71,7 +78,7 @@ func (e *Engine) newSlice() *slice {
 		e.spareSlices = e.spareSlices[:n-1]
 		return s
 	}
-	return &slice{index: map[claimKey]int{}}
+	return new(slice)
 }
 
 // drop makes the memory of a pending available, whose slices were dropped or taken.
@@ -82,8 +89,7 @@ func (e *Engine) drop(g *pending) {
 
 // dropSlice makes the memory of a slice available, whose claims were released.
 func (e *Engine) dropSlice(s *slice) {
-	clear(s.index)
-	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}, index: s.index}
+	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}}
 	e.spareSlices = append(e.spareSlices, s)
 }
 
@@ -120,25 +126,28 @@ func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
 	}
 }
 
-// addClaim reports whether the claimant had no claim of this sort yet. The slice must be indexed.
-func (s *slice) addClaim(claim *Claim) bool {
-	key := claimKey{claim.Claimant, claim.ShortLived}
-	if i, ok := s.index[key]; ok {
-		s.usage.Claims[i].add(claim)
-		return false
+// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim of
+// this sort yet.
+func (e *Engine) addClaim(s *slice, claim *Claim) bool {
+	i := &e.index[keyOf(claim)]
+	if int(*i) < len(s.usage.Claims) {
+		if o := &s.usage.Claims[*i]; o.Claimant == claim.Claimant && o.ShortLived == claim.ShortLived {
+			o.add(claim)
+			return false
+		}
 	}
-	s.index[key] = len(s.usage.Claims)
+	*i = int32(len(s.usage.Claims))
 	s.usage.Claims = append(s.usage.Claims, *claim)
 	return true
 }
 
-// indexClaims makes the index, if there is none yet.
-func (s *slice) indexClaims() {
-	if len(s.index) > 0 {
-		return
+// indexClaims makes the index that of a slice.
+func (e *Engine) indexClaims(s *slice) {
+	if n := 2 * (len(e.claimants) + 1); len(e.index) < n {
+		e.index = append(e.index, make(claimIndex, n-len(e.index))...)
 	}
 	for i := range s.usage.Claims {
-		s.index[claimKey{s.usage.Claims[i].Claimant, s.usage.Claims[i].ShortLived}] = i
+		e.index[keyOf(&s.usage.Claims[i])] = int32(i)
 	}
 }
 
@@ -152,7 +161,7 @@ func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
 	s.addAmounts(u, elapsed)
 	s.restored = s.restored || e.restoring
 	if !first {
-		s.indexClaims()
+		e.indexClaims(s)
 	}
 	for i := range u.Claims {
 		claim := &u.Claims[i]
@@ -161,7 +170,7 @@ func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
 		}
 		if first {
 			s.usage.Claims = append(s.usage.Claims, *claim)
-		} else if !s.addClaim(claim) {
+		} else if !e.addClaim(s, claim) {
 			continue
 		}
 		e.hold(claim.Claimant)
@@ -181,10 +190,10 @@ func (e *Engine) merge(into, from *slice) {
 	into.unknown += from.unknown
 	into.closed = min(into.closed, from.closed)
 	into.restored = into.restored || from.restored
-	into.indexClaims()
+	e.indexClaims(into)
 	for i := range from.usage.Claims {
 		claim := &from.usage.Claims[i]
-		if !into.addClaim(claim) && claim.Claimant != NoClaimant {
+		if !e.addClaim(into, claim) && claim.Claimant != NoClaimant {
 			e.claimants[claim.Claimant].pending-- // the other claim holds the claimant
 		}
 	}
@@ -484,13 +493,13 @@ func (e *Engine) forgetEnded(s *slice) {
 	s.closed = e.closed
 	claims := s.usage.Claims
 	s.usage.Claims = claims[:0]
-	clear(s.index)
+	e.indexClaims(s)
 	for _, claim := range claims {
 		if claim.Claimant != NoClaimant && !e.claimants[claim.Claimant].open {
 			e.releasePending(claim.Claimant)
 			claim.Claimant, claim.ShortLived = NoClaimant, true
 		}
-		if !s.addClaim(&claim) && claim.Claimant != NoClaimant {
+		if !e.addClaim(s, &claim) && claim.Claimant != NoClaimant {
 			e.claimants[claim.Claimant].pending--
 		}
 	}

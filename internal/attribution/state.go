@@ -227,7 +227,7 @@ func (s *ZoneState) restored() Zone {
 				usage: Usage{
 					Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
 				},
-				elapsed: elapsed, restored: true, index: map[claimKey]int{},
+				elapsed: elapsed, restored: true,
 			}},
 		}
 		z.age = max(elapsed-s.Unread, 0)
