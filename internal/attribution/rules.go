@@ -63,17 +63,17 @@ type Portion struct {
 	deficit  *units.Energy
 }
 
-// Above returns the energy of a portion beyond its static energy. The readings of meters that are
-// polled are inexact in power and time: energy that one portion lacks, the next one has in excess.
-// So the energy that a portion lacks to its static energy is carried as the deficit of its domain
-// and kind, and subtracted from the excess of the following portions:
+// Above returns the energy of a portion beyond its static energy. The readings of polled meters are
+// inexact in power and time, so a portion with too little energy is often followed by one with too
+// much. If a portion has less than its static energy, the difference is carried as the deficit of
+// its domain and kind, and subtracted from the excess of the following portions:
 //
 //   - Up to half of an excess is subtracted, as a static power that is too high causes deficits
 //     without an error of the meter.
 //   - A deficit is at most a deficitPart-th of the static energy of the current portion, and is
 //     forgotten with time (see forgetting).
-//   - Portions of prompt readings, of a part of the time, and longer than maxCarried neither cause
-//     nor pay a deficit.
+//   - Portions of prompt readings and partial portions neither cause nor pay a deficit. A portion
+//     longer than maxCarried ends it.
 //
 // A model calls Above at most once for a portion.
 func (p *Portion) Above(static units.Energy) units.Energy {
@@ -103,13 +103,18 @@ type deficits [MaxKinds]units.Energy
 // deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
 // Portion.Above).
 func (e *Engine) deficitOf(p *Portion) *units.Energy {
-	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 || p.Elapsed > maxCarried {
+	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
 		return nil
 	}
 	for len(e.deficits) <= p.Domain {
 		e.deficits = append(e.deficits, deficits{})
 	}
-	return &e.deficits[p.Domain][p.Kind]
+	d := &e.deficits[p.Domain][p.Kind]
+	if p.Elapsed > maxCarried {
+		*d = 0
+		return nil
+	}
+	return d
 }
 
 // ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.
