@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -26,9 +27,13 @@ type CorrectionConfig struct {
 
 var uncorrected = CorrectionConfig{Factor: 1}
 
-func (c *CorrectionConfig) validate(wrong reporter) {
+// validate checks the settings of a meter with a poll interval, 0 if it has none.
+func (c *CorrectionConfig) validate(wrong reporter, poll time.Duration) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
+	}
+	if most := claims.MaxAge - c.Lag; c.Lag > 0 && poll > most {
+		wrong("lag", "of %v requires a poll_interval of at most %v, is %v", c.Lag, most, poll)
 	}
 	if !(c.Factor >= float64(power.MinFactor)/power.Unscaled && c.Factor <= power.MaxFactor/power.Unscaled) {
 		wrong("factor", "must be between 0.1 and %d, is %g", power.MaxFactor/power.Unscaled, c.Factor)

@@ -46,9 +46,9 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 	return true, max(r.Unmeasured-before.unmeasured, 0)
 }
 
-// maxAge is the maximum age of a reading, because no usage is kept for longer. An older reading
-// counts as one of that age.
-const maxAge = 5 * time.Minute
+// MaxAge is the maximum age of a reading, because no usage is kept for longer. An older reading
+// counts as one of the end of the interval.
+const MaxAge = 5 * time.Minute
 
 // ageOf returns the time from the moment up to which the total of a reading counts to the end of
 // the interval. GPU usage and energy are polled together, so only the lag counts.
@@ -57,7 +57,10 @@ func ageOf(r *power.Reading, end time.Time) time.Duration {
 	if r.Zone.Domain.IsGPU() {
 		age = r.Correction.Lag
 	}
-	return min(max(age, 0), maxAge)
+	if age > 0 && age <= MaxAge {
+		return age
+	}
+	return 0
 }
 
 // number returns the number of a zone. replaced reports whether the zone continues the series of another one, which is so
