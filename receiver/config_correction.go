@@ -6,8 +6,7 @@ import (
 	"math"
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -28,11 +27,15 @@ type CorrectionConfig struct {
 
 var uncorrected = CorrectionConfig{Factor: 1}
 
-func (c *CorrectionConfig) validate(wrong reporter) {
+// validate checks the settings of a meter with a poll interval, 0 if it has none.
+func (c *CorrectionConfig) validate(wrong reporter, poll time.Duration) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
 	}
-	if !(c.Factor >= 0.1 && c.Factor <= power.MaxFactor/power.Unscaled) {
+	if most := claims.MaxAge - c.Lag; c.Lag > 0 && poll > most {
+		wrong("lag", "of %v requires a poll_interval of at most %v, is %v", c.Lag, most, poll)
+	}
+	if !(c.Factor >= float64(power.MinFactor)/power.Unscaled && c.Factor <= power.MaxFactor/power.Unscaled) {
 		wrong("factor", "must be between 0.1 and %d, is %g", power.MaxFactor/power.Unscaled, c.Factor)
 	}
 	if most := float64(power.MaxOffset) / 1e6; !(c.Offset >= -most && c.Offset <= most) {
@@ -76,12 +79,5 @@ func (o *meterOptions) correction(meter MeterKind) func(*power.Zone) power.Corre
 	default:
 		return nil
 	}
-	return func(zone *power.Zone) power.Correction {
-		c := o.Meters.correction(meter, zone)
-		if !c.IsZero() && o.set.Logger != nil {
-			o.set.Logger.Info("Meter corrected", zap.String("meter", string(meter)), zap.String("zone", zone.ID), zap.Duration("lag", c.Lag),
-				zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
-		}
-		return c
-	}
+	return func(zone *power.Zone) power.Correction { return o.Meters.correction(meter, zone) }
 }

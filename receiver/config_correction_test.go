@@ -48,6 +48,25 @@ func TestACorrectionHasBounds(t *testing.T) {
 	}
 }
 
+// Usage is kept for five minutes: with a longer poll interval the lag would have no effect.
+func TestALagBoundsThePollInterval(t *testing.T) {
+	for _, c := range []struct{ lag, poll, wrong string }{
+		{"2m", "3m", ""},
+		{"2m", "181s", "meters::ipmi::lag: of 2m0s requires a poll_interval of at most 3m0s, is 3m1s"},
+		{"0s", "10m", ""},
+	} {
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, confmap.NewFromStringMap(map[string]any{
+			"meters": map[string]any{"ipmi": map[string]any{"lag": c.lag, "poll_interval": c.poll}},
+		}).Unmarshal(cfg))
+		if err := confmap.Validate(cfg); c.wrong == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, c.wrong)
+		}
+	}
+}
+
 func TestEachMeterHasItsOwnCorrection(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	a, b := defaultHTTPConfig(), defaultHTTPConfig()

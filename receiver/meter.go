@@ -28,7 +28,8 @@ type meters struct {
 	readings     []power.Reading
 	whole        []power.Kind // psys or platform, where it stands in for package
 	wholeAndGPUs [2]power.Kind
-	tallies      zoneTallies // of the sensors' zones
+	tallies      zoneTallies     // of the sensors' zones
+	corrected    map[string]bool // the zones, by ID, whose correction was logged
 	unusedLogged bool
 	lacksSince   time.Time // sample time at which the zone other was first found to lack something
 	lacksLogged  bool
@@ -136,6 +137,7 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 				model.log(m.logger, meter.Took)
 			}
 		}
+		m.logCorrections(&meter)
 		if !meter.StandsIn {
 			m.tallies.add(meter.Readings)
 		}
@@ -148,13 +150,30 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 	return readings, changed
 }
 
+// logCorrections logs the correction of each of a meter's zones once.
+func (m *meters) logCorrections(meter *power.Status) {
+	for i := range meter.Readings {
+		r := &meter.Readings[i]
+		c := r.Correction
+		if c.IsZero() || m.corrected[r.Zone.ID] {
+			continue
+		}
+		if m.corrected == nil {
+			m.corrected = map[string]bool{}
+		}
+		m.corrected[r.Zone.ID] = true
+		m.logger.Info("Meter corrected", zap.String("meter", meter.Name), zap.String("zone", r.Zone.ID), zap.Duration("lag", c.Lag),
+			zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
+	}
+}
+
 // logResumptions logs which zones lack energy of the time in which the receiver was down.
 func (m *meters) logResumptions() {
 	resumptions := m.set.Resumptions()
 	for i := range resumptions {
 		reason := resumptions[i].Err
 		if reason == nil || slices.ContainsFunc(resumptions[:i], func(r power.Resumption) bool { return errors.Is(r.Err, reason) }) {
-			continue // logged with the first zone that it is of
+			continue // logged with the first affected zone
 		}
 		var zones []string
 		for _, r := range resumptions[i:] {
@@ -163,7 +182,7 @@ func (m *meters) logResumptions() {
 				m.tallies.miss(&r)
 			}
 		}
-		m.logger.Warn("Energy of the time without a receiver not all known", zap.Strings("zones", zones),
+		m.logger.Warn("Energy during downtime is incomplete", zap.Strings("zones", zones),
 			zap.Duration("elapsed", resumptions[i].Elapsed), zap.Error(reason))
 	}
 }

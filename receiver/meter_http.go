@@ -73,7 +73,7 @@ func (c *HTTPConfig) validate(wrong reporter) {
 	oneOf(wrong, "unit", c.Unit, httpmeter.Units()...)
 	oneOf(wrong, "zone", c.Zone, power.Platform, power.Package, power.DRAM, power.GPU)
 	c.PollConfig.validate(wrong, minHTTPInterval)
-	c.CorrectionConfig.validate(wrong)
+	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}

@@ -24,7 +24,7 @@ type HwmonConfig struct {
 }
 
 func (c *HwmonConfig) validate(wrong reporter) {
-	c.CorrectionConfig.validate(wrong)
+	c.CorrectionConfig.validate(wrong, 0)
 	keys := slices.Sorted(maps.Keys(c.Sensors))
 	for i, key := range keys {
 		setting, is := "sensors::"+key, parseSensor(key)

@@ -20,7 +20,7 @@ type IPMIConfig struct {
 
 func (c *IPMIConfig) validate(wrong reporter) {
 	c.PollConfig.validate(wrong, minIPMIInterval)
-	c.CorrectionConfig.validate(wrong)
+	c.CorrectionConfig.validate(wrong, c.PollInterval)
 }
 
 // minIPMIInterval is the shortest time between two requests. Each keeps the BMC busy for some milliseconds to seconds, and its

@@ -73,7 +73,7 @@ func (c *RedfishConfig) validate(wrong reporter) {
 		wrong("auth", "must not be set together with username")
 	}
 	c.PollConfig.validate(wrong, minRedfishInterval)
-	c.CorrectionConfig.validate(wrong)
+	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}

@@ -233,3 +233,54 @@ func TestARestartLosesNothingOfALateMeter(t *testing.T) {
 	assert.GreaterOrEqual(t, ofA-before, 20*110*0.97, "who ran after the restart")
 	assert.LessOrEqual(t, ofA, active)
 }
+
+// silentMeter has no readings at first, as a meter whose first poll has not ended.
+type silentMeter struct {
+	*polledMeter
+	silent int // reads
+}
+
+func (m *silentMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	if m.silent > 0 {
+		m.silent--
+		return nil, nil
+	}
+	return m.polledMeter.Read(ctx, s)
+}
+
+func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
+	for _, silent := range []int{0, 2} {
+		n, _ := keptNode(t, func(cfg *Config) {
+			cfg.CollectionInterval = 2 * time.Second
+			cfg.Zones = []power.Kind{power.Platform}
+			cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 1.1, -2
+			cfg.Attribution.StaticPower = allStatic(StaticTrained)
+		})
+		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
+		n.s.openMeters = func(_ context.Context, cfg *Config, _ component.Host, set component.TelemetrySettings) (*power.Set, error) {
+			options := meterOptions{Config: cfg, set: set}
+			return power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m, Correction: options.correction(MeterIPMI)}), nil
+		}
+		n.start()
+		run := func(collections int) {
+			for range collections {
+				m.pass(2*time.Second, nil)
+				n.scrape()
+			}
+		}
+		run(100)
+		n.s.noteTrained()
+		before := n.s.training.trained
+		require.NotEmpty(t, before.Zones)
+		require.NoError(t, m.Close())
+		m.silent = silent
+		n.restart()
+		for range 4 {
+			run(1)
+			assert.Equal(t, before.Hardware, n.s.training.trained.Hardware, "%d silent reads", silent)
+			assert.Len(t, n.s.training.trained.Zones, len(before.Zones), "%d silent reads", silent)
+		}
+		assert.Zero(t, n.logs.FilterMessageSnippet("trained again").Len(), "%d silent reads", silent)
+		assert.Equal(t, 1, n.logs.FilterMessage("Meter corrected").Len(), "of the second receiver")
+	}
+}

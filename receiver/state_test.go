@@ -257,7 +257,7 @@ func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 	n.restart()
 	n.run(300*joule, nil)
 	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
-	assert.Contains(t, n.messages(), "Energy of the time without a receiver not all known")
+	assert.Contains(t, n.messages(), "Energy during downtime is incomplete")
 }
 
 func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {

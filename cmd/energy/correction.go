@@ -24,6 +24,7 @@ var meterSections = []struct {
 	{regexp.MustCompile(`^http:(.+)$`), "http/$1"},
 	{regexp.MustCompile(`^redfish:`), "redfish"},
 	{regexp.MustCompile(`^ipmi\d*$`), "ipmi"},
+	{regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]:`), ""}, // a PCI device is not the whole machine
 	{regexp.MustCompile(`^(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*:`), ""},
 	{regexp.MustCompile(`^[^:]+:`), "hwmon"},
 }
@@ -52,10 +53,23 @@ func lagSetting(lag float64) string {
 	return strconv.FormatFloat(math.Round(10*min(lag, power.MaxLag.Seconds()))/10, 'f', -1, 64) + "s"
 }
 
-// renderCorrections writes the settings that correct the meters of the collector.
+// outOfBounds returns why the receiver does not accept the correction of a meter, empty if it does.
+func (m *comparedMeter) outOfBounds() string {
+	const least, most, watts = float64(power.MinFactor) / power.Unscaled, power.MaxFactor / power.Unscaled, float64(power.MaxOffset) / 1e6
+	switch {
+	case !(m.line.Factor >= least && m.line.Factor <= most):
+		return fmt.Sprintf("the factor %.4f is not between %g and %d", m.line.Factor, least, most)
+	case !(math.Abs(m.line.Offset) <= watts):
+		return fmt.Sprintf("the offset %.1f W is not between %.0f and %.0f W", m.line.Offset, -watts, watts)
+	}
+	return ""
+}
+
+// renderCorrections writes the settings that correct the meters of the collector, and the meters
+// that cannot be corrected.
 func (f *fitted) renderCorrections(out io.Writer) {
 	lines, times := map[string]string{}, map[string]int{}
-	var order []string
+	var order, notes []string
 	for _, m := range f.meters {
 		section := sectionOf(m.name)
 		if section == "" || m.err != nil {
@@ -69,6 +83,10 @@ func (f *fitted) renderCorrections(out io.Writer) {
 		if times[section]++; times[section] == 1 {
 			order = append(order, section)
 		}
+		if reason := m.outOfBounds(); reason != "" {
+			notes = append(notes, fmt.Sprintf("\n%s cannot be corrected: %s.\n", m.name, reason))
+			continue
+		}
 		lines[section] = fmt.Sprintf("      %s: {%s}\n", section, strings.Join(settings, ", "))
 		if section == anyMeter {
 			lines[section] += "\n" + anyMeter + " is ipmi, redfish, hwmon or http/NAME: the meter of platform that the collector's log names.\n"
@@ -76,9 +94,10 @@ func (f *fitted) renderCorrections(out io.Writer) {
 	}
 	header := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n"
 	for _, section := range order {
-		if times[section] == 1 { // else no setting fits all of its zones
+		if times[section] == 1 && lines[section] != "" { // else no setting fits all of its zones
 			fmt.Fprint(out, header, lines[section])
 			header = ""
 		}
 	}
+	fmt.Fprint(out, strings.Join(notes, ""))
 }

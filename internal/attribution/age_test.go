@@ -111,25 +111,119 @@ func TestAReadingOfNoLaterTimeIsDeferred(t *testing.T) {
 	assert.Equal(t, time.Second, m.portions[0].Elapsed)
 }
 
+// newPolled returns a bench whose zone has the static power of 100 W and readings with an age.
+func newPolled(t testing.TB) *bench {
+	b, _ := newNoting(t, 100*units.Joule)
+	b.pass(time.Second+readAge, readAge, 100*units.Joule, 0)
+	return b
+}
+
+const readAge = time.Millisecond
+
+// active returns the active energy so far.
+func (b *bench) active() float64 { return b.e.Ledger().Kinds[pkg].Active.Joules() }
+
 // What one portion lacks to its static energy, the next one has in excess.
 func TestADeficitIsSubtractedFromTheNextExcess(t *testing.T) {
 	for name, c := range map[string]struct {
-		joules []units.Energy // of seconds, with a static power of 100 W
-		active units.Energy
+		joules []units.Energy // of seconds
+		active float64
 	}{
 		"exact":                        {[]units.Energy{100, 100}, 0},
-		"less, then more":              {[]units.Energy{90, 110, 100}, 1250},          // an eighth of the deficit is forgiven
-		"more, then less":              {[]units.Energy{110, 90, 100}, 10_000},        // the first one is not known to be an error
-		"a deficit has a maximum":      {[]units.Energy{0, 0, 300}, 200_000 - 21_875}, // of a quarter of a second
-		"a deficit is forgiven":        {append([]units.Energy{0}, append(seconds(96, 100), 1000)...), 900_000},
-		"static power that is 2 W off": {append(seconds(60, 98), 150), 36_000 + 5}, // 14 J of 50 J
+		"less, then more":              {[]units.Energy{90, 110, 100}, 5},         // half of the excess is left
+		"more, then less":              {[]units.Energy{110, 90, 100}, 10},        // the first one is not known to be an error
+		"a deficit has a maximum":      {[]units.Energy{0, 0, 300}, 200 - 23.438}, // of a quarter of a second
+		"a deficit is forgotten":       {append([]units.Energy{0}, append(seconds(96, 100), 1000)...), 899.952},
+		"static power that is 2 W off": {append(seconds(60, 98), 150), 50 - 23.438},
 	} {
-		b, _ := newNoting(t, 100*units.Joule)
+		b := newPolled(t)
 		for _, j := range c.joules {
-			b.pass(time.Second, 0, j*units.Joule, 0)
+			b.pass(time.Second, readAge, j*units.Joule, 0)
 		}
-		assert.InDelta(t, float64(c.active*1000), float64(b.e.Ledger().Kinds[pkg].Active), 1000, name)
+		assert.InDelta(t, c.active, b.active(), 0.001, name)
 	}
+}
+
+// A reading after a failure of an hour leaves no deficit, and one after four minutes no more than a
+// quarter of the static energy of a second.
+func TestALongPortionDoesNotTakeTheEnergyAfterIt(t *testing.T) {
+	for failure, most := range map[time.Duration]float64{time.Hour: 0, 4 * time.Minute: 25} {
+		b := newPolled(t)
+		for passed := time.Duration(0); passed < failure; passed += time.Minute {
+			b.pass(time.Minute, -1, 0, 0)
+		}
+		for i := range 24 {
+			b.pass(time.Second, readAge, 150*units.Joule*units.Energy(min(i, 1)), 0)
+			if i > 0 {
+				assert.GreaterOrEqual(t, b.active(), 25*float64(i), "%v, window %d", failure, i)
+			}
+		}
+		assert.InDelta(t, 23*50, b.active(), most, "%v", failure)
+	}
+}
+
+// The static power is 3 W too high and the machine uses 105 W every fourth second. Without deficits
+// the active energy is 1,250 J.
+func TestADeficitLeavesBursts(t *testing.T) {
+	for age, want := range map[time.Duration]float64{0: 1250, readAge: 625} {
+		b := newPolled(t)
+		b.pass(time.Second-readAge+age, age, 100*units.Joule, 0) // without the time of the age
+		before := b.active()
+		for range 250 {
+			for _, watts := range []units.Energy{97, 97, 97, 105} {
+				b.pass(time.Second, age, watts*units.Joule, 0)
+			}
+		}
+		assert.InDelta(t, want, b.active()-before, 1, "age %v", age)
+	}
+}
+
+func TestNoiseOfAnIdleMachineIsHardlyActive(t *testing.T) {
+	for _, poll := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 15 * time.Second} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		b := newPolled(t)
+		for range 5000 {
+			b.pass(poll, readAge, units.Energy(100*poll.Seconds()*(1+0.03*rng.NormFloat64())*1e6), 0)
+		}
+		part := b.active() / b.e.Ledger().Zones[0].Energy.Joules()
+		t.Logf("poll %v: %.2f %%", poll, 100*part)
+		assert.LessOrEqual(t, part, 0.01, poll)
+	}
+}
+
+// A machine uses 100 W. A process uses it in the first 10 s of the receiver, and another one after
+// that. The first reading of the meter is of a time before.
+func TestEnergyOfTheTimeBeforeTheReceiverIsUnattributed(t *testing.T) {
+	for _, lag := range []time.Duration{5 * time.Second, 2 * time.Minute} {
+		b, m := newNoting(t, 0)
+		first, second := b.open(1), b.open(2)
+		b.iv.Zones[0].Zone = 1
+		for i := range 300 {
+			by := first
+			if i >= 10 {
+				by = second
+			}
+			b.pass(time.Second, lag, 100*units.Joule, units.CPUTime(time.Second), Claim{Claimant: by, CPU: units.CPUTime(time.Second)})
+		}
+		assert.InDelta(t, 1000e6, float64(b.energy(units.ProcessEntity, "1")), 10, "lag %v", lag)
+		assert.InDelta(t, 100e6*(lag-time.Second).Seconds(), float64(b.e.Ledger().Kinds[pkg].Unattributed), 20, "lag %v", lag)
+		assert.True(t, m.portions[0].Partial)
+		assert.Equal(t, lag, m.portions[0].Elapsed)
+		assert.False(t, m.portions[1].Partial)
+		requireConserved(t, b.e, byKind{})
+	}
+}
+
+// A zone that is no longer read has no static energy of the time that its meter did not measure.
+func TestUnmeasuredTimeOfAnEndedZoneHasNoStaticEnergy(t *testing.T) {
+	b, m := newNoting(t, 100*units.Joule)
+	b.iv.Zones[0].Unmeasured = 7 * time.Second
+	b.pass(10*time.Second, -1, 350*units.Joule, 0)
+	b.iv.Zones = nil
+	b.pass(10*time.Second, -1, 0, 0)
+	require.Len(t, m.portions, 1)
+	assert.Equal(t, 3*time.Second, m.portions[0].Elapsed)
+	assert.True(t, m.portions[0].Partial)
 }
 
 // seconds returns n seconds of the same energy in joules.
@@ -304,5 +398,46 @@ func TestAttributionByALateMeterDoesNotAllocate(t *testing.T) {
 			step()
 		}
 		assert.Zero(t, allocs.Count(300, step), window)
+	}
+}
+
+func TestAZoneThatFailsForLongDoesNotAllocate(t *testing.T) {
+	b := newBench(t, Config{})
+	var claims []Claim
+	for pid := range int32(200) {
+		claims = append(claims, Claim{Claimant: b.open(pid + 1), CPU: units.CPUTime(time.Second) / 400})
+	}
+	step := func() { b.pass(time.Second, -1, units.Joule, units.CPUTime(time.Second)/2, claims...) }
+	for range 400 {
+		step()
+	}
+	assert.Zero(t, allocs.Count(300, step))
+}
+
+func BenchmarkAZoneThatFailsForLong(b *testing.B) {
+	bench := newBench(b, Config{})
+	var claims []Claim
+	for pid := range int32(maxPendingClaims + 1000) {
+		claims = append(claims, Claim{Claimant: bench.open(pid + 1), CPU: 1})
+	}
+	for b.Loop() {
+		bench.pass(time.Second, -1, units.Joule, units.CPUTime(time.Second)/2, claims...)
+	}
+}
+
+// One zone of 10,000 processes is polled every 5 s. The window is a second.
+func BenchmarkALateZone(b *testing.B) {
+	bench := newBench(b, Config{})
+	var claims []Claim
+	for pid := range int32(10_000) {
+		claims = append(claims, Claim{Claimant: bench.open(pid + 1), CPU: 50_000})
+	}
+	i := 0
+	for b.Loop() {
+		age := time.Duration(-1)
+		if i++; i%5 == 0 {
+			age = 300 * time.Millisecond
+		}
+		bench.pass(time.Second, age, units.Joule, units.CPUTime(time.Second)/2, claims...)
 	}
 }

@@ -180,6 +180,7 @@ func (e *Engine) SetRequest(id Claimant, request uint64) {
 func (e *Engine) Close(id Claimant) {
 	e.Stop(id)
 	e.claimants[id].open = false
+	e.closed++
 	e.releaseIfDone(id)
 }
 

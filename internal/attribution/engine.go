@@ -52,7 +52,8 @@ type Engine struct {
 	unused    []Claimant
 	idle      idleSharing
 	trained   [MaxKinds]TrainedModel // those of the models that learn
-	excludes  bool                   // a claimant is excluded, or was
+	excludes  bool                   // set once any claimant was excluded
+	closed    uint64                 // how many claimants were closed so far
 	deficits  []deficits             // by domain
 
 	live       [units.NumEntities]int     // series that go on, without the others'
@@ -72,14 +73,15 @@ type Engine struct {
 	touched               []Claimant   // that got something in the interval
 	gains                 []gain       // of those that are touched, kinds each
 	sums                  []domainSums // by domain
-	dues                  []due        // of zones whose readings have an age
-	resolved              []*slice     // whose energy was attributed in the interval
-	spare                 []*pending   // that are unused
-	spareSlices           []*slice     // likewise
+	index                 claimIndex
+	dues                  []due      // of zones whose readings have an age
+	resolved              []*slice   // whose energy was attributed in the interval
+	spare                 []*pending // that are unused
+	spareSlices           []*slice   // likewise
 	newcomers, incumbents queue
 }
 
-// none is an index of nothing.
+// none marks an unset index.
 const none = -1
 
 // othersIndex is the index of the other processes' account.
@@ -113,7 +115,7 @@ func (e *Engine) Compact() {
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
 	e.touched, e.gains, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil, nil
-	e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil
+	e.index, e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil, nil
 	e.waiting = slices.Clone(e.waiting)
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])

@@ -78,7 +78,8 @@ type Zone struct {
 	domain  int
 	kind    int
 	last    units.Energy
-	age     time.Duration // of the last good reading, at the end of its interval
+	age     time.Duration // at which the last good reading was attributed, at the end of its interval
+	readAge time.Duration // of the last good reading itself
 	pending *pending      // nil while the zone is read and attributed each interval
 	read    bool          // it is among the readings of the current interval
 	began   bool          // its first good reading is in the current interval

@@ -103,18 +103,26 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 		e.ledger.Zones = append(e.ledger.Zones, Zone{})
 	}
 	z := &e.ledger.Zones[r.Zone]
+	readAge := r.Age
+	r.Age = iv.commonAge(&r)
 	switch {
 	case !z.Present:
 		e.beginZone(z, r, iv)
 	case r.Replaced:
 		e.replaceZone(z, r, iv)
 	default:
+		if r.OK {
+			z.RecentTime += max(z.readAge+z.Unread+iv.Elapsed-readAge, 0)
+		}
 		energy := z.advance(r, iv.At, iv.Elapsed)
 		if z.kind != NotAttributed {
 			e.addZoneEnergy(z, r, energy, iv)
 		}
 	}
 	z.read = true
+	if r.OK {
+		z.readAge = readAge
+	}
 }
 
 // beginZone takes the first good reading of a zone as its baseline.
@@ -164,7 +172,7 @@ func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
 	}
 	z.domain, z.kind = r.Domain, r.Kind
 	e.beginKind(r.Kind, iv.At)
-	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
+	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, iv.commonAge(&r))
 }
 
 // replaceZone continues a zone with another meter, from the meter's first good reading. Until then the zone is absent.
@@ -174,7 +182,6 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 		return
 	}
 	if z.pending != nil {
-		z.pending.energy = 0
 		e.abandon(z, false)
 	}
 	z.last, z.At, z.Unread = r.Total, iv.At, 0
@@ -195,7 +202,6 @@ func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units
 	}
 	z.Unread += elapsed
 	if r.OK {
-		z.RecentTime += max(z.age+z.Unread-r.Age, 0)
 		z.Unread, z.age = 0, r.Age
 	}
 	return energy

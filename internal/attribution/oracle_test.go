@@ -4,13 +4,11 @@ package attribution_test
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -22,7 +20,6 @@ type oracle struct {
 	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
 	keys       [attribution.MaxKinds]int
 	observed   bool
-	deficits   map[[2]int]uint64                   // by domain and kind
 	at         time.Time                           // end of the last interval
 	longest    [attribution.MaxKinds]time.Duration // the longest time that energy was attributed over in the interval, by kind
 	used       [attribution.MaxKinds]uint64        // by the zones of a kind, while they had it
@@ -214,7 +211,7 @@ func (a *oracleAccount) String() string {
 }
 
 func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Ledger) *oracle {
-	o := &oracle{cfg: cfg, deficits: map[[2]int]uint64{}, at: baseline, emittedAt: baseline, shown: shown}
+	o := &oracle{cfg: cfg, at: baseline, emittedAt: baseline, shown: shown}
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
@@ -848,9 +845,6 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 			Elapsed: w.elapsed, Zones: zones, Of: of, OfAll: all, Partial: w.partial,
 		}
 		active = min(energy, uint64(model.Active(p)))
-		if idle, ok := staticEnergy(model, p); ok && !w.partial {
-			active = o.lessDeficit(domain, kind, energy, idle)
-		}
 	}
 	k := &o.kinds[kind]
 	k.active += active
@@ -891,38 +885,6 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 			group.unlisted.add(&g)
 		}
 	}
-}
-
-// staticEnergy returns the static energy of a portion that was divided last. It is not ok if the
-// portion was divided in another way.
-func staticEnergy(model attribution.StaticPowerModel, p attribution.Portion) (energy uint64, ok bool) {
-	switch m := model.(type) {
-	case static.Fixed:
-		time := part(uint64(p.Elapsed), uint64(p.Zones), uint64(p.OfAll)).from
-		return part(uint64(m.Power), time, 1e9).from, p.Elapsed > 0
-	case *static.Model:
-		s, known := m.State(p.Domain)
-		if !known || !s.InUse {
-			return 0, false
-		}
-		return uint64(math.Round(s.Static * float64(p.Zones) / float64(max(p.Of, s.Zones)) * p.Elapsed.Seconds() * 1e6)), true
-	}
-	return 0, false
-}
-
-// lessDeficit returns the active energy of a portion, less what earlier portions of its domain and
-// kind lacked to their static energy.
-func (o *oracle) lessDeficit(domain, kind int, energy, idle uint64) uint64 {
-	d := o.deficits[[2]int{domain, kind}]
-	d -= d / 8
-	if energy < idle {
-		o.deficits[[2]int{domain, kind}] = min(d+idle-energy, max(idle/4, d))
-		return 0
-	}
-	active := energy - idle
-	paid := min(d, active)
-	o.deficits[[2]int{domain, kind}] = d - paid
-	return active - paid
 }
 
 // shareIdle gives the carriers their share of idle energy. With allocation by use they are the claimants with active

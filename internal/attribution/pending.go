@@ -8,9 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// pending is the energy of a zone that is deferred until a good reading, and the usage of the
-// zone's domain since the end of the time whose energy was attributed last. While a zone is absent
-// only the amount of usage is kept, not who used it.
+// pending holds a zone's deferred energy and its domain's usage since the last attributed moment.
+// While a zone is absent only the amount of usage is kept, not who used it.
 type pending struct {
 	energy     units.Energy
 	unmeasured time.Duration // time of the energy in which the meter measured nothing
@@ -22,14 +21,23 @@ type pending struct {
 type slice struct {
 	usage    Usage
 	elapsed  time.Duration
-	restored bool             // some of it is of the time before Engine.Restore
-	index    map[claimKey]int // of usage.Claims; empty until claims are merged into the slice
+	unknown  time.Duration // the part of elapsed whose usage is not known
+	closed   uint64        // Engine.closed when all claimants of the claims were open
+	restored bool          // some of it is of the time before Engine.Restore
 }
 
-// claimKey identifies the claims that are merged into one.
-type claimKey struct {
-	claimant   Claimant
-	shortLived bool
+// claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
+// each claimant, first for its own usage and then for short-lived processes. An index is valid only if
+// the slice has that claim there, so that the claims of another slice need not be removed.
+type claimIndex []int32
+
+// keyOf returns the position of a claim's index.
+func keyOf(claim *Claim) int {
+	key := 2 * int(claim.Claimant-NoClaimant)
+	if claim.ShortLived {
+		key++
+	}
+	return key
 }
 
 // Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims go to the other
@@ -39,15 +47,19 @@ const (
 	maxPendingClaims = 16384
 )
 
-// The end of the time that a reading covers falls into a slice, which is then split in proportion
-// to time. So the slices near that end are short: those of the last maxAges times the age of the
-// last reading are not merged beyond slicesPerAge of them per age. A pending has up to
-// maxSliceClaims claims in all slices.
+// A reading usually ends inside a slice, which is then split in proportion to time. Recent slices
+// are therefore kept short: those of the last maxAges times the age of the last reading are merged
+// only up to a slicesPerAge-th of the age. A pending has up to maxSliceClaims claims in all slices.
 const (
 	maxAges        = 2
 	slicesPerAge   = 16
 	maxSliceClaims = 4 * maxPendingClaims
 )
+
+// maxSkew is the maximum difference between the ages of readings that are attributed together.
+// Static power models are trained only on the energy of all zones of a kind, so zones that are
+// sampled one after the other, or polled separately, must end at the same moment.
+const maxSkew = time.Second
 
 // newPending returns an empty pending, with the memory of one that was dropped.
 func (e *Engine) newPending() *pending {
@@ -66,7 +78,7 @@ func (e *Engine) newSlice() *slice {
 		e.spareSlices = e.spareSlices[:n-1]
 		return s
 	}
-	return &slice{index: map[claimKey]int{}}
+	return new(slice)
 }
 
 // drop makes the memory of a pending available, whose slices were dropped or taken.
@@ -77,8 +89,7 @@ func (e *Engine) drop(g *pending) {
 
 // dropSlice makes the memory of a slice available, whose claims were released.
 func (e *Engine) dropSlice(s *slice) {
-	clear(s.index)
-	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}, index: s.index}
+	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}}
 	e.spareSlices = append(e.spareSlices, s)
 }
 
@@ -115,25 +126,28 @@ func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
 	}
 }
 
-// addClaim reports whether the claimant had no claim of this sort yet. The slice must be indexed.
-func (s *slice) addClaim(claim *Claim) bool {
-	key := claimKey{claim.Claimant, claim.ShortLived}
-	if i, ok := s.index[key]; ok {
-		s.usage.Claims[i].add(claim)
-		return false
+// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim of
+// this sort yet.
+func (e *Engine) addClaim(s *slice, claim *Claim) bool {
+	i := &e.index[keyOf(claim)]
+	if int(*i) < len(s.usage.Claims) {
+		if o := &s.usage.Claims[*i]; o.Claimant == claim.Claimant && o.ShortLived == claim.ShortLived {
+			o.add(claim)
+			return false
+		}
 	}
-	s.index[key] = len(s.usage.Claims)
+	*i = int32(len(s.usage.Claims))
 	s.usage.Claims = append(s.usage.Claims, *claim)
 	return true
 }
 
-// indexClaims makes the index, if there is none yet.
-func (s *slice) indexClaims() {
-	if len(s.index) > 0 {
-		return
+// indexClaims makes the index that of a slice.
+func (e *Engine) indexClaims(s *slice) {
+	if n := 2 * (len(e.claimants) + 1); len(e.index) < n {
+		e.index = append(e.index, make(claimIndex, n-len(e.index))...)
 	}
 	for i := range s.usage.Claims {
-		s.index[claimKey{s.usage.Claims[i].Claimant, s.usage.Claims[i].ShortLived}] = i
+		e.index[keyOf(&s.usage.Claims[i])] = int32(i)
 	}
 }
 
@@ -141,10 +155,13 @@ func (s *slice) indexClaims() {
 // Engine.releaseClaims.
 func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
 	first := s.elapsed == 0 && len(s.usage.Claims) == 0
+	if first {
+		s.closed = e.closed
+	}
 	s.addAmounts(u, elapsed)
 	s.restored = s.restored || e.restoring
 	if !first {
-		s.indexClaims()
+		e.indexClaims(s)
 	}
 	for i := range u.Claims {
 		claim := &u.Claims[i]
@@ -153,7 +170,7 @@ func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
 		}
 		if first {
 			s.usage.Claims = append(s.usage.Claims, *claim)
-		} else if !s.addClaim(claim) {
+		} else if !e.addClaim(s, claim) {
 			continue
 		}
 		e.hold(claim.Claimant)
@@ -170,21 +187,23 @@ func (e *Engine) hold(id Claimant) {
 // merge adds a slice to the one before it, and drops it.
 func (e *Engine) merge(into, from *slice) {
 	into.addAmounts(&from.usage, from.elapsed)
+	into.unknown += from.unknown
+	into.closed = min(into.closed, from.closed)
 	into.restored = into.restored || from.restored
-	into.indexClaims()
+	e.indexClaims(into)
 	for i := range from.usage.Claims {
 		claim := &from.usage.Claims[i]
-		if !into.addClaim(claim) && claim.Claimant != NoClaimant {
+		if !e.addClaim(into, claim) && claim.Claimant != NoClaimant {
 			e.claimants[claim.Claimant].pending-- // the other claim holds the claimant
 		}
 	}
 	e.dropSlice(from)
 }
 
-// split returns the first part of a slice, in proportion to its time, which it is removed from.
+// split removes the first part of a slice, of the given length, and returns it.
 func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
 	first := e.newSlice()
-	first.elapsed, first.restored = elapsed, s.restored
+	first.elapsed, first.restored, first.closed = elapsed, s.restored, s.closed
 	whole := s.elapsed
 	s.elapsed -= elapsed
 	part := func(amount *uint64) uint64 {
@@ -193,6 +212,9 @@ func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
 		return p
 	}
 	of := func(t *units.CPUTime) units.CPUTime { return units.CPUTime(part((*uint64)(t))) }
+	unknown := uint64(s.unknown)
+	first.unknown = time.Duration(part(&unknown))
+	s.unknown = time.Duration(unknown)
 	from, to := &s.usage, &first.usage
 	to.Busy, to.Total, to.Unattributed = of(&from.Busy), of(&from.Total), of(&from.Unattributed)
 	for i := range from.Weightless {
@@ -216,14 +238,11 @@ func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
 
 // postpone adds an interval to the pending of a zone.
 func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.Duration) {
-	if z.pending == nil {
-		z.pending = e.newPending()
-	}
-	g := z.pending
+	g := e.pendingOf(z)
 	g.energy += energy
 	g.elapsed += elapsed
 	n := len(g.slices)
-	if n == 0 || g.slices[n-1].elapsed+elapsed > z.age/slicesPerAge {
+	if n == 0 || g.slices[n-1].unknown > 0 || g.slices[n-1].elapsed+elapsed > z.age/slicesPerAge {
 		g.slices = append(g.slices, e.newSlice())
 		n++
 	}
@@ -231,25 +250,38 @@ func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.D
 	e.shorten(g, maxAges*z.age)
 }
 
-// shorten merges the oldest slices of a pending that end no less than keep ago, and all if they
-// have too many claims.
+// pendingOf returns the pending of a zone, which is empty if there was none.
+func (e *Engine) pendingOf(z *Zone) *pending {
+	if z.pending == nil {
+		z.pending = e.newPending()
+	}
+	return z.pending
+}
+
+// shorten merges slices older than keep. If the claims exceed maxSliceClaims, it also merges newer
+// ones. It leaves out a first slice whose usage is not known.
 func (e *Engine) shorten(g *pending, keep time.Duration) {
-	claims := 0
+	claims, i := 0, 0
 	for _, s := range g.slices {
 		claims += len(s.usage.Claims)
 	}
-	for len(g.slices) > 1 {
-		first, second := g.slices[0], g.slices[1]
-		if g.elapsed-first.elapsed-second.elapsed < keep && claims <= maxSliceClaims {
+	kept := g.elapsed
+	if g.slices[0].unknown > 0 && len(g.slices) > 1 {
+		kept -= g.slices[0].elapsed
+		i = 1
+	}
+	for len(g.slices) > i+1 {
+		first, second := g.slices[i], g.slices[i+1]
+		if kept-first.elapsed-second.elapsed < keep && claims <= maxSliceClaims {
 			break
 		}
 		claims -= len(first.usage.Claims) + len(second.usage.Claims)
 		e.merge(first, second)
 		claims += len(first.usage.Claims)
-		g.remove(1, 2)
+		g.remove(i+1, i+2)
 	}
-	if len(g.slices[0].usage.Claims) > maxPendingClaims || g.elapsed > maxPending {
-		e.forgetEnded(g.slices[0])
+	if s := g.slices[i]; len(s.usage.Claims) > maxPendingClaims || g.elapsed > maxPending {
+		e.forgetEnded(s)
 	}
 }
 
@@ -285,19 +317,37 @@ func (e *Engine) take(g *pending, elapsed time.Duration) *slice {
 	return taken
 }
 
-// awaitFrom has the usage of a domain wait for the next reading of a zone, from age before the end
-// of the interval on. Of the time before the interval no usage is known.
+// awaitFrom defers the domain's usage from age before the interval's end until the zone's next
+// reading. The usage before the interval is not known.
 func (e *Engine) awaitFrom(z *Zone, u *Usage, elapsed, age time.Duration) {
 	if z.age = age; age == 0 || z.kind == NotAttributed {
 		return
 	}
-	if age > elapsed {
-		e.postpone(z, 0, &unknown, age-elapsed)
+	g := e.pendingOf(z)
+	if before := age - elapsed; before > 0 {
+		s := e.newSlice()
+		s.elapsed, s.unknown = before, before
+		g.slices, g.elapsed = append(g.slices, s), g.elapsed+before
 	}
 	e.postpone(z, 0, u, elapsed)
 	if age < elapsed {
-		e.resolved = append(e.resolved, e.take(z.pending, elapsed-age))
+		e.resolved = append(e.resolved, e.take(g, elapsed-age))
 	}
+}
+
+// commonAge returns the age at which a reading is attributed: the highest of the ages of the readings
+// of its kind and domain that are higher by no more than maxSkew.
+func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
+	age := r.Age
+	if age == 0 {
+		return 0
+	}
+	for i := range iv.Zones {
+		if o := &iv.Zones[i]; o.OK && o.Kind == r.Kind && o.Domain == r.Domain && o.Age <= r.Age+maxSkew {
+			age = max(age, o.Age)
+		}
+	}
+	return age
 }
 
 // resolve attributes the pending energy of a zone by the usage of the time that the energy is of,
@@ -317,10 +367,8 @@ func (e *Engine) resolve(z *Zone, age time.Duration) {
 		g.slices[0] = s
 		return
 	}
-	d := due{s, Portion{
-		Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total,
-		Elapsed: max(covered-g.unmeasured, 0), Zones: 1, Partial: g.unmeasured > 0, restored: s.restored,
-	}}
+	d := e.dueOf(z, g, s)
+	d.late = age > 0
 	g.energy, g.unmeasured = 0, 0
 	if len(g.slices) == 0 {
 		e.drop(g)
@@ -331,6 +379,25 @@ func (e *Engine) resolve(z *Zone, age time.Duration) {
 		return
 	}
 	e.addDue(&d)
+}
+
+// dueOf returns a zone's pending energy as a portion of the time of a slice. The active energy of
+// the part of the time whose usage is not known is unattributed.
+func (e *Engine) dueOf(z *Zone, g *pending, s *slice) due {
+	if known := s.elapsed - s.unknown; s.unknown > 0 && known > 0 {
+		u := &s.usage
+		weight := u.Unattributed
+		for i := range u.Claims {
+			if !e.isExcluded(&u.Claims[i]) {
+				weight = units.AddSaturating(weight, u.Claims[i].CPU)
+			}
+		}
+		u.Unattributed = units.AddSaturating(u.Unattributed, max(1, units.CPUTime(units.MulDiv(uint64(weight), uint64(s.unknown), uint64(known)))))
+	}
+	return due{s, Portion{
+		Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total,
+		Elapsed: max(s.elapsed-g.unmeasured, 0), Zones: 1, Partial: g.unmeasured > 0 || s.unknown > 0, restored: s.restored,
+	}}
 }
 
 // due is a portion that is attributed at the end of the interval, by the usage of a slice.
@@ -378,10 +445,9 @@ func (e *Engine) abandon(z *Zone, partial bool) {
 	case g.energy == 0:
 		e.resolved = append(e.resolved, s)
 	case s.usage.Total > 0:
-		e.attributeDue(&due{s, Portion{
-			Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total, Elapsed: s.elapsed,
-			Zones: 1, Partial: partial, restored: s.restored,
-		}})
+		d := e.dueOf(z, g, s)
+		d.Partial = d.Partial || partial
+		e.attributeDue(&d)
 	default:
 		e.resolved = append(e.resolved, s)
 		k := &e.ledger.Kinds[z.kind]
@@ -403,16 +469,15 @@ func (e *Engine) endZone(z *Zone, iv *Interval) {
 	if z.pending != nil && z.pending.energy > 0 {
 		e.abandon(z, true)
 	}
-	if z.pending == nil {
-		z.pending = e.newPending()
-		z.pending.slices = append(z.pending.slices, e.newSlice())
+	g := e.pendingOf(z)
+	if len(g.slices) == 0 {
+		g.slices = append(g.slices, e.newSlice())
 	}
-	g := z.pending
 	if len(g.slices) > 1 || len(g.slices[0].usage.Claims) > 0 {
 		before := e.take(g, g.elapsed)
 		s := e.newSlice()
 		s.addUnattributed(&before.usage, before.elapsed)
-		s.restored = before.restored
+		s.restored, s.unknown = before.restored, before.unknown
 		e.resolved = append(e.resolved, before)
 		g.slices, g.elapsed = append(g.slices, s), s.elapsed
 	}
@@ -422,15 +487,19 @@ func (e *Engine) endZone(z *Zone, iv *Interval) {
 
 // forgetEnded gives the pending claims of claimants that ended to the other processes.
 func (e *Engine) forgetEnded(s *slice) {
+	if s.closed == e.closed {
+		return
+	}
+	s.closed = e.closed
 	claims := s.usage.Claims
-	s.usage.Claims = make([]Claim, 0, len(claims))
-	clear(s.index)
+	s.usage.Claims = claims[:0]
+	e.indexClaims(s)
 	for _, claim := range claims {
 		if claim.Claimant != NoClaimant && !e.claimants[claim.Claimant].open {
 			e.releasePending(claim.Claimant)
 			claim.Claimant, claim.ShortLived = NoClaimant, true
 		}
-		if !s.addClaim(&claim) && claim.Claimant != NoClaimant {
+		if !e.addClaim(s, &claim) && claim.Claimant != NoClaimant {
 			e.claimants[claim.Claimant].pending--
 		}
 	}

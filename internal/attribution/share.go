@@ -80,7 +80,7 @@ func (e *Engine) countZones(domain, kind int) (of, ofAll int) {
 	return of, ofAll
 }
 
-// basis is what energy is shared in proportion to.
+// basis holds the weight in effect and the weight of unattributed time.
 type basis struct {
 	key          AllocationKey
 	unattributed uint64 // weight that has no owner

@@ -227,10 +227,11 @@ func (s *ZoneState) restored() Zone {
 				usage: Usage{
 					Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
 				},
-				elapsed: elapsed, restored: true, index: map[claimKey]int{},
+				elapsed: elapsed, restored: true,
 			}},
 		}
 		z.age = max(elapsed-s.Unread, 0)
+		z.readAge = z.age
 	}
 	return z
 }

@@ -46,19 +46,18 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 	return true, max(r.Unmeasured-before.unmeasured, 0)
 }
 
-// maxAge is the maximum age of a reading. An older reading counts as one of the end of the
-// interval: no usage is kept for so long.
-const maxAge = 5 * time.Minute
+// MaxAge is the maximum age of a reading, because no usage is kept for longer. An older reading
+// counts as one of the end of the interval.
+const MaxAge = 5 * time.Minute
 
 // ageOf returns the time from the moment up to which the total of a reading counts to the end of
-// the interval. The usage of a GPU is polled like its energy, so the usage of an interval is as old
-// as the energy, but for the lag of the meter.
+// the interval. GPU usage and energy are polled together, so only the lag counts.
 func ageOf(r *power.Reading, end time.Time) time.Duration {
 	age := end.Sub(r.At)
 	if r.Zone.Domain.IsGPU() {
 		age = r.Correction.Lag
 	}
-	if age > 0 && age <= maxAge {
+	if age > 0 && age <= MaxAge {
 		return age
 	}
 	return 0

@@ -16,7 +16,7 @@ import (
 type Correction struct {
 	// Lag is how late the meter is, from 0 to MaxLag.
 	Lag time.Duration
-	// Factor is in parts per million, at most MaxFactor. 0 means Unscaled.
+	// Factor is in parts per million, from MinFactor to MaxFactor. 0 means Unscaled.
 	Factor uint64
 	// Offset is a power in microwatts, at least -MaxOffset and at most MaxOffset.
 	Offset int64
@@ -26,6 +26,7 @@ type Correction struct {
 const (
 	MaxLag    = 2 * time.Minute
 	Unscaled  = 1_000_000
+	MinFactor = Unscaled / 10
 	MaxFactor = 10 * Unscaled
 	MaxOffset = 10_000 * 1_000_000
 )
@@ -42,9 +43,10 @@ func (c Correction) Scales() bool { return c.Factor != 0 && c.Factor != Unscaled
 // corrected is the corrected total of a zone. It is exact: after any readings the total is what the
 // correction makes of the energy and the time of all of them together, rounded down to a
 // microjoule. The one exception is a time in which Offset makes the power negative: the total
-// stands still then, and what it lacks is subtracted later, up to the offset of a minute.
+// does not change then, and the negative energy is carried, at most 60 s of Offset.
 type corrected struct {
 	Correction
+	zone       *Zone
 	since, at  time.Time    // of the first and the last reading that was taken, by the meter
 	raw        units.Energy // total of the meter
 	unmeasured time.Duration
@@ -61,11 +63,15 @@ const maxMicrojoules = 1 << 60
 
 // correct corrects a reading.
 func (c *corrected) correct(r *Reading) {
+	r.Correction = c.Correction
 	if r.At.IsZero() {
 		return
 	}
 	if c.since.IsZero() {
 		c.since, c.at, c.unmeasured = r.At, r.At, r.Unmeasured
+	}
+	if r.At.Before(c.at) { // the clock of the sensor was set back
+		r.At = c.at
 	}
 	if !r.At.Equal(c.at) || r.Total != c.raw {
 		elapsed := r.At.Sub(c.at) - (r.Unmeasured - c.unmeasured)
@@ -75,7 +81,7 @@ func (c *corrected) correct(r *Reading) {
 		c.total = units.AddSaturating(c.total, c.convert(units.Advance(c.raw, r.Total), elapsed))
 		c.at, c.raw, c.unmeasured = r.At, r.Total, r.Unmeasured
 	}
-	r.Total, r.At, r.Correction = c.total, r.At.Add(-c.Lag), c.Correction
+	r.Total, r.At = c.total, r.At.Add(-c.Lag)
 }
 
 // convert returns the true energy of a time in which the meter counted an energy, and carries the
@@ -130,24 +136,25 @@ func (s *Set) correct(m *Status) {
 	m.Readings = m.corrected
 	for i := range m.Readings {
 		r := &m.Readings[i]
-		if c := s.correctionOf(m, r.Zone); c != nil {
+		if c := m.correctionOf(r.Zone); c != nil {
 			c.correct(r)
 		}
 	}
 }
 
-// correctionOf returns the corrected total of a zone, nil if nothing is corrected.
-func (s *Set) correctionOf(m *Status, zone *Zone) *corrected {
-	c, known := s.corrections[zone]
-	if known {
+// correctionOf returns the corrected total of a zone, or nil if the zone is not corrected. A zone
+// that replaces another one with the same ID has a total of its own.
+func (m *Status) correctionOf(zone *Zone) *corrected {
+	c, known := m.corrections[zone.ID]
+	if known && (c == nil || c.zone == zone) {
 		return c
 	}
 	if correction := m.Correction(zone); !correction.IsZero() {
-		c = &corrected{Correction: correction}
+		c = &corrected{Correction: correction, zone: zone}
 	}
-	if s.corrections == nil {
-		s.corrections = map[*Zone]*corrected{}
+	if m.corrections == nil {
+		m.corrections = map[string]*corrected{}
 	}
-	s.corrections[zone] = c
+	m.corrections[zone.ID] = c
 	return c
 }

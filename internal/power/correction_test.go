@@ -26,6 +26,11 @@ func TestACorrectedTotalIsExact(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		c := corrected{Correction: Correction{Factor: 1 + rng.Uint64N(MaxFactor), Offset: rng.Int64N(MaxOffset)}}
+		least := units.Energy(0) // per microsecond, so that the power is positive with a negative offset
+		if seed%2 == 1 {
+			c.Offset = -c.Offset / 1000
+			least = units.Energy(uint64(-c.Offset)/c.Factor + 1)
+		}
 		began := time.Now()
 		r := bmcReading(began)
 		r.Zone.MaxWatts = 0
@@ -44,6 +49,7 @@ func TestACorrectedTotalIsExact(t *testing.T) {
 			if rng.IntN(10) == 0 {
 				unmeasured += passed / 2
 			}
+			meter += least * units.Energy(passed.Microseconds()+1)
 			at = at.Add(passed)
 		}
 	}
@@ -228,5 +234,57 @@ func TestCorrectionDoesNotAllocate(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%d allocations", n)
+	}
+}
+
+// A factor that is known only after a reading would make a restored static power that of other
+// hardware.
+func TestReadingsWithoutEnergyHaveTheCorrection(t *testing.T) {
+	correction := Correction{Factor: 1_190_000, Lag: time.Second}
+	m := &fake{}
+	s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(correction)})
+	now := time.Now()
+	s.Resume(&Past{Zones: []PastZone{{Zone: *bmcReading(now).Zone, Meter: "bmc", At: now}}})
+	for name, readings := range map[string][]Reading{"no reading": nil, "no good reading": {{Zone: bmcReading(now).Zone, Err: ErrNoZones}}} {
+		m.readings = readings
+		all := s.Read(context.Background(), Sample{At: now})
+		if len(all) != 1 || all[0].Correction != correction {
+			t.Errorf("%s: %+v", name, all)
+		}
+	}
+}
+
+func TestASensorWhoseClockIsSetBackAddsNoOffsetTwice(t *testing.T) {
+	at := time.Now()
+	c := corrected{Correction: Correction{Offset: 10_000_000}}
+	zone := bmcReading(at).Zone
+	for _, second := range []int{0, 60, 30, 60, 30, 61} {
+		r := Reading{Zone: zone, At: at.Add(time.Duration(second) * time.Second)}
+		if c.correct(&r); r.At.Before(at.Add(60*time.Second)) && second > 0 && c.total > 0 {
+			t.Errorf("%d s: of %v", second, r.At)
+		}
+	}
+	if want := 610 * units.Joule; c.total != want {
+		t.Errorf("%d µJ, want %d", c.total, want)
+	}
+}
+
+// Redfish has another zone whenever the URI of its figure changes.
+func TestAZoneWithTheSameIDReplacesTheCorrectionOfTheOneBefore(t *testing.T) {
+	m := &fake{}
+	s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(Correction{Offset: 1_000_000})})
+	at := time.Now()
+	for i := range 10 {
+		m.readings = []Reading{bmcReading(at)}
+		for range 2 {
+			r := s.Read(context.Background(), Sample{At: at})[0]
+			if want := units.Energy(at.Sub(m.readings[0].At)); r.Total != want {
+				t.Errorf("zone %d: %d µJ, want %d", i, r.Total, want)
+			}
+		}
+		at = at.Add(time.Minute)
+	}
+	if n := len(s.meters[0].corrections); n != 1 {
+		t.Errorf("%d corrections", n)
 	}
 }

@@ -162,7 +162,7 @@ func (s *Set) resume(meter int, readings []Reading) {
 		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // it has told powers so far, as of a card that is suspended
 			continue
 		}
-		s.goOn(r, &s.awaited[of].PastZone)
+		s.goOn(meter, r, &s.awaited[of].PastZone)
 		s.awaited = slices.Delete(s.awaited, of, of+1)
 	}
 }
@@ -173,7 +173,7 @@ func (z *PastZone) isSame(o *Zone) bool {
 }
 
 // goOn makes a zone go on.
-func (s *Set) goOn(r *Reading, past *PastZone) {
+func (s *Set) goOn(meter int, r *Reading, past *PastZone) {
 	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
 	var beside resumed
 	switch {
@@ -183,7 +183,7 @@ func (s *Set) goOn(r *Reading, past *PastZone) {
 		done.Err = ErrNotCounted
 	default:
 		done.Energy, done.Err = past.Raw.until(&r.Raw)
-		if c := s.corrections[r.Zone]; c != nil && !errors.Is(done.Err, ErrReset) {
+		if c := s.meters[meter].corrections[r.Zone.ID]; c != nil && !errors.Is(done.Err, ErrReset) {
 			beside.energy = c.beside(done.Energy, done.Elapsed)
 			done.Energy = units.AddSaturating(r.Total, beside.energy)
 		} else {
@@ -256,7 +256,11 @@ func (s *Set) giveUp() {
 func (s *Set) addAwaited() {
 	for _, a := range s.awaited {
 		if s.patient && a.meter >= 0 && !slices.ContainsFunc(s.readings, func(r Reading) bool { return a.isSame(r.Zone) }) {
-			s.readings = append(s.readings, Reading{Zone: &a.Zone, Err: errAwaited})
+			r := Reading{Zone: &a.Zone, Err: errAwaited}
+			if correction := s.meters[a.meter].Correction; correction != nil {
+				r.Correction = correction(&a.Zone)
+			}
+			s.readings = append(s.readings, r)
 		}
 	}
 }

@@ -60,9 +60,6 @@ type Set struct {
 	from     []int // the meter of each of readings that has one
 	failed   []Reading
 	sample   Sample // of the last Read
-	// corrections are those of the zones of meters with a Member.Correction, nil for zones without
-	// one.
-	corrections map[*Zone]*corrected
 
 	awaited     []*awaited        // zones of the past that no Read has found yet
 	resumed     map[*Zone]resumed // those that were found
@@ -90,8 +87,8 @@ type Member struct {
 	Family string
 	// Only is the kind of all zones that the meter can have, empty where they may be of several kinds.
 	Only Kind
-	// Correction returns the correction of a zone. It is called once for each zone. nil: nothing is
-	// corrected.
+	// Correction returns the correction of a zone, which depends on the zone's kind and ID only. If
+	// Correction is nil, no zone is corrected.
 	Correction func(*Zone) Correction
 }
 
@@ -110,6 +107,8 @@ type Status struct {
 	Replaced bool
 
 	corrected []Reading // Readings if there is a Correction
+	// corrections are those of the zones by ID, nil for zones without a correction.
+	corrections map[string]*corrected
 
 	leads     bool // of its family, this meter is used
 	retired   bool // it is closed: no Read follows
