@@ -188,7 +188,7 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	a.takes(t, 2)
 	hold(t, "epoll")
 	a.requireOnTime(t)
-	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for the processes of other users")
+	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for processes of other users")
 }
 
 // A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from
