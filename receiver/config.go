@@ -46,8 +46,8 @@ type Config struct {
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window per collection. With
-	// a preset, the default is one window per collection.
+	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
+	// per collection. With a preset, the default is one window per collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`
@@ -82,17 +82,18 @@ type SeriesConfig struct {
 
 // ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
-	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the highest usage has a
-	// series of its own, by PID, once it has run for a minute. All other processes are grouped by program: processes with the
-	// same executable, container, unit and user share a series, including exited ones. pid disables series by program, and
-	// program disables series by PID.
+	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the
+	// highest usage has a series of its own, by PID, once it has run for a minute. All other processes are
+	// grouped by program: processes with the same executable, container, unit and user share a series,
+	// including exited ones. pid disables series by program, and program disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
 	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
 
-	// minAge is the age that a process must have before it gets a series of its own, if the others are reported by program.
+	// minAge is the age that a process must have before it gets a series of its own, if the others are
+	// reported by program.
 	minAge time.Duration
 
 	_ struct{}

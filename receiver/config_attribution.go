@@ -18,8 +18,8 @@ import (
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
 type AttributionConfig struct {
-	// Preset selects the rules of another system. By default, the most accurate rules that the machine supports apply. The other
-	// settings of this section override individual rules.
+	// Preset selects the rules of another system. By default, the most accurate rules that the machine
+	// supports apply. The other settings of this section override individual rules.
 	Preset Preset `mapstructure:"preset"`
 	// Scope selects the CPUs whose processes and utilization determine the attribution of the energy of a CPU package and its
 	// DRAM: node selects all CPUs of the node, and zone the CPUs of the package. If scope is not set, the
@@ -33,10 +33,11 @@ type AttributionConfig struct {
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
-	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to it. A string at
-	// the top level is the weight of all zone kinds. At most two weights other than cpu_time may be in use, and at most one of
-	// frequency, frequency_squared and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
-	// frequency_squared if the machine measures clock rates, and memory_cpu_time for dram.
+	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to
+	// it. A string at the top level is the weight of all zone kinds. At most two weights other than cpu_time
+	// may be in use, and at most one of frequency, frequency_squared and frequency_cubed. If weight is not
+	// set, the preset selects it. Without a preset it is frequency_squared if the machine measures clock
+	// rates, and memory_cpu_time for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
@@ -46,9 +47,9 @@ type AttributionConfig struct {
 	//
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
-	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the running processes, and
-	// unattributed reports it as unattributed energy. If interrupts is not set, the preset selects the rule. Without a preset it is
-	// unattributed.
+	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the running
+	// processes, and unattributed reports it as unattributed energy. If interrupts is not set, the preset
+	// selects the rule. Without a preset it is unattributed.
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`

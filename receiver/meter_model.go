@@ -178,7 +178,8 @@ func (c *Config) modeledKinds() []power.Kind {
 	return c.Model.Get().kinds(c.Zones)
 }
 
-// completes reports whether memory is modeled beside packages that a sensor measures: the configuration asks for its power.
+// completes reports whether memory is modeled beside packages that a sensor measures: the configuration asks
+// for its power.
 func (c *Config) completes() bool {
 	m := c.Model.Get()
 	return m != nil && (m.MemoryPower > 0 || m.File != "")

@@ -116,7 +116,8 @@ func (c *AttributionConfig) smtWeight() float64 {
 	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
 }
 
-// windowLength returns the length of the windows that the configuration or the preset selects. 0 means one window per collection.
+// windowLength returns the length of the windows that the configuration or the preset selects. 0 means one
+// window per collection.
 func (c *Config) windowLength() time.Duration {
 	window := cmp.Or(c.Window, presets[c.Attribution.Preset].window)
 	if window >= c.CollectionInterval {

@@ -76,8 +76,8 @@ func (s *energyScraper) ruleParts() (parts []rulePart) {
 	return parts
 }
 
-// untrained returns the reason why no static power is trained: the static power of all zones of CPUs and memory is known. It
-// returns nil if static power may be trained.
+// untrained returns the reason why no static power is trained: the static power of all zones of CPUs and
+// memory is known. It returns nil if static power may be trained.
 func (s *energyScraper) untrained() error {
 	known := ""
 	for i := range s.meters.readings {

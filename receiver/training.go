@@ -57,9 +57,9 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 	return name
 }
 
-// restore restores the static power models that were trained on this machine, and sets the kind of their meters. It does
-// nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and domains are those of the ledger, by their
-// index.
+// restore restores the static power models that were trained on this machine, and sets the kind of their
+// meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and
+// domains are those of the ledger, by their index.
 func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
 	if !t.cfg.Attribution.trains(t.cfg.Zones) {
 		return
@@ -92,8 +92,8 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 	}
 }
 
-// setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or power sensors. RAPL's psys is
-// neither.
+// setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or power
+// sensors. RAPL's psys is neither.
 func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
 	zones, prompt := 0, 0
 	for _, r := range readings {

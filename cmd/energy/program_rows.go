@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// programs holds the totals of programs between frames, so that the energy of a program does not shrink when a series of its processes ends.
+// programs holds the totals of programs between frames, so that the energy of a program does not shrink when
+// a series of its processes ends.
 type programs struct {
 	members map[string]member // the series of the last snapshot, by key
 	ended   map[string]member // the series that have ended since the first snapshot, by program

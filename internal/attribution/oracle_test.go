@@ -986,8 +986,8 @@ func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gain
 	return g
 }
 
-// recentShare returns the part in the current collection of a share. The engine may keep several claims of one claimant while energy is
-// pending, and rounds the part of each down.
+// recentShare returns the part in the current collection of a share. The engine may keep several claims of
+// one claimant while energy is pending, and rounds the part of each down.
 func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	const more = 3 // claims
 	recent := within{o.recentPart(share.from, elapsed), o.recentPart(share.to, elapsed)}

@@ -223,7 +223,8 @@ func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err er
 
 var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
 
-// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous or mapped from files.
+// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous
+// or mapped from files.
 func (p *Places) parseV2(text []byte) (uint64, error) {
 	clear(p.read)
 	lines := 0

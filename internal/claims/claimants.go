@@ -212,8 +212,8 @@ func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
-// ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it would have if the
-// process had exited.
+// ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it
+// would have if the process had exited.
 func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) units.Owner {
 	o := units.Owner{
 		Process: units.Process{

@@ -73,8 +73,9 @@ func (g *programs) learn(o *units.Owner) {
 	}
 }
 
-// nameOf returns the name of the program of a process of which only the name of its task is known: that name, or the longer name of
-// the only known program of its workload and user that begins with the name of the task.
+// nameOf returns the name of the program of a process of which only the name of its task is known: that name,
+// or the longer name of the only known program of its workload and user that begins with the name of the
+// task.
 func (g *programs) nameOf(name, user string, in *units.Workload) string {
 	switch len(name) {
 	case 0:

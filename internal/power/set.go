@@ -36,8 +36,8 @@ import (
 //	no sensor lists the kind                                             given up     given up
 //	a sensor lists it and has never read it                              stands in    given up
 //
-// What is not modeled is in the zone other. DRAM is given up as well where a sensor has read the packages and none lists DRAM,
-// unless the stand-in completes sensors.
+// What is not modeled is in the zone other. DRAM is given up as well where a sensor has read the packages and
+// none lists DRAM, unless the stand-in completes sensors.
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //

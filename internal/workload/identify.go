@@ -224,12 +224,13 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
-// Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be read, for example
-// because another user blocks reads of it, the identity keeps the previous content of the file. If the file was never read,
-// the data of the scan replace it: the task's name and, if the scan provides it, the cgroup. If the process then moves, the
-// scan also provides its new cgroup, as soon as the path of the cgroup is known. The identity is completed when the files
-// become readable. The process then keeps its container, unless containers are nested in version 1 only, and its program if
-// the names are equal.
+// Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be
+// read, for example because another user blocks reads of it, the identity keeps the previous content of the
+// file. If the file was never read, the data of the scan replace it: the task's name and, if the scan
+// provides it, the cgroup. If the process then moves, the scan also provides its new cgroup, as soon as the
+// path of the cgroup is known. The identity is completed when the files become readable. The process then
+// keeps its container, unless containers are nested in version 1 only, and its program if the names are
+// equal.
 func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
@@ -267,7 +268,8 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	}
 }
 
-// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is unknown or the same as before.
+// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is unknown or the
+// same as before.
 func (id *Identifier) look(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
 	e.settled, id.missed = true, false
 	if !p.Kernel {

@@ -53,9 +53,10 @@ func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) 
 	return known, nil
 }
 
-// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file cannot be read. It returns nil
-// if the path is unknown, if only the file shows the cgroup (version 1), or if the cgroup is the one that is already known. If
-// the path is unknown, the process is stray: cgroupOf is called again in the next scan.
+// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file cannot be
+// read. It returns nil if the path is unknown, if only the file shows the cgroup (version 1), or if the
+// cgroup is the one that is already known. If the path is unknown, the process is stray: cgroupOf is called
+// again in the next scan.
 func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
 	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group && !e.stray || !e.in.isUnified()) {
 		return nil
@@ -77,8 +78,8 @@ func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
 	return in
 }
 
-// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is in use, a process in a
-// container may still be in the version 2 cgroup of the daemon that started the container.
+// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is in use, a
+// process in a container may still be in the version 2 cgroup of the daemon that started the container.
 func (c *cgroupText) isInside() bool {
 	w := c.Workload
 	w.Unit, w.Names = units.SystemdUnit{}, nil

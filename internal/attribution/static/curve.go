@@ -27,9 +27,9 @@ const (
 	powerSensor
 )
 
-// drift returns the standard deviation of the static power from one day to the next, as a part of it. RAPL of one machine at
-// rest drifted by 0.08 % in a night and by 1.6 % in ten months. What the wall meters of five machines read at rest differed by up to
-// 10 % between workloads.
+// drift returns the standard deviation of the static power from one day to the next, as a part of it. RAPL of
+// one machine at rest drifted by 0.08 % in a night and by 1.6 % in ten months. What the wall meters of five
+// machines read at rest differed by up to 10 % between workloads.
 func (m meter) drift() float64 {
 	if m == powerSensor {
 		return 0.03
@@ -76,9 +76,10 @@ const (
 	// after how many they are half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
-	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far apart the utilizations of
-	// bins may be that have it together. Bins above the lowest need more than tooFewAbove: some of their samples may be of
-	// moments in which the load changed, so that their utilization and their power are of different times.
+	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far apart the
+	// utilizations of bins may be that have it together. Bins above the lowest need more than tooFewAbove:
+	// some of their samples may be of moments in which the load changed, so that their utilization and their
+	// power are of different times.
 	fewestInBin = 5
 	tooFewAbove = 10
 	together    = 0.02

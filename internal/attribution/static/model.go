@@ -10,10 +10,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
-// Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until there is an
-// estimate of the static power, the model divides by utilization. Models of NewCurve have a provisional estimate from the first
-// sample on, and divide by their prior before. Trained reports whether the estimate is a good one.
+// Model learns the static power of the zones of one kind from the portions that it divides, for each domain
+// by itself. Active energy is what the zones used beyond their static power: max(0, energy - static power *
+// time). Until there is an estimate of the static power, the model divides by utilization. Models of NewCurve
+// have a provisional estimate from the first sample on, and divide by their prior before. Trained reports
+// whether the estimate is a good one.
 //
 // The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
 // concurrent use.
@@ -99,9 +100,10 @@ func newModel(newEstimator func() estimator) *Model {
 // the same time, to a few milliseconds. If power sensors read the zones before, the model starts over.
 func (m *Model) TakeShortSamples() { m.take(promptCounter, shortSample) }
 
-// TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models of NewCurve are never
-// called trained: at rest, such sensors read another power after one workload than after another. If prompt counters read the
-// zones before, the model starts over, with samples of the usual length.
+// TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models
+// of NewCurve are never called trained: at rest, such sensors read another power after one workload than
+// after another. If prompt counters read the zones before, the model starts over, with samples of the usual
+// length.
 func (m *Model) TakePowerSensors() { m.take(powerSensor, usualSample) }
 
 // take sets the meter and the length of samples. Estimates from the samples of another meter are discarded.
@@ -200,8 +202,9 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard error of the static power in use for a domain, in watts. It is negative before there is an estimate, and
-// if the method has none. Provisional estimates and those that are not good enough to be called trained have one, too.
+// Doubt returns the standard error of the static power in use for a domain, in watts. It is negative before
+// there is an estimate, and if the method has none. Provisional estimates and those that are not good enough
+// to be called trained have one, too.
 func (m *Model) Doubt(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
 		return d.doubt

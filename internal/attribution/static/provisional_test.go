@@ -213,8 +213,8 @@ func TestTheStandardErrorGrowsWhileTheMachineDoesNotRest(t *testing.T) {
 	assert.InDelta(t, rested, model.Doubt(0), 0.1)
 }
 
-// On measured machines under constant load, the prior of all others is worse than the utilization rule at full load, where that rule
-// is best, and better below.
+// On measured machines under constant load, the prior of all others is worse than the utilization rule at
+// full load, where that rule is best, and better below.
 func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *testing.T) {
 	for _, load := range []float64{0.5, 0.75, 1} {
 		var off, rule []float64

@@ -303,8 +303,8 @@ func TestAttackOthersDirectoriesBlocked(t *testing.T) {
 	assert.NotContains(t, fileText(t, a.log), "user 0 (")
 }
 
-// startUncached starts a process that uses CPU time in a container and then stops itself. It does not run Go, whose runtime
-// reads /proc/self/cgroup and so makes the kernel cache the name.
+// startUncached starts a process that uses CPU time in a container and then stops itself. It does not run Go,
+// whose runtime reads /proc/self/cgroup and so makes the kernel cache the name.
 func startUncached(t *testing.T, container string) (pid int) {
 	t.Helper()
 	p := startIn(t, "docker/"+container, "sh", "-c", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo done; kill -STOP $$")
@@ -312,9 +312,9 @@ func startUncached(t *testing.T, container string) (pid int) {
 	return p.cmd.Process.Pid
 }
 
-// A user locks the directories of 42 processes of root before the collector has identified them, more than the bound of
-// 32 in total. The energy of their container, and of a container that starts later, is still attributed to the containers,
-// because BPF provides the cgroups.
+// A user locks the directories of 42 processes of root before the collector has identified them, more than
+// the bound of 32 in total. The energy of their container, and of a container that starts later, is still
+// attributed to the containers, because BPF provides the cgroups.
 func TestAttackContainersOfLockedDirectories(t *testing.T) {
 	need(t)
 	a := attack(t, "bpf")

@@ -29,8 +29,8 @@ type Truth struct {
 // idlePower is the static power in W of machines that never rest, according to their lowest samples.
 var idlePower = map[string]float64{"nx12 package": 31.8, "nx12 dram": 38.0}
 
-// truth returns the power at a utilization of 0 on the straight line through the means of the samples at rest and of those
-// under load.
+// truth returns the power at a utilization of 0 on the straight line through the means of the samples at rest
+// and of those under load.
 func truth(samples []Sample) Truth {
 	var rest, load Sample // means
 	for _, x := range samples {
@@ -72,8 +72,8 @@ func active(samples []Sample, static float64) (joules float64) {
 	return joules
 }
 
-// newModel returns an untrained model for a series. Its prior excludes the machine; priorRows returns the machines that the prior
-// does not have.
+// newModel returns an untrained model for a series. Its prior excludes the machine; priorRows returns the
+// machines that the prior does not have.
 func newModel(s *Series) *static.Model {
 	prior, _ := static.PriorWithout(s.Machine)
 	m := static.NewCurveWithPrior(prior)
@@ -125,9 +125,9 @@ func byUtilization(samples []Sample) (joules float64) {
 	return joules
 }
 
-// LoadedStarts returns the errors of the active energy of runs that begin under load with an untrained model, until the first
-// estimate that is not provisional, but for at most ten minutes. A run begins wherever the utilization rises to loaded and
-// stays there for 20 s.
+// LoadedStarts returns the errors of the active energy of runs that begin under load with an untrained model,
+// until the first estimate that is not provisional, but for at most ten minutes. A run begins wherever the
+// utilization rises to loaded and stays there for 20 s.
 func LoadedStarts(s *Series) (starts []Energy) {
 	idle := s.truth().Static
 	for i := range s.Samples {
@@ -184,8 +184,8 @@ func powerOf(name string, m *static.Model, t Truth) Power {
 	return Power{name, off, off / t.Ten, m.Doubt(0), m.Trained(0)}
 }
 
-// Runs returns the errors of models that were trained on one run or more in a row, compared with the last of these runs, the next
-// one and the later ones.
+// Runs returns the errors of models that were trained on one run or more in a row, compared with the last of
+// these runs, the next one and the later ones.
 func Runs(runs []*Series) (same, next, later []Power) {
 	for first := range runs {
 		model := newModel(runs[first])
@@ -207,7 +207,8 @@ func Runs(runs []*Series) (same, next, later []Power) {
 	return same, next, later
 }
 
-// Workloads returns the errors of models of a machine after each of its workloads alone, and after it and all before it.
+// Workloads returns the errors of models of a machine after each of its workloads alone, and after it and all
+// before it.
 func Workloads(runs []*Series) (all []Power) {
 	var samples []Sample
 	for _, s := range runs {

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// The files of github.com/vladostp/an-experimental-comparison-of-software-based-power-meters, CPU_benchmarks/results, of the machine
-// gemini-1. A folder is a run, and a run has parts, each with its own files.
+// The files of github.com/vladostp/an-experimental-comparison-of-software-based-power-meters,
+// CPU_benchmarks/results, of the machine gemini-1. A folder is a run, and a run has parts, each with its own
+// files.
 
 const timeLayout = "2006-01-02 15:04:05.999999999"
 
@@ -34,8 +35,8 @@ func geminiRun(tool, path, zone string, cpus int) Series {
 	return Series{Machine: "gemini-1", Run: tool + "max-" + run, Zone: zone, CPUs: cpus, Counter: true}
 }
 
-// readScaphandre reads a file scaphandre-host*.csv: the power of the packages or of the memory every 5 s. The file cpu-load*.csv of
-// the same part has the load at the same times.
+// readScaphandre reads a file scaphandre-host*.csv: the power of the packages or of the memory every 5 s. The
+// file cpu-load*.csv of the same part has the load at the same times.
 func readScaphandre(path, text string) ([]Series, error) {
 	_, part, _ := strings.Cut(filepath.Base(path), "_")
 	load, err := readLoad(filepath.Join(filepath.Dir(path), "cpu-load-scaphandre_"+part))
@@ -122,7 +123,8 @@ func (l *load) at(t float64) (utilization float64, ok bool) {
 	return min(l.part[i], 1), true
 }
 
-// readLoad reads a file cpu-load*.csv, which has the load of each CPU in percent every 5 s. It returns nil if there is no such file.
+// readLoad reads a file cpu-load*.csv, which has the load of each CPU in percent every 5 s. It returns nil if
+// there is no such file.
 func readLoad(path string) (*load, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

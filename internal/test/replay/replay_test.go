@@ -22,7 +22,7 @@ var (
 // TestTable prints the figures of the series in -traces, and writes them to -page. make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
-		t.Skip("make replay TRACES=DIR")
+		t.Skip("lacks the published series, which make replay TRACES=DIR names")
 	}
 	all, err := Read(*traces)
 	require.NoError(t, err)
@@ -79,7 +79,8 @@ func TestARunThatBeginsUnderLoadIsBetterThanTheUtilizationRule(t *testing.T) {
 	assert.Equal(t, 120, n)
 }
 
-// Eight models of one workload or more, which read 148 to 153 W at rest. If counters read the same power, some would be trained.
+// Eight models of one workload or more, which read 148 to 153 W at rest. If counters read the same power,
+// some would be trained.
 func TestNoModelOfAWallMeterIsTrained(t *testing.T) {
 	var runs, asCounters []*Series
 	for _, s := range committed(t) {

@@ -2,8 +2,8 @@
 
 // Package replay runs the trained static power model on published measurements of real machines.
 //
-// Read reads clones of the original repositories and extracts of them; dev/replay.md lists both. The other functions measure the
-// figures that docs/accuracy.md states about measured machines.
+// Read reads clones of the original repositories and extracts of them; dev/replay.md lists both. The other
+// functions measure the figures that docs/accuracy.md states about measured machines.
 package replay
 
 import (
@@ -157,7 +157,8 @@ func (s *Series) add(columns ...string) {
 	}
 }
 
-// readPowerModelling reads a file of github.com/maurocanuto/power-modelling, dataSets: wall power and the load of each core.
+// readPowerModelling reads a file of github.com/maurocanuto/power-modelling, dataSets: wall power and the
+// load of each core.
 func readPowerModelling(path, text string) ([]Series, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.FieldsPerRecord = -1

@@ -25,8 +25,8 @@ func Table(all []Series) (rows []Row) {
 	return append(rows, priorRows(all)...)
 }
 
-// priorRows returns a row with the machines that the prior does not have, so that nothing was excluded for them. It returns none if
-// the prior has all of them.
+// priorRows returns a row with the machines that the prior does not have, so that nothing was excluded for
+// them. It returns none if the prior has all of them.
 func priorRows(all []Series) []Row {
 	var unknown []string
 	for i := range all {

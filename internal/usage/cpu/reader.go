@@ -140,8 +140,8 @@ func (r *Reader) Domains() []Node {
 // Source returns the CPU time source in use.
 func (r *Reader) Source() Source { return r.source }
 
-// CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the version 2 hierarchy. It returns
-// an empty string if the path is unknown.
+// CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the version 2
+// hierarchy. It returns an empty string if the path is unknown.
 func (r *Reader) CgroupPath(cgroup uint64) string {
 	if s, ok := r.source.(pathed); ok {
 		return s.CgroupPath(cgroup)

@@ -22,8 +22,8 @@ type Memory struct {
 	byCPUTime bool
 }
 
-// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory times CPU time; else memory
-// times the time for which it was held.
+// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory times CPU
+// time; else memory times the time for which it was held.
 func NewMemory(byCPUTime bool) *Memory { return &Memory{byCPUTime: byCPUTime} }
 
 // Weigh sets the Work of all shares of an interval. It always measures.

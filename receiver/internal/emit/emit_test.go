@@ -454,7 +454,8 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	}
 }
 
-// hw.host.energy is one series per host that never decreases, also if a feed ends (semantic conventions, hw.host.energy).
+// hw.host.energy is one series per host that never decreases, also if a feed ends (semantic conventions,
+// hw.host.energy).
 func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 	feed := func(id string) power.Zone {
 		return power.Zone{ID: id, Name: id, Kind: power.Platform, Source: power.Measured}

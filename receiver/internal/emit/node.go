@@ -53,7 +53,8 @@ func (m *emission) emitNode(zones []power.Zone) {
 
 // hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
 //
-// A zone of kind platform is a power supply if the machine has several, and else the whole machine: hw.host.* rather than hw.*.
+// A zone of kind platform is a power supply if the machine has several, and else the whole machine: hw.host.*
+// rather than hw.*.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.Package:  metadata.AttributeHwTypeCPU,
 	power.Core:     metadata.AttributeHwTypeCPU,
@@ -92,8 +93,8 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	m.emitHost(into, zones)
 }
 
-// emitHost emits the energy of the whole machine, with one series for each source: the sum of all zones of kind platform,
-// those that have ended included.
+// emitHost emits the energy of the whole machine, with one series for each source: the sum of all zones of
+// kind platform, those that have ended included.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}

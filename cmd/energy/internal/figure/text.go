@@ -13,8 +13,8 @@ import (
 )
 
 // Characters yields the characters of a text as a terminal may show them, and the number of columns that each needs, 1 or 2.
-// A question mark replaces each invisible character: control characters, which could control the terminal, those that
-// change the direction of a line, and those without a width, by which two names could look the same.
+// A question mark replaces each invisible character. Control characters could control the terminal, some characters
+// change the direction of a line, and characters without a width could make two names look the same.
 func Characters(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		rest, state := strings.Map(visible, strings.ToValidUTF8(text, "?")), -1

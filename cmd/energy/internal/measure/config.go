@@ -41,8 +41,8 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	return &own, notes
 }
 
-// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones, and trained reports whether
-// the kind's static power model is trained.
+// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones,
+// and trained reports whether the kind's static power model is trained.
 func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, trained bool) Static {
 	_, ok := measured[kind]
 	switch model := cfg.StaticModel(kind); {
