@@ -66,7 +66,8 @@ func (n *noise) next() float64 {
 	return math.Max(0.3, 1+n.off)
 }
 
-const feedHours, feedStep = 25.0, time.Minute
+// The day of the simulation ends at the same hour whenever it is sent, so the same programs are the largest.
+const feedHours, feedEnds, feedStep = 25.0, 18.8, time.Minute
 
 func steady(w float64) func(float64) float64 { return func(float64) float64 { return w } }
 
@@ -137,6 +138,7 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("batch", "report-28911240-x7kq9", "python3", nightly(8, 35, 0.5)),
 		&simulatedWorkload{executable: "lmp", pid: 5200, job: "81723", weight: nightly(4, 100, 1)},
 		vm("build-agent", 4801, nightly(10, 95, 2)), vm("legacy-erp", 4802, daily(3, 0.3, 13)),
+		process("mariadbd", 640, 6), // a unit of systemd among the largest programs
 		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("otelcol-energy", 1177, 0.02), process("", 0, 0.4))
 	// A virtual machine with a GPU and no other sensor, whose receiver does not see all processes.
 	ailing := node("node-3", daily(0.3, 0.3, 12), onGPU(pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), 1), process("", 0, 1))
@@ -220,7 +222,7 @@ func (c *simulatedCluster) step() *otlpMetrics {
 			continue
 		}
 		o.host = n.name
-		n.energy(o, float64(c.at.UTC().Hour())+float64(c.at.Minute())/60)
+		n.energy(o, math.Mod(feedEnds-feedHours+48+since, 24))
 		n.telemetry(o)
 	}
 	return o
