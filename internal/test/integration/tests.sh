@@ -2,8 +2,9 @@
 
 # tests LOG ARGUMENTS... runs the integration tests with these arguments of go test, keeps their output in LOG, and
 # prints how many passed, failed and were skipped. It fails if a test fails, if the run ends early, or if no test ran.
+# LOG.again then holds a value of RUN for a second run: the tests that failed, or nothing, for all, if the run ended early.
 tests() {
-	local log=$1 status=0 passed failed skipped
+	local log=$1 status=0 passed failed skipped again
 	shift
 	INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./internal/test/integration 2>&1 | tee "$log" || status=$?
 	passed=$(grep -c '^--- PASS' "$log" || true)
@@ -11,6 +12,11 @@ tests() {
 	skipped=$(grep -c '^--- SKIP' "$log" || true)
 	echo
 	grep -E '^ *--- (FAIL|SKIP)' "$log" || true
+	again=
+	if [ "$failed" -gt 0 ] && grep -q '^FAIL[[:space:]]' "$log" && ! grep -q '^panic: ' "$log"; then
+		again="^($(sed -n 's/^--- FAIL: \([^ ]*\).*/\1/p' "$log" | sort -u | paste -sd '|'))\$"
+	fi
+	echo "$again" >"$log.again"
 	echo "$passed passed, $failed failed, $skipped skipped; the output is in $log"
 	if [ "$failed" -gt 0 ]; then
 		return 1
