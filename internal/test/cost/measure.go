@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +26,7 @@ type pace struct {
 type turn struct {
 	share        float64       // CPU time by elapsed time, 1 is a CPU
 	user, system float64       // the same, by ticks
+	wakeups      float64       // of its threads, a second
 	outside      float64       // the same, of processes that run its hooks
 	programs     []program     // of BPF
 	watched      time.Duration // time in which programs were measured
@@ -173,6 +176,10 @@ func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	if err != nil {
 		return err
 	}
+	wakeupsBefore, err := readWakeups(pid)
+	if err != nil {
+		return err
+	}
 	if err := p.wait(measured); err != nil {
 		return err
 	}
@@ -181,11 +188,38 @@ func (t *turn) measureCPU(p *process, measured time.Duration) error {
 		return err
 	}
 	elapsed := time.Since(started).Seconds()
+	wakeups, err := readWakeups(pid)
+	if err != nil {
+		return err
+	}
 	ticks, err := readTicks(pid)
+	t.wakeups = (wakeups - wakeupsBefore) / elapsed
 	t.share = (used - usedBefore).Seconds() / elapsed
 	t.user = (ticks.user - ticksBefore.user) / ticksOfASecond / elapsed
 	t.system = (ticks.system - ticksBefore.system) / ticksOfASecond / elapsed
 	return err
+}
+
+// readWakeups returns how often the threads of a process went to sleep. Each time, something wakes them again.
+func readWakeups(pid int) (n float64, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return 0, err
+		}
+		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		line, _, _ := strings.Cut(after, "\n")
+		switches, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		n += switches
+	}
+	return n, nil
 }
 
 func (t *turn) measureMemory(pid int) (err error) {

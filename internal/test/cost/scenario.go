@@ -75,6 +75,7 @@ type figure struct {
 
 var (
 	cpuAll      = figure{"% of a CPU", 3, func(t turn) float64 { return 100 * t.all() }}
+	wakeups     = figure{"wakeups a second", 1, func(t turn) float64 { return t.wakeups }}
 	resident    = figure{"MiB resident", 1, func(t turn) float64 { return t.memory.resident / (1 << 20) }}
 	anonymous   = figure{"MiB anonymous", 1, func(t turn) float64 { return t.memory.anonymous / (1 << 20) }}
 	keptWindows = figure{"% of windows kept", 1, func(t turn) float64 { return 100 * t.kept }}
@@ -152,9 +153,10 @@ var (
 	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, static_power: trained}"}
 	// Modeled energy needs no learning: it is asked for.
 	accurate      = "attribution: {static_power: trained}"
-	accurateBPF   = settings{label: "default", source: "bpf", interval: 10 * second, receiver: accurate, divided: true}
+	accurateBPF   = settings{label: "default", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
 	accurateShort = settings{label: "default in 100 ms", source: "bpf", interval: 10 * second, window: second / 10, receiver: accurate, divided: true}
-	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, receiver: accurate, divided: true}
+	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate, divided: true}
+	shipped       = settings{interval: 10 * second, config: "config.yaml"}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
 	everySecondOf = collectors(everySecond)
@@ -227,6 +229,9 @@ var scenarios = []scenario{
 			{0, none, cpuAll, atMost(0.35)}, {0, 3, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}}, {2, none, cpuAll, bound{}},
 		},
 	},
+	{name: "idle", machine: beside(100, 1), variants: collectors(accurateBPF, shipped), goals: []goal{
+		{0, none, cpuAll, atMost(0.1)}, {0, none, wakeups, atMost(5)}, {1, none, cpuAll, bound{}}, {1, none, wakeups, bound{}},
+	}},
 	{name: "kepler-10000", machine: beside(10_000, 100), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},
 		{0, 3, resident, bound{}},

@@ -58,7 +58,7 @@ func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
 	variants, err := o.variants(programs{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"bpf 1s series: {processes: {max: 5}}", "bpf 1s series: {processes: {max: 6, min_energy: 0}}"}, names(variants))
-	assert.Contains(t, variants[1].command[2], "max_power: 120}, series: {processes: {max: 6, min_energy: 0}}}\n")
+	assert.Contains(t, variants[1].command[2], "max_power: 120}, series: {processes: {max: 6, min_energy: 0}}, attribution: {preset: kepler}}\n")
 }
 
 func TestTheProgramOfADividedMachineIsThatOfTheVariant(t *testing.T) {

@@ -128,7 +128,7 @@ done
 cd "$OLDPWD"
 exec "$0" "$@"`}
 
-// yaml returns the configuration. The model meter needs no sensor.
+// yaml returns the configuration: Kepler's rules and one window per collection, unless the settings say otherwise. The model needs no sensor.
 func (s settings) yaml() string {
 	exporter, logs, metrics, more := "debug: {verbosity: basic}", "error", "{level: none}", ""
 	if s.scraped {
@@ -149,6 +149,13 @@ func (s settings) yaml() string {
 	if s.receiver != "" {
 		more = ", " + s.receiver
 	}
+	if !strings.Contains(s.receiver, "attribution:") {
+		more += ", attribution: {preset: kepler}"
+	}
+	window := s.window
+	if window == 0 {
+		window = s.interval
+	}
 	name, _, _ := strings.Cut(exporter, ":")
 	return fmt.Sprintf(`
 receivers:
@@ -158,7 +165,7 @@ exporters:
 service:
   pipelines: {metrics: {receivers: [energy], exporters: [%s]}}
   telemetry: {metrics: %s, logs: {level: %s}}
-`, s.interval, s.window, s.source, more, exporter, name, metrics, logs)
+`, s.interval, window, s.source, more, exporter, name, metrics, logs)
 }
 
 // bareCollector returns a variant that runs the collector without the receiver.
