@@ -776,7 +776,7 @@ func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 
 func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, sc := range labAll() {
+	for _, sc := range append(labAll(), labEffects...) {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}

@@ -91,8 +91,8 @@ func (s *Socket) rest(at time.Duration) float64 {
 	return watts
 }
 
-// step computes the socket's energy for a time that begins at a time since boot, in µJ. It sets the energy per unit of weight for the package and
-// for memory.
+// step computes the socket's energy for a time that begins at a time since boot, in µJ. It sets the energy per unit of
+// weight for the package and for memory.
 func (s *Socket) step(at time.Duration, seconds, irq float64) (used float64) {
 	rest := s.rest(at)
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
