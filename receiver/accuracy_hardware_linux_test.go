@@ -288,7 +288,7 @@ func interruptStormsOn(l *lab, sockets ...*hostsim.Socket) func(time.Duration) {
 
 // Ten seconds have every event of the scenarios, but not a burst of each small container.
 func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
-	for _, sc := range slices.Concat(labScenarios, labHardware) {
+	for _, sc := range slices.Concat(labScenarios, labHardware, labEffects) {
 		l := &lab{tb: t, root: t.TempDir()}
 		drive := sc.build(l)
 		for at := time.Duration(0); at < labShort; at += time.Millisecond {

@@ -43,6 +43,8 @@ type lab struct {
 	containers int
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
 	nights float64
+	// since is called when training has ended, if it is not nil. It changes the machine.
+	since  func()
 	s      *energyScraper
 	series map[labSeries]float64 // last value of each, in J
 	doubts map[labSeries]float64 // sum of each uncertainty times the length of its collection, in J
@@ -185,6 +187,9 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	var models trainedModels
 	if setting.learns > 0 {
 		models = restored(tb, trainedOn(tb, sc, setting))
+	}
+	if l.since != nil {
+		l.since()
 	}
 	window := l.start(setting, models)
 	defer func() { require.NoError(tb, l.s.shutdown(context.Background())) }()
@@ -771,7 +776,7 @@ func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 
 func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, sc := range labAll() {
+	for _, sc := range append(labAll(), labEffects...) {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}

@@ -307,19 +307,20 @@ const (
 )
 
 // TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it short windows are left out,
-// because there are so many, the settings that learn for a day, the largest scenario, and the long intervals of GPUs.
+// because there are so many, the settings that learn for a day, the effects of real machines, the largest scenario, and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	p := readGenerated(t, accuracyPage, 0)
 	if *accuracyWrite {
 		r := labMeasure(t, labAll(), func(*labSetting) bool { return true })
-		p.write(t, r.tables()+labIdleTables(t)+gpuTables(t, gpuSettings))
+		effects := measureEffects(t)
+		p.write(t, r.tables()+effects.table()+labIdleTables(t)+gpuTables(t, gpuSettings))
 		first := readGenerated(t, "../docs/accuracy.md", 0)
-		first.write(t, "\n"+r.headline())
+		first.write(t, "\n"+r.headline()+effects.headline())
 		return
 	}
 	p.onlyOnAMD64(t)
 	const summary = "All scenarios"
-	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario), "\n")
+	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario, effectsTitle), "\n")
 	without := func(row string) {
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
 	}

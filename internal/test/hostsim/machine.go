@@ -13,9 +13,9 @@ import (
 //
 // The physics: a socket's load is the CPU time of its tasks over that of its CPUs, each CPU second weighted by the
 // task's Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f). The package
-// draws Idle plus the difference between Curve at the load and at Curve's first point. DRAM draws its own Idle plus the
-// Memory watts of each running task. The power above Idle is caused by the running tasks in proportion to their
-// weights. A socket's energy is the sum of its idle energy, of its tasks' energy and of its interrupts' energy.
+// draws its power at rest (Idle, Drift and Leakage) plus the difference between Curve at the load and at Curve's first
+// point. DRAM draws its own Idle plus the Memory watts of each running task. The power above rest is caused by the
+// running tasks in proportion to their weights. A socket's energy is the sum of its idle energy, of its tasks' energy and of its interrupts' energy.
 //
 // On a socket with two threads a core, and on one with pinned tasks, each task runs on certain CPUs; see cores. The time
 // in which both threads of a core are busy has half of Socket.Siblings as its weight on each. The socket's load is the
@@ -157,7 +157,7 @@ func (m *Machine) Step(d time.Duration) {
 	var all float64
 	var ran time.Duration
 	for _, s := range m.Sockets {
-		all += s.step(seconds, m.IRQ)
+		all += s.step(m.Now(), seconds, m.IRQ)
 	}
 	for _, t := range m.Tasks {
 		if t.Demand > 0 {
@@ -186,7 +186,7 @@ func (m *Machine) Step(d time.Duration) {
 		m.psysFraction = m.psys.count(all + m.Platform*seconds*joule + m.psysFraction)
 	}
 	for _, r := range m.registers {
-		r.step(m.Now(), d)
+		r.step(m.Now() + d)
 	}
 	m.Host.Uptime += d
 	if m.library != nil {

@@ -3,6 +3,7 @@
 package hostsim
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,6 +29,27 @@ func task(m *Machine, socket int, demand float64) *Task {
 	t := m.Init().Spawn()
 	t.Socket, t.Demand = socket, demand
 	return t
+}
+
+func TestPowerAtRestDriftsAndFollowsTheTemperature(t *testing.T) {
+	s := rising()
+	s.Drift = func(at time.Duration) float64 { return at.Hours() }
+	s.Leakage = &Leakage{Share: 0.05, Constant: time.Minute}
+	m := machineOf(t, s)
+	load := task(m, 0, 4)
+	rest := func() float64 {
+		before := s.Idled.Package
+		m.Step(time.Millisecond)
+		return (s.Idled.Package - before) / 1e3
+	}
+	hours := m.Now().Hours()
+	assert.InDelta(t, 20+hours, rest(), 1e-6)
+	m.Step(time.Hour)
+	assert.InDelta(t, 20+hours+1+4, rest(), 1e-4, "5 % of 80 W")
+	assert.InDelta(t, s.Energy.Package, s.Idled.Package+load.Energy.Package, 1, "leakage is no task's")
+	load.Demand = 0
+	m.Step(time.Minute)
+	assert.InDelta(t, 20+hours+1+1./60+4/math.E, rest(), 1e-3)
 }
 
 func TestSocketEnergyIsIdlePlusTasksPlusInterrupts(t *testing.T) {

@@ -15,6 +15,8 @@ type Registers struct {
 	Every, Jitter time.Duration
 	// Unit is the energy of one count in µJ.
 	Unit float64
+	// Late is how long each update is shown after its time.
+	Late time.Duration
 }
 
 // register is that of one zone.
@@ -24,7 +26,13 @@ type register struct {
 	zone   *Zone
 	random *rand.Rand
 	next   time.Duration // update, since boot
-	before uint64        // energy of the zone at the end of the last step
+	ends   []counted     // ends of the last steps, oldest first, from the last one before next
+}
+
+// counted is what a zone has counted at a time since boot.
+type counted struct {
+	at     time.Duration
+	energy uint64
 }
 
 // SetRegisters makes all zones that the machine has show registers of this kind from now on. It is for counters without
@@ -35,7 +43,7 @@ func (m *Machine) SetRegisters(r Registers) {
 		z.Shown = new(uint64)
 		*z.Shown = z.Counted
 		m.registers = append(m.registers, &register{
-			Registers: r, zone: z, random: rand.New(rand.NewPCG(1, uint64(i))), next: m.Now(), before: z.Counted,
+			Registers: r, zone: z, random: rand.New(rand.NewPCG(1, uint64(i))), next: m.Now(), ends: []counted{{m.Now(), z.Counted}},
 		})
 	}
 }
@@ -51,18 +59,26 @@ func (m *Machine) zones() (all []*Zone) {
 	return all
 }
 
-// step makes the updates of a step that began at a time. The zone's power is constant in a step.
-func (r *register) step(began, length time.Duration) {
-	used, ended := float64(r.zone.Counted-r.before), began+length
-	r.next = max(r.next, ended-r.Every-r.Jitter) // no earlier update can be read
-	for ; r.next <= ended; r.next += r.interval() {
-		energy := float64(r.before) + used*float64(max(r.next-began, 0))/float64(length)
-		*r.zone.Shown = uint64(math.Floor(energy/r.Unit) * r.Unit)
+// step makes the updates that a step shows, which ends at a time. The zone's power is constant in a step.
+func (r *register) step(ended time.Duration) {
+	r.ends = append(r.ends, counted{ended, r.zone.Counted})
+	shown := ended - r.Late
+	r.next = max(r.next, shown-r.Every-r.Jitter) // no earlier update can be read
+	for ; r.next <= shown; r.next += r.interval() {
+		*r.zone.Shown = uint64(math.Floor(r.energy(r.next)/r.Unit) * r.Unit)
 		if r.zone.Max > 0 {
 			*r.zone.Shown %= r.zone.Max
 		}
 	}
-	r.before = r.zone.Counted
+}
+
+// energy returns what the zone had counted at the time of an update, in µJ. It forgets what was before.
+func (r *register) energy(at time.Duration) float64 {
+	for len(r.ends) > 2 && r.ends[1].at <= at {
+		r.ends = r.ends[1:]
+	}
+	a, b := r.ends[0], r.ends[1]
+	return float64(a.energy) + float64(b.energy-a.energy)*float64(max(at-a.at, 0))/float64(b.at-a.at)
 }
 
 func (r *register) interval() time.Duration {

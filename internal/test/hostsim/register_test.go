@@ -42,3 +42,19 @@ func TestRegistersLagBehindByOneUpdateAndCountUnits(t *testing.T) {
 	assert.NotEqual(t, *m.Sockets[0].DRAM.Shown, m.Sockets[0].DRAM.Counted)
 	assert.NotNil(t, m.Host.Zones["intel-rapl:1"].Shown)
 }
+
+func TestLateRegistersShowTheEnergyOfAnEarlierTime(t *testing.T) {
+	m := machineOf(t, rising())
+	load := task(m, 0, 4)
+	zone := m.Sockets[0].Package
+	m.SetRegisters(Registers{Every: time.Millisecond, Unit: 1, Late: 2 * time.Second})
+	m.Step(10 * time.Second)
+	assert.EqualValues(t, 8*100_000_000, zone.Reads(), "within a long step")
+	load.Demand = 0
+	for range 1500 {
+		m.Step(time.Millisecond)
+	}
+	assert.EqualValues(t, 950_000_000, zone.Reads())
+	m.Step(time.Second)
+	assert.InDelta(t, 10*100_000_000+0.5*20_000_000, float64(zone.Reads()), 100_000)
+}

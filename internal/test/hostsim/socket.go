@@ -28,6 +28,10 @@ type Socket struct {
 	Frequency func(utilization float64) float64
 	// Turbo sets the clock rate instead, if it is not nil.
 	Turbo *Turbo
+	// Drift returns by how much the package's power at rest differs from Idle at a time since boot, in W. Nil is no drift.
+	Drift func(at time.Duration) float64
+	// Leakage is further power at rest, or nil.
+	Leakage *Leakage
 	// Package, Core and DRAM are the zones, or nil. Core is inside Package.
 	Package, Core, DRAM *Zone
 
@@ -60,9 +64,37 @@ const coreShare = 0.75
 
 const joule = 1e6 // µJ
 
-// step computes the socket's energy for a time, in µJ. It sets the energy per unit of weight for the package and for
-// memory.
-func (s *Socket) step(seconds, irq float64) (used float64) {
+// Leakage is power at rest that follows the package's temperature.
+type Leakage struct {
+	// Share is the leakage under a steady load, relative to the package's power above rest.
+	Share float64
+	// Constant is the time constant of the temperature.
+	Constant time.Duration
+
+	watts float64
+}
+
+// heat adds a step with so much power above rest, in W.
+func (l *Leakage) heat(watts, seconds float64) {
+	l.watts += (l.Share*watts - l.watts) * (1 - math.Exp(-seconds/l.Constant.Seconds()))
+}
+
+// rest returns the package's power at rest at a time since boot, in W.
+func (s *Socket) rest(at time.Duration) float64 {
+	watts := s.Idle
+	if s.Drift != nil {
+		watts += s.Drift(at)
+	}
+	if s.Leakage != nil {
+		watts += s.Leakage.watts
+	}
+	return watts
+}
+
+// step computes the socket's energy for a time that begins at a time since boot, in µJ. It sets the energy per unit of
+// weight for the package and for memory.
+func (s *Socket) step(at time.Duration, seconds, irq float64) (used float64) {
+	rest := s.rest(at)
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
 	cubed := 1.0
 	interrupts, full := irq*float64(s.CPUs), float64(s.CPUs)
@@ -74,7 +106,7 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 	case s.Turbo != nil:
 		cores := float64(s.CPUs / max(s.Threads, 1))
 		s.clock = s.Turbo.rate(busy, cores, func(rate float64) float64 {
-			return s.Idle + s.above((s.weight+interrupts)*rate*rate*rate/full)
+			return rest + s.above((s.weight+interrupts)*rate*rate*rate/full)
 		})
 		cubed = s.clock * s.clock * s.clock
 	case s.Frequency != nil:
@@ -83,7 +115,10 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 	}
 	weight := s.weight*cubed + interrupts*cubed
 	dynamic := s.above(weight/full) * seconds * joule
-	idle := s.Idle * seconds * joule
+	idle := rest * seconds * joule
+	if s.Leakage != nil {
+		s.Leakage.heat(dynamic/(seconds*joule), seconds)
+	}
 	if s.Turbo != nil {
 		s.Turbo.heat((idle+dynamic)/(seconds*joule), seconds)
 	}
