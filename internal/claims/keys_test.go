@@ -37,7 +37,7 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 			for i := range claims {
 				k.claimed(weigh.Share{CPU: 5 * units.Second, LastCPU: int32(i), Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second})
 			}
-			k.weigh(at, claims)
+			k.weigh(at, nil, claims)
 			for key, err := range k.Failed() {
 				t.Error(key, err)
 			}
@@ -67,7 +67,7 @@ func BenchmarkWeigh(b *testing.B) {
 				for i := range claims {
 					k.claimed(weigh.Share{CPU: 5_000_000, LastCPU: int32(i % 64), Resident: 1 << 26, Held: time.Second})
 				}
-				k.weigh(at, claims)
+				k.weigh(at, nil, claims)
 			}
 		})
 	}
