@@ -135,7 +135,9 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 	for name, disturb := range map[string]func(*modeled, *Model){
 		"other zones":           func(m *modeled, _ *Model) { m.total /= 2 },
 		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
-		"a failed read":         func(m *modeled, _ *Model) { m.fails, m.kernels[Cycles].refused = true, map[string]error{"": errors.New("refused")} },
+		"a failed read": func(m *modeled, _ *Model) {
+			m.fails, m.kernels[Instructions].refused = true, map[string]error{"": errors.New("refused")}
+		},
 	} {
 		m := newModeled(t)
 		model := m.open()
