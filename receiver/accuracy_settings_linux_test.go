@@ -24,6 +24,8 @@ type labSetting struct {
 	learns time.Duration
 	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
 	in []string
+	// counts states that the machine counts hardware events.
+	counts bool
 	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
 	curves, nights bool
 }
