@@ -95,8 +95,8 @@ func TestTheModelOfSmartWattsFindsWhatInstructionsAndCacheMissesCost(t *testing.
 		least, most   float64 // misplaced energy of the package
 		leastM, mostM float64 // of memory
 	}{
-		"not counted":                               {nil, false, 0.1, 0.13, 0.35, 0.45},
-		"counted":                                   {nil, true, 0, 0.02, 0, 0.03},
+		"not counted": {nil, false, 0.1, 0.13, 0.35, 0.45},
+		"counted":     {nil, true, 0, 0.02, 0, 0.03},
 		"not counted, clock rate follows the load":  {schedutil, false, 0.1, 0.13, 0.35, 0.45},
 		"counted, clock rate that follows the load": {schedutil, true, 0, 0.05, 0, 0.1},
 	} {

@@ -27,6 +27,8 @@ type presetRules struct {
 	excludedInFixed bool
 	// window is the length of the windows, 0 for one window per collection.
 	window time.Duration
+	// other adds the zone kind other to the default zones.
+	other bool
 }
 
 // presets maps each preset to its rules.
@@ -38,7 +40,7 @@ var presets = map[Preset]presetRules{
 	},
 	PresetKepler: {static: StaticUtilization, idle: IdleNone},
 	// The ratio power model: cache misses for memory, instructions for all else (pkg/model/process_energy.go of Kepler 0.9).
-	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses},
+	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses, other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {static: StaticUtilization, idle: IdleUsed},
 	PresetSmartWatts: {static: StaticResting, idle: IdleNone, weight: WeightPowerModel, dram: WeightPowerModel, window: time.Second},

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -392,6 +393,16 @@ func TestAPresetSelectsCountedWeightsWhereTheMachineCountsThem(t *testing.T) {
 	}
 }
 
+func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
+	usual := []power.Kind{power.Package, power.DRAM, power.GPU}
+	for yaml, want := range map[string][]power.Kind{
+		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
+		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
+	} {
+		assert.Equal(t, want, mustLoad(t, yaml).Zones, yaml)
+	}
+}
+
 // A weight that is set by hand stays: its failure is a degraded status.
 func TestAWeightThatIsSetIsKeptWhereTheMachineDoesNotCountIt(t *testing.T) {
 	a := AttributionConfig{Preset: PresetKepler09, Weight: allWeight(WeightCycles), uncounted: true}
@@ -400,7 +411,10 @@ func TestAWeightThatIsSetIsKeptWhereTheMachineDoesNotCountIt(t *testing.T) {
 
 func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 	for _, preset := range []Preset{PresetKepler09, PresetSmartWatts} {
-		n := newTestNode(t, func(c *Config) { c.Attribution.Preset, c.Window = preset, c.CollectionInterval })
+		n := newTestNode(t, func(c *Config) {
+			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
+			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
+		})
 		n.s.countsEvents = func(*cgroup.Tree, ...weigh.Event) error { return errNoClocks }
 		n.start()
 		n.run(600*joule, map[int]int64{1: 100})
