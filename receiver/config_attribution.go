@@ -38,7 +38,7 @@ type AttributionConfig struct {
 	// it. A string at the top level is the weight of all zone kinds. At most two weights other than cpu_time
 	// may be in use, and at most one of frequency, frequency_squared and frequency_cubed. If weight is not
 	// set, the preset selects it. Without a preset it is frequency_squared if the machine measures clock
-	// rates, and memory_cpu_time for dram.
+	// rates, and memory_cpu_time for dram. The weight power_model is fitted to the energy that the machine measures.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
