@@ -25,6 +25,7 @@ type modeled struct {
 	at      time.Time
 	total   units.Energy
 	second  int
+	shares  [2]Share
 	// measured is what the last Weigh reported.
 	measured bool
 	fails    bool // some counts are refused
@@ -52,16 +53,16 @@ func (m *modeled) run(models ...*Model) [2]Share {
 	count(CacheMisses, 0, 1e4*b)
 	m.total += units.Energy(1e6 * (20 + 4e-9*(2e6*float64(a)+5e5*float64(b)) + 1e-6*1e4*float64(b)))
 	m.at, m.second = m.at.Add(time.Second), m.second+1
-	shares := [2]Share{{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}, {CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}}
+	m.shares = [2]Share{{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}, {CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}}
 	for _, model := range models {
 		model.Calibrate(m.total, m.at)
 		var err error
-		m.measured, err = model.Weigh(m.at, shares[:])
+		m.measured, err = model.Weigh(m.at, m.shares[:])
 		if !m.fails {
 			require.NoError(m.t, err)
 		}
 	}
-	return shares
+	return m.shares
 }
 
 func (m *modeled) open() *Model {
