@@ -22,7 +22,7 @@ type Estimates struct {
 	Watts float64
 }
 
-// Calibrate runs a calibrated model on a series with hardware events. The series tells no clock rate, so the model has one layer.
+// Calibrate runs a calibrated model on a series with hardware events. The series has no clock rate, so the model has one layer.
 func Calibrate(s *Series) (e Estimates) {
 	var m calibrated.Model
 	var once calibrated.Fit
