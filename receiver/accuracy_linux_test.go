@@ -48,6 +48,7 @@ type lab struct {
 	s      *energyScraper
 	series map[labSeries]float64 // last value of each, in J
 	doubts map[labSeries]float64 // sum of each uncertainty times the length of its collection, in J
+	events *labEvents            // nil if the machine counts no hardware events
 }
 
 // labWorkload is a process of the host, or containers with all their processes.
@@ -201,6 +202,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 			drive(at)
 		}
 		l.machine.Step(step)
+		l.events.observe(l.machine)
 		at += step
 		switch {
 		case at%l.s.cfg.CollectionInterval == 0:
@@ -239,6 +241,9 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	if setting.source == cpu.KindBPF {
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+	}
+	if setting.counts {
+		l.countEvents()
 	}
 	window = cfg.windowLength()
 	l.s.sampler.window = window // the lab's clock is the sampler

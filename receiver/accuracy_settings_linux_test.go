@@ -24,6 +24,8 @@ type labSetting struct {
 	learns time.Duration
 	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
 	in []string
+	// counts states that the machine counts hardware events.
+	counts bool
 	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
 	curves, nights bool
 }
@@ -212,7 +214,7 @@ func sharing(weight float64, window time.Duration) labSetting {
 
 // preset returns a setting with a preset in windows of a collection.
 func preset(p Preset) labSetting {
-	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset = p })
+	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
 }
 
 // byDefault returns the setting of the default configuration.
@@ -252,10 +254,12 @@ func (s *labSetting) learning() string {
 func (s *labSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
+	a.uncounted = !s.counts
 	rules := presets[a.Preset]
-	rules.static, rules.idle, rules.excludedInFixed = "", "", false
+	rules.static, rules.idle, rules.excludedInFixed, rules.window, rules.other = "", "", false, 0, false
+	rules.weight, rules.dram = a.weightOf(power.Package), a.weightOf(power.DRAM)
 	a.StaticPower, a.Preset, a.Idle = allStatic(a.staticModelOf(power.Package)), "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.Window, a, rules)
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.windowLength(), a, rules)
 }
 
 // labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.

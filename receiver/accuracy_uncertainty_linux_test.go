@@ -72,7 +72,7 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 // known describes what claims.Deviation is told of a measurement, and returns what it returns.
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
-	key := cfg.Attribution.weightOf(zone).key()
+	key := cfg.Attribution.keyOf(zone)
 	window := cfg.windowLength()
 	if window == 0 {
 		window = cfg.CollectionInterval

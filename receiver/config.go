@@ -35,7 +35,7 @@ type Config struct {
 	// Storage is the absolute path of a directory, or the ID of a storage extension, in which totals and trained static power
 	// models are stored. Without storage, totals start at 0 and models are trained again after each start.
 	Storage string `mapstructure:"storage"`
-	// Zones are the zone kinds that are reported and attributed.
+	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other to the default.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters MetersConfig `mapstructure:"meters"`
@@ -153,6 +153,9 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 		c.Model = configoptional.None[ModelConfig]()
 	}
 	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
+	if conf.Get("zones") == nil && presets[c.Attribution.Preset].other {
+		c.Zones = append(slices.Clone(c.Zones), power.Other)
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
@@ -37,7 +38,7 @@ type AttributionConfig struct {
 	// it. A string at the top level is the weight of all zone kinds. At most two weights other than cpu_time
 	// may be in use, and at most one of frequency, frequency_squared and frequency_cubed. If weight is not
 	// set, the preset selects it. Without a preset it is frequency_squared if the machine measures clock
-	// rates, and memory_cpu_time for dram.
+	// rates, and memory_cpu_time for dram. The weight power_model is fitted to the energy that the machine measures.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
@@ -65,7 +66,8 @@ type AttributionConfig struct {
 
 	// unclocked is set if the machine cannot measure clock rates over an interval: presets then select no frequency weight.
 	// unshared is set if no two threads share a core: presets then select no SMT weight.
-	unclocked, unshared bool
+	// uncounted is set if hardware events cannot be counted: presets then select no weight that is derived from them.
+	unclocked, unshared, uncounted bool
 
 	// tuning overrides the constants of the static power models, for tests.
 	tuning staticTuning
@@ -173,12 +175,13 @@ const (
 	WeightCacheMisses      Weight = "cache_misses"
 	WeightMemory           Weight = "memory"
 	WeightMemoryCPUTime    Weight = "memory_cpu_time"
+	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
 )
 
 // weights lists the attribution weights.
 var weights = []Weight{
 	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
-	WeightMemory, WeightMemoryCPUTime,
+	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
 }
 
 // exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
@@ -186,12 +189,28 @@ func (w Weight) exponent() int {
 	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
 }
 
-// key returns the key of the weight in package claims.
-func (w Weight) key() claims.Key {
-	if w.exponent() > 0 {
-		return claims.KeyFrequency
+// countedEvents returns the hardware events that the weight is derived from.
+func (w Weight) countedEvents() []weigh.Event {
+	switch w {
+	case WeightCycles, WeightInstructions, WeightCacheMisses:
+		return []weigh.Event{weigh.Event(w)}
+	case WeightPowerModel:
+		return []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses}
+	default:
+		return nil
 	}
-	return claims.Key(w)
+}
+
+// keyOf returns the key in package claims of the weight of a zone kind.
+func (c *AttributionConfig) keyOf(kind power.Kind) claims.Key {
+	switch w := c.weightOf(kind); {
+	case w.exponent() > 0:
+		return claims.KeyFrequency
+	case w == WeightPowerModel && kind == power.DRAM:
+		return claims.KeyDRAMPowerModel
+	default:
+		return claims.Key(w)
+	}
 }
 
 // InterruptRule is a value of attribution::interrupts.

@@ -154,7 +154,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"power of a trained model", "attribution: {static_power: {dram: {model: trained, power: 1}}}", "attribution::static_power::dram::power: must not be set unless model is fixed"},
 		{"static power as a number", "attribution: {static_power: {dram: [1]}}", "attribution"},
 		{"weight unknown", "attribution: {weight: power}",
-			`attribution::weight::all: must be one of cpu_time, frequency, frequency_squared, frequency_cubed, cycles, instructions, cache_misses, memory, memory_cpu_time, is "power"`},
+			`attribution::weight::all: must be one of cpu_time, frequency, frequency_squared, frequency_cubed, cycles, instructions, cache_misses, memory, memory_cpu_time, power_model, is "power"`},
 		{"weight of a zone unknown", "attribution: {weight: {dram: power}}", `attribution::weight::dram: must be one of cpu_time, frequency,`},
 		{"weight of no zone", "attribution: {weight: {gpu: memory}}", `attribution::weight: must be one of all, package, core, uncore, dram, psys, platform, other, is "gpu"`},
 		{"three weights", "{zones: [package, core, dram], attribution: {weight: {all: cycles, core: instructions, dram: cache_misses}}}",

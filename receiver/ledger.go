@@ -149,7 +149,7 @@ func (c *Config) mayStandIn(zone power.Kind) bool {
 func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
 	out := make([]emit.Kind, len(kinds))
 	for i, kind := range kinds {
-		key := c.Attribution.weightOf(kind.Zone).key()
+		key := c.Attribution.keyOf(kind.Zone)
 		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // presetRules are the rules that a preset selects. The zero value of a field selects the simplest rule.
@@ -26,6 +27,8 @@ type presetRules struct {
 	excludedInFixed bool
 	// window is the length of the windows, 0 for one window per collection.
 	window time.Duration
+	// other adds the zone kind other to the default zones.
+	other bool
 }
 
 // presets maps each preset to its rules.
@@ -35,11 +38,12 @@ var presets = map[Preset]presetRules{
 		static: StaticTrained, idle: IdleNone, scope: ScopeZone, weight: WeightFrequencySquared, dram: WeightMemoryCPUTime, smt: 0.6,
 		interrupts: InterruptsUnattributed, knowsStatic: true, window: time.Second,
 	},
-	PresetKepler:   {static: StaticUtilization, idle: IdleNone},
-	PresetKepler09: {static: StaticMinimum, idle: IdleEqual},
+	PresetKepler: {static: StaticUtilization, idle: IdleNone},
+	// The ratio power model: cache misses for memory, instructions for all else (pkg/model/process_energy.go of Kepler 0.9).
+	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses, other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {static: StaticUtilization, idle: IdleUsed},
-	PresetSmartWatts: {static: StaticResting, idle: IdleNone},
+	PresetSmartWatts: {static: StaticResting, idle: IdleNone, weight: WeightPowerModel, dram: WeightPowerModel, window: time.Second},
 	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is all power above it (paragraph
 	// "Resilience Against Kepler's Pitfalls" of "Existing Approaches to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {static: StaticRegression, idle: IdleNone, excludedInFixed: true},
@@ -92,21 +96,36 @@ func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 		return set
 	}
 	rules := presets[c.Preset]
-	switch {
-	case kind == power.DRAM:
-		return cmp.Or(rules.dram, WeightCPUTime)
-	case c.unclocked && rules.weight.exponent() > 0:
+	weight := rules.weight
+	if kind == power.DRAM {
+		weight = rules.dram
+	}
+	if c.unclocked && weight.exponent() > 0 || c.uncounted && weight.countedEvents() != nil {
 		return WeightCPUTime
 	}
-	return cmp.Or(rules.weight, WeightCPUTime)
+	return cmp.Or(weight, WeightCPUTime)
+}
+
+// countedEvents returns the hardware events that the preset's weights of these zone kinds are derived from on a machine that counts
+// them.
+func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Event) {
+	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
+		for _, event := range weight.countedEvents() {
+			selects := func(kind power.Kind) bool { return c.presetHasWeight(kind, weight) }
+			if !slices.Contains(events, event) && slices.ContainsFunc(zones, selects) {
+				events = append(events, event)
+			}
+		}
+	}
+	return events
 }
 
 // presetHasWeight reports whether the preset selects the attribution weight of a zone kind on a machine that supports all of its
 // rules.
 func (c *AttributionConfig) presetHasWeight(kind power.Kind, weight Weight) bool {
-	clocked := *c
-	clocked.unclocked = false
-	return c.Weight[kind] == "" && c.Weight[AllZones] == "" && clocked.weightOf(kind) == weight
+	all := *c
+	all.unclocked, all.uncounted = false, false
+	return c.Weight[kind] == "" && c.Weight[AllZones] == "" && all.weightOf(kind) == weight
 }
 
 func (c *AttributionConfig) smtWeight() float64 {

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +15,13 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // chosen is what a configuration selects of what the default rules do.
@@ -64,6 +68,16 @@ func TestTheDefaultRulesAreTheMostAccurateAndEachSettingWins(t *testing.T) {
 		"{attribution: {preset: smartwatts, weight: frequency}}": func(c *chosen) {
 			*c = keplers
 			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightFrequency, WeightFrequency
+			c.window = time.Second
+		},
+		"{attribution: {preset: smartwatts}}": func(c *chosen) {
+			*c = keplers
+			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightPowerModel, WeightPowerModel
+			c.window = time.Second
+		},
+		"{attribution: {preset: kepler_0_9}}": func(c *chosen) {
+			*c = keplers
+			c.static, c.gpu, c.weight, c.dram, c.idle = StaticMinimum, StaticMinimum, WeightInstructions, WeightCacheMisses, IdleEqual
 		},
 		"{attribution: {weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = WeightCPUTime },
 		"{attribution: {weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = WeightCycles, WeightCPUTime },
@@ -340,6 +354,76 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 				assert.Len(t, line.ContextMap()["lacking"], c.lacking, name)
 			}
 		}
+	}
+}
+
+func TestAPresetSelectsCountedWeightsWhereTheMachineCountsThem(t *testing.T) {
+	zones := []power.Kind{power.Package, power.DRAM, power.GPU, power.Other}
+	byCPUTime := []Weight{WeightCPUTime, WeightCPUTime, WeightCPUTime, WeightCPUTime}
+	for yaml, c := range map[string]struct {
+		events []weigh.Event
+		want   []Weight
+	}{
+		"attribution: {preset: kepler_0_9}": {
+			[]weigh.Event{weigh.Instructions, weigh.CacheMisses},
+			[]Weight{WeightInstructions, WeightCacheMisses, WeightCPUTime, WeightInstructions},
+		},
+		"attribution: {preset: smartwatts}": {
+			[]weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses},
+			[]Weight{WeightPowerModel, WeightPowerModel, WeightCPUTime, WeightPowerModel},
+		},
+		"attribution: {preset: kepler_0_9, weight: cpu_time}": {nil, byCPUTime},
+		"attribution: {preset: kepler}":                       {nil, byCPUTime},
+	} {
+		cfg := mustLoad(t, yaml)
+		cfg.Zones = zones
+		a := &cfg.Attribution
+		assert.Equal(t, c.events, a.countedEvents(zones), yaml)
+		of := func() (weights []Weight) {
+			for _, kind := range zones {
+				weights = append(weights, a.weightOf(kind))
+			}
+			return weights
+		}
+		assert.Equal(t, c.want, of(), yaml)
+		assert.LessOrEqual(t, len(a.weighed(zones)), attribution.Weights, yaml)
+		a.uncounted = true
+		assert.Equal(t, byCPUTime, of(), yaml)
+		assert.Equal(t, c.events, a.countedEvents(zones), "what the preset selects does not change: "+yaml)
+	}
+}
+
+func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
+	usual := []power.Kind{power.Package, power.DRAM, power.GPU}
+	for yaml, want := range map[string][]power.Kind{
+		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
+		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
+	} {
+		assert.Equal(t, want, mustLoad(t, yaml).Zones, yaml)
+	}
+}
+
+// A weight that is set by hand stays: its failure is a degraded status.
+func TestAWeightThatIsSetIsKeptWhereTheMachineDoesNotCountIt(t *testing.T) {
+	a := AttributionConfig{Preset: PresetKepler09, Weight: allWeight(WeightCycles), uncounted: true}
+	assert.Equal(t, WeightCycles, a.weightOf(power.Package))
+}
+
+func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
+	for _, preset := range []Preset{PresetKepler09, PresetSmartWatts} {
+		n := newTestNode(t, func(c *Config) {
+			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
+			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
+		})
+		n.s.countsEvents = func(*cgroup.Tree, ...weigh.Event) error { return errNoClocks }
+		n.start()
+		n.run(600*joule, map[int]int64{1: 100})
+		lines := n.logs.FilterMessage("Hardware events cannot be counted: the preset's weights are CPU time").All()
+		require.Len(t, lines, 1, preset)
+		assert.Equal(t, errNoClocks.Error(), lines[0].ContextMap()["error"])
+		assert.Empty(t, n.logged(), preset)
+		assert.Empty(t, n.status, preset)
+		assert.Nil(t, n.s.keys, preset)
 	}
 }
 

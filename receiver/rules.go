@@ -65,7 +65,7 @@ func (c *AttributionConfig) weighsCores(kind power.Kind) bool {
 // weighed returns the attribution weights of these zone kinds other than plain CPU time, in the order of the engine's weights.
 func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []claims.Key) {
 	for _, kind := range zones {
-		if key := c.weightOf(kind).key(); c.isWeighed(kind) && !slices.Contains(weighed, key) {
+		if key := c.keyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
 			weighed = append(weighed, key)
 		}
 	}
@@ -89,7 +89,7 @@ func (c *AttributionConfig) isWeighed(kind power.Kind) bool {
 
 // engineKey returns the engine's name of the attribution weight of a zone kind.
 func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.AllocationKey {
-	if i := slices.Index(c.weighed(zones), c.weightOf(kind).key()); i >= 0 && c.isWeighed(kind) {
+	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 && c.isWeighed(kind) {
 		return attribution.ByFirstWeight + attribution.AllocationKey(i)
 	}
 	return attribution.ByCPUTime

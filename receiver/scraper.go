@@ -46,7 +46,8 @@ type energyScraper struct {
 	meters   *meters
 	// openMeters opens what meters reads.
 	openMeters   func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
-	countsClocks func(root string) error // weigh.CountsClocks
+	countsClocks func(root string) error                              // weigh.CountsClocks
+	countsEvents func(tree *cgroup.Tree, events ...weigh.Event) error // weigh.CountsEvents
 	cgroups      *cgroup.Tree
 	keys         *claims.Keys  // nil where plain CPU time is the only one
 	siblings     *cpu.Siblings // nil where CPU time counts in full
@@ -90,6 +91,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		readCPUs:     cpu.ReadCPUs,
 		openMeters:   openMeters,
 		countsClocks: weigh.CountsClocks,
+		countsEvents: weigh.CountsEvents,
 		meters:       newMeters(cfg, set.Logger),
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
@@ -128,6 +130,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
 	s.found = rulesFound{undivided: undivided, unclocked: s.findClocks()}
+	s.findCounters()
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.windowLength(), Topology: topology,
@@ -211,6 +214,22 @@ func (s *energyScraper) findClocks() error {
 		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
 	}
 	return err
+}
+
+// findCounters selects CPU time in place of the preset's weights that are derived from hardware events if the machine or the kernel does
+// not count them.
+func (s *energyScraper) findCounters() {
+	events := s.cfg.Attribution.countedEvents(s.cfg.Zones)
+	if len(events) == 0 {
+		return
+	}
+	_, err := kernfs.Within(s.cfg.RootPath, filepath.Join(s.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
+		return struct{}{}, s.countsEvents(s.cgroups, events...)
+	}, nil)
+	if s.cfg.Attribution.uncounted = err != nil; err != nil {
+		s.set.Logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(err))
+		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
+	}
 }
 
 // openSiblings opens what lists the threads of each core, where it is needed. It returns why that has no effect:

@@ -274,7 +274,7 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 // weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
 func (b *Builder) weigh(m *Measurement) {
 	b.cores.discount(b.Keys, b.interval.Elapsed)
-	b.node.Unweighed = b.Keys.weigh(m.ReadAt, b.node.Claims)
+	b.node.Unweighed = b.Keys.weigh(m.ReadAt, m.Readings, b.node.Claims)
 	if b.restored { // of most of the interval no work was measured
 		for i := range b.node.Unweighed {
 			b.node.Unweighed[i] = true

@@ -269,7 +269,7 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	d.claimed([]units.CPUTime{10 * ms, 10 * ms}, &ended.Process)
 	node.Claims = append(node.Claims, attribution.Claim{Claimant: 3, CPU: 20 * ms})
 	c.discount(k, 100*time.Millisecond)
-	node.Unweighed = k.weigh(time.Time{}, node.Claims)
+	node.Unweighed = k.weigh(time.Time{}, nil, node.Claims)
 	d.divide(&node, 0)
 	first, second := usage[0].Claims, usage[1].Claims
 	require.Len(t, first, 3)

@@ -13,6 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -28,6 +30,9 @@ const (
 	KeyCacheMisses   Key = "cache_misses"
 	KeyMemory        Key = "memory"          // held, by who runs and who sleeps
 	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
+	// KeyPowerModel and KeyDRAMPowerModel are the power that a model of hardware events estimates, fitted to packages and to DRAM.
+	KeyPowerModel     Key = "power_model"
+	KeyDRAMPowerModel Key = "power_model of dram"
 )
 
 // keyTable has a line for each allocation key. What measures a key is a file of package weigh.
@@ -38,6 +43,8 @@ var keyTable = []struct {
 	cgroups  bool // the key is measured by containers' cgroups
 	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
 	held bool
+	// fitted is the zone kind whose measured energy the key is fitted to.
+	fitted power.Kind
 }{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
@@ -46,6 +53,8 @@ var keyTable = []struct {
 	{name: KeyCacheMisses, open: openCounters, cgroups: true},
 	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
 	{name: KeyMemoryCPUTime, open: openMemory, held: true},
+	{name: KeyPowerModel, open: openModel, cgroups: true, fitted: power.Package},
+	{name: KeyDRAMPowerModel, open: openModel, cgroups: true, fitted: power.DRAM},
 }
 
 // AllKeys are all allocation keys.
@@ -67,6 +76,8 @@ type KeyOptions struct {
 	FrequencyExponent int
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, rejected, err error)
+
+	events *weigh.Events // of all power models
 }
 
 // Weigher measures the weights of claims under one allocation key. Its methods are called from one goroutine.
@@ -108,6 +119,16 @@ func openCounters(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
 	return w, nil, err
 }
 
+func openModel(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
+	w, err = weigh.NewModel(o.events, o.Cgroups)
+	return w, nil, err
+}
+
+// calibrator is a Weigher that is fitted to measured energy, as weigh.Model is.
+type calibrator interface {
+	Calibrate(total units.Energy, at time.Time)
+}
+
 // Selection is a key that is measured from now on.
 type Selection struct {
 	Key      Key
@@ -130,9 +151,10 @@ type Keys struct {
 type weight struct {
 	search  kernfs.Search[openedWeigher]
 	key     Key
-	weigher Weigher // nil if there is none
-	refused error   // why there is none
-	failed  error   // what was not known of it in the interval
+	fitted  power.Kind // as in keyTable
+	weigher Weigher    // nil if there is none
+	refused error      // why there is none
+	failed  error      // what was not known of it in the interval
 }
 
 // reopenAfter is how long a key that cannot be measured is left alone.
@@ -144,6 +166,7 @@ func NewKeys(options KeyOptions) *Keys {
 		return nil
 	}
 	k := &Keys{options: options}
+	k.options.events = &weigh.Events{}
 	if k.options.Open == nil {
 		k.options.Open = OpenWeigher
 	}
@@ -159,6 +182,7 @@ func NewKeys(options KeyOptions) *Keys {
 		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
 			k.sleepers = k.sleepers || line.sleepers
 			k.cgroups = k.cgroups || line.cgroups
+			k.weights[slices.Index(options.Keys, line.name)].fitted = line.fitted
 		}
 	}
 	return k
@@ -290,8 +314,8 @@ func (k *Keys) compact() {
 // claimed takes note of what the next claim is to be weighed by.
 func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
 
-// weigh sets the weights of an interval's claims, and reports which weights have no data.
-func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
+// weigh sets the weights of an interval's claims, and reports which weights have no data. The readings are those of the interval's end.
+func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
 	if k == nil {
 		return unweighed
 	}
@@ -302,6 +326,9 @@ func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 			unweighed[i], w.failed = true, w.refused
 			continue
 		}
+		if c, ok := w.weigher.(calibrator); ok {
+			c.Calibrate(measuredEnergy(readings, w.fitted))
+		}
 		measured, err := w.weigher.Weigh(now, k.shares)
 		unweighed[i], w.failed = !measured, err
 		for c := range claims {
@@ -309,6 +336,23 @@ func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 		}
 	}
 	return unweighed
+}
+
+// measuredEnergy returns the measured energy of the zones of a kind, and the time until which all of it is known, which is zero if a zone
+// was never read or there is none.
+func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Energy, at time.Time) {
+	zones := 0
+	for i := range readings {
+		r := &readings[i]
+		if r.Zone.Kind != kind || r.Zone.Source != power.Measured {
+			continue
+		}
+		if total += r.Total; zones == 0 || r.At.Before(at) {
+			at = r.At
+		}
+		zones++
+	}
+	return total, at
 }
 
 // forgetWork drops the work that was done until the baseline.

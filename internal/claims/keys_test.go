@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
@@ -37,7 +38,7 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 			for i := range claims {
 				k.claimed(weigh.Share{CPU: 5 * units.Second, LastCPU: int32(i), Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second})
 			}
-			k.weigh(at, claims)
+			k.weigh(at, nil, claims)
 			for key, err := range k.Failed() {
 				t.Error(key, err)
 			}
@@ -67,8 +68,51 @@ func BenchmarkWeigh(b *testing.B) {
 				for i := range claims {
 					k.claimed(weigh.Share{CPU: 5_000_000, LastCPU: int32(i % 64), Resident: 1 << 26, Held: time.Second})
 				}
-				k.weigh(at, claims)
+				k.weigh(at, nil, claims)
 			}
 		})
 	}
+}
+
+func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	zone := func(kind power.Kind, source power.Source) *power.Zone { return &power.Zone{Kind: kind, Source: source} }
+	first, second := zone(power.Package, power.Measured), zone(power.Package, power.Measured)
+	dram, modeled := zone(power.DRAM, power.Measured), zone(power.Package, power.Modeled)
+	for name, c := range map[string]struct {
+		readings []power.Reading
+		total    units.Energy
+		at       time.Time
+	}{
+		"no zone":            {nil, 0, time.Time{}},
+		"one modeled":        {[]power.Reading{{Zone: modeled, Total: 5, At: at(3)}}, 0, time.Time{}},
+		"one and others":     {[]power.Reading{{Zone: dram, Total: 9, At: at(1)}, {Zone: first, Total: 5, At: at(3)}, {Zone: modeled, Total: 7, At: at(1)}}, 5, at(3)},
+		"two":                {[]power.Reading{{Zone: first, Total: 5, At: at(3)}, {Zone: second, Total: 6, At: at(2)}}, 11, at(2)},
+		"one was never read": {[]power.Reading{{Zone: first}, {Zone: second, Total: 6, At: at(2)}}, 6, time.Time{}},
+	} {
+		total, until := measuredEnergy(c.readings, power.Package)
+		assert.Equal(t, c.total, total, name)
+		assert.Equal(t, c.at, until, name)
+	}
+}
+
+// calibrated is a Weigher that notes the energy it was given.
+type calibrated struct {
+	weigh.CPUTime
+	total units.Energy
+}
+
+func (c *calibrated) Calibrate(total units.Energy, _ time.Time) { c.total = total }
+
+func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
+	models := map[Key]*calibrated{KeyPowerModel: {}, KeyDRAMPowerModel: {}}
+	k := NewKeys(KeyOptions{Keys: []Key{KeyDRAMPowerModel, KeyPowerModel}, Open: func(key Key, _ *KeyOptions) (Weigher, error, error) {
+		return models[key], nil, nil
+	}})
+	k.weigh(time.Unix(1, 0), []power.Reading{
+		{Zone: &power.Zone{Kind: power.Package, Source: power.Measured}, Total: 5, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.DRAM, Source: power.Measured}, Total: 3, At: time.Unix(1, 0)},
+	}, nil)
+	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
+	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)
 }

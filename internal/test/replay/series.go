@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -27,6 +28,8 @@ import (
 type Sample struct {
 	Time, Seconds      float64
 	Utilization, Watts float64
+	// Events are the rates of the hardware events, 0 if they were not counted.
+	Events calibrated.Rates
 }
 
 // Series is the power of one zone of one machine.
@@ -108,7 +111,7 @@ func readFile(path string) ([]Series, error) {
 	}
 }
 
-// readExtract reads the columns t, seconds, util, package, dram, wall and label.
+// readExtract reads the columns t, seconds, util, package, dram, wall, and of nx12 cycles, instructions and cache_misses.
 func readExtract(name, cpus, text string) ([]Series, error) {
 	n, err := strconv.Atoi(cpus)
 	if err != nil {
@@ -134,6 +137,9 @@ func readExtract(name, cpus, text string) ([]Series, error) {
 		for _, row := range rows[1:] {
 			series[i].add(row[0], row[1], row[2], row[3+i])
 		}
+		if source == "kmdb" {
+			series[i].addEvents(rows[1:])
+		}
 	}
 	return series, nil
 }
@@ -153,7 +159,23 @@ func (s *Series) add(columns ...string) {
 		v[i] = number
 	}
 	if v[2] >= 0 && v[2] <= 1 && v[3] > 0 {
-		s.Samples = append(s.Samples, Sample{v[0], v[1], v[2], v[3]})
+		s.Samples = append(s.Samples, Sample{Time: v[0], Seconds: v[1], Utilization: v[2], Watts: v[3]})
+	}
+}
+
+// addEvents sets the events of the samples from the last columns of the rows, by time.
+func (s *Series) addEvents(rows [][]string) {
+	events := map[float64]calibrated.Rates{}
+	for _, row := range rows {
+		var rates calibrated.Rates
+		for k := range rates {
+			rates[k], _ = strconv.ParseFloat(row[len(row)-len(rates)+k], 64)
+		}
+		at, _ := strconv.ParseFloat(row[0], 64)
+		events[at] = rates
+	}
+	for i := range s.Samples {
+		s.Samples[i].Events = events[s.Samples[i].Time]
 	}
 }
 

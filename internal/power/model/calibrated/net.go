@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calibrated
+
+import "math"
+
+// The penalty of the elastic net: half of it is on the sum of the coefficients, half on the sum of their squares. Coefficients are in watts
+// for each standard deviation of an event.
+const penalty = 0.01
+
+// Coordinate descent ends when no coefficient changes by more than precision, in watts.
+const (
+	precision = 1e-6
+	maxPasses = 1000
+)
+
+// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event explains any power.
+func newFit(samples []Sample) (Fit, bool) {
+	net := newNet(samples, true)
+	coefficients := net.solve()
+	static := net.static(&coefficients)
+	if static < 0 {
+		net = newNet(samples, false)
+		coefficients, static = net.solve(), 0
+	}
+	f := Fit{Static: static}
+	for i, c := range coefficients {
+		f.Joules[i] = c / net.scale[i]
+	}
+	return f, f.Joules != Rates{}
+}
+
+// net holds the moments of samples. Events are divided by their scale.
+type net struct {
+	watts              float64 // mean
+	mean, scale, cross Rates
+	gram               [len(Rates{})]Rates
+}
+
+// newNet computes the moments around the means, or around zero.
+func newNet(samples []Sample, centered bool) (m net) {
+	n := float64(len(samples))
+	if centered {
+		for i := range samples {
+			m.watts += samples[i].Watts / n
+			for k, rate := range samples[i].Rates {
+				m.mean[k] += rate / n
+			}
+		}
+	}
+	for k := range m.scale {
+		for i := range samples {
+			d := samples[i].Rates[k] - m.mean[k]
+			m.scale[k] += d * d / n
+		}
+		if m.scale[k] = math.Sqrt(m.scale[k]); m.scale[k] <= 1e-9*m.mean[k] {
+			m.scale[k] = math.Inf(1) // the event does not vary
+		}
+	}
+	for i := range samples {
+		var x Rates
+		for k, rate := range samples[i].Rates {
+			x[k] = (rate - m.mean[k]) / m.scale[k]
+		}
+		for k := range x {
+			m.cross[k] += x[k] * (samples[i].Watts - m.watts) / n
+			for j := range x {
+				m.gram[k][j] += x[k] * x[j] / n
+			}
+		}
+	}
+	return m
+}
+
+// solve returns the coefficients by coordinate descent.
+func (m *net) solve() (c Rates) {
+	for range maxPasses {
+		change := 0.0
+		for k := range c {
+			rest := m.cross[k]
+			for j := range c {
+				if j != k {
+					rest -= m.gram[k][j] * c[j]
+				}
+			}
+			next := max(0, rest-penalty/2) / (m.gram[k][k] + penalty/2)
+			change = max(change, math.Abs(next-c[k]))
+			c[k] = next
+		}
+		if change <= precision {
+			break
+		}
+	}
+	return c
+}
+
+// static returns the power without any event.
+func (m *net) static(coefficients *Rates) float64 {
+	watts := m.watts
+	for k, c := range coefficients {
+		watts -= c * m.mean[k] / m.scale[k]
+	}
+	return watts
+}

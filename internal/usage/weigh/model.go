@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weigh
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// modelEvents are the events of a calibrated.Model, in the order of calibrated.Rates.
+var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMisses}
+
+// Model weighs CPU time by the power that a model of hardware events estimates for it. The model is fitted to the energy of a zone kind
+// of the node. A Model measures nothing until the model is fitted.
+type Model struct {
+	*ByRate
+	fitted *fitted
+}
+
+// NewModel returns a Model that counts by events, which it closes if no other Model does.
+func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
+	counters, err := events.acquire(tree)
+	if err != nil {
+		return nil, err
+	}
+	f := &fitted{events: events, counters: counters}
+	return &Model{newByRate(f), f}, nil
+}
+
+// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It is called before Weigh. A total that
+// is less than before is that of other zones.
+func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = energyAt{total, at} }
+
+// Events counts the hardware events that Models are fitted to, for all of them. The zero Events is ready for use.
+type Events struct {
+	mu       sync.Mutex // of users and counters: a Model may be opened while others are used
+	users    int
+	counters *modelCounters
+	open     func(*cgroup.Tree, Event) (counts, error) // openPerf if nil
+}
+
+// modelCounters are the counters of modelEvents.
+type modelCounters struct {
+	of  [len(modelEvents)]*counters
+	now time.Time // of the last interval
+}
+
+func (e *Events) acquire(tree *cgroup.Tree) (*modelCounters, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.counters == nil {
+		open := e.open
+		if open == nil {
+			open = openPerf
+		}
+		var c modelCounters
+		for i, event := range modelEvents {
+			kernel, err := open(tree, event)
+			if err != nil {
+				return nil, errors.Join(err, c.close())
+			}
+			c.of[i] = newCounters(kernel, tree, string(event))
+		}
+		e.counters = &c
+	}
+	e.users++
+	return e.counters, nil
+}
+
+func (e *Events) release() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return nil
+	}
+	c := e.counters
+	e.counters = nil
+	return c.close()
+}
+
+// begin starts an interval, once for all Models.
+func (c *modelCounters) begin(now time.Time, shares []Share) {
+	if now.Equal(c.now) {
+		return
+	}
+	c.now = now
+	for _, of := range c.of {
+		of.begin(now, shares)
+	}
+}
+
+func (c *modelCounters) close() error {
+	var errs []error
+	for _, of := range c.of {
+		if of != nil {
+			errs = append(errs, of.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fitted is the source of a Model.
+type fitted struct {
+	events   *Events
+	counters *modelCounters
+	model    calibrated.Model
+	fit      *calibrated.Fit // of the interval, nil if there is none
+
+	energy, last energyAt // last is that of the last sample
+	// counted and cpu are the events and the CPU time since then. They are incomplete if an interval was not counted.
+	counted    calibrated.Rates
+	cpu        units.CPUTime
+	incomplete bool
+}
+
+// energyAt is a total of energy at a time.
+type energyAt struct {
+	total units.Energy
+	at    time.Time
+}
+
+// layerWidth is the difference of the clock rates of two layers, in cycles per second.
+const layerWidth = 100e6
+
+func (f *fitted) begin(now time.Time, shares []Share) {
+	f.counters.begin(now, shares)
+	for i, c := range f.counters.of {
+		f.counted[i] += float64(c.all.counted)
+		f.incomplete = f.incomplete || !c.all.known
+	}
+	for i := range shares {
+		f.cpu = units.AddSaturating(f.cpu, shares[i].CPU)
+	}
+	if f.energy.at.After(f.last.at) {
+		f.learn()
+	}
+}
+
+// learn adds the sample since the last one to the model, and selects the fit of its clock rate.
+func (f *fitted) learn() {
+	seconds := f.energy.at.Sub(f.last.at).Seconds()
+	usable := !f.incomplete && !f.last.at.IsZero() && f.energy.total >= f.last.total
+	s := calibrated.Sample{Watts: float64(f.energy.total-f.last.total) / float64(units.Joule) / seconds}
+	if f.cpu > 0 {
+		s.Layer = int(math.Round(f.counted[0] / f.cpu.Seconds() / layerWidth))
+	}
+	for i, n := range f.counted {
+		s.Rates[i] = n / seconds
+	}
+	f.last, f.counted, f.cpu, f.incomplete = f.energy, calibrated.Rates{}, 0, false
+	if usable {
+		f.model.Observe(s)
+		f.fit = f.model.At(s.Layer)
+	}
+}
+
+// rate returns the estimated power of the CPU time, in watts per CPU.
+func (f *fitted) rate(s *Share) (uint64, bool) {
+	if f.fit == nil {
+		return 0, false
+	}
+	var perSecond calibrated.Rates
+	for i, c := range f.counters.of {
+		rate, ok := c.rate(s)
+		if !ok {
+			return 0, false
+		}
+		perSecond[i] = float64(rate) / one * float64(units.Second)
+	}
+	return uint64(min(f.fit.Active(&perSecond), maxWatts) * one), true
+}
+
+// maxWatts is more than a CPU uses.
+const maxWatts = 1 << 20
+
+func (f *fitted) forget() {
+	for _, c := range f.counters.of {
+		c.forget()
+	}
+	f.incomplete = true
+}
+
+func (f *fitted) trouble() error {
+	for _, c := range f.counters.of {
+		if err := c.trouble(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fitted) name() string {
+	return fmt.Sprintf("the power of %s, %s and %s by perf events", Cycles, Instructions, CacheMisses)
+}
+
+func (f *fitted) close() error { return f.events.release() }
+
+// CountsEvents returns why the events cannot be counted, nil if they can.
+func CountsEvents(tree *cgroup.Tree, events ...Event) error {
+	for _, e := range events {
+		if _, err := openPerf(tree, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weigh
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its events: 20 W, 4 nJ for an instruction
+// and 1 µJ for a cache miss.
+type modeled struct {
+	t       *testing.T
+	kernels map[Event]*kernel
+	tree    *cgroup.Tree
+	events  *Events
+	at      time.Time
+	total   units.Energy
+	second  int
+	shares  [2]Share
+	// measured is what the last Weigh reported.
+	measured bool
+	fails    bool // some counts are refused
+}
+
+func newModeled(t *testing.T) *modeled {
+	m := &modeled{t: t, kernels: map[Event]*kernel{}, tree: cgroup.New(cgroup.Options{Root: "/nowhere"}), at: began}
+	for _, e := range modelEvents {
+		m.kernels[e] = &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, cgroups: m.tree}
+	}
+	m.events = &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) { return m.kernels[e], nil }}
+	return m
+}
+
+// run lasts a second: container a executes instructions without cache misses, and b has cache misses too. It returns the shares of both.
+func (m *modeled) run(models ...*Model) [2]Share {
+	a, b := 200+uint64(100*(m.second%7)), 200+uint64(100*(m.second%5)) // ms of CPU time
+	count := func(e Event, ofA, ofB uint64) {
+		m.kernels[e].counted["/a"] += ofA
+		m.kernels[e].counted["/b"] += ofB
+		m.kernels[e].counted[""] += ofA + ofB
+	}
+	count(Cycles, 1e6*a, 1e6*b)
+	count(Instructions, 2e6*a, 5e5*b)
+	count(CacheMisses, 0, 1e4*b)
+	m.total += units.Energy(1e6 * (20 + 4e-9*(2e6*float64(a)+5e5*float64(b)) + 1e-6*1e4*float64(b)))
+	m.at, m.second = m.at.Add(time.Second), m.second+1
+	m.shares = [2]Share{{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}, {CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}}
+	for _, model := range models {
+		model.Calibrate(m.total, m.at)
+		var err error
+		m.measured, err = model.Weigh(m.at, m.shares[:])
+		if !m.fails {
+			require.NoError(m.t, err)
+		}
+	}
+	return m.shares
+}
+
+func (m *modeled) open() *Model {
+	model, err := NewModel(m.events, m.tree)
+	require.NoError(m.t, err)
+	return model
+}
+
+func TestAModelWeighsByThePowerThatEventsCause(t *testing.T) {
+	m := newModeled(t)
+	model := m.open()
+	var shares [2]Share
+	for range calibrated.History {
+		shares = m.run(model)
+	}
+	a, b := shares[0], shares[1]
+	// 2e9 instructions a second are 8 W, and 5e8 with 1e7 cache misses are 12 W.
+	assert.InEpsilon(t, 8.0/12, float64(a.Work)/float64(a.CPU)/(float64(b.Work)/float64(b.CPU)), 0.03)
+	require.NoError(t, model.Close())
+}
+
+func TestAModelMeasuresNothingUntilItIsFitted(t *testing.T) {
+	m := newModeled(t)
+	model := m.open()
+	for i := range calibrated.Fewest + 3 {
+		m.run(model)
+		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
+	}
+}
+
+func TestModelsShareTheirCounters(t *testing.T) {
+	m := newModeled(t)
+	first, second := m.open(), m.open()
+	for range calibrated.Fewest + 1 {
+		m.run(first, second)
+	}
+	assert.NotNil(t, first.fitted.fit)
+	assert.Equal(t, first.fitted.fit, second.fitted.fit)
+	for _, k := range m.kernels {
+		assert.Equal(t, 3, k.total, "of everything and of two containers")
+	}
+	require.NoError(t, first.Close())
+	assert.NotEmpty(t, m.kernels[Cycles].opened)
+	m.run(second)
+	require.NoError(t, second.Close())
+	for _, k := range m.kernels {
+		assert.Empty(t, k.opened)
+	}
+}
+
+// The meter is read every third interval, when its energy is that of three seconds.
+func TestASampleLastsFromOneReadingToTheNext(t *testing.T) {
+	m := newModeled(t)
+	model := m.open()
+	var at time.Time
+	var total units.Energy
+	for i := range 3 * calibrated.History {
+		shares := m.run()
+		if i%3 == 0 {
+			at, total = m.at, m.total
+		}
+		model.Calibrate(total, at)
+		_, err := model.Weigh(m.at, shares[:])
+		require.NoError(t, err)
+	}
+	require.NotNil(t, model.fitted.fit)
+	assert.InDelta(t, 20, model.fitted.fit.Static, 1)
+}
+
+func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
+	for name, disturb := range map[string]func(*modeled, *Model){
+		"other zones":           func(m *modeled, _ *Model) { m.total /= 2 },
+		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
+		"a failed read": func(m *modeled, _ *Model) {
+			m.fails, m.kernels[Instructions].refused = true, map[string]error{"": errors.New("refused")}
+		},
+	} {
+		m := newModeled(t)
+		model := m.open()
+		for range calibrated.Fewest { // the baseline and one sample less than the fewest
+			m.run(model)
+		}
+		disturb(m, model)
+		m.run(model)
+		assert.Nil(t, model.fitted.fit, name)
+		for _, k := range m.kernels {
+			k.refused = nil
+		}
+		for range 12 { // a counter that failed is opened again after 10 s, and counts from then on
+			m.run(model)
+		}
+		assert.NotNil(t, model.fitted.fit, name)
+	}
+}
+
+func TestAModelNeedsAllEvents(t *testing.T) {
+	m := newModeled(t)
+	refused := errors.New("not counted")
+	open := m.events.open
+	m.events.open = func(tree *cgroup.Tree, e Event) (counts, error) {
+		if e == CacheMisses {
+			return nil, refused
+		}
+		return open(tree, e)
+	}
+	_, err := NewModel(m.events, m.tree)
+	require.ErrorIs(t, err, refused)
+	assert.Empty(t, m.kernels[Cycles].opened)
+}
+
+func TestAModelAllocatesNothingInTheSteadyState(t *testing.T) {
+	m := newModeled(t)
+	model := m.open()
+	for range 3 * calibrated.History {
+		m.run(model)
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { m.run(model) }))
+}
