@@ -60,3 +60,21 @@ func TestTimeOfShortLivedProcessesThatNothingShowsIsUnattributed(t *testing.T) {
 		assert.InDelta(t, 20, n.sum("system.energy", nil, "energy.state=active"), 1e-6, name)
 	}
 }
+
+func TestNoiseOfTicksThatIsTakenBackIsNotUnattributed(t *testing.T) {
+	n := missingNode(t, "")
+	n.miss(10, -25) // a scan shows time that the node's counter does not show yet
+	for range 5 {
+		n.miss(10, 25)
+		n.miss(10, -25)
+	}
+	assert.Zero(t, n.sum("system.unattributed.energy", nil))
+}
+
+func TestShortLivedProcessesAreUnattributedInEveryInterval(t *testing.T) {
+	n := missingNode(t, "")
+	for range 10 {
+		n.miss(10, 29)
+	}
+	assert.InDelta(t, 58, n.sum("system.unattributed.energy", nil), 1e-5)
+}
