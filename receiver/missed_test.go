@@ -77,4 +77,6 @@ func TestShortLivedProcessesAreUnattributedInEveryInterval(t *testing.T) {
 		n.miss(10, 29)
 	}
 	assert.InDelta(t, 58, n.sum("system.unattributed.energy", nil), 1e-5)
+	n.miss(10, 10)
+	assert.InDelta(t, 58, n.sum("system.unattributed.energy", nil), 1e-5, "what was unattributed is not in the balance")
 }
