@@ -16,7 +16,8 @@ func missingNode(t *testing.T, preset Preset) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones, c.Window = []power.Kind{power.Package}, c.CollectionInterval
 		rest := 4.0
-		c.Attribution = AttributionConfig{Preset: preset, StaticPower: map[power.Kind]StaticPowerConfig{power.Package: {Model: StaticFixed, Power: &rest}}}
+		static := StaticPowerConfig{Model: StaticFixed, Power: &rest}
+		c.Attribution = AttributionConfig{Preset: preset, StaticPower: map[power.Kind]StaticPowerConfig{power.Package: static}}
 	})
 	n.host.NewestPID = 7
 	for pid := 2; pid <= 7; pid++ {
@@ -26,8 +27,8 @@ func missingNode(t *testing.T, preset Preset) *testNode {
 	return n
 }
 
-// miss runs the node for ten seconds with 20 J of active energy, in which the visible processes use 710 ms of CPU time, and
-// born short-lived processes whose parent discards their times use ticks of 10 ms.
+// miss runs the node for ten seconds with 20 J of active energy, in which the visible processes use 710 ms of CPU time,
+// and born short-lived processes whose parent discards their times use ticks of 10 ms.
 func (n *testNode) miss(born int, ticks int64) {
 	n.host.NewestPID += born
 	n.host.CPU.User += ticks

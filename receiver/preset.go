@@ -20,8 +20,8 @@ type presetRules struct {
 	dram       Weight
 	smt        float64
 	interrupts InterruptRule
-	// missedUnattributed makes the energy of short-lived processes that only the node's counter shows unattributed. Without it, the
-	// processes that are visible share that energy.
+	// missedUnattributed makes the energy of short-lived processes that only the node's counter shows unattributed.
+	// Without it, the processes that are visible share that energy.
 	missedUnattributed bool
 	// knowsStatic selects the known static power of modeled and reported zones.
 	knowsStatic bool

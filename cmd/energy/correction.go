@@ -68,8 +68,8 @@ func (m *comparedMeter) outOfBounds() string {
 	return ""
 }
 
-// settingsLines returns the lines that correct the meter of a section. If the meter is not known, there is a comment for each meter
-// that it can be.
+// settingsLines returns the lines that correct the meter of a section. If the meter is not known, there is a comment
+// for each meter that it can be.
 func settingsLines(section, settings string) string {
 	if section != wholeMachine {
 		return fmt.Sprintf("      %s: {%s}\n", section, settings)

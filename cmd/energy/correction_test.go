@@ -22,7 +22,9 @@ func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
 }
 
 func TestACorrectionOfAnUnnamedMeterIsACommentForEachMeter(t *testing.T) {
-	f := fitted{meters: []comparedMeter{{name: "host", line: calibration.Line{Factor: 1.051, Offset: 3}}, {name: "ipmi0", line: calibration.Line{Factor: 2}}}}
+	f := fitted{meters: []comparedMeter{
+		{name: "host", line: calibration.Line{Factor: 1.051, Offset: 3}}, {name: "ipmi0", line: calibration.Line{Factor: 2}},
+	}}
 	var out bytes.Buffer
 	f.renderCorrections(&out)
 	assert.Equal(t, `

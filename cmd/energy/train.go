@@ -314,7 +314,8 @@ func (z *trainedZone) notes() (notes []string) {
 	if z.lag >= 1 {
 		setting := fmt.Sprintf("meters: {%s: {lag: %s}}", z.meter, lagSetting(z.lag))
 		if z.meter == "" || z.meter == wholeMachine {
-			setting = fmt.Sprintf("lag: %s in the section of that meter: %s", lagSetting(z.lag), strings.Join(wholeMachineSections, ", "))
+			setting = fmt.Sprintf("lag: %s in the section of that meter: %s",
+				lagSetting(z.lag), strings.Join(wholeMachineSections, ", "))
 		}
 		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with %s", z.lag, setting)
 	}

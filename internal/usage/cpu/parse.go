@@ -174,8 +174,9 @@ func parseUptime(b []byte) (time.Duration, error) {
 	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
 }
 
-// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see, and the PID or thread ID
-// of the newest one in the PID namespace of the reader, from the last two fields of /proc/loadavg (proc_loadavg(5)).
+// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see, and the PID or
+// thread ID of the newest one in the PID namespace of the reader, from the last two fields of /proc/loadavg
+// (proc_loadavg(5)).
 func parseTasks(b []byte) (number, newest uint64, err error) {
 	f := fields{rest: b}
 	f.skip(3)

@@ -302,8 +302,8 @@ const hiddenThreads = 16
 // scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel assigns
-// IDs in ascending order and begins again at its limit.
+// createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel
+// assigns IDs in ascending order and begins again at its limit.
 func createdSince(before, newest uint64) uint64 {
 	if newest < before {
 		return math.MaxUint64

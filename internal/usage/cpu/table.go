@@ -42,8 +42,8 @@ type Table struct {
 	Run units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
-	// Missed reports whether more tasks may have been created since the previous scan than are new in this one: processes may have
-	// started and exited in between. It is false for an exact source.
+	// Missed reports whether more tasks may have been created since the previous scan than are new in this one:
+	// processes may have started and exited in between. It is false for an exact source.
 	Missed bool
 	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most Unbounded.
 	Untraced units.CPUTime
