@@ -542,6 +542,37 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 	}
 }
 
+// A third of the CPU time is that of short-lived processes whose parent ignores SIGCHLD.
+func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
+	dropped := labScenario{name: "Dropped children", build: func(l *lab) func(time.Duration) {
+		l.on(straight(4, 20, 100))
+		l.process("server", 0, 0.5)
+		l.container("web", 0, 0.5)
+		parent := l.machine.Find(1)
+		var child *hostsim.Task
+		return func(at time.Duration) {
+			switch at % (10 * time.Millisecond) {
+			case 3 * time.Millisecond:
+				child = parent.Spawn()
+				child.Demand = 1
+			case 8 * time.Millisecond:
+				child.Exit()
+				child.Reap(true)
+			}
+		}
+	}}
+	for _, window := range []time.Duration{0, time.Second} {
+		setting := labSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *Config) {
+			inWindows(window)(c)
+			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
+		}}
+		a := measure(t, dropped, setting, labShort)
+		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
+		assert.InDelta(t, 1, a.share("web"), 0.02, setting.name)
+		assert.Less(t, a.misplaced, 0.01, setting.name)
+	}
+}
+
 func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 	containers := labScenarioOf(t, "Short-lived containers")
 	a := measure(t, containers, rule(cpu.KindProcfs, 0), labShort)

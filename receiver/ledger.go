@@ -71,6 +71,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Eager:     s.eager,
 
 		InterruptsUnattributed: s.cfg.Attribution.interrupts() == InterruptsUnattributed,
+		MissedUnattributed:     presets[s.cfg.Attribution.Preset].missedUnattributed,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
 		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)

@@ -142,6 +142,9 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 			m.tallies.add(meter.Readings)
 		}
 	}
+	if changed {
+		m.logIncomplete()
+	}
 	m.logResumptions()
 	m.logUnused()
 	m.logLacks(s.At)
@@ -210,6 +213,24 @@ func (m *meters) modelErrors(yield func(power.Kind, float64)) {
 				yield(zone.Kind, expected)
 			}
 		}
+	}
+}
+
+// logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a sensor is in use.
+func (m *meters) logIncomplete() {
+	status := m.set.Status()
+	sensor := slices.ContainsFunc(status, func(meter power.Status) bool { return meter.InUse && !meter.StandsIn })
+	for i := range status {
+		model, ok := status[i].Meter.(*modelMeter)
+		if !ok || model.incomplete == nil {
+			continue
+		}
+		level := zap.WarnLevel
+		if sensor {
+			level = zap.InfoLevel
+		}
+		m.logger.Log(level, "Power model incomplete", zap.String("error", oneLine(model.incomplete)))
+		model.incomplete = nil
 	}
 }
 

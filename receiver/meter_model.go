@@ -273,10 +273,7 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 	default:
 		return noModel{noModelError(oneLine(err))}, nil
 	}
-	if err != nil {
-		o.set.Logger.Warn("Power model incomplete", zap.String("error", oneLine(err)))
-	}
-	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String()}, nil
+	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
 // oneLine returns an error's text in one line.
@@ -301,6 +298,8 @@ type modelMeter struct {
 	*model.Meter
 	curves  []model.ZoneCurve
 	machine string // what the machine was taken for
+	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and after it was logged.
+	incomplete error
 }
 
 // log tells what the curves of the zone kinds were made from.

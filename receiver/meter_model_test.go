@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -214,8 +215,18 @@ func TestAutoOfAnUnknownCPUIsItsNumberOfThreads(t *testing.T) {
 	assert.Contains(t, said["package"]["basis"], "unknown CPU")
 	incomplete := n.logs.FilterMessage("Power model incomplete").All()
 	require.Len(t, incomplete, 1)
+	assert.Equal(t, zap.WarnLevel, incomplete[0].Level)
 	assert.Contains(t, incomplete[0].ContextMap()["error"], "no power model of dram: ")
 	assert.Empty(t, n.logged())
+}
+
+func TestAModelWithoutDRAMIsNoWarningWhereASensorIsInUse(t *testing.T) {
+	n := newTestNode(t, withAutoModel)
+	n.start()
+	n.run(0, nil)
+	incomplete := n.logs.FilterMessage("Power model incomplete").All()
+	require.Len(t, incomplete, 1)
+	assert.Equal(t, zap.InfoLevel, incomplete[0].Level)
 }
 
 func TestTrainedModelIsUsed(t *testing.T) {

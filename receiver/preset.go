@@ -21,6 +21,9 @@ type presetRules struct {
 	dram       Weight
 	smt        float64
 	interrupts InterruptRule
+	// missedUnattributed makes the energy of short-lived processes that only the node's counter shows unattributed.
+	// Without it, the processes that are visible share that energy.
+	missedUnattributed bool
 	// knowsStatic selects the known static power of modeled and reported zones.
 	knowsStatic bool
 	// excludedInFixed includes the energy of excluded workloads in the power of the model fixed.
@@ -36,7 +39,7 @@ var presets = map[Preset]presetRules{
 	// The default: the rules with the smallest errors.
 	"": {
 		static: StaticTrained, idle: IdleNone, scope: ScopeZone, weight: WeightFrequencySquared, dram: WeightMemoryCPUTime, smt: 0.6,
-		interrupts: InterruptsUnattributed, knowsStatic: true, window: time.Second,
+		interrupts: InterruptsUnattributed, missedUnattributed: true, knowsStatic: true, window: time.Second,
 	},
 	PresetKepler: {static: StaticUtilization, idle: IdleNone},
 	// The ratio power model: cache misses for memory, instructions for all else (pkg/model/process_energy.go of Kepler 0.9).

@@ -20,7 +20,7 @@ var meterSections = []struct {
 	id      *regexp.Regexp
 	section string
 }{
-	{regexp.MustCompile(`^host$`), anyMeter}, // hw.host.energy does not name its meter
+	{regexp.MustCompile(`^host$`), wholeMachine},
 	{regexp.MustCompile(`^http:(.+)$`), "http/$1"},
 	{regexp.MustCompile(`^redfish:`), "redfish"},
 	{regexp.MustCompile(`^ipmi\d*$`), "ipmi"},
@@ -29,8 +29,11 @@ var meterSections = []struct {
 	{regexp.MustCompile(`^[^:]+:`), "hwmon"},
 }
 
-// anyMeter stands for the section of a meter that is not known.
-const anyMeter = "METER"
+// wholeMachine stands for the section of the meter of hw.host.energy, which does not name its meter.
+const wholeMachine = "host"
+
+// wholeMachineSections are the sections of the meters that can measure the whole machine.
+var wholeMachineSections = []string{"ipmi", "redfish", "hwmon", "http/NAME"}
 
 // sectionOf returns the section that corrects the meter of a zone, empty if there is none.
 func sectionOf(id string) string {
@@ -65,6 +68,19 @@ func (m *comparedMeter) outOfBounds() string {
 	return ""
 }
 
+// settingsLines returns the lines that correct the meter of a section. If the meter is not known, there is a comment
+// for each meter that it can be.
+func settingsLines(section, settings string) string {
+	if section != wholeMachine {
+		return fmt.Sprintf("      %s: {%s}\n", section, settings)
+	}
+	lines := "      # Uncomment the meter that the collector's log names for the zone platform (\"Meter selected\"):\n"
+	for _, section := range wholeMachineSections {
+		lines += fmt.Sprintf("      # %s: {%s}\n", section, settings)
+	}
+	return lines
+}
+
 // renderCorrections writes the settings that correct the meters of the collector, and the meters
 // that cannot be corrected.
 func (f *fitted) renderCorrections(out io.Writer) {
@@ -87,10 +103,7 @@ func (f *fitted) renderCorrections(out io.Writer) {
 			notes = append(notes, fmt.Sprintf("\n%s cannot be corrected: %s.\n", m.name, reason))
 			continue
 		}
-		lines[section] = fmt.Sprintf("      %s: {%s}\n", section, strings.Join(settings, ", "))
-		if section == anyMeter {
-			lines[section] += "\n" + anyMeter + " is ipmi, redfish, hwmon or http/NAME: the meter of platform that the collector's log names.\n"
-		}
+		lines[section] = settingsLines(section, strings.Join(settings, ", "))
 	}
 	header := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n"
 	for _, section := range order {

@@ -13,12 +13,33 @@ import (
 
 func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
 	for id, want := range map[string]string{
-		"host": "METER", "ipmi0": "ipmi", "ipmi": "ipmi", "redfish:4c4c4544-0042": "redfish", "http:feed-a": "http/feed-a",
+		"host": wholeMachine, "ipmi0": "ipmi", "ipmi": "ipmi", "redfish:4c4c4544-0042": "redfish", "http:feed-a": "http/feed-a",
 		"ACPI000D:00:power1": "hwmon", "0-0040:VDD_IN": "hwmon", "0000:03:00.0:PPT": "",
 		"intel-rapl:1": "", "intel-rapl-mmio:0": "", "power:energy-psys:0": "", "pm_counters:energy": "", "model:0": "", "CPUs and memory": "",
 	} {
 		assert.Equal(t, want, sectionOf(id), id)
 	}
+}
+
+func TestACorrectionOfAnUnnamedMeterIsACommentForEachMeter(t *testing.T) {
+	f := fitted{meters: []comparedMeter{
+		{name: "host", line: calibration.Line{Factor: 1.051, Offset: 3}}, {name: "ipmi0", line: calibration.Line{Factor: 2}},
+	}}
+	var out bytes.Buffer
+	f.renderCorrections(&out)
+	assert.Equal(t, `
+These lines correct the meters:
+
+receivers:
+  energy:
+    meters:
+      # Uncomment the meter that the collector's log names for the zone platform ("Meter selected"):
+      # ipmi: {factor: 1.0510, offset: 3.0}
+      # redfish: {factor: 1.0510, offset: 3.0}
+      # hwmon: {factor: 1.0510, offset: 3.0}
+      # http/NAME: {factor: 1.0510, offset: 3.0}
+      ipmi: {factor: 2.0000, offset: 0.0}
+`, out.String())
 }
 
 func TestALagIsASettingOfTheReceiver(t *testing.T) {

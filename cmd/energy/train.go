@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -313,8 +312,12 @@ func (z *trainedZone) notes() (notes []string) {
 		add("%d powers that are impossible were left out", z.impossible)
 	}
 	if z.lag >= 1 {
-		section := cmp.Or(z.meter, anyMeter)
-		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with meters: {%s: {lag: %s}}", z.lag, section, lagSetting(z.lag))
+		setting := fmt.Sprintf("meters: {%s: {lag: %s}}", z.meter, lagSetting(z.lag))
+		if z.meter == "" || z.meter == wholeMachine {
+			setting = fmt.Sprintf("lag: %s in the section of that meter: %s",
+				lagSetting(z.lag), strings.Join(wholeMachineSections, ", "))
+		}
+		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with %s", z.lag, setting)
 	}
 	return notes
 }

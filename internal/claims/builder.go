@@ -33,6 +33,9 @@ type Options struct {
 	Places *cgroup.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
 	InterruptsUnattributed bool
+	// MissedUnattributed makes the CPU time of processes that no scan and no counter shows unattributed as far as the
+	// node's counter shows it. Otherwise who runs shares their energy.
+	MissedUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
@@ -106,6 +109,7 @@ type Builder struct {
 	claimed    units.CPUTime      // by the interval's claims so far
 	shortLived units.CPUTime      // of short-lived processes of which it is not known, so far, in which workload they ran
 	interrupts units.CPUTime      // of interrupts that is unattributed
+	missed     missed
 	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of interrupts.
 	unattributed, ofInterrupts units.CPUTime
 

@@ -133,7 +133,7 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 }
 
 // claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
-// unattributed, as far as processes are hidden or ended untraced.
+// unattributed, as far as processes are hidden, ended untraced or were missed.
 func (b *Builder) claimRest(m *Measurement) {
 	b.claimFamilies(m)
 	if !b.Exact {
@@ -143,10 +143,14 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
 
 	rest := b.unclaimed(m)
-	if !m.Table.Hidden {
-		rest = min(rest, m.Table.Untraced)
+	switch {
+	case m.Table.Hidden:
+		b.node.Unattributed = rest
+	case b.MissedUnattributed && !b.Exact:
+		b.node.Unattributed = b.missed.find(b, m, min(rest, m.Table.Untraced), rest)
+	default:
+		b.node.Unattributed = min(rest, m.Table.Untraced)
 	}
-	b.node.Unattributed = rest
 }
 
 // unclaimed returns the CPU time that processes used in the interval and that no claim has so far.

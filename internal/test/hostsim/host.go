@@ -31,8 +31,10 @@ type Host struct {
 	Topology []Place
 	// HiddenThreads is the number of tasks that exist and have no directory in /proc.
 	HiddenThreads int
-	Processes     map[int]*Process
-	Zones         map[string]*Zone
+	// NewestPID is the ID of the task that was created last.
+	NewestPID int
+	Processes map[int]*Process
+	Zones     map[string]*Zone
 	// Cgroups is the CPU time counter of each cgroup, by path in the v2 hierarchy mounted at /sys/fs/cgroup.
 	Cgroups map[string]time.Duration
 	// Memory is memory.current of cgroups of that hierarchy, in bytes, by path. Other cgroups have no such file.
@@ -195,7 +197,7 @@ func (h *Host) Render() error {
 			r.files(proc(strconv.Itoa(pid)), p.Files)
 		}
 	}
-	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d 4321\n", threads))
+	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d %d\n", threads, h.NewestPID))
 	r.write(proc("1/mountinfo"), "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
 	h.pruneProcesses(r)
 

@@ -61,7 +61,7 @@ func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
 	t.group = m.cgroup(cgroup)
 	t.group.live++
 	m.Tasks = append(m.Tasks, t)
-	m.byPID[pid] = t
+	m.byPID[pid], m.Host.NewestPID = t, pid
 	return t
 }
 

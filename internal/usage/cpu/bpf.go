@@ -234,7 +234,8 @@ func (b *BPF) findHidden(t *Table, l *tasks.Listing, now time.Duration) {
 		for i := range l.Processes {
 			threads += uint64(l.Processes[i].Threads)
 		}
-		b.counted, b.hidden = now, hides(b.tasks(), threads)
+		all, _ := b.tasks()
+		b.counted, b.hidden = now, hides(all, threads)
 	}
 	t.Hidden = b.hidden
 }

@@ -41,7 +41,7 @@ var (
 // initialRoom is how many processes the list has room for at first: at least as many as there are tasks.
 func initialRoom() int {
 	own := newNodeReader("/")
-	tasks := own.tasks()
+	tasks, _ := own.tasks()
 	_ = own.proc.Close() // it was only read from
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
 }

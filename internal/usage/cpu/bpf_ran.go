@@ -231,7 +231,8 @@ func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bo
 	if err != nil {
 		return
 	}
-	count := max(b.tasks(), uint64(len(l.Processes)))
+	count, _ := b.tasks()
+	count = max(count, uint64(len(l.Processes)))
 	h.most = max(0, int(count)*costPerTask-costPerVisit) / costPerRan
 	if elapsed > 0 && elapsed < dwell && h.considered > 0 {
 		h.decide(now, elapsed, count, units.Advance(h.switches, switches))

@@ -238,15 +238,15 @@ func (n *nodeReader) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// tasks returns the number of tasks of the whole system, 0 if it is unknown.
-func (n *nodeReader) tasks() uint64 {
+// tasks returns the number of tasks of the whole system, and the ID of the newest one, both 0 if they are unknown.
+func (n *nodeReader) tasks() (number, newest uint64) {
 	b, err := n.read("loadavg")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	tasks, err := parseThreads(b)
+	number, newest, err = parseTasks(b)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return tasks
+	return number, newest
 }

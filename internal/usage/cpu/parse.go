@@ -174,16 +174,19 @@ func parseUptime(b []byte) (time.Duration, error) {
 	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
 }
 
-// parseThreads reads the number of tasks that exist on the whole system, whatever the reader may see, from
-// the fourth field of /proc/loadavg (proc_loadavg(5)).
-func parseThreads(b []byte) (uint64, error) {
+// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see, and the PID or
+// thread ID of the newest one in the PID namespace of the reader, from the last two fields of /proc/loadavg
+// (proc_loadavg(5)).
+func parseTasks(b []byte) (number, newest uint64, err error) {
 	f := fields{rest: b}
 	f.skip(3)
 	_, total, ok := bytes.Cut(f.next(), []byte{'/'})
-	if f.err != nil || !ok || len(f.rest) == 0 { // the number may be cut short
-		return 0, errTruncated
+	newest = f.uint()
+	if f.err != nil || !ok || len(f.rest) == 0 { // the last field may be cut short
+		return 0, 0, errTruncated
 	}
-	return kernfs.ParseUint(total)
+	number, err = kernfs.ParseUint(total)
+	return number, newest, err
 }
 
 // parsePID reads the name of a directory of /proc; ok is false for one that is no process's.

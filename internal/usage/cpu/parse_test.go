@@ -256,12 +256,15 @@ func TestUptimes(t *testing.T) {
 	}
 }
 
-func TestThreadsOfTheSystem(t *testing.T) {
-	got, err := parseThreads([]byte("0.20 0.18 0.12 1/4194304 11206\n"))
+func TestTasksOfTheSystem(t *testing.T) {
+	got, newest, err := parseTasks([]byte("0.20 0.18 0.12 1/4194304 11206\n"))
 	require.NoError(t, err)
 	assert.Equal(t, uint64(4194304), got)
-	for _, text := range []string{"", "0.20 0.18 0.12", "0.20 0.18 0.12 1", "0.20 0.18 0.12 1/", "0.20 0.18 0.12 1/80", "0.20 0.18 0.12 1/x 5", "0.20 0.18 0.12 /-5 5"} {
-		_, err := parseThreads([]byte(text))
+	assert.Equal(t, uint64(11206), newest)
+	for _, text := range []string{"", "0.20 0.18 0.12", "0.20 0.18 0.12 1", "0.20 0.18 0.12 1/", "0.20 0.18 0.12 1/80",
+		"0.20 0.18 0.12 1/80 11206", "0.20 0.18 0.12 1/80 -5\n",
+		"0.20 0.18 0.12 1/x 5\n", "0.20 0.18 0.12 /-5 5\n"} {
+		_, _, err := parseTasks([]byte(text))
 		assert.Error(t, err, "%q", text)
 	}
 }
@@ -377,14 +380,16 @@ func FuzzParseUptime(f *testing.F) {
 	})
 }
 
-func FuzzParseThreads(f *testing.F) {
+func FuzzParseTasks(f *testing.F) {
 	for _, s := range []string{"0.20 0.18 0.12 1/80 11206\n", "0.20 0.18 0.12 1/80", "1 2 3 4/18446744073709551615 5", "///"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n, err := parseThreads(b)
-		if err == nil && !strings.Contains(string(b), strconv.FormatUint(n, 10)) {
-			t.Fatalf("%q is %d", b, n)
+		n, newest, err := parseTasks(b)
+		for _, number := range []uint64{n, newest} {
+			if err == nil && !strings.Contains(string(b), strconv.FormatUint(number, 10)) {
+				t.Fatalf("%q is %d and %d", b, n, newest)
+			}
 		}
 	})
 }

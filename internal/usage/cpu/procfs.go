@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
+	newest  uint64        // the ID of the newest task at the last scan, 0 if it is unknown
 	kept    keptStats
 	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
@@ -134,9 +136,11 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 		return err
 	}
 	s.readMissed()
-	t.Hidden = s.unreadable || hides(p.tasks(), s.threads)
+	all, newest := p.tasks()
+	t.Hidden = s.unreadable || hides(all, s.threads)
 	t.finish(units.Advance(p.scanned, p.node.Process))
-	p.scanned = p.node.Process
+	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.bornThreads()
+	p.scanned, p.newest = p.node.Process, newest
 	p.findDiscarding(t)
 	p.kept.update(p.cached, t)
 	return nil
@@ -297,6 +301,15 @@ const hiddenThreads = 16
 // hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
 // scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
+
+// createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel
+// assigns IDs in ascending order and begins again at its limit.
+func createdSince(before, newest uint64) uint64 {
+	if newest < before {
+		return math.MaxUint64
+	}
+	return newest - before
+}
 
 // findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children
 // that use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its

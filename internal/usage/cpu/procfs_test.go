@@ -562,6 +562,38 @@ func TestWithoutLoadavgNothingIsTakenForHidden(t *testing.T) {
 	}
 }
 
+func TestAScanMissesTasksThatWereCreatedAndAreNotNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, newest int
+		threads        int // of the process that is new in the scan, 0 if there is none
+		want           bool
+	}{
+		"none was created":                {100, 100, 0, false},
+		"one came and went":               {100, 101, 0, true},
+		"the new process":                 {100, 101, 1, false},
+		"the new process and its threads": {100, 104, 4, false},
+		"more than the new process":       {100, 102, 1, true},
+		"new, but counted before":         {100, 100, 1, false},
+		"IDs began again":                 {32768, 300, 1, true},
+		"the newest was not known":        {0, 100, 0, false},
+		"the newest is not known":         {100, 0, 0, false},
+	} {
+		w := watch(t)
+		w.NewestPID = c.before
+		w.scan()
+		assert.False(t, w.table.Missed, "the baseline")
+		w.Run(time.Second, nil)
+		if w.NewestPID = c.newest; c.threads > 0 {
+			w.add(42, hostsim.Process{Parent: 1, Threads: c.threads})
+		}
+		w.scan()
+		assert.Equal(t, c.want, w.table.Missed, name)
+		w.Run(time.Second, nil)
+		w.scan()
+		assert.False(t, w.table.Missed, "%s: of the scan before", name)
+	}
+}
+
 func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
 	w := watch(t)
 	for _, pid := range []int{4194304, 4194303, 32768, 99, 100, 9} {

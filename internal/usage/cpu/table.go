@@ -42,6 +42,9 @@ type Table struct {
 	Run units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
+	// Missed reports whether more tasks may have been created since the previous scan than are new in this one:
+	// processes may have started and exited in between. It is false for an exact source.
+	Missed bool
 	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most Unbounded.
 	Untraced units.CPUTime
 	// LostEnds is how many processes ended without the kernel telling an exact source of it.
@@ -114,7 +117,7 @@ func (t *Table) clear(now time.Duration, kept int) {
 	if t.scans == 0 {
 		t.beforeNow = now // nothing is younger than the baseline
 	}
-	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
+	t.Hidden, t.Missed, t.Untraced, t.ShortLived, t.ShortLivedIn = false, false, 0, 0, t.ShortLivedIn[:0]
 	t.ShortLivedBy = t.ShortLivedBy[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
@@ -211,6 +214,16 @@ func (p *Process) follow(old *Process) {
 	if p.Used == 0 {
 		p.parts = 0 // a row that is not active keeps nothing of a scan
 	}
+}
+
+// bornThreads returns the number of threads of the processes that are new in this scan.
+func (t *Table) bornThreads() (n uint64) {
+	for _, row := range t.Active {
+		if p := &t.Processes[row]; p.Born {
+			n += uint64(max(p.Threads, 1))
+		}
+	}
+	return n
 }
 
 // isActive reports whether the row belongs to Active.
