@@ -115,6 +115,8 @@ const (
 	// Most processes exit within a minute. With a series of its own, each would leave one behind.
 	defaultMinAge = time.Minute
 	maxPrograms   = 500
+	// An hour has about as many series by program, container and pod each, beside those at its beginning.
+	maxBirths = 500
 )
 
 // series converts the setting to the engine's type.
@@ -260,6 +262,11 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	limits[units.ContainerEntity].Max = s.Containers.Max
 	limits[units.PodEntity].Max = s.Pods.Max
 	limits[units.VMEntity].Max = s.VMs.Max
+	for _, entity := range []units.Entity{units.ProgramEntity, units.ContainerEntity, units.PodEntity} {
+		if limits[entity].Max > 0 {
+			limits[entity].Births = maxBirths
+		}
+	}
 	return limits
 }
 

@@ -28,6 +28,10 @@ type Limit struct {
 	// because the next consumer does not know these series. A collection that was acknowledged in part acknowledges all
 	// its series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
+	// Births is how many programs, containers or pods may begin in an hour and have series at once, 0 for any number. While
+	// more begin, each gets a series only when it is lateAge old. Until then its energy is in the account of its group, and
+	// in that of the others if it has none. Those of before the first interval do not count.
+	Births int
 }
 
 // Limits are those of each entity.
@@ -45,6 +49,42 @@ func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 // hasRoom reports whether one more series of an entity may live.
 func (e *Engine) hasRoom(entity units.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live()
+}
+
+// lateAge is the age at which an account gets a series if it began while too many did.
+const lateAge = 5 * time.Minute
+
+// births is when those that began so far are spread over time as evenly as Limit.Births allows.
+type births struct{ until time.Time }
+
+// hasRoom reports whether one more may begin at a time.
+func (b *births) hasRoom(at time.Time, limit int) bool {
+	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
+}
+
+// add counts one that begins at a time. At most those of an hour are counted.
+func (b *births) add(at time.Time, limit int) {
+	if b.until.Before(at) {
+		b.until = at
+	}
+	b.until = b.until.Add(time.Hour / time.Duration(limit))
+	if most := at.Add(time.Hour); b.until.After(most) {
+		b.until = most
+	}
+}
+
+// bear counts an account that begins and returns the earliest time of its series, the zero time if it may have one at once.
+func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
+	limit := e.cfg.Limits[entity].Births
+	if limit == 0 || !e.observed || e.restoring {
+		return time.Time{}
+	}
+	b := &e.births[entity]
+	if !b.hasRoom(e.at, limit) {
+		notBefore = e.at.Add(lateAge)
+	}
+	b.add(e.at, limit)
+	return notBefore
 }
 
 // rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.

@@ -92,7 +92,7 @@ func (e *Engine) State(s *State) {
 	n := 0
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if l.removed[i] || a.candidate != none {
+		if l.removed[i] || a.candidate != none && !e.awaitsGroup(int32(i)) {
 			continue
 		}
 		if n == len(s.Accounts) {
@@ -206,6 +206,9 @@ func (e *Engine) Restore(s *State) {
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline
+	for i := range e.births {
+		e.births[i].until = s.At.Add(restoredBirths)
+	}
 	for i := range s.Accounts {
 		e.restoreAccount(&s.Accounts[i])
 	}
@@ -261,13 +264,13 @@ func (e *Engine) restoreAccount(s *AccountState) {
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
 		a.wasLive = false
 		e.live[a.Entity]++
-		key, _ := seriesOf(a.Entity, &a.Owner)
+		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	default:
 		a.Ended = true
 		a.Owner.VM.CID = 0
 		a.restored = true
-		key, _ := seriesOf(a.Entity, &a.Owner)
+		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	}
 }
