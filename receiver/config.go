@@ -257,6 +257,7 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	}
 	if s.Processes.GroupBy == "" {
 		limits[units.ProcessEntity].MinAge = s.Processes.minAge
+		limits[units.ProcessEntity].Births = maxBirths
 	}
 	limits[units.ProgramEntity].Max = maxPrograms
 	limits[units.ContainerEntity].Max = s.Containers.Max

@@ -69,6 +69,7 @@ type Engine struct {
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
 	inFlight  bool      // the last emission was neither acknowledged nor refused yet
 	observed  bool      // there was an interval
+	resumes   bool      // a state with accounts was restored
 	restoring bool      // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.

@@ -48,7 +48,7 @@ func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
 // hasRoom reports whether one more series of an entity may live.
 func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live()
+	return e.live[entity] < e.cfg.Limits[entity].live() && (entity != units.ProcessEntity || e.mayBear(entity))
 }
 
 // lateAge is the age at which an account gets a series if it began while too many did.
@@ -62,28 +62,36 @@ func (b *births) hasRoom(at time.Time, limit int) bool {
 	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
 }
 
-// add counts one that begins at a time. At most those of an hour are counted.
+// add counts one that begins at a time. At most those of an hour and a minute are counted: where too many begin in one minute,
+// none of the next one has a series at once. So it is not chance which of them has one.
 func (b *births) add(at time.Time, limit int) {
 	if b.until.Before(at) {
 		b.until = at
 	}
 	b.until = b.until.Add(time.Hour / time.Duration(limit))
-	if most := at.Add(time.Hour); b.until.After(most) {
+	if most := at.Add(time.Hour + time.Minute); b.until.After(most) {
 		b.until = most
 	}
 }
 
+// countsBirths reports whether what begins now counts.
+func (e *Engine) countsBirths(entity units.Entity) bool {
+	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
+}
+
+// mayBear reports whether an account that begins now may have a series at once.
+func (e *Engine) mayBear(entity units.Entity) bool {
+	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
+}
+
 // bear counts an account that begins and returns the earliest time of its series, the zero time if it may have one at once.
 func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
-	limit := e.cfg.Limits[entity].Births
-	if limit == 0 || !e.observed || e.restoring {
-		return time.Time{}
-	}
-	b := &e.births[entity]
-	if !b.hasRoom(e.at, limit) {
+	if !e.mayBear(entity) {
 		notBefore = e.at.Add(lateAge)
 	}
-	b.add(e.at, limit)
+	if e.countsBirths(entity) {
+		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
+	}
 	return notBefore
 }
 

@@ -53,7 +53,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		return i
 	}
 	var notBefore time.Time
-	if !known {
+	if !known && (room || entity != units.ProcessEntity) {
 		notBefore = e.bear(entity)
 	}
 	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
