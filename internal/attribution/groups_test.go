@@ -222,3 +222,25 @@ func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
 	assert.Equal(t, []string{"p2", "p3", "p4"}, b.live(units.ProcessEntity))
 	requireConserved(t, b.e, byKind{})
 }
+
+func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinEnergy: units.Joule, Max: 1, Births: 1}}})
+	small, large := b.open(1), b.open(2)
+	b.collect(map[Claimant]int{small: 1})
+	b.deliver()
+	b.collect(map[Claimant]int{small: 1, large: 100})
+	assert.Equal(t, []string{"p1"}, b.live(units.ProcessEntity))
+}
+
+func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
+	b := churning(t)
+	open := func(pid int32) Claimant { return b.open(pid, running("step"), inContainer(fmt.Sprint(pid))) }
+	open(1)
+	open(2)
+	late := open(3)
+	b.collect(map[Claimant]int{late: 1000})
+	b.e.Close(late)
+	b.passes(lateAge)
+	b.collect(nil)
+	assert.Equal(t, []string{"step"}, b.live(units.ProgramEntity), "the one in no container")
+}
