@@ -115,7 +115,7 @@ const (
 	// Most processes exit within a minute. With a series of its own, each would leave one behind.
 	defaultMinAge = time.Minute
 	maxPrograms   = 500
-	// An hour has about as many series by program, container and pod each, beside those at its beginning.
+	// maxBirths is how many programs, containers, pods and processes by PID each may begin in an hour and have series at once.
 	maxBirths = 500
 )
 
@@ -132,7 +132,8 @@ func (g GroupBy) series() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit, also
+	// on the number of containers and pods whose series begin in an hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
