@@ -4,6 +4,7 @@ package attribution
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -146,7 +147,7 @@ func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
 	}
 }
 
-// The energy waits for the names, and is in a state meanwhile.
+// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the names.
 func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 	b := churning(t)
 	names := &units.Names{Pending: true}
@@ -161,7 +162,7 @@ func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 	b.e.State(&s)
 	kept := units.Energy(0)
 	for _, a := range s.Accounts {
-		if a.Entity == units.ContainerEntity && a.Owner.Container.ID == "c" {
+		if a.Entity == units.ContainerEntity && a.Other {
 			kept += a.Amounts[0].Energy
 		}
 	}
@@ -243,4 +244,78 @@ func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
 	b.passes(lateAge)
 	b.collect(nil)
 	assert.Equal(t, []string{"step"}, b.live(units.ProgramEntity), "the one in no container")
+}
+
+// The consumer adds up what each series increased by, whatever became of the series, the emissions and the engine.
+func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{
+			units.ProcessEntity: {Max: 2, MinAge: 3 * time.Second, Births: 20}, units.ProgramEntity: {Max: 4, Births: 20},
+			units.ContainerEntity: {Max: 6, Births: 10}, units.PodEntity: {Max: 3, Births: 10},
+		}})
+		consumer := consumed{}
+		var living []Claimant
+		used := 0
+		for step := range int32(300) {
+			if r.IntN(2) == 0 {
+				name := units.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2)), Pending: r.IntN(4) == 0}
+				living = append(living, b.open(step+1, running(fmt.Sprint("p", r.IntN(4))), job(fmt.Sprint("c", step/3), name)))
+			}
+			use := map[Claimant]int{}
+			for _, id := range living {
+				use[id] = r.IntN(5)
+				used += use[id]
+			}
+			if r.IntN(20) == 0 {
+				b.at = b.at.Add(2 * time.Minute)
+			}
+			b.collect(use)
+			for len(living) > 0 && r.IntN(3) > 0 {
+				b.e.Close(living[0])
+				living = living[1:]
+			}
+			if r.IntN(3) > 0 {
+				consumer.take(b)
+				b.deliver()
+			}
+		}
+		for _, id := range living {
+			b.e.Close(id)
+		}
+		b.collect(nil)
+		consumer.take(b)
+		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.ContainerEntity), "seed %d", seed)
+		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.PodEntity), "seed %d", seed)
+		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.ProcessEntity)+consumer.sum(units.ProgramEntity), "seed %d", seed)
+	}
+}
+
+// consumed is the energy that a consumer has of each series and start.
+type consumed map[consumedSeries]units.Energy
+
+type consumedSeries struct {
+	series
+	other bool
+	start time.Time
+}
+
+func (c consumed) take(b *bench) {
+	for a := range b.e.Ledger().Accounts {
+		key := consumedSeries{series: series{entity: a.Entity}, other: a.Other, start: a.Start}
+		if !a.Other {
+			key.series = a.series()
+		}
+		require.GreaterOrEqual(b.t, a.Amounts(pkg).Energy, c[key], "%v", a.Owner)
+		c[key] = a.Amounts(pkg).Energy
+	}
+}
+
+func (c consumed) sum(entity units.Entity) (sum units.Energy) {
+	for s, energy := range c {
+		if s.entity == entity {
+			sum += energy
+		}
+	}
+	return sum
 }

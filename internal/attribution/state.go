@@ -92,7 +92,7 @@ func (e *Engine) State(s *State) {
 	n := 0
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if l.removed[i] || a.candidate != none && !e.awaitsGroup(int32(i)) {
+		if l.removed[i] || a.candidate != none {
 			continue
 		}
 		if n == len(s.Accounts) {
@@ -102,6 +102,33 @@ func (e *Engine) State(s *State) {
 		n++
 	}
 	s.Accounts = s.Accounts[:n]
+	for entity := range e.candidates {
+		for _, i := range e.candidates[entity] {
+			if e.awaitsGroup(i) {
+				s.addToOthers(&l.accounts[i])
+			}
+		}
+	}
+}
+
+// addToOthers adds the energy of an account to that of its entity's others.
+func (s *State) addToOthers(a *Account) {
+	i := slices.IndexFunc(s.Accounts, func(o AccountState) bool { return o.Other && o.Entity == a.Entity })
+	if i < 0 {
+		i = len(s.Accounts)
+		s.Accounts = append(s.Accounts, AccountState{Entity: a.Entity, Other: true, Start: s.Baseline})
+	}
+	others := &s.Accounts[i]
+	others.CPU += a.CPU
+	for kind, m := range a.amounts {
+		k := slices.IndexFunc(others.Amounts, func(o KindAmounts) bool { return o.Kind == kind })
+		if k < 0 {
+			k = len(others.Amounts)
+			others.Amounts = append(others.Amounts, KindAmounts{Kind: kind})
+		}
+		others.Amounts[k].Energy += m.Energy
+		others.Amounts[k].Idle += m.Idle
+	}
 }
 
 func (z *Zone) state() ZoneState {
