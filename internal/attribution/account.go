@@ -73,8 +73,8 @@ type seriesSet uint32
 // may know it.
 func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
 
-// IsGroup reports whether the account has the energy of containers or pods that have no series of their own and whose names are
-// the same. Its owner has these names only.
+// IsGroup reports whether the account has the energy of containers or pods without a series that have the same names. Its
+// owner has only these names.
 func (a *Account) IsGroup() bool {
 	return !a.Other && (a.Entity == units.ContainerEntity || a.Entity == units.PodEntity) && !a.Entity.Of(&a.Owner)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A group is what workloads without a series are known by together, where Limit.Births is set: programs by executable and user
-// on the node, containers by namespace, name in the pod's specification and image, and pods by namespace. A group has an account
-// from its first energy until its usage has decayed, as a program has. The group of a program is the account of the same program
-// outside of all containers and units.
+// If Limit.Births is set, a group is the account of workloads without a series that have the same names: containers
+// with the same namespace, name in the pod's specification and image, and pods of the same namespace. The group of a
+// program is the account of the same program outside of all containers and units. A group begins with its first
+// energy, and ends when its usage has decayed.
 
-// restoredBirths is how much of an hour's births a restored engine counts at once: a receiver that restarts again and again gives
-// few series to what is new.
+// restoredBirths is the part of an hour whose births are used up in a restored engine. So a receiver that restarts
+// again and again begins few series.
 const restoredBirths = 54 * time.Minute
 
 // series returns what identifies the series of an account.
@@ -52,7 +52,8 @@ func (s *series) groupOwner() *units.Owner {
 	return o
 }
 
-// openGroup returns the account of the group of an account's owner, of a process that of its program, or none.
+// openGroup returns the account of the group of an account's owner, or none. The group of a process is that of its
+// program.
 func (e *Engine) openGroup(a *Account) int32 {
 	entity := max(a.Entity, units.ProgramEntity)
 	limit := e.cfg.Limits[entity].Births
@@ -82,7 +83,7 @@ func (e *Engine) openGroup(a *Account) int32 {
 	return i
 }
 
-// awaitsGroup reports whether a candidate keeps its energy for now, because its group is not known before its names are.
+// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are still pending.
 func (e *Engine) awaitsGroup(candidate int32) bool {
 	a := &e.ledger.accounts[candidate]
 	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && a.twin == none && !a.empty()

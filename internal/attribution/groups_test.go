@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// churning returns an engine that has seen an interval and lets two programs, containers and pods an hour have series at once.
+// churning returns an engine after its first interval. Two programs, containers and pods an hour have series at once.
 func churning(t testing.TB) *bench {
 	few := Limit{Max: 100, Births: 2}
 	return newBench(t, Config{Processes: ByProgram, Limits: Limits{
@@ -111,7 +111,8 @@ func TestBirthsAreForgottenInAnHour(t *testing.T) {
 
 func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
 	few := Limit{Max: 100, Births: 1}
-	b := &bench{t: t, at: baseline, iv: Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}}
+	b := &bench{t: t, at: baseline}
+	b.iv = Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}
 	b.node = &b.iv.Domains[0]
 	b.e = New(Config{Limits: limited(units.ContainerEntity, few)}, baseline)
 	use := map[Claimant]int{}
@@ -208,7 +209,8 @@ func TestGroupsThemselvesAreBounded(t *testing.T) {
 }
 
 func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
-	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinEnergy: units.Joule, Max: 100, Births: 2}}})
+	few := Limit{MinEnergy: units.Joule, Max: 100, Births: 2}
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
 	use := map[Claimant]int{}
 	for pid := range 4 {
 		use[b.open(int32(1+pid))] = 1 + pid
@@ -225,7 +227,8 @@ func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
 }
 
 func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
-	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinEnergy: units.Joule, Max: 1, Births: 1}}})
+	few := Limit{MinEnergy: units.Joule, Max: 1, Births: 1}
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
 	small, large := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{small: 1})
 	b.deliver()
@@ -259,7 +262,8 @@ func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
 		used := 0
 		for step := range int32(300) {
 			if r.IntN(2) == 0 {
-				name := units.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2)), Pending: r.IntN(4) == 0}
+				name := units.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2))}
+				name.Pending = r.IntN(4) == 0
 				living = append(living, b.open(step+1, running(fmt.Sprint("p", r.IntN(4))), job(fmt.Sprint("c", step/3), name)))
 			}
 			use := map[Claimant]int{}
@@ -285,9 +289,10 @@ func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
 		}
 		b.collect(nil)
 		consumer.take(b)
-		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.ContainerEntity), "seed %d", seed)
-		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.PodEntity), "seed %d", seed)
-		assert.Equal(t, units.Energy(used)*units.Joule, consumer.sum(units.ProcessEntity)+consumer.sum(units.ProgramEntity), "seed %d", seed)
+		want := units.Energy(used) * units.Joule
+		assert.Equal(t, want, consumer.sum(units.ContainerEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(units.PodEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(units.ProcessEntity)+consumer.sum(units.ProgramEntity), "seed %d", seed)
 	}
 }
 

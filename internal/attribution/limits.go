@@ -28,9 +28,10 @@ type Limit struct {
 	// because the next consumer does not know these series. A collection that was acknowledged in part acknowledges all
 	// its series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
-	// Births is how many programs, containers or pods may begin in an hour and have series at once, 0 for any number. While
-	// more begin, each gets a series only when it is lateAge old. Until then its energy is in the account of its group, and
-	// in that of the others if it has none. Those of before the first interval do not count.
+	// Births is the number of programs, containers or pods that may begin in an hour with a series from the start, 0 for
+	// no limit. If more begin, each gets a series at the age of 5 minutes. Its energy until then is in the account of its
+	// group, or in the account of the others if it has no names. Accounts that are opened before the first interval do not
+	// count. For processes, Births is the number of series that may begin in an hour.
 	Births int
 }
 
@@ -51,19 +52,20 @@ func (e *Engine) hasRoom(entity units.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live() && (entity != units.ProcessEntity || e.mayBear(entity))
 }
 
-// lateAge is the age at which an account gets a series if it began while too many did.
+// lateAge is the age at which an account gets a series if it began after too many others.
 const lateAge = 5 * time.Minute
 
-// births is when those that began so far are spread over time as evenly as Limit.Births allows.
+// births counts the accounts that began. until is the end of the last one's part of an hour, of which each account takes
+// an equal one. It is at most an hour and a minute ahead.
 type births struct{ until time.Time }
 
-// hasRoom reports whether one more may begin at a time.
+// hasRoom reports whether one more account may begin with a series.
 func (b *births) hasRoom(at time.Time, limit int) bool {
 	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
 }
 
-// add counts one that begins at a time. At most those of an hour and a minute are counted: where too many begin in one minute,
-// none of the next one has a series at once. So it is not chance which of them has one.
+// add counts an account. After too many accounts, none has a series from the start for a minute: otherwise one
+// account in each interval would have one, by chance.
 func (b *births) add(at time.Time, limit int) {
 	if b.until.Before(at) {
 		b.until = at
@@ -74,17 +76,17 @@ func (b *births) add(at time.Time, limit int) {
 	}
 }
 
-// countsBirths reports whether what begins now counts.
+// countsBirths reports whether an account that begins now counts.
 func (e *Engine) countsBirths(entity units.Entity) bool {
 	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
 }
 
-// mayBear reports whether an account that begins now may have a series at once.
+// mayBear reports whether an account that begins now may have a series from the start.
 func (e *Engine) mayBear(entity units.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
-// bear counts an account that begins and returns the earliest time of its series, the zero time if it may have one at once.
+// bear counts an account and returns the earliest time of its series, the zero time if it may have one from the start.
 func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
 	if !e.mayBear(entity) {
 		notBefore = e.at.Add(lateAge)
