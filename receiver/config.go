@@ -115,6 +115,8 @@ const (
 	// Most processes exit within a minute. With a series of its own, each would leave one behind.
 	defaultMinAge = time.Minute
 	maxPrograms   = 500
+	// maxBirths is how many programs, containers, pods and processes by PID each may begin in an hour and have series at once.
+	maxBirths = 500
 )
 
 // series converts the setting to the engine's type.
@@ -130,7 +132,8 @@ func (g GroupBy) series() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit, also
+	// on the number of containers and pods whose series begin in an hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
@@ -258,11 +261,17 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	}
 	if s.Processes.GroupBy == "" {
 		limits[units.ProcessEntity].MinAge = s.Processes.minAge
+		limits[units.ProcessEntity].Births = maxBirths
 	}
 	limits[units.ProgramEntity].Max = maxPrograms
 	limits[units.ContainerEntity].Max = s.Containers.Max
 	limits[units.PodEntity].Max = s.Pods.Max
 	limits[units.VMEntity].Max = s.VMs.Max
+	for _, entity := range []units.Entity{units.ProgramEntity, units.ContainerEntity, units.PodEntity} {
+		if limits[entity].Max > 0 {
+			limits[entity].Births = maxBirths
+		}
+	}
 	return limits
 }
 

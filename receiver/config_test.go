@@ -288,6 +288,20 @@ func TestAModelIsPresentUnlessItIsNone(t *testing.T) {
 	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
 }
 
+func TestSeriesThatBeginInAnHourAreLimitedUnlessTheSettingsSayOtherwise(t *testing.T) {
+	births := func(settings string) (named []string) {
+		limits := mustLoad(t, settings).Series.limits()
+		for entity := range limits {
+			if limits[entity].Births > 0 {
+				named = append(named, units.Entity(entity).String())
+			}
+		}
+		return named
+	}
+	assert.Equal(t, []string{"process", "program", "container", "k8s.pod"}, births("{}"))
+	assert.Equal(t, []string{"program"}, births("series: {processes: {group_by: pid}, containers: {max: 0}, pods: {max: 0}}"))
+}
+
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 	for joules, want := range map[float64]units.Energy{0: 0, 1: 1_000_000, 1e-6: 1, 0.1: 100_000, maxMinEnergy: 3_600_000_000_000_000_000} {
 		s := SeriesConfig{Processes: ProcessSeriesConfig{MinEnergy: joules}}

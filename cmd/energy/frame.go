@@ -98,7 +98,7 @@ func (f *framer) used(key string, total microjoules) units.Energy {
 	return units.Energy(total)
 }
 
-// rows returns the rows of the consumers that have not ended. The overflow series is pinned.
+// rows returns the rows of the consumers that have not ended. The overflow series without names is pinned.
 func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
 	live := running(all)
 	f.procs.begin(time.Now())
@@ -106,12 +106,16 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 		r := top.Row{
 			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),
 		}
-		if r.Pinned = isOverflow(c); r.Pinned {
+		group := groupName(c)
+		if r.Pinned = isOverflow(c) && group == ""; r.Pinned {
 			r.Text[top.Name] = "(others): too small to be reported one by one"
 			rows = append(rows, r)
 			continue
 		}
 		describe(&r, view, c, names)
+		if isOverflow(c) {
+			r.Text[top.Name] = "(others): " + group
+		}
 		if view == top.Processes {
 			f.procs.describe(&r, c.labels[labelCreated])
 		}
@@ -150,6 +154,9 @@ func namesOf(s *snapshot) names {
 	n := names{container: map[string]string{}, image: map[string]string{}, pod: map[string]string{}}
 	for _, c := range s.containers {
 		id := c.labels[labelContainer]
+		if id == "" {
+			continue
+		}
 		n.container[id], n.image[id] = containerName(c), c.labels["container_image_name"]
 	}
 	for _, c := range s.pods {
@@ -160,6 +167,11 @@ func namesOf(s *snapshot) names {
 
 func containerName(c *consumer) string {
 	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], short(c.labels[labelContainer]))
+}
+
+// groupName returns what the containers or pods of an overflow series are known by together, empty if nothing.
+func groupName(c *consumer) string {
+	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_image_name"], c.labels["k8s_namespace_name"])
 }
 
 // describe fills the texts of a row from labels.

@@ -100,6 +100,7 @@ process_cpu_time_seconds_total{process_pid="7",process_executable_name="nginx",p
 # TYPE container_power_watts gauge
 container_power_watts{container_id=%[1]q,container_runtime_name="containerd",k8s_pod_uid=%[2]q,k8s_namespace_name="shop",k8s_pod_name="web-1",k8s_container_name="front",container_image_name="nginx",energy_zone="package"} 4
 container_power_watts{otel_metric_overflow="true",energy_zone="package"} 2
+container_power_watts{otel_metric_overflow="true",k8s_namespace_name="batch",k8s_container_name="job",energy_zone="package"} 1
 # TYPE k8s_pod_power_watts gauge
 k8s_pod_power_watts{k8s_pod_uid=%[2]q,k8s_pod_qos_class="Burstable",k8s_namespace_name="shop",k8s_pod_name="web-1",energy_zone="package"} 4
 # TYPE vm_power_watts gauge
@@ -134,6 +135,12 @@ slurm_step_power_watts{slurm_job_id="32",energy_zone="package"} 1
 	}
 	assert.Equal(t, [3]string{"front", "0123456789ab", "shop"}, first(top.Containers))
 	assert.True(t, f.Tables[top.Containers][1].Pinned)
+	group := f.Tables[top.Containers][2]
+	assert.Equal(t, [2]string{"(others): job", "batch"}, [2]string{group.Text[top.Name], group.Text[top.Namespace]})
+	assert.False(t, group.Pinned)
+	for _, r := range f.Tables[top.Processes][1:] {
+		assert.Empty(t, r.Text[top.Container], "it is in no container")
+	}
 	assert.Equal(t, [3]string{"web-1", pod, "shop"}, first(top.Pods))
 	assert.Equal(t, [3]string{"build-1", "8d3e4f62-7c2a-4c1e-9f10-000000000001", ""}, first(top.VMs))
 	assert.Equal(t, [3]string{"nginx.service", "", ""}, first(top.Units))

@@ -57,6 +57,8 @@ type Account struct {
 	candidate int32        // index in Engine.candidates, or none
 	twin      int32        // the other account of the same series, one that ended and one without a series, or none
 
+	notBefore time.Time // the earliest time at which its series may begin
+
 	idleMembers int32  // claimants that share its idle energy
 	request     uint64 // as SetRequest says
 }
@@ -70,6 +72,12 @@ type seriesSet uint32
 // Settled reports whether a series of the account, of a kind or CPUTimeSeries, was in a settled emission: the next consumer
 // may know it.
 func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
+
+// IsGroup reports whether the account has the energy of containers or pods without a series that have the same names. Its
+// owner has only these names.
+func (a *Account) IsGroup() bool {
+	return !a.Other && (a.Entity == units.ContainerEntity || a.Entity == units.PodEntity) && !a.Entity.Of(&a.Owner)
+}
 
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }

@@ -86,10 +86,11 @@ func TestAChurningNodeHasFewSeriesByDefault(t *testing.T) {
 	}
 	for i, m := range maxima {
 		cfg := Config{Processes: ByPIDAndProgram, Limits: Limits{
-			units.ProcessEntity: {MinEnergy: units.Joule, MinAge: time.Minute, Max: m.processes}, units.ProgramEntity: {Max: m.programs},
+			units.ProcessEntity: {MinEnergy: units.Joule, MinAge: time.Minute, Max: m.processes, Births: 500},
+			units.ProgramEntity: {Max: m.programs, Births: 500},
 		}}
 		if m.programs == 0 {
-			cfg.Processes, cfg.Limits[units.ProcessEntity].MinAge = ByPID, 0
+			cfg.Processes, cfg.Limits[units.ProcessEntity].MinAge, cfg.Limits[units.ProcessEntity].Births = ByPID, 0, 0
 		}
 		pids, programs, named := churn(t, cfg)
 		t.Logf("| %d | %d | %d | %d | %.1f %% |", m.processes, m.programs, pids, programs, 100*named)

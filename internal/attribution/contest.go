@@ -18,7 +18,7 @@ func (e *Engine) awardSeries(entity units.Entity) {
 	}
 	e.findNewcomers(entity, room > 0)
 	e.newcomers.heapify()
-	for ; len(e.newcomers) > 0; room-- {
+	for ; len(e.newcomers) > 0 && (entity != units.ProcessEntity || e.mayBear(entity)); room-- {
 		newcomer, displaced := e.newcomers.pop(), int32(none)
 		if room <= 0 {
 			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {
@@ -66,6 +66,9 @@ func (e *Engine) findNewcomers(entity units.Entity, room bool) {
 // newcomerKey returns the key of an account that is a candidate; ok is false where it has not earned a series yet.
 func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool) {
 	a := &e.ledger.accounts[i]
+	if a.notBefore.After(e.at) || !a.notBefore.IsZero() && a.refs == 0 {
+		return 0, false
+	}
 	earned := a.earned + a.active()
 	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
 }

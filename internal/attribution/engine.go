@@ -62,10 +62,14 @@ type Engine struct {
 	waiting    []candidate                // processes that have no series
 	candidates [units.NumEntities][]int32 // accounts of other entities that have no series
 
+	births      [units.NumEntities]births // of accounts that claimants opened
+	groupBirths [units.NumEntities]births
+
 	emissions uint64
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
 	inFlight  bool      // the last emission was neither acknowledged nor refused yet
 	observed  bool      // there was an interval
+	resumes   bool      // a state with accounts was restored
 	restoring bool      // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.

@@ -28,6 +28,11 @@ type Limit struct {
 	// because the next consumer does not know these series. A collection that was acknowledged in part acknowledges all
 	// its series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
+	// Births is the number of programs, containers or pods that may begin in an hour with a series from the start, 0 for
+	// no limit. If more begin, each gets a series at the age of 5 minutes. Its energy until then is in the account of its
+	// group, or in the account of the others if it has no names. Accounts that are opened before the first interval do not
+	// count. For processes, Births is the number of series that may begin in an hour.
+	Births int
 }
 
 // Limits are those of each entity.
@@ -44,7 +49,52 @@ func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
 // hasRoom reports whether one more series of an entity may live.
 func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live()
+	return e.live[entity] < e.cfg.Limits[entity].live() && (entity != units.ProcessEntity || e.mayBear(entity))
+}
+
+// lateAge is the age at which an account gets a series if it began after too many others.
+const lateAge = 5 * time.Minute
+
+// births counts the accounts that began. until is the end of the last one's part of an hour, of which each account takes
+// an equal one. It is at most an hour and a minute ahead.
+type births struct{ until time.Time }
+
+// hasRoom reports whether one more account may begin with a series.
+func (b *births) hasRoom(at time.Time, limit int) bool {
+	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
+}
+
+// add counts an account. After too many accounts, none has a series from the start for a minute: otherwise one
+// account in each interval would have one, by chance.
+func (b *births) add(at time.Time, limit int) {
+	if b.until.Before(at) {
+		b.until = at
+	}
+	b.until = b.until.Add(time.Hour / time.Duration(limit))
+	if most := at.Add(time.Hour + time.Minute); b.until.After(most) {
+		b.until = most
+	}
+}
+
+// countsBirths reports whether an account that begins now counts.
+func (e *Engine) countsBirths(entity units.Entity) bool {
+	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
+}
+
+// mayBear reports whether an account that begins now may have a series from the start.
+func (e *Engine) mayBear(entity units.Entity) bool {
+	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
+}
+
+// bear counts an account and returns the earliest time of its series, the zero time if it may have one from the start.
+func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
+	if !e.mayBear(entity) {
+		notBefore = e.at.Add(lateAge)
+	}
+	if e.countsBirths(entity) {
+		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
+	}
+	return notBefore
 }
 
 // rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.

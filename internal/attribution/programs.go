@@ -29,20 +29,19 @@ func (e *Engine) restOf(id Claimant) int32 {
 	return othersIndex
 }
 
-// seriesOfProgram returns the account of a process's program if the program has a series, else the account of the other
-// processes.
+// seriesOfProgram returns the account of a process's program if the program has a series, else none.
 func (e *Engine) seriesOfProgram(a *Account) int32 {
 	if e.cfg.Processes == ByPID {
-		return othersIndex
+		return none
 	}
 	s, ok := seriesOf(units.ProgramEntity, &a.Owner)
 	if !ok {
-		return othersIndex
+		return none
 	}
 	if i, known := e.series[s]; known && e.ledger.accounts[i].live() {
 		return i
 	}
-	return othersIndex
+	return none
 }
 
 // mergeIntoProgram adds the energy of a process that was never emitted to its program. If the program was never emitted either,
@@ -64,12 +63,12 @@ func (e *Engine) leaveProgram(account int32) {
 	}
 }
 
-// endFadedPrograms ends the programs without claimants whose usage has decayed below fadedUsage. It is called at the end of a
-// collection, before series are assigned to programs.
-func (e *Engine) endFadedPrograms() {
+// endFaded ends the groups, and the programs without claimants, whose usage has decayed below fadedUsage. It is called at
+// the end of a collection, before series are assigned to programs.
+func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if a.Entity == units.ProgramEntity && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity == units.ProgramEntity || a.IsGroup()) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

@@ -52,7 +52,11 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		e.updateCID(i, owner)
 		return i
 	}
-	if !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
+	var notBefore time.Time
+	if !known && (room || entity != units.ProcessEntity) {
+		notBefore = e.bear(entity)
+	}
+	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
 	}
 	switch {
@@ -64,6 +68,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 			twin = i
 		}
 		i = e.newAccount(entity, owner, start)
+		e.ledger.accounts[i].notBefore = notBefore
 		if e.ledger.accounts[i].twin = twin; known {
 			e.ledger.accounts[twin].twin = i
 		}
@@ -170,7 +175,7 @@ func (e *Engine) removeAccount(account int32) {
 	if a.Ended && !a.restored {
 		e.ended[a.Entity]--
 	}
-	s, _ := seriesOf(a.Entity, &a.Owner)
+	s := a.series()
 	if a.twin != none {
 		e.series[s], e.ledger.accounts[a.twin].twin = a.twin, none
 	} else {
@@ -179,21 +184,35 @@ func (e *Engine) removeAccount(account int32) {
 	e.ledger.remove(account)
 }
 
-// moveToOthers moves the energy of an account to its entity's others, that of a process to its program if that has a series.
+// moveToOthers moves the energy of an account without a series to the account that has it instead.
 func (e *Engine) moveToOthers(account int32) {
-	a := &e.ledger.accounts[account]
-	if a.empty() {
+	if e.ledger.accounts[account].empty() {
 		return
 	}
-	others := e.others[a.Entity]
-	if a.Entity == units.ProcessEntity {
-		others = e.seriesOfProgram(a)
-	}
-	if others == none {
-		others = e.ledger.add(Account{Entity: a.Entity, Other: true, Start: e.baseline, refs: 1})
-		e.others[a.Entity] = others
-		a = &e.ledger.accounts[account]
-	}
-	e.ledger.accounts[others].merge(a)
+	instead := e.accountInstead(account)
+	into, a := &e.ledger.accounts[instead], &e.ledger.accounts[account]
+	into.merge(a)
 	a.forgo()
+	if into.candidate != none {
+		e.moveToOthers(instead)
+	}
+}
+
+// accountInstead returns the account that takes the energy of an account without a series: the program of a process if that
+// has a series, else the group, else the account of the entity's others.
+func (e *Engine) accountInstead(account int32) int32 {
+	a := &e.ledger.accounts[account]
+	if a.Entity == units.ProcessEntity {
+		if program := e.seriesOfProgram(a); program != none {
+			return program
+		}
+	}
+	if group := e.openGroup(a); group != none {
+		return group
+	}
+	entity := e.ledger.accounts[account].Entity
+	if e.others[entity] == none {
+		e.others[entity] = e.ledger.add(Account{Entity: entity, Other: true, Start: e.baseline, refs: 1})
+	}
+	return e.others[entity]
 }

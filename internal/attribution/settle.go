@@ -24,7 +24,7 @@ func (e *Engine) settle(endsCollection bool) {
 		for _, id := range undecided {
 			e.settleProcess(id)
 		}
-		e.endFadedPrograms()
+		e.endFaded()
 		for entity := units.ProgramEntity; entity < units.NumEntities; entity++ {
 			e.awardSeries(entity)
 		}
@@ -91,7 +91,7 @@ func (e *Engine) settleCandidates(entity units.Entity) {
 		i := e.candidates[entity][n]
 		if _, ok := e.newcomerKey(entity, i); ok && e.hasRoom(entity) {
 			e.beginSeries(i)
-		} else {
+		} else if !e.awaitsGroup(i) {
 			e.moveToOthers(i)
 		}
 	}

@@ -102,6 +102,33 @@ func (e *Engine) State(s *State) {
 		n++
 	}
 	s.Accounts = s.Accounts[:n]
+	for entity := range e.candidates {
+		for _, i := range e.candidates[entity] {
+			if e.awaitsGroup(i) {
+				s.addToOthers(&l.accounts[i])
+			}
+		}
+	}
+}
+
+// addToOthers adds the energy of an account to that of its entity's others.
+func (s *State) addToOthers(a *Account) {
+	i := slices.IndexFunc(s.Accounts, func(o AccountState) bool { return o.Other && o.Entity == a.Entity })
+	if i < 0 {
+		i = len(s.Accounts)
+		s.Accounts = append(s.Accounts, AccountState{Entity: a.Entity, Other: true, Start: s.Baseline})
+	}
+	others := &s.Accounts[i]
+	others.CPU += a.CPU
+	for kind, m := range a.amounts {
+		k := slices.IndexFunc(others.Amounts, func(o KindAmounts) bool { return o.Kind == kind })
+		if k < 0 {
+			k = len(others.Amounts)
+			others.Amounts = append(others.Amounts, KindAmounts{Kind: kind})
+		}
+		others.Amounts[k].Energy += m.Energy
+		others.Amounts[k].Idle += m.Idle
+	}
 }
 
 func (z *Zone) state() ZoneState {
@@ -206,6 +233,10 @@ func (e *Engine) Restore(s *State) {
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline
+	e.resumes = len(s.Accounts) > 0
+	for i := range e.births {
+		e.births[i].until = s.At.Add(restoredBirths)
+	}
 	for i := range s.Accounts {
 		e.restoreAccount(&s.Accounts[i])
 	}
@@ -261,13 +292,13 @@ func (e *Engine) restoreAccount(s *AccountState) {
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
 		a.wasLive = false
 		e.live[a.Entity]++
-		key, _ := seriesOf(a.Entity, &a.Owner)
+		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	default:
 		a.Ended = true
 		a.Owner.VM.CID = 0
 		a.restored = true
-		key, _ := seriesOf(a.Entity, &a.Owner)
+		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	}
 }

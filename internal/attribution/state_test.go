@@ -83,6 +83,11 @@ func newRestarts(seed uint64) *restarts {
 	r.cfg.Processes = attribution.ProcessSeries(seed / 2 % 3)
 	limits[units.ProgramEntity].Max = int(seed / 3 % 4)
 	r.cfg.Rules.Idle = attribution.IdleAllocation(seed / 4 % 5)
+	if seed%5 > 1 {
+		for entity := range limits[:units.VMEntity] {
+			limits[entity].Births = 1 + r.IntN(30)
+		}
+	}
 	r.engine = attribution.New(r.cfg, r.at)
 	for kind := range restartKinds {
 		for range 1 + r.IntN(2) {
@@ -97,6 +102,10 @@ func (r *restarts) spawn() {
 	p := &restartProcess{owner: units.Owner{Process: units.Process{PID: r.pids, Executable: fmt.Sprint("a", r.IntN(3))}}, born: r.at}
 	if n := r.IntN(6); n < 4 {
 		p.owner.Container, p.owner.Pod = units.Container{ID: fmt.Sprint("c", n)}, units.Pod{UID: fmt.Sprint("p", n/2)}
+	} else if n == 4 {
+		job := fmt.Sprint("job", r.pids/4)
+		p.owner.Container, p.owner.Pod = units.Container{ID: job}, units.Pod{UID: job}
+		p.owner.Names = &units.Names{Namespace: fmt.Sprint("n", r.IntN(2)), Pending: r.IntN(3) == 0}
 	}
 	r.alive = append(r.alive, p)
 	r.open(p)
@@ -230,7 +239,12 @@ func (r *restarts) collect() error {
 				ended[kind][1] += m.Idle
 			}
 		}
-		emission[fmt.Sprint(a.Entity, a.Other, a.Owner.Process.PID, a.Owner.Process.Executable, a.Owner.Container.ID, a.Owner.Pod.UID)] = s
+		name := fmt.Sprint(a.Entity, a.Other, a.Owner.Process.PID, a.Owner.Process.Executable, a.Owner.Container.ID, a.Owner.Pod.UID)
+		if a.IsGroup() {
+			name += a.Owner.Names.Namespace
+			r.did["group"]++
+		}
+		emission[name] = s
 	}
 	r.engine.Emitted()
 	outcome := r.IntN(20)
@@ -328,6 +342,7 @@ func TestTotalsContinueWhateverTheMomentOfARestart(t *testing.T) {
 	t.Log(did)
 	for _, what := range []string{
 		"restart before it was handed on", "restart while it was handed on", "restart between collections", "series went on", "failed reading",
+		"group",
 	} {
 		assert.NotZero(t, did[what], what)
 	}
@@ -508,11 +523,12 @@ func TestAStateIsTakenWithoutAllocating(t *testing.T) {
 	for range 20 {
 		require.NoError(t, r.step())
 	}
-	for _, z := range r.zones { // pending energy takes an allocation for each zone
-		z.failing = 0
+	for l := r.engine.Ledger(); l.Pending(0)+l.Pending(1) > 0; { // pending energy takes an allocation for each zone
+		for _, z := range r.zones {
+			z.failing = 0
+		}
+		require.NoError(t, r.step())
 	}
-	require.NoError(t, r.step())
-	require.NoError(t, r.step())
 	var s attribution.State
 	r.engine.State(&s)
 	assert.Zero(t, allocs.Count(100, func() { r.engine.State(&s) }))

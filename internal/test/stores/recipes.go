@@ -61,13 +61,13 @@ var Recipes = []Query{
 		By:       "k8s.namespace.name",
 		Truth:    per(300, during("k8s.pod.energy", "k8s.namespace.name", 5*time.Minute)),
 		Every:    5 * time.Minute,
-		Within:   0.02,
+		Within:   0.03, // extrapolated where the group of short-lived pods begins again,
 	},
 	{
 		Name:     "recipe: containers, the largest",
 		Question: "Which ten containers used the most in the last hour?",
 		Text: map[Language]string{PromQL: "topk(10, sum by (k8s_namespace_name, k8s_pod_name, container_id) (\n" +
-			Grown("container_energy_joules_total{"+summed+"}", "1h") + "))"},
+			Grown(`container_energy_joules_total{container_id!="",`+summed+"}", "1h") + "))"},
 		By:    "container.id",
 		Truth: largest(10, during("container.energy", "container.id", time.Hour)),
 	},
@@ -99,10 +99,11 @@ func per(divisor float64, truth func(*Truth, time.Time) map[string]float64) func
 	}
 }
 
-// largest keeps the n largest of what is true.
+// largest keeps the n largest of what is true of those that have the attribute.
 func largest(n int, truth func(*Truth, time.Time) map[string]float64) func(*Truth, time.Time) map[string]float64 {
 	return func(t *Truth, at time.Time) map[string]float64 {
 		values := truth(t, at)
+		delete(values, "")
 		keys := slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Compare(values[b], values[a]) })
 		for _, key := range keys[min(n, len(keys)):] {
 			delete(values, key)

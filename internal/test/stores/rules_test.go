@@ -36,7 +36,7 @@ func ruleQueries(t *testing.T) (queries []Query) {
 		within                    float64
 	}{
 		{"node:energy_joules:increase5m", "system.energy", "host.name", 0.02},
-		{"namespace:energy_joules:increase5m", "k8s.pod.energy", "k8s.namespace.name", 0.02},
+		{"namespace:energy_joules:increase5m", "k8s.pod.energy", "k8s.namespace.name", 0.03},
 		{"pod:energy_joules:increase5m", "k8s.pod.energy", "k8s.pod.uid", 0}, // short ones may be extrapolated across a restart
 	} {
 		require.Contains(t, exprs, r.record)

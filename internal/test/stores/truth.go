@@ -123,17 +123,12 @@ func (t *Truth) series(metric string, resource, point pcommon.Map) *Series {
 	return s
 }
 
-// notIdentity are attributes that may change while a series goes on: names become known later.
-var notIdentity = map[string]bool{"k8s.namespace.name": true, "k8s.pod.name": true, "k8s.container.name": true, "container.name": true}
-
 func (s *Series) key() string {
 	var b strings.Builder
 	b.WriteString(s.Metric)
 	names := make([]string, 0, len(s.Attributes))
 	for name := range s.Attributes {
-		if !notIdentity[name] {
-			names = append(names, name)
-		}
+		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {

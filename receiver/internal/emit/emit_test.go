@@ -221,6 +221,36 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 	assert.NotContains(t, overflow, "system.energy")
 }
 
+func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
+	var limits attribution.Limits
+	limits[units.ContainerEntity].Births, limits[units.PodEntity].Births = 1, 1
+	e := attribution.New(attribution.Config{Limits: limits}, baseline)
+	observe(e, baseline, nil, 0)
+	var claimants []attribution.Claimant
+	for i := range 3 {
+		o := owner(i)
+		o.Names = &units.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
+		claimants = append(claimants, e.Open(o, baseline))
+	}
+	observe(e, at, claimants, units.Joule)
+	md := New(all()).Emit(e.Ledger(), nil, nil, at)
+	require.NoError(t, emittest.Duplicate(md))
+	groups := map[string]map[string]any{}
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Type() != pmetric.MetricTypeSum {
+				continue
+			}
+			if _, marked := m.Sum().DataPoints().At(0).Attributes().Get("otel.metric.overflow"); marked {
+				groups[m.Name()] = rm.Resource().Attributes().AsRaw()
+			}
+		}
+	}
+	assert.Equal(t, map[string]any{"k8s.namespace.name": "shop", "k8s.container.name": "app", "container.image.name": "registry/job"},
+		groups["container.energy"])
+	assert.Equal(t, map[string]any{"k8s.namespace.name": "shop"}, groups["k8s.pod.energy"])
+}
+
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	e, _ := engine(1)
 	md := New(all()).Emit(e.Ledger(), zones, nil, at)

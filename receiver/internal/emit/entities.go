@@ -94,7 +94,7 @@ func (e *entityMetrics) any() bool {
 	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil
 }
 
-// describe writes the attributes of an account's resource. That of an overflow series has none.
+// describe writes the attributes of an account's resource. That of an overflow series has none but the names of a group.
 func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	if a.Other {
 		return
@@ -164,7 +164,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	start := pcommon.NewTimestampFromTime(a.Start)
 	kinds := m.kinds
 	var ofCPUTime []label
-	if a.Other {
+	if a.Other || a.IsGroup() {
 		kinds, ofCPUTime = m.overflowKinds, overflow
 	}
 	for i := range kinds {

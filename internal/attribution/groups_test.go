@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// churning returns an engine after its first interval. Two programs, containers and pods an hour have series at once.
+func churning(t testing.TB) *bench {
+	few := Limit{Max: 100, Births: 2}
+	return newBench(t, Config{Processes: ByProgram, Limits: Limits{
+		units.ProgramEntity: few, units.ContainerEntity: few, units.PodEntity: few,
+	}})
+}
+
+// job returns a container of a pod, with the names of both.
+func job(id string, names units.Names) func(*units.Owner) {
+	return func(o *units.Owner) {
+		o.Container, o.Pod, o.Names = units.Container{ID: id}, units.Pod{UID: "pod-" + id}, &names
+	}
+}
+
+func shop(container string) units.Names {
+	return units.Names{Namespace: "shop", Pod: "unique", KubernetesContainer: container, Image: "registry/job"}
+}
+
+// groups returns the energy of the groups of an entity, by their names.
+func (b *bench) groups(entity units.Entity) map[units.Names]units.Energy {
+	energy := map[units.Names]units.Energy{}
+	for a := range b.e.Ledger().Accounts {
+		if a.Entity == entity && a.IsGroup() {
+			energy[*a.Owner.Names] = a.Amounts(pkg).Energy
+		}
+	}
+	return energy
+}
+
+// passes lets a time pass in which nothing runs.
+func (b *bench) passes(d time.Duration) {
+	b.at = b.at.Add(d)
+	b.collect(nil)
+}
+
+func TestContainersBeyondTheBirthsOfAnHourAreReportedByTheirNames(t *testing.T) {
+	b := churning(t)
+	for i := range 6 {
+		id := b.open(int32(10+i), running("step"), job(fmt.Sprint(i), shop([]string{"app", "sidecar"}[i%2])))
+		b.collect(map[Claimant]int{id: 1 + i})
+		b.e.Close(id)
+		b.deliver()
+	}
+	assert.Equal(t, map[units.Names]units.Energy{
+		{Namespace: "shop", KubernetesContainer: "app", Image: "registry/job"}:     (3 + 5) * units.Joule,
+		{Namespace: "shop", KubernetesContainer: "sidecar", Image: "registry/job"}: (4 + 6) * units.Joule,
+	}, b.groups(units.ContainerEntity), "the first two had series")
+	assert.Equal(t, map[units.Names]units.Energy{{Namespace: "shop"}: 18 * units.Joule}, b.groups(units.PodEntity))
+	assert.Equal(t, 18*units.Joule, b.programEnergy("step", ""), "in no container")
+	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestWhatHasNoNamesIsInTheOverflow(t *testing.T) {
+	b := churning(t)
+	for i := range 3 {
+		b.collect(map[Claimant]int{b.open(int32(10+i), running("step"), inPod(fmt.Sprint(i), fmt.Sprint(i))): 1})
+	}
+	assert.Equal(t, units.Joule, b.energy(units.ContainerEntity, "other"))
+	assert.Equal(t, units.Joule, b.energy(units.PodEntity, "other"))
+}
+
+func TestALateContainerGetsASeriesAfterFiveMinutes(t *testing.T) {
+	b := churning(t)
+	var last Claimant
+	for i := range 3 {
+		last = b.open(int32(10+i), running("step"), job(fmt.Sprint(i), shop("app")))
+	}
+	b.collect(map[Claimant]int{last: 3})
+	b.passes(lateAge - 3*time.Second)
+	b.collect(map[Claimant]int{last: 4})
+	require.Nil(t, b.find(units.ContainerEntity, "2"))
+	b.collect(map[Claimant]int{last: 5})
+	assert.Equal(t, 5*units.Joule, b.energy(units.ContainerEntity, "2"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.PodEntity, "pod-2"))
+	assert.Equal(t, map[units.Names]units.Energy{{Namespace: "shop"}: 7 * units.Joule}, b.groups(units.PodEntity))
+	assert.Equal(t, 7*units.Joule, b.programEnergy("step", ""))
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestBirthsAreForgottenInAnHour(t *testing.T) {
+	b := churning(t)
+	for i := range 10 {
+		b.open(int32(10+i), running("step"), job(fmt.Sprint(i), shop("app")))
+	}
+	b.passes(30 * time.Minute)
+	late := b.open(20, running("step"), job("late", shop("app")))
+	b.collect(map[Claimant]int{late: 1})
+	assert.Nil(t, b.find(units.ContainerEntity, "late"), "at two an hour, one may begin after half an hour and a minute")
+	b.passes(31 * time.Minute)
+	b.collect(map[Claimant]int{b.open(21, running("step"), job("early", shop("app"))): 1})
+	assert.NotNil(t, b.find(units.ContainerEntity, "early"))
+}
+
+func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
+	few := Limit{Max: 100, Births: 1}
+	b := &bench{t: t, at: baseline}
+	b.iv = Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}
+	b.node = &b.iv.Domains[0]
+	b.e = New(Config{Limits: limited(units.ContainerEntity, few)}, baseline)
+	use := map[Claimant]int{}
+	for i := range 4 {
+		use[b.open(int32(10+i), inContainer(fmt.Sprint(i)))] = 1
+	}
+	b.e.Observe(&b.iv)
+	use[b.open(20, inContainer("new"))] = 1
+	b.collect(use)
+	assert.Len(t, b.live(units.ContainerEntity), 5)
+}
+
+func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
+	for name, settingsChanged := range map[string]bool{"same settings": false, "other settings": true} {
+		t.Run(name, func(t *testing.T) {
+			b := churning(t)
+			known := b.open(10, running("step"), job("known", shop("app")))
+			b.collect(map[Claimant]int{known: 1})
+			var s State
+			b.e.State(&s)
+			if settingsChanged {
+				s.StartOver()
+			}
+			cfg := b.e.cfg
+			b.e = New(cfg, baseline)
+			b.e.Restore(&s)
+			known = b.open(10, running("step"), job("known", shop("app")))
+			unknown := b.open(11, running("step"), job("unknown", shop("app")))
+			b.collect(map[Claimant]int{known: 1, unknown: 1})
+			assert.NotNil(t, b.find(units.ContainerEntity, "known"))
+			assert.Equal(t, settingsChanged, b.find(units.ContainerEntity, "unknown") != nil)
+		})
+	}
+}
+
+// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the names.
+func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
+	b := churning(t)
+	names := &units.Names{Pending: true}
+	for i := range 2 {
+		b.open(int32(10+i), running("step"), inContainer(fmt.Sprint(i)))
+	}
+	id := b.open(12, running("step"), named("c", names))
+	b.collect(map[Claimant]int{id: 3})
+	b.deliver()
+	require.Nil(t, b.find(units.ContainerEntity, "other"))
+	var s State
+	b.e.State(&s)
+	kept := units.Energy(0)
+	for _, a := range s.Accounts {
+		if a.Entity == units.ContainerEntity && a.Other {
+			kept += a.Amounts[0].Energy
+		}
+	}
+	assert.Equal(t, 3*units.Joule, kept)
+	names.Image, names.Pending = "nginx", false
+	b.collect(map[Claimant]int{id: 4})
+	assert.Equal(t, map[units.Names]units.Energy{{Image: "nginx"}: 7 * units.Joule}, b.groups(units.ContainerEntity))
+}
+
+func TestAGroupEndsOnceItsUsageHasDecayedAndReturns(t *testing.T) {
+	b := churning(t)
+	run := func(pid int32) {
+		id := b.open(pid, running("step"), job(fmt.Sprint(pid), shop("app")))
+		b.collect(map[Claimant]int{id: 1})
+		b.e.Close(id)
+		b.deliver()
+	}
+	for pid := range int32(3) {
+		run(10 + pid)
+	}
+	require.Len(t, b.groups(units.PodEntity), 1)
+	for range 40 {
+		b.collect(nil)
+		b.deliver()
+	}
+	assert.Empty(t, b.groups(units.PodEntity))
+	for pid := range int32(3) {
+		run(20 + pid)
+	}
+	assert.Len(t, b.groups(units.PodEntity), 1)
+}
+
+func TestGroupsThemselvesAreBounded(t *testing.T) {
+	b := churning(t)
+	for i := range 8 {
+		id := b.open(int32(10+i), running(fmt.Sprint("p", i)), job(fmt.Sprint(i), units.Names{Namespace: fmt.Sprint("n", i)}))
+		b.collect(map[Claimant]int{id: 1})
+	}
+	assert.Len(t, b.groups(units.ContainerEntity), 2)
+	assert.Equal(t, 4*units.Joule, b.energy(units.ContainerEntity, "other"))
+	assert.Equal(t, 4*units.Joule, b.energy(units.ProcessEntity, "other"))
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
+	few := Limit{MinEnergy: units.Joule, Max: 100, Births: 2}
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
+	use := map[Claimant]int{}
+	for pid := range 4 {
+		use[b.open(int32(1+pid))] = 1 + pid
+	}
+	for range 2 {
+		b.collect(use)
+	}
+	assert.Equal(t, []string{"p3", "p4"}, b.live(units.ProcessEntity), "the largest")
+	assert.Equal(t, 4*units.Joule, b.programEnergy("p2", ""))
+	b.passes(31 * time.Minute)
+	b.collect(use)
+	assert.Equal(t, []string{"p2", "p3", "p4"}, b.live(units.ProcessEntity))
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
+	few := Limit{MinEnergy: units.Joule, Max: 1, Births: 1}
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
+	small, large := b.open(1), b.open(2)
+	b.collect(map[Claimant]int{small: 1})
+	b.deliver()
+	b.collect(map[Claimant]int{small: 1, large: 100})
+	assert.Equal(t, []string{"p1"}, b.live(units.ProcessEntity))
+}
+
+func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
+	b := churning(t)
+	open := func(pid int32) Claimant { return b.open(pid, running("step"), inContainer(fmt.Sprint(pid))) }
+	open(1)
+	open(2)
+	late := open(3)
+	b.collect(map[Claimant]int{late: 1000})
+	b.e.Close(late)
+	b.passes(lateAge)
+	b.collect(nil)
+	assert.Equal(t, []string{"step"}, b.live(units.ProgramEntity), "the one in no container")
+}
+
+// The consumer adds up what each series increased by, whatever became of the series, the emissions and the engine.
+func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{
+			units.ProcessEntity: {Max: 2, MinAge: 3 * time.Second, Births: 20}, units.ProgramEntity: {Max: 4, Births: 20},
+			units.ContainerEntity: {Max: 6, Births: 10}, units.PodEntity: {Max: 3, Births: 10},
+		}})
+		consumer := consumed{}
+		var living []Claimant
+		used := 0
+		for step := range int32(300) {
+			if r.IntN(2) == 0 {
+				name := units.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2))}
+				name.Pending = r.IntN(4) == 0
+				living = append(living, b.open(step+1, running(fmt.Sprint("p", r.IntN(4))), job(fmt.Sprint("c", step/3), name)))
+			}
+			use := map[Claimant]int{}
+			for _, id := range living {
+				use[id] = r.IntN(5)
+				used += use[id]
+			}
+			if r.IntN(20) == 0 {
+				b.at = b.at.Add(2 * time.Minute)
+			}
+			b.collect(use)
+			for len(living) > 0 && r.IntN(3) > 0 {
+				b.e.Close(living[0])
+				living = living[1:]
+			}
+			if r.IntN(3) > 0 {
+				consumer.take(b)
+				b.deliver()
+			}
+		}
+		for _, id := range living {
+			b.e.Close(id)
+		}
+		b.collect(nil)
+		consumer.take(b)
+		want := units.Energy(used) * units.Joule
+		assert.Equal(t, want, consumer.sum(units.ContainerEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(units.PodEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(units.ProcessEntity)+consumer.sum(units.ProgramEntity), "seed %d", seed)
+	}
+}
+
+// consumed is the energy that a consumer has of each series and start.
+type consumed map[consumedSeries]units.Energy
+
+type consumedSeries struct {
+	series
+	other bool
+	start time.Time
+}
+
+func (c consumed) take(b *bench) {
+	for a := range b.e.Ledger().Accounts {
+		key := consumedSeries{series: series{entity: a.Entity}, other: a.Other, start: a.Start}
+		if !a.Other {
+			key.series = a.series()
+		}
+		require.GreaterOrEqual(b.t, a.Amounts(pkg).Energy, c[key], "%v", a.Owner)
+		c[key] = a.Amounts(pkg).Energy
+	}
+}
+
+func (c consumed) sum(entity units.Entity) (sum units.Energy) {
+	for s, energy := range c {
+		if s.entity == entity {
+			sum += energy
+		}
+	}
+	return sum
+}
