@@ -308,10 +308,10 @@ func (r *restarts) restart(when string) {
 		return
 	}
 	r.did["restart "+when]++
-	r.engine = attribution.New(r.cfg, r.at.Add(time.Hour))
+	r.at = r.at.Add(time.Duration(1+r.IntN(3600)) * time.Second)
+	r.engine = attribution.New(r.cfg, r.at)
 	r.engine.Restore(&r.state)
 	r.settled, r.dropped = r.stateSettled, r.state.Dropped
-	r.at = r.state.At
 	for _, z := range r.zones {
 		z.base = z.atSave
 		z.shown = z.atSave
