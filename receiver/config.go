@@ -59,6 +59,9 @@ type Config struct {
 	// zeroWindow is set if window is configured as 0, which selects nothing.
 	zeroWindow bool
 
+	// presetOther is set if the preset added other to the zones. A machine that does not measure other is then no problem.
+	presetOther bool
+
 	// noZeroPoints omits the zero-value points at which new series start.
 	noZeroPoints bool
 
@@ -154,7 +157,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	}
 	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
 	if conf.Get("zones") == nil && presets[c.Attribution.Preset].other {
-		c.Zones = append(slices.Clone(c.Zones), power.Other)
+		c.Zones, c.presetOther = append(slices.Clone(c.Zones), power.Other), true
 	}
 	return nil
 }
