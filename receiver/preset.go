@@ -39,7 +39,8 @@ var presets = map[Preset]presetRules{
 		interrupts: InterruptsUnattributed, knowsStatic: true, window: time.Second,
 	},
 	PresetKepler: {static: StaticUtilization, idle: IdleNone},
-	// The ratio power model: cache misses for memory, instructions for all else (pkg/model/process_energy.go of Kepler 0.9).
+	// The ratio power model: cache misses for memory, instructions for everything else (pkg/model/process_energy.go of
+	// Kepler 0.9).
 	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses, other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {static: StaticUtilization, idle: IdleUsed},
@@ -106,7 +107,7 @@ func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 	return cmp.Or(weight, WeightCPUTime)
 }
 
-// countedEvents returns the hardware events that the preset's weights of these zone kinds are derived from on a machine that counts
+// countedEvents returns the hardware events from which the preset derives the weights of these zone kinds, if the machine counts
 // them.
 func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Event) {
 	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
