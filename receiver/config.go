@@ -47,7 +47,7 @@ type Config struct {
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
-	// per collection. With a preset, the default is one window per collection.
+	// per collection. With a preset other than smartwatts, the default is one window per collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`

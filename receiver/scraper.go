@@ -222,8 +222,7 @@ func (s *energyScraper) probe(check func() error) error {
 	return err
 }
 
-// findCounters selects CPU time in place of the preset's weights that are derived from hardware events if the machine or the
-// kernel does not count these events.
+// findCounters selects CPU time in place of the preset's weights that require hardware events if these cannot be counted.
 func (s *energyScraper) findCounters() {
 	events := s.cfg.Attribution.countedEvents(s.cfg.Zones)
 	if len(events) == 0 {
