@@ -107,8 +107,8 @@ func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 	return cmp.Or(weight, WeightCPUTime)
 }
 
-// countedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the machine
-// counts them.
+// countedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the
+// machine counts them.
 func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Event) {
 	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
 		for _, event := range weight.countedEvents() {

@@ -222,7 +222,8 @@ func (s *energyScraper) probe(check func() error) error {
 	return err
 }
 
-// findCounters selects CPU time in place of the preset's weights that require hardware events if these cannot be counted.
+// findCounters selects CPU time in place of the preset's weights that require hardware events if these cannot be
+// counted.
 func (s *energyScraper) findCounters() {
 	events := s.cfg.Attribution.countedEvents(s.cfg.Zones)
 	if len(events) == 0 {

@@ -202,7 +202,8 @@ func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	return err
 }
 
-// readWakeups returns how often the threads of a process went to sleep, and hence were woken. Exited threads do not count.
+// readWakeups returns how often the threads of a process went to sleep, and hence were woken. Exited threads do not
+// count.
 func readWakeups(pid int) (n float64, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {

@@ -72,8 +72,8 @@ func (r *register) step(ended time.Duration) {
 	}
 }
 
-// energy returns what the zone had counted at a time, in µJ. It drops the ends of steps that later calls do not need: the time
-// must not be earlier than that of the last call.
+// energy returns what the zone had counted at a time, in µJ. It drops the ends of steps that later calls do not need:
+// the time must not be earlier than that of the last call.
 func (r *register) energy(at time.Duration) float64 {
 	for len(r.ends) > 2 && r.ends[1].at <= at {
 		r.ends = r.ends[1:]

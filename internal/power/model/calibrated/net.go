@@ -14,8 +14,8 @@ const (
 	maxPasses = 1000
 )
 
-// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event explains any
-// power.
+// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event
+// explains any power.
 func newFit(samples []Sample) (Fit, bool) {
 	net := newNet(samples, true)
 	coefficients := net.solve()
