@@ -18,8 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5 instructions per
-// cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
+// labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
+// instructions per cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
 type labEvents struct {
 	used    map[*hostsim.Task]time.Duration
 	cgroups map[string]map[weigh.Event]float64 // of tasks directly in the cgroup

@@ -31,7 +31,8 @@ var labEffects = []labScenario{
 	{"skew", "", skew},
 }
 
-// effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the temperature.
+// effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the
+// temperature.
 const effectHorizon = 2 * time.Minute
 
 // effectSettings are the columns of the table of effects.

@@ -307,7 +307,8 @@ const (
 )
 
 // TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it short windows are left out,
-// because there are so many, the settings that learn for a day, the effects of real machines, the largest scenario, and the long intervals of GPUs.
+// because there are so many, the settings that train for a day, the effects of real machines, the largest scenario,
+// and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	p := readGenerated(t, accuracyPage, 0)
 	if *accuracyWrite {

@@ -47,7 +47,7 @@ type Config struct {
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
-	// per collection. With a preset, the default is one window per collection.
+	// per collection. With a preset other than smartwatts, the default is one window per collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`
@@ -58,6 +58,9 @@ type Config struct {
 
 	// zeroWindow is set if window is configured as 0, which selects nothing.
 	zeroWindow bool
+
+	// presetOther is set if the preset added other to the zones. A machine that does not measure other is then no problem.
+	presetOther bool
 
 	// noZeroPoints omits the zero-value points at which new series start.
 	noZeroPoints bool
@@ -157,7 +160,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	}
 	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
 	if conf.Get("zones") == nil && presets[c.Attribution.Preset].other {
-		c.Zones = append(slices.Clone(c.Zones), power.Other)
+		c.Zones, c.presetOther = append(slices.Clone(c.Zones), power.Other), true
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ type AttributionConfig struct {
 	// it. A string at the top level is the weight of all zone kinds. At most two weights other than cpu_time
 	// may be in use, and at most one of frequency, frequency_squared and frequency_cubed. If weight is not
 	// set, the preset selects it. Without a preset it is frequency_squared if the machine measures clock
-	// rates, and memory_cpu_time for dram. The weight power_model is fitted to the energy that the machine measures.
+	// rates, and memory_cpu_time for dram. The weight power_model requires measured energy of the CPU packages,
+	// or of dram for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
@@ -66,7 +67,7 @@ type AttributionConfig struct {
 
 	// unclocked is set if the machine cannot measure clock rates over an interval: presets then select no frequency weight.
 	// unshared is set if no two threads share a core: presets then select no SMT weight.
-	// uncounted is set if hardware events cannot be counted: presets then select no weight that is derived from them.
+	// uncounted is set if hardware events cannot be counted: presets then select no weight that requires them.
 	unclocked, unshared, uncounted bool
 
 	// tuning overrides the constants of the static power models, for tests.
@@ -189,7 +190,7 @@ func (w Weight) exponent() int {
 	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
 }
 
-// countedEvents returns the hardware events that the weight is derived from.
+// countedEvents returns the hardware events that the weight requires.
 func (w Weight) countedEvents() []weigh.Event {
 	switch w {
 	case WeightCycles, WeightInstructions, WeightCacheMisses:

@@ -33,6 +33,8 @@ type meters struct {
 	unusedLogged bool
 	lacksSince   time.Time // sample time at which the zone other was first found to lack something
 	lacksLogged  bool
+	// presetOther is Config.presetOther.
+	presetOther bool
 }
 
 // meterOptions is what a meter is opened with.
@@ -73,6 +75,7 @@ var meterTable = []meterEntry{
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
 	return &meters{
 		logger: logger, zones: cfg.Zones, models: cfg.Model.HasValue(), required: cfg.Meters.requires, tallies: zoneTallies{},
+		presetOther: cfg.presetOther,
 	}
 }
 
@@ -256,7 +259,11 @@ func (m *meters) logLacks(at time.Time) {
 		m.lacksSince = at
 	case at.Sub(m.lacksSince) >= time.Minute:
 		m.lacksLogged = true
-		m.logger.Warn("Zone other not reported: no meter has read " + r.Lacks())
+		level := zap.WarnLevel
+		if m.presetOther {
+			level = zap.InfoLevel
+		}
+		m.logger.Log(level, "Zone other not reported: no meter has read "+r.Lacks())
 	}
 }
 

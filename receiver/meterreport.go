@@ -15,8 +15,8 @@ import (
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions) {
 	c.check("energy sensor", m.trouble())
-	if m.set.Remainder != nil {
-		c.check("zone other", m.set.Remainder.Err())
+	if r := m.set.Remainder; r != nil && !(m.presetOther && r.IsForeign()) {
+		c.check("zone other", r.Err())
 	}
 	failed := m.set.Failed()
 	if len(failed) == 0 {

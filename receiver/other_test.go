@@ -132,15 +132,20 @@ func TestADeficitOfOtherIsACondition(t *testing.T) {
 	deficit(0)
 }
 
-// The sensor of the package is there and cannot be read, so the model stands in for it.
-func TestAModeledPackageMakesNoOther(t *testing.T) {
-	n := newOtherNode(t, withModel(40, 120))
-	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+// unreadablePackage makes reads of the package's counter fail until the returned function is called.
+func unreadablePackage() (restore func()) {
+	return kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		if strings.HasSuffix(path, "intel-rapl:0/energy_uj") {
 			return nil, fs.ErrPermission
 		}
 		return got, err
-	})()
+	})
+}
+
+// The sensor of the package is there and cannot be read, so the model stands in for it.
+func TestAModeledPackageMakesNoOther(t *testing.T) {
+	n := newOtherNode(t, withModel(40, 120))
+	defer unreadablePackage()()
 	n.start()
 	n.use(100*joule, 0, 6*joule)
 	assert.Empty(t, n.points("system.energy", nil, "energy.zone=other"))

@@ -42,7 +42,8 @@ var presets = map[Preset]presetRules{
 		interrupts: InterruptsUnattributed, missedUnattributed: true, knowsStatic: true, window: time.Second,
 	},
 	PresetKepler: {static: StaticUtilization, idle: IdleNone},
-	// The ratio power model: cache misses for memory, instructions for all else (pkg/model/process_energy.go of Kepler 0.9).
+	// The ratio power model: cache misses for memory, instructions for everything else (pkg/model/process_energy.go of
+	// Kepler 0.9).
 	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses, other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {static: StaticUtilization, idle: IdleUsed},
@@ -109,8 +110,8 @@ func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 	return cmp.Or(weight, WeightCPUTime)
 }
 
-// countedEvents returns the hardware events that the preset's weights of these zone kinds are derived from on a machine that counts
-// them.
+// countedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the
+// machine counts them.
 func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Event) {
 	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
 		for _, event := range weight.countedEvents() {

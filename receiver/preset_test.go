@@ -399,8 +399,31 @@ func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
 		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
 		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
 	} {
-		assert.Equal(t, want, mustLoad(t, yaml).Zones, yaml)
+		cfg := mustLoad(t, yaml)
+		assert.Equal(t, want, cfg.Zones, yaml)
+		assert.Equal(t, slices.Contains(want, power.Other), cfg.presetOther, yaml)
 	}
+}
+
+func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) {
+	fromPreset := func(c *Config) { c.presetOther = true }
+	n := newTestNode(t, withOther, fromPreset)
+	n.start()
+	for range 10 {
+		n.run(10*joule, map[int]int64{1: 125})
+	}
+	assert.Empty(t, n.logged())
+	lacks := n.logs.FilterMessage("Zone other not reported: no meter has read platform or psys").All()
+	require.Len(t, lacks, 1)
+	assert.Equal(t, zap.InfoLevel, lacks[0].Level)
+
+	other := newOtherNode(t, withModel(40, 120), fromPreset)
+	defer unreadablePackage()()
+	other.start()
+	other.use(100*joule, 0, 6*joule)
+	assert.Len(t, other.points("system.energy", nil, "energy.zone=package", "energy.method=modeled"), 2)
+	assert.Empty(t, other.points("system.energy", nil, "energy.zone=other"))
+	assert.Empty(t, other.reasons("zone other"))
 }
 
 // A weight that is set by hand stays: its failure is a degraded status.

@@ -207,25 +207,29 @@ func (s *energyScraper) findClocks() error {
 	if !s.cfg.usesClocks() {
 		return nil
 	}
-	_, err := kernfs.Within(s.cfg.RootPath, filepath.Join(s.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
-		return struct{}{}, s.countsClocks(s.cfg.RootPath)
-	}, nil)
+	err := s.probe(func() error { return s.countsClocks(s.cfg.RootPath) })
 	if s.cfg.Attribution.unclocked = err != nil; s.cfg.Attribution.unclocked {
 		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
 	}
 	return err
 }
 
-// findCounters selects CPU time in place of the preset's weights that are derived from hardware events if the machine or the kernel does
-// not count them.
+// probe returns the error of a check of the devices, or an error if the check hangs.
+func (s *energyScraper) probe(check func() error) error {
+	_, err := kernfs.Within(s.cfg.RootPath, filepath.Join(s.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
+		return struct{}{}, check()
+	}, nil)
+	return err
+}
+
+// findCounters selects CPU time in place of the preset's weights that require hardware events if these cannot be
+// counted.
 func (s *energyScraper) findCounters() {
 	events := s.cfg.Attribution.countedEvents(s.cfg.Zones)
 	if len(events) == 0 {
 		return
 	}
-	_, err := kernfs.Within(s.cfg.RootPath, filepath.Join(s.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
-		return struct{}{}, s.countsEvents(s.cgroups, events...)
-	}, nil)
+	err := s.probe(func() error { return s.countsEvents(s.cgroups, events...) })
 	if s.cfg.Attribution.uncounted = err != nil; err != nil {
 		s.set.Logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(err))
 		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))

@@ -803,8 +803,8 @@ func identify(metric, resource string, p pmetric.NumberDataPoint) (identity, zon
 	return identity, zone
 }
 
-// checkZero checks that the first value of a series that the consumer takes follows a zero point, if there is a millisecond for it
-// since its zone began.
+// checkZero checks that the first value of a series that the consumer takes follows a zero point, if there is a
+// millisecond for it since its zone began.
 func (sim *simulation) checkZero(s *seenSeries, key string, value int64) {
 	if fits := sim.passed > time.Millisecond && s.at/1e6 > max(s.start, sim.takenBefore)/1e6+1; fits && !s.taken && !sim.zeros[key] && value > 0 {
 		sim.fail("%s begins with %d µJ and no zero point", s.identity, value)

@@ -30,7 +30,8 @@ const (
 	KeyCacheMisses   Key = "cache_misses"
 	KeyMemory        Key = "memory"          // held, by who runs and who sleeps
 	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
-	// KeyPowerModel and KeyDRAMPowerModel are the power that a model of hardware events estimates, fitted to packages and to DRAM.
+	// KeyPowerModel and KeyDRAMPowerModel are the power that models of hardware events estimate. The models are fitted
+	// to the packages and to DRAM.
 	KeyPowerModel     Key = "power_model"
 	KeyDRAMPowerModel Key = "power_model of dram"
 )
@@ -314,7 +315,8 @@ func (k *Keys) compact() {
 // claimed takes note of what the next claim is to be weighed by.
 func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
 
-// weigh sets the weights of an interval's claims, and reports which weights have no data. The readings are those of the interval's end.
+// weigh sets the weights of an interval's claims, and reports which weights have no data. The readings are those of the
+// interval's end.
 func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
 	if k == nil {
 		return unweighed
@@ -338,8 +340,8 @@ func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attributi
 	return unweighed
 }
 
-// measuredEnergy returns the measured energy of the zones of a kind, and the time until which all of it is known, which is zero if a zone
-// was never read or there is none.
+// measuredEnergy returns the measured energy of the zones of a kind, and the time until which the energy of all of
+// them is known. The time is zero if there is no zone of the kind, or one was never read.
 func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Energy, at time.Time) {
 	zones := 0
 	for i := range readings {

@@ -79,6 +79,9 @@ func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) 
 // are there.
 func (m *Remainder) Lacks() string { return m.lacks }
 
+// IsForeign reports whether there is no zone because a part is not measured.
+func (m *Remainder) IsForeign() bool { return m.foreign != nil }
+
 // Err returns why the zone does not have the energy that it should: a part is not measured, or the deficit was more than noise
 // and is not paid back yet.
 func (m *Remainder) Err() error {

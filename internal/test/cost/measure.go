@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,8 +28,8 @@ type pace struct {
 type turn struct {
 	share        float64       // CPU time by elapsed time, 1 is a CPU
 	user, system float64       // the same, by ticks
-	wakeups      float64       // of its threads, a second
 	outside      float64       // the same, of processes that run its hooks
+	wakeups      float64       // of its threads, per second
 	programs     []program     // of BPF
 	watched      time.Duration // time in which programs were measured
 	memory       memory
@@ -200,7 +202,8 @@ func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	return err
 }
 
-// readWakeups returns how often the threads of a process went to sleep. Each time, something wakes them again.
+// readWakeups returns how often the threads of a process went to sleep, and hence were woken. Exited threads do not
+// count.
 func readWakeups(pid int) (n float64, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {
@@ -208,6 +211,9 @@ func readWakeups(pid int) (n float64, err error) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has exited
+		}
 		if err != nil {
 			return 0, err
 		}

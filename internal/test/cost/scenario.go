@@ -75,7 +75,7 @@ type figure struct {
 
 var (
 	cpuAll      = figure{"% of a CPU", 3, func(t turn) float64 { return 100 * t.all() }}
-	wakeups     = figure{"wakeups a second", 1, func(t turn) float64 { return t.wakeups }}
+	wakeups     = figure{"wakeups per second", 1, func(t turn) float64 { return t.wakeups }}
 	resident    = figure{"MiB resident", 1, func(t turn) float64 { return t.memory.resident / (1 << 20) }}
 	anonymous   = figure{"MiB anonymous", 1, func(t turn) float64 { return t.memory.anonymous / (1 << 20) }}
 	keptWindows = figure{"% of windows kept", 1, func(t turn) float64 { return 100 * t.kept }}

@@ -128,7 +128,8 @@ done
 cd "$OLDPWD"
 exec "$0" "$@"`}
 
-// yaml returns the configuration: Kepler's rules and one window per collection, unless the settings say otherwise. The model needs no sensor.
+// yaml returns the configuration: Kepler's rules and one window per collection, unless the settings say otherwise.
+// The model needs no sensor.
 func (s settings) yaml() string {
 	exporter, logs, metrics, more := "debug: {verbosity: basic}", "error", "{level: none}", ""
 	if s.scraped {

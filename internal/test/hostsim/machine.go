@@ -15,7 +15,8 @@ import (
 // task's Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f). The package
 // draws its power at rest (Idle, Drift and Leakage) plus the difference between Curve at the load and at Curve's first
 // point. DRAM draws its own Idle plus the Memory watts of each running task. The power above rest is caused by the
-// running tasks in proportion to their weights. A socket's energy is the sum of its idle energy, of its tasks' energy and of its interrupts' energy.
+// running tasks in proportion to their weights. A socket's energy is the sum of its idle energy, of its tasks' energy
+// and of its interrupts' energy.
 //
 // On a socket with two threads a core, and on one with pinned tasks, each task runs on certain CPUs; see cores. The time
 // in which both threads of a core are busy has half of Socket.Siblings as its weight on each. The socket's load is the

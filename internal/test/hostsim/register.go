@@ -15,7 +15,7 @@ type Registers struct {
 	Every, Jitter time.Duration
 	// Unit is the energy of one count in µJ.
 	Unit float64
-	// Late is how long each update is shown after its time.
+	// Late is the delay after which an update is shown.
 	Late time.Duration
 }
 
@@ -59,7 +59,7 @@ func (m *Machine) zones() (all []*Zone) {
 	return all
 }
 
-// step makes the updates that a step shows, which ends at a time. The zone's power is constant in a step.
+// step makes the updates that are shown by the end of a step. The zone's power is constant in a step.
 func (r *register) step(ended time.Duration) {
 	r.ends = append(r.ends, counted{ended, r.zone.Counted})
 	shown := ended - r.Late
@@ -72,7 +72,8 @@ func (r *register) step(ended time.Duration) {
 	}
 }
 
-// energy returns what the zone had counted at the time of an update, in µJ. It forgets what was before.
+// energy returns what the zone had counted at a time, in µJ. It drops the ends of steps that later calls do not need:
+// the time must not be earlier than that of the last call.
 func (r *register) energy(at time.Duration) float64 {
 	for len(r.ends) > 2 && r.ends[1].at <= at {
 		r.ends = r.ends[1:]

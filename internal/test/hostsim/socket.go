@@ -74,7 +74,7 @@ type Leakage struct {
 	watts float64
 }
 
-// heat adds a step with so much power above rest, in W.
+// heat follows the temperature for a step with this power above rest, in W.
 func (l *Leakage) heat(watts, seconds float64) {
 	l.watts += (l.Share*watts - l.watts) * (1 - math.Exp(-seconds/l.Constant.Seconds()))
 }
@@ -91,7 +91,7 @@ func (s *Socket) rest(at time.Duration) float64 {
 	return watts
 }
 
-// step computes the socket's energy for a time that begins at a time since boot, in µJ. It sets the energy per unit of
+// step computes the socket's energy of a step that begins at a time since boot, in µJ. It sets the energy per unit of
 // weight for the package and for memory.
 func (s *Socket) step(at time.Duration, seconds, irq float64) (used float64) {
 	rest := s.rest(at)

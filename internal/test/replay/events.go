@@ -10,8 +10,8 @@ import (
 
 // Estimates are the errors of estimated power in the second half of a series, in watts.
 type Estimates struct {
-	// Calibrated are those of a model of hardware events, each estimate made before the model sees its sample, and Fits is how many
-	// times the model was fitted in that half.
+	// Calibrated are those of a model of hardware events. Each estimate is made before the model sees the sample. Fits
+	// is how many times the model was fitted in that half.
 	Calibrated []float64
 	Fits       int
 	// Once are those of the model as it was in the middle of the series.
@@ -22,7 +22,8 @@ type Estimates struct {
 	Watts float64
 }
 
-// Calibrate runs a calibrated model on a series with hardware events. The series has no clock rate, so the model has one layer.
+// Calibrate runs a calibrated model on a series with hardware events. The series has no clock rate, so the model has
+// one layer.
 func Calibrate(s *Series) (e Estimates) {
 	var m calibrated.Model
 	var once calibrated.Fit
@@ -47,7 +48,8 @@ func Calibrate(s *Series) (e Estimates) {
 	return e
 }
 
-// Explained returns the part of the variance of the power of a series that a straight line over a figure of the samples explains (R²).
+// Explained returns the coefficient of determination (R²) of a straight line of the power of a series over a figure
+// of its samples.
 func Explained(s *Series, of func(*Sample) float64) float64 {
 	n := float64(len(s.Samples))
 	var mx, my, xx, xy, yy float64

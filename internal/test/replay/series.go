@@ -111,7 +111,8 @@ func readFile(path string) ([]Series, error) {
 	}
 }
 
-// readExtract reads the columns t, seconds, util, package, dram, wall, and of nx12 cycles, instructions and cache_misses.
+// readExtract reads the columns t, seconds, util, package, dram and wall, and those of nx12's events: cycles,
+// instructions and cache_misses.
 func readExtract(name, cpus, text string) ([]Series, error) {
 	n, err := strconv.Atoi(cpus)
 	if err != nil {

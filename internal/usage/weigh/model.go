@@ -17,14 +17,15 @@ import (
 // modelEvents are the events of a calibrated.Model, in the order of calibrated.Rates.
 var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMisses}
 
-// Model weighs CPU time by the power that a model of hardware events estimates for it. The model is fitted to the energy of a zone kind
-// of the node. A Model measures nothing until the model is fitted.
+// Model weighs CPU time by the power that a model of hardware events estimates for it. The model is fitted to the
+// measured energy of a zone kind of the node. A Model measures nothing until the model is fitted.
 type Model struct {
 	*ByRate
 	fitted *fitted
 }
 
-// NewModel returns a Model that counts by events, which it closes if no other Model does.
+// NewModel returns a Model that is fitted to these events. It fails if one of them cannot be counted for all that
+// runs. The last Model that is closed closes the counters.
 func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	counters, err := events.acquire(tree)
 	if err != nil {
@@ -34,13 +35,13 @@ func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	return &Model{newByRate(f), f}, nil
 }
 
-// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It is called before Weigh. A total that
-// is less than before is that of other zones.
+// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It is called before
+// Weigh. A total below the previous one is that of other zones, and the model is not fitted to the difference.
 func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = energyAt{total, at} }
 
 // Events counts the hardware events that Models are fitted to, for all of them. The zero Events is ready for use.
 type Events struct {
-	mu       sync.Mutex // of users and counters: a Model may be opened while others are used
+	mu       sync.Mutex // guards users and counters: a Model may be opened while others are used
 	users    int
 	counters *modelCounters
 	open     func(*cgroup.Tree, Event) (counts, error) // openPerf if nil
@@ -126,8 +127,14 @@ type energyAt struct {
 	at    time.Time
 }
 
-// layerWidth is the difference of the clock rates of two layers, in cycles per second.
-const layerWidth = 100e6
+const (
+	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
+	layerWidth = 100e6
+	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if the node's CPU time
+	// is mostly that of interrupts, or is not in the shares yet. The number of layers is bounded, and so is their
+	// memory.
+	maxLayer = 100
+)
 
 func (f *fitted) begin(now time.Time, shares []Share) {
 	f.counters.begin(now, shares)
@@ -149,7 +156,7 @@ func (f *fitted) learn() {
 	usable := !f.incomplete && !f.last.at.IsZero() && f.energy.total >= f.last.total
 	s := calibrated.Sample{Watts: float64(f.energy.total-f.last.total) / float64(units.Joule) / seconds}
 	if f.cpu > 0 {
-		s.Layer = int(math.Round(f.counted[0] / f.cpu.Seconds() / layerWidth))
+		s.Layer = int(math.Round(min(f.counted[0]/f.cpu.Seconds()/layerWidth, maxLayer)))
 	}
 	for i, n := range f.counted {
 		s.Rates[i] = n / seconds
@@ -187,10 +194,16 @@ func (f *fitted) forget() {
 	f.incomplete = true
 }
 
+// trouble returns why an event is not counted. A model is fitted without instructions or cache misses if none occur:
+// some virtual machines count cycles only.
 func (f *fitted) trouble() error {
-	for _, c := range f.counters.of {
-		if err := c.trouble(); err != nil {
-			return err
+	for i, c := range f.counters.of {
+		err := c.trouble()
+		if errors.Is(err, errCountless) && modelEvents[i] != Cycles {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.what, err)
 		}
 	}
 	return nil
@@ -202,7 +215,7 @@ func (f *fitted) name() string {
 
 func (f *fitted) close() error { return f.events.release() }
 
-// CountsEvents returns why the events cannot be counted, nil if they can.
+// CountsEvents returns why one of the events cannot be counted, or nil if all can.
 func CountsEvents(tree *cgroup.Tree, events ...Event) error {
 	for _, e := range events {
 		if _, err := openPerf(tree, e); err != nil {

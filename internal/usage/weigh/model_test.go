@@ -4,6 +4,7 @@ package weigh
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its events: 20 W, 4 nJ for an instruction
-// and 1 µJ for a cache miss.
+// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its events: 20 W, 4 nJ
+// for an instruction and 1 µJ for a cache miss.
 type modeled struct {
 	t       *testing.T
 	kernels map[Event]*kernel
@@ -40,7 +41,8 @@ func newModeled(t *testing.T) *modeled {
 	return m
 }
 
-// run lasts a second: container a executes instructions without cache misses, and b has cache misses too. It returns the shares of both.
+// run lasts a second: container a executes instructions without cache misses, and b has cache misses too. It returns
+// the shares of both.
 func (m *modeled) run(models ...*Model) [2]Share {
 	a, b := 200+uint64(100*(m.second%7)), 200+uint64(100*(m.second%5)) // ms of CPU time
 	count := func(e Event, ofA, ofB uint64) {
@@ -136,6 +138,7 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 	for name, disturb := range map[string]func(*modeled, *Model){
 		"other zones":           func(m *modeled, _ *Model) { m.total /= 2 },
 		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
+		"other CPUs online":     func(m *modeled, _ *Model) { m.kernels[Cycles].others = true },
 		"a failed read": func(m *modeled, _ *Model) {
 			m.fails, m.kernels[Instructions].refused = true, map[string]error{"": errors.New("refused")}
 		},
@@ -155,6 +158,41 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 			m.run(model)
 		}
 		assert.NotNil(t, model.fitted.fit, name)
+	}
+}
+
+// Interrupts alone cause cycles with next to no CPU time of processes.
+func TestTheNumberOfLayersIsBounded(t *testing.T) {
+	m := newModeled(t)
+	model := m.open()
+	for i := range 3 * calibrated.History {
+		m.run()
+		m.shares[0].CPU, m.shares[1].CPU = units.CPUTime(i), 0
+		model.Calibrate(m.total, m.at)
+		_, err := model.Weigh(m.at, m.shares[:])
+		require.NoError(t, err)
+	}
+	assert.NotNil(t, model.fitted.model.At(maxLayer), "implausible rates are one layer")
+	assert.Less(t, model.fitted.model.Layers(), maxLayer)
+}
+
+func TestAModelIsFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
+	for silent, want := range map[Event]error{Cycles: errCountless, Instructions: nil, CacheMisses: nil} {
+		m := newModeled(t)
+		model := m.open()
+		m.fails = true // checked below
+		for range calibrated.Fewest + 5 {
+			before := maps.Clone(m.kernels[silent].counted)
+			m.run()
+			m.kernels[silent].counted = before
+			model.Calibrate(m.total, m.at)
+			var err error
+			m.measured, err = model.Weigh(m.at, m.shares[:])
+			if m.second > 5 {
+				require.ErrorIs(t, err, want, silent)
+			}
+		}
+		assert.True(t, m.measured, silent)
 	}
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calibrated estimates the power of a zone from hardware events. The model is linear, has one layer for each clock rate, is fitted
-// to the zone's own meter, and is fitted again when its estimate is off. The method is that of SmartWatts: G. Fieni, R. Rouvoy and
-// L. Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter for Containers", CCGRID 2020.
+// Package calibrated estimates the power of a zone from hardware events. The model is linear, has one layer for each
+// clock rate, is fitted to the zone's own meter, and is fitted again when its estimate is off. The method is that of
+// SmartWatts: G. Fieni, R. Rouvoy and L. Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter for
+// Containers", CCGRID 2020.
 package calibrated
 
 import "math"
@@ -60,10 +61,14 @@ func (f *Fit) Active(rates *Rates) (watts float64) {
 	return watts
 }
 
+// Layers returns the number of layers, fitted or not.
+func (m *Model) Layers() int { return len(m.layers) }
+
 // Fits returns how many times a layer was fitted.
 func (m *Model) Fits() int { return m.fits }
 
-// Observe adds a sample. A layer is fitted once it has Fewest samples, and again whenever its estimate is off by more than Threshold.
+// Observe adds a sample. A layer is fitted once it has Fewest samples, and again whenever its estimate is off by more
+// than Threshold. A layer is never removed: the caller bounds their number.
 func (m *Model) Observe(s Sample) {
 	if m.layers == nil {
 		m.layers = map[int]*layer{}
@@ -86,7 +91,8 @@ func (m *Model) Observe(s Sample) {
 	}
 }
 
-// At returns the fit of a layer, or of the nearest layer that is fitted. It is nil if no layer is.
+// At returns the fit of the layer of a clock rate, or else of the nearest layer that is fitted. It returns nil if no
+// layer is fitted. The fit is valid until the next Observe.
 func (m *Model) At(clock int) *Fit {
 	var nearest *layer
 	distance := 0

@@ -16,7 +16,8 @@ type law struct {
 	joules Rates
 }
 
-// samples returns n samples of a law, at random rates of up to 1e9 cycles and instructions and 1e7 cache misses per second.
+// samples returns n samples of a law, at random rates of up to 1e9 cycles, 1e9 instructions and 1e7 cache misses per
+// second.
 func (l law) samples(n int, seed uint64) (samples []Sample) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range n {

@@ -4,8 +4,8 @@ package calibrated
 
 import "math"
 
-// The penalty of the elastic net: half of it is on the sum of the coefficients, half on the sum of their squares. Coefficients are in watts
-// for each standard deviation of an event.
+// penalty is that of the elastic net: half of it is on the sum of the coefficients, half on the sum of their squares.
+// Coefficients are in watts for each standard deviation of an event.
 const penalty = 0.01
 
 // Coordinate descent ends when no coefficient changes by more than precision, in watts.
@@ -14,7 +14,8 @@ const (
 	maxPasses = 1000
 )
 
-// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event explains any power.
+// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event
+// explains any power.
 func newFit(samples []Sample) (Fit, bool) {
 	net := newNet(samples, true)
 	coefficients := net.solve()
