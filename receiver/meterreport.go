@@ -15,7 +15,7 @@ import (
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions) {
 	c.check("energy sensor", m.trouble())
-	if r := m.set.Remainder; r != nil && !(m.presetOther && r.IsForeign()) {
+	if r := m.set.Remainder; r != nil && (!m.presetOther || !r.IsForeign()) {
 		c.check("zone other", r.Err())
 	}
 	failed := m.set.Failed()
