@@ -47,9 +47,15 @@ const (
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// hasRoom reports whether one more series of an entity may live.
+// hasRoom reports whether one more series of an entity may begin.
 func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live() && (entity != units.ProcessEntity || e.mayBear(entity))
+	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.mayBear(entity))
+}
+
+// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is no
+// birth.
+func (e *Engine) mayContinue(entity units.Entity) bool {
+	return e.live[entity] < e.cfg.Limits[entity].live()
 }
 
 // lateAge is the age at which an account gets a series if it began after too many others.

@@ -12,7 +12,8 @@ import (
 type series struct {
 	entity  units.Entity
 	process units.Process // or program, none for other entities
-	in      units.Key
+	in      units.Key     // of a group its names
+	group   bool
 }
 
 // seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
