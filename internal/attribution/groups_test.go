@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -290,6 +291,25 @@ func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
 	b.deliver()
 	b.collect(map[Claimant]int{small: 1, large: 100})
 	assert.Equal(t, []string{"p1"}, b.live(units.ProcessEntity))
+}
+
+func TestEnergyGoesToGroupsWithoutAllocating(t *testing.T) {
+	b := churning(t)
+	var claims []Claim
+	for i := range 20 {
+		id := b.open(int32(10+i), running("step"), job(fmt.Sprint(i), shop(fmt.Sprint("app", i%2))))
+		claims = append(claims, Claim{Claimant: id, CPU: 1})
+	}
+	step := func() {
+		b.iv.EndsCollection = true
+		b.observe(20*units.Joule, 1, 1, claims...)
+		b.deliver()
+	}
+	for range 10 {
+		step()
+	}
+	require.Len(t, b.groups(units.ContainerEntity), 2)
+	assert.Zero(t, allocs.Count(100, step))
 }
 
 func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
