@@ -49,7 +49,7 @@ func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
 // hasRoom reports whether one more series of an entity may begin.
 func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.mayBear(entity))
+	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.allowsBirth(entity))
 }
 
 // mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is no
@@ -87,14 +87,15 @@ func (e *Engine) countsBirths(entity units.Entity) bool {
 	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
 }
 
-// mayBear reports whether an account that begins now may have a series from the start.
-func (e *Engine) mayBear(entity units.Entity) bool {
+// allowsBirth reports whether an account that begins now may have a series from the start.
+func (e *Engine) allowsBirth(entity units.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
-// bear counts an account and returns the earliest time of its series, the zero time if it may have one from the start.
-func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
-	if !e.mayBear(entity) {
+// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
+// one from the start.
+func (e *Engine) recordBirth(entity units.Entity) (notBefore time.Time) {
+	if !e.allowsBirth(entity) {
 		notBefore = e.at.Add(lateAge)
 	}
 	if e.countsBirths(entity) {

@@ -55,7 +55,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 	}
 	var notBefore time.Time
 	if !known && (room || entity != units.ProcessEntity) {
-		notBefore = e.bear(entity)
+		notBefore = e.recordBirth(entity)
 	}
 	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
