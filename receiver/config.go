@@ -118,7 +118,7 @@ const (
 	// Most processes exit within a minute. With a series of its own, each would leave one behind.
 	defaultMinAge = time.Minute
 	maxPrograms   = 500
-	// maxBirths is how many programs, containers, pods and processes by PID each may begin in an hour and have series at once.
+	// maxBirths is Limit.Births of processes, programs, containers and pods.
 	maxBirths = 500
 )
 
@@ -135,8 +135,8 @@ func (g GroupBy) series() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit, also
-	// on the number of containers and pods whose series begin in an hour.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit. For
+	// containers and pods, 0 also removes the limit on new series per hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -300,6 +301,19 @@ func TestSeriesThatBeginInAnHourAreLimitedUnlessTheSettingsSayOtherwise(t *testi
 	}
 	assert.Equal(t, []string{"process", "program", "container", "k8s.pod"}, births("{}"))
 	assert.Equal(t, []string{"program"}, births("series: {processes: {group_by: pid}, containers: {max: 0}, pods: {max: 0}}"))
+}
+
+func TestGroupsHaveTheNamesThatAreReported(t *testing.T) {
+	for settings, want := range map[string]attribution.GroupNames{
+		"{}": {},
+		"resource_attributes: {k8s.namespace.name: {enabled: false}}":   {Namespace: true},
+		"resource_attributes: {k8s.container.name: {enabled: false}}":   {KubernetesContainer: true},
+		"resource_attributes: {container.image.name: {enabled: false}}": {Image: true},
+	} {
+		c := mustLoad(t, settings)
+		assert.Equal(t, want, c.hiddenNames(), settings)
+		assert.Equal(t, want == attribution.GroupNames{}, c.settingsOfTotals() == mustLoad(t, "{}").settingsOfTotals(), settings)
+	}
 }
 
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {

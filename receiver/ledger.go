@@ -46,8 +46,11 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(), Created: claims.Created(boot)}, baseline),
-		Exact:  s.cpu.Source().Exact(),
+		Engine: attribution.New(attribution.Config{
+			Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
+			HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
+		}, baseline),
+		Exact: s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
@@ -91,6 +94,15 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 func (c *Config) wantsUnits() bool {
 	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
 		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
+}
+
+// hiddenNames returns the names of containers and pods that are not reported.
+func (c *Config) hiddenNames() attribution.GroupNames {
+	return attribution.GroupNames{
+		Namespace:           !c.ResourceAttributes.K8sNamespaceName.Enabled,
+		KubernetesContainer: !c.ResourceAttributes.K8sContainerName.Enabled,
+		Image:               !c.ResourceAttributes.ContainerImageName.Enabled,
+	}
 }
 
 // openUsers returns the users of the host, nil if they are not reported. Then programs are merged across users.

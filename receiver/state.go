@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
@@ -199,6 +200,9 @@ func (c *Config) settingsOfTotals() string {
 	if !c.ResourceAttributes.ProcessOwner.Enabled { // programs are merged across users
 		set["Owner"] = false
 	}
+	if names := c.hiddenNames(); names != (attribution.GroupNames{}) { // groups are merged across names
+		set["Names"] = names
+	}
 	if c.Series.Processes.GroupBy != GroupByPID && !c.ResourceAttributes.SystemdUnitName.Enabled {
 		set["Unit"] = false
 	}
@@ -209,7 +213,8 @@ func (c *Config) settingsOfTotals() string {
 	return string(description)
 }
 
-// stateVersion is the version of the format. Each change of a pack function changes it.
+// stateVersion is the version of the format. Each change of a pack function changes it, except a further condition in
+// a byte of conditions, which is false in older states.
 const stateVersion = 3
 
 // encodeState appends a state to b: a checksum of the rest, the version of the format, the trained models, and the totals unless

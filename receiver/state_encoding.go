@@ -124,7 +124,7 @@ func packKindState(p *pack.Packer, k *attribution.KindState) {
 
 func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	pack.Uint(p, &a.Entity)
-	p.Bools(&a.Other, &a.Live, &a.Reported)
+	p.Bools(&a.Other, &a.Live, &a.Reported, &a.Group)
 	p.Time(&a.Start)
 	pack.Uint(p, &a.CPU)
 	pack.Uint(p, &a.Usage)

@@ -27,8 +27,11 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -196,6 +199,20 @@ func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
 // sealed returns a content with its checksum.
 func sealed(content []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
+}
+
+func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
+	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
+		want.Entity, want.Start, want.Owner.Process.Executable = units.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
+		written := pack.NewWriter(nil)
+		packAccount(written, &want)
+		var got attribution.AccountState
+		packAccount(pack.NewReader(written.Bytes()), &got)
+		got.Start = got.Start.UTC()
+		assert.Empty(t, got.Amounts)
+		got.Amounts = nil
+		assert.Equal(t, want, got)
+	}
 }
 
 func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {

@@ -81,5 +81,7 @@ func sortByPower(all []*consumer) {
 	})
 }
 
-// isOverflow reports whether a series is that of all consumers without a series of their own.
-func isOverflow(c *consumer) bool { return c.labels[labelOverflow] == "true" }
+// isOverflow reports whether a series is that of consumers without a series of their own, and of no program.
+func isOverflow(c *consumer) bool {
+	return c.labels[labelOverflow] == "true" && c.labels[labelExecutable] == ""
+}

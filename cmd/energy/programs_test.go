@@ -52,6 +52,21 @@ func rowOf(t *testing.T, rows []top.Row, name, user string) top.Row {
 	return top.Row{}
 }
 
+func TestAProgramOfSeveralContainersIsNotThatOfTheHost(t *testing.T) {
+	text := aBuild + `process_power_watts{energy_zone="package",process_executable_name="cc1",process_owner="ann",otel_metric_overflow="true"} 7
+process_power_watts{energy_zone="package",otel_metric_overflow="true"} 1
+`
+	programs := framesOf(t, &framer{fresh: true}, text)[0].Tables[top.Programs]
+	var powers []float64
+	for _, r := range programs {
+		if r.Text[top.Name] == "cc1" && r.Text[top.User] == "ann" {
+			powers = append(powers, r.Power)
+		}
+	}
+	assert.ElementsMatch(t, []float64{5.5, 7}, powers)
+	assert.Equal(t, "several containers or units", runsIn(&consumer{labels: map[string]string{labelOverflow: "true", labelExecutable: "cc1"}}))
+}
+
 func TestAProgramIsTheSumOfItsProcesses(t *testing.T) {
 	frames := framesOf(t, &framer{fresh: true}, aBuild, later, later)
 	programs := frames[0].Tables[top.Programs]

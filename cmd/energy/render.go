@@ -246,6 +246,8 @@ func runsIn(p *consumer) string {
 		return "container " + short(p.labels[labelContainer])
 	case p.labels[labelPod] != "":
 		return "pod " + short(p.labels[labelPod])
+	case p.labels[labelOverflow] == "true":
+		return "several containers or units"
 	}
 	return p.labels[labelUnit]
 }

@@ -57,6 +57,7 @@ type Account struct {
 	candidate int32        // index in Engine.candidates, or none
 	twin      int32        // the other account of the same series, one that ended and one without a series, or none
 
+	group     bool      // as IsGroup says
 	notBefore time.Time // the earliest time at which its series may begin
 
 	idleMembers int32  // claimants that share its idle energy
@@ -73,11 +74,9 @@ type seriesSet uint32
 // may know it.
 func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
 
-// IsGroup reports whether the account has the energy of containers or pods without a series that have the same names. Its
-// owner has only these names.
-func (a *Account) IsGroup() bool {
-	return !a.Other && (a.Entity == units.ContainerEntity || a.Entity == units.PodEntity) && !a.Entity.Of(&a.Owner)
-}
+// IsGroup reports whether the account has the energy of programs, containers or pods without a series that have the same
+// names. Its owner has only these names.
+func (a *Account) IsGroup() bool { return a.group }
 
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }

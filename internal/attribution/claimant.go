@@ -103,8 +103,11 @@ func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	}
 	e.joinIdle(id)
 	if e.cfg.Processes != ByProgram {
-		atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) || e.wasLive(c)
-		e.openProcess(id, atOnce && e.hasRoom(units.ProcessEntity))
+		room := e.wasLive(c) && e.mayContinue(units.ProcessEntity)
+		if e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) {
+			room = room || e.hasRoom(units.ProcessEntity)
+		}
+		e.openProcess(id, room)
 	}
 	return id
 }

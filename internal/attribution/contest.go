@@ -18,7 +18,7 @@ func (e *Engine) awardSeries(entity units.Entity) {
 	}
 	e.findNewcomers(entity, room > 0)
 	e.newcomers.heapify()
-	for ; len(e.newcomers) > 0 && (entity != units.ProcessEntity || e.mayBear(entity)); room-- {
+	for ; len(e.newcomers) > 0 && (entity != units.ProcessEntity || e.allowsBirth(entity)); room-- {
 		newcomer, displaced := e.newcomers.pop(), int32(none)
 		if room <= 0 {
 			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {

@@ -15,6 +15,8 @@ type Config struct {
 	Limits Limits
 	// Processes selects the series of processes.
 	Processes ProcessSeries
+	// HiddenNames are names that are not reported. Groups that would differ only by them are one group.
+	HiddenNames GroupNames
 	// Created returns units.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
 	// a series. Nil: it stays empty.
 	Created func(start time.Duration) string

@@ -9,9 +9,15 @@ import (
 )
 
 // If Limit.Births is set, a group is the account of workloads without a series that have the same names: containers
-// with the same namespace, name in the pod's specification and image, and pods of the same namespace. The group of a
-// program is the account of the same program outside of all containers and units. A group begins with its first
-// energy, and ends when its usage has decayed.
+// with the same namespace, name in the pod's specification and image, pods of the same namespace, and programs in
+// containers and units with the same executable and user. A group begins with its first energy, and ends when its
+// usage has decayed.
+//
+// The series of a group differs from those of workloads. Otherwise a container could add energy to a program of the
+// host by a process of the same name.
+
+// GroupNames are names by which groups of containers and pods can differ.
+type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
 
 // restoredBirths is the part of an hour whose births are used up in a restored engine. So a receiver that restarts
 // again and again begins few series.
@@ -19,26 +25,40 @@ const restoredBirths = 54 * time.Minute
 
 // series returns what identifies the series of an account.
 func (a *Account) series() series {
-	if a.IsGroup() {
-		s, _ := groupOf(a.Entity, &a.Owner)
-		return s
+	if a.group {
+		return groupSeries(a.Entity, &a.Owner)
 	}
 	s, _ := seriesOf(a.Entity, &a.Owner)
 	return s
 }
 
-// groupOf returns the series of the group of an owner's entity; ok is false if it has none.
-func groupOf(e units.Entity, o *units.Owner) (s series, ok bool) {
-	s.entity = e
+// groupSeries returns the series of the group of an owner's entity. It has no names if the group would have none.
+func groupSeries(e units.Entity, o *units.Owner) series {
+	s := series{entity: e, group: true}
 	switch n := o.Names; {
 	case e == units.ProgramEntity:
 		s.process = o.Process.Program()
-		return s, e.Of(o) && e.Key(&o.Workload) != units.Key{}
 	case n == nil:
-	case e == units.ContainerEntity: // the first part of the key of a container or pod is not empty
-		s.in = units.Key{1: n.Namespace, 2: n.KubernetesContainer, 3: n.Image}
+	case e == units.ContainerEntity:
+		s.in = units.Key{n.Namespace, n.KubernetesContainer, n.Image}
 	case e == units.PodEntity:
-		s.in = units.Key{1: n.Namespace}
+		s.in = units.Key{n.Namespace}
+	}
+	return s
+}
+
+// groupOf returns the series of the group of an owner's entity, with the names that are reported; ok is false if it
+// has none.
+func (e *Engine) groupOf(entity units.Entity, o *units.Owner) (s series, ok bool) {
+	s = groupSeries(entity, o)
+	if entity == units.ProgramEntity {
+		return s, entity.Of(o) && entity.Key(&o.Workload) != units.Key{}
+	}
+	hidden := &e.cfg.HiddenNames
+	for i, isHidden := range [...]bool{hidden.Namespace, hidden.KubernetesContainer, hidden.Image} {
+		if isHidden {
+			s.in[i] = ""
+		}
 	}
 	return s, s.in != units.Key{}
 }
@@ -47,7 +67,7 @@ func groupOf(e units.Entity, o *units.Owner) (s series, ok bool) {
 func (s *series) groupOwner() *units.Owner {
 	o := &units.Owner{Process: s.process}
 	if s.entity != units.ProgramEntity {
-		o.Names = &units.Names{Namespace: s.in[1], KubernetesContainer: s.in[2], Image: s.in[3]}
+		o.Names = &units.Names{Namespace: s.in[0], KubernetesContainer: s.in[1], Image: s.in[2]}
 	}
 	return o
 }
@@ -60,8 +80,11 @@ func (e *Engine) openGroup(a *Account) int32 {
 	if limit == 0 || a.Entity == units.ProcessEntity && e.cfg.Processes == ByPID {
 		return none
 	}
-	s, ok := groupOf(entity, &a.Owner)
-	if !ok || a.IsGroup() {
+	if a.group {
+		return none
+	}
+	s, ok := e.groupOf(entity, &a.Owner)
+	if !ok {
 		return none
 	}
 	i, known := e.series[s]
@@ -78,6 +101,7 @@ func (e *Engine) openGroup(a *Account) int32 {
 	}
 	e.groupBirths[entity].add(e.at, limit)
 	i = e.newAccount(entity, s.groupOwner(), e.emittedAt)
+	e.ledger.accounts[i].group = true
 	e.live[entity]++
 	e.series[s] = i
 	return i

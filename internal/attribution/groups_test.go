@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -196,6 +197,41 @@ func TestAGroupEndsOnceItsUsageHasDecayedAndReturns(t *testing.T) {
 	assert.Len(t, b.groups(units.PodEntity), 1)
 }
 
+// A container can have a process with the name of a program of the host.
+func TestTheGroupOfAProgramIsNotAProgramOfTheHost(t *testing.T) {
+	b := churning(t)
+	host := b.open(1, running("kubelet"), of("root"))
+	use := map[Claimant]int{host: 1}
+	for i := range 3 {
+		use[b.open(int32(10+i), running("kubelet"), of("root"), inContainer(fmt.Sprint(i)))] = 10
+	}
+	b.collect(use)
+	energy := map[bool]units.Energy{}
+	for a := range b.e.Ledger().Accounts {
+		if a.Entity == units.ProgramEntity && a.Owner.Container.ID == "" {
+			energy[a.IsGroup()] += a.Amounts(pkg).Energy
+		}
+	}
+	assert.Equal(t, map[bool]units.Energy{false: units.Joule, true: 20 * units.Joule}, energy)
+	requireConserved(t, b.e, byKind{})
+}
+
+func TestGroupsDoNotDifferByNamesThatAreNotReported(t *testing.T) {
+	b := churning(t)
+	b.e.cfg.HiddenNames = GroupNames{Namespace: true, Image: true}
+	for i := range 6 {
+		names := units.Names{Namespace: fmt.Sprint("n", i), Image: fmt.Sprint("i", i)}
+		if i > 3 {
+			names.KubernetesContainer = "app"
+		}
+		b.collect(map[Claimant]int{b.open(int32(10+i), running("step"), job(fmt.Sprint(i), names)): 1})
+	}
+	assert.Equal(t, map[units.Names]units.Energy{{KubernetesContainer: "app"}: 2 * units.Joule}, b.groups(units.ContainerEntity))
+	assert.Equal(t, 2*units.Joule, b.energy(units.ContainerEntity, "other"))
+	assert.Empty(t, b.groups(units.PodEntity))
+	assert.Equal(t, 4*units.Joule, b.energy(units.PodEntity, "other"))
+}
+
 func TestGroupsThemselvesAreBounded(t *testing.T) {
 	b := churning(t)
 	for i := range 8 {
@@ -226,6 +262,27 @@ func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
 	requireConserved(t, b.e, byKind{})
 }
 
+func TestNewProcessesTakeNoSeriesByPIDFromRestoredOnes(t *testing.T) {
+	for name, least := range map[string]units.Energy{"with a minimum": units.Joule, "without": 0} {
+		cfg := Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, Limit{MinEnergy: least, Max: 100, Births: 20})}
+		b := newBench(t, cfg)
+		known := b.open(99)
+		b.collect(map[Claimant]int{known: 1})
+		var s State
+		b.e.State(&s)
+		b.e = New(cfg, baseline)
+		b.e.Restore(&s)
+		use := map[Claimant]int{}
+		for pid := range int32(20) {
+			use[b.open(1+pid)] = 2
+		}
+		use[b.open(99)] = 1
+		b.collect(use)
+		require.Contains(t, b.live(units.ProcessEntity), "p99", name)
+		assert.Greater(t, b.energy(units.ProcessEntity, "99"), units.Joule, name)
+	}
+}
+
 func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
 	few := Limit{MinEnergy: units.Joule, Max: 1, Births: 1}
 	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
@@ -234,6 +291,25 @@ func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
 	b.deliver()
 	b.collect(map[Claimant]int{small: 1, large: 100})
 	assert.Equal(t, []string{"p1"}, b.live(units.ProcessEntity))
+}
+
+func TestEnergyGoesToGroupsWithoutAllocating(t *testing.T) {
+	b := churning(t)
+	var claims []Claim
+	for i := range 20 {
+		id := b.open(int32(10+i), running("step"), job(fmt.Sprint(i), shop(fmt.Sprint("app", i%2))))
+		claims = append(claims, Claim{Claimant: id, CPU: 1})
+	}
+	step := func() {
+		b.iv.EndsCollection = true
+		b.observe(20*units.Joule, 1, 1, claims...)
+		b.deliver()
+	}
+	for range 10 {
+		step()
+	}
+	require.Len(t, b.groups(units.ContainerEntity), 2)
+	assert.Zero(t, allocs.Count(100, step))
 }
 
 func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {

@@ -47,9 +47,15 @@ const (
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// hasRoom reports whether one more series of an entity may live.
+// hasRoom reports whether one more series of an entity may begin.
 func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live() && (entity != units.ProcessEntity || e.mayBear(entity))
+	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.allowsBirth(entity))
+}
+
+// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is no
+// birth.
+func (e *Engine) mayContinue(entity units.Entity) bool {
+	return e.live[entity] < e.cfg.Limits[entity].live()
 }
 
 // lateAge is the age at which an account gets a series if it began after too many others.
@@ -81,14 +87,15 @@ func (e *Engine) countsBirths(entity units.Entity) bool {
 	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
 }
 
-// mayBear reports whether an account that begins now may have a series from the start.
-func (e *Engine) mayBear(entity units.Entity) bool {
+// allowsBirth reports whether an account that begins now may have a series from the start.
+func (e *Engine) allowsBirth(entity units.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
-// bear counts an account and returns the earliest time of its series, the zero time if it may have one from the start.
-func (e *Engine) bear(entity units.Entity) (notBefore time.Time) {
-	if !e.mayBear(entity) {
+// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
+// one from the start.
+func (e *Engine) recordBirth(entity units.Entity) (notBefore time.Time) {
+	if !e.allowsBirth(entity) {
 		notBefore = e.at.Add(lateAge)
 	}
 	if e.countsBirths(entity) {

@@ -68,7 +68,7 @@ func (e *Engine) leaveProgram(account int32) {
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if (a.Entity == units.ProgramEntity || a.IsGroup()) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity == units.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

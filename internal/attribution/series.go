@@ -12,7 +12,8 @@ import (
 type series struct {
 	entity  units.Entity
 	process units.Process // or program, none for other entities
-	in      units.Key
+	in      units.Key     // of a group its names
+	group   bool
 }
 
 // seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
@@ -54,7 +55,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 	}
 	var notBefore time.Time
 	if !known && (room || entity != units.ProcessEntity) {
-		notBefore = e.bear(entity)
+		notBefore = e.recordBirth(entity)
 	}
 	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false

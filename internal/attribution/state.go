@@ -54,6 +54,8 @@ type AccountState struct {
 	Entity units.Entity
 	Owner  units.Owner
 	Other  bool
+	// Group marks an account of a group.
+	Group bool
 	// Live marks a series that goes on.
 	Live bool
 	// Reported marks an account that is in an earlier emission or in the next one.
@@ -153,7 +155,7 @@ func (z *Zone) state() ZoneState {
 // setState sets s to the state of the account, in the memory that s has.
 func (a *Account) setState(s *AccountState) {
 	*s = AccountState{
-		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Live: a.live(), Reported: a.Reported || !a.awaitsNames(), Start: a.Start,
+		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Group: a.group, Live: a.live(), Reported: a.Reported || !a.awaitsNames(), Start: a.Start,
 		CPU: a.CPU, Amounts: s.Amounts[:0], Usage: a.rank.now(a.recent()), Lost: a.rank.lost,
 	}
 	for kind := range a.amounts {
@@ -270,7 +272,7 @@ func (s *ZoneState) restored() Zone {
 func (e *Engine) restoreAccount(s *AccountState) {
 	l := &e.ledger
 	a := Account{
-		Entity: s.Entity, Owner: s.Owner, Other: s.Other, Start: s.Start, CPU: s.CPU, Reported: s.Reported,
+		Entity: s.Entity, Owner: s.Owner, Other: s.Other, group: s.Group, Start: s.Start, CPU: s.CPU, Reported: s.Reported,
 		acknowledged: s.Reported, claimant: none, wasLive: s.Live, rank: rank{usage: s.Usage, lost: s.Lost},
 	}
 	for _, m := range s.Amounts {

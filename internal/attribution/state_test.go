@@ -241,7 +241,9 @@ func (r *restarts) collect() error {
 		}
 		name := fmt.Sprint(a.Entity, a.Other, a.Owner.Process.PID, a.Owner.Process.Executable, a.Owner.Container.ID, a.Owner.Pod.UID)
 		if a.IsGroup() {
-			name += a.Owner.Names.Namespace
+			if name += "group"; a.Owner.Names != nil {
+				name += a.Owner.Names.Namespace
+			}
 			r.did["group"]++
 		}
 		emission[name] = s

@@ -223,12 +223,13 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 
 func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 	var limits attribution.Limits
-	limits[units.ContainerEntity].Births, limits[units.PodEntity].Births = 1, 1
-	e := attribution.New(attribution.Config{Limits: limits}, baseline)
+	limits[units.ProgramEntity].Births, limits[units.ContainerEntity].Births, limits[units.PodEntity].Births = 1, 1, 1
+	e := attribution.New(attribution.Config{Processes: attribution.ByProgram, Limits: limits}, baseline)
 	observe(e, baseline, nil, 0)
 	var claimants []attribution.Claimant
 	for i := range 3 {
 		o := owner(i)
+		o.Process.Executable, o.Process.Owner = "app", "root"
 		o.Names = &units.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
 		claimants = append(claimants, e.Open(o, baseline))
 	}
@@ -249,6 +250,7 @@ func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 	assert.Equal(t, map[string]any{"k8s.namespace.name": "shop", "k8s.container.name": "app", "container.image.name": "registry/job"},
 		groups["container.energy"])
 	assert.Equal(t, map[string]any{"k8s.namespace.name": "shop"}, groups["k8s.pod.energy"])
+	assert.Equal(t, map[string]any{"process.executable.name": "app", "process.owner": "root"}, groups["process.energy"])
 }
 
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
