@@ -41,6 +41,7 @@ type Task struct {
 	// Adopted states that the task's parent ended first.
 	Adopted bool
 
+	stirred  time.Duration // a nanosecond for its exit and for each child that it created or waited for, which only its CPU clock counts
 	machine  *Machine
 	group    *cgroup
 	process  *Process
@@ -77,7 +78,10 @@ func (t *Task) Spawn() *Task {
 	c.Socket, c.pin, c.Execs = t.Socket, t.pin, t.Execs
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
-	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 1, 0, nil
+	p.User, p.System, p.Fraction, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 0, 1, 0, nil
+	t.stirred++
+	m.Host.LastPID = pid
+	m.Host.Created++
 	c.process = &p
 	m.Host.Processes[pid] = c.process
 	return c
@@ -118,6 +122,7 @@ func (t *Task) Shown() *Process { return t.process }
 // Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
+	t.stirred++
 	for len(t.contexts) > 0 {
 		t.contexts[0].Close()
 	}
@@ -135,6 +140,7 @@ func (t *Task) Reap(ignored bool) {
 	m := t.machine
 	if parent := m.Find(t.Parent); parent != nil && !ignored {
 		parent.Waited += t.Used + t.Waited
+		parent.stirred++
 	}
 	t.group.live--
 	if m.ended != nil {

@@ -186,6 +186,33 @@ func parseThreads(b []byte) (uint64, error) {
 	return kernfs.ParseUint(total)
 }
 
+// parseLastPID reads the number that the kernel gave to a task last, from the fifth field of /proc/loadavg.
+func parseLastPID(b []byte) (int32, error) {
+	f := fields{rest: b}
+	f.skip(4)
+	last := f.int()
+	if f.err == nil && len(f.rest) == 0 { // the number may be cut short
+		f.err = errTruncated
+	}
+	return clampInt32(last), f.err
+}
+
+// createdTasks is the line of /proc/stat with the number of tasks that were created since boot (proc_stat(5)).
+var createdTasks = []byte("\nprocesses ")
+
+// parseCreated reads the number of tasks that were created since boot, threads included, from /proc/stat.
+func parseCreated(b []byte) (uint64, error) {
+	at := bytes.LastIndex(b, createdTasks)
+	if at < 0 {
+		return 0, errTruncated
+	}
+	number, _, whole := bytes.Cut(b[at+len(createdTasks):], []byte{'\n'})
+	if !whole {
+		return 0, errTruncated
+	}
+	return kernfs.ParseUint(number)
+}
+
 // parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
 func parsePID(name []byte) (pid int32, ok bool) {
 	n, err := kernfs.ParseUint(name)

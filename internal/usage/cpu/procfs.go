@@ -115,19 +115,10 @@ var errListBlocked = errors.New("new processes are not found, because a process 
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
-	now, err := p.readUptime()
-	if err != nil {
-		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
+	if _, err := p.beginScan(t); err != nil {
 		return err
 	}
-	if p.topology != nil {
-		p.topology.Refresh(now)
-		t.divide(p.topology)
-	}
-	t.begin(now)
 	p.kept.next = 0
-	p.first.Begin(time.Unix(0, 0).Add(now))
-	p.list.Begin(time.Unix(0, 0).Add(now))
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -140,6 +131,22 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	p.findDiscarding(t)
 	p.kept.update(p.cached, t)
 	return nil
+}
+
+// beginScan starts a scan and returns its time since boot.
+func (p *Procfs) beginScan(t *Table) (now time.Duration, err error) {
+	if now, err = p.readUptime(); err != nil {
+		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
+		return 0, err
+	}
+	if p.topology != nil {
+		p.topology.Refresh(now)
+		t.divide(p.topology)
+	}
+	t.begin(now)
+	p.first.Begin(time.Unix(0, 0).Add(now))
+	p.list.Begin(time.Unix(0, 0).Add(now))
+	return now, nil
 }
 
 func (p *Procfs) readUptime() (time.Duration, error) {
@@ -166,23 +173,32 @@ type procfsScan struct {
 // readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
 // readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
-	l := s.source.list.Job()
-	if s.source.list.RunShared(0, (*listing).read) != nil {
-		if len(s.table.before) == 0 {
-			return errListBlocked
-		}
-		s.unreadable = true
-		return nil
+	pids, err := s.list()
+	if err != nil {
+		return err
 	}
-	if l.err != nil {
-		_ = s.source.proc.Close() // /proc may be mounted anew
-		return l.err
-	}
-	for _, pid := range l.pids {
+	for _, pid := range pids {
 		s.add(pid)
 	}
 	s.table.sort(byPID)
 	return nil
+}
+
+// list returns the PIDs in the listing of /proc, none while the listing is blocked.
+func (s *procfsScan) list() ([]int32, error) {
+	l := s.source.list.Job()
+	if s.source.list.RunShared(0, (*listing).read) != nil {
+		if len(s.table.before) == 0 {
+			return nil, errListBlocked
+		}
+		s.unreadable = true
+		return nil, nil
+	}
+	if l.err != nil {
+		_ = s.source.proc.Close() // /proc may be mounted anew
+		return nil, l.err
+	}
+	return l.pids, nil
 }
 
 // readMissed adds a row for each process of the previous scan that the listing lacks and that still runs: a listing of

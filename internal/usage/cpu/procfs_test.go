@@ -33,6 +33,7 @@ type watched struct {
 	testing.TB
 	*hostsim.Host
 	source *Procfs
+	clocks *Clocks // nil: source is read
 	table  Table
 	node   Node
 }
@@ -84,10 +85,14 @@ func (w *watched) scan() {
 // next scans the trees as they are.
 func (w *watched) next() {
 	w.Helper()
-	node, err := w.source.ReadNode()
+	var source Source = w.source
+	if w.clocks != nil {
+		source = w.clocks
+	}
+	node, err := source.ReadNode()
 	require.NoError(w, err)
 	w.node = node
-	require.NoError(w, w.source.ReadProcesses(&w.table))
+	require.NoError(w, source.ReadProcesses(&w.table))
 	w.check()
 }
 

@@ -71,6 +71,8 @@ type Table struct {
 
 	division
 
+	rounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
+
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
 }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package cpu
+
+import (
+	"errors"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func readCPUClock(int32) (units.CPUTime, error) { return 0, errors.ErrUnsupported }
