@@ -52,9 +52,9 @@ func (m *Machine) Show() {
 	}
 	clear(h.Cgroups)
 	for path, g := range m.cgroups {
-		h.Cgroups[path] += g.used
+		h.Cgroups[path] += g.used + g.stirred
 		for up := g.up; up != nil; up = up.up {
-			h.Cgroups[up.path] += g.used
+			h.Cgroups[up.path] += g.used + g.stirred
 		}
 	}
 }

@@ -41,7 +41,7 @@ type Task struct {
 	// Adopted states that the task's parent ended first.
 	Adopted bool
 
-	stirred  time.Duration // a nanosecond for its exit and for each child that it created or waited for, which only its CPU clock counts
+	stirred  time.Duration // see stir
 	machine  *Machine
 	group    *cgroup
 	process  *Process
@@ -79,12 +79,19 @@ func (t *Task) Spawn() *Task {
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
 	p.User, p.System, p.Fraction, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 0, 1, 0, nil
-	t.stirred++
+	t.stir()
 	m.Host.LastPID = pid
 	m.Host.Created++
 	c.process = &p
 	m.Host.Processes[pid] = c.process
 	return c
+}
+
+// stir makes the CPU clock of the task, and the counter of its cgroup, show that it ran: it ended, created a child or waited for
+// one. Nothing else counts that time.
+func (t *Task) stir() {
+	t.stirred += time.Microsecond
+	t.group.stirred += time.Microsecond
 }
 
 func (m *Machine) freePID() int {
@@ -122,7 +129,7 @@ func (t *Task) Shown() *Process { return t.process }
 // Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
-	t.stirred++
+	t.stir()
 	for len(t.contexts) > 0 {
 		t.contexts[0].Close()
 	}
@@ -140,7 +147,7 @@ func (t *Task) Reap(ignored bool) {
 	m := t.machine
 	if parent := m.Find(t.Parent); parent != nil && !ignored {
 		parent.Waited += t.Used + t.Waited
-		parent.stirred++
+		parent.stir()
 	}
 	t.group.live--
 	if m.ended != nil {

@@ -27,6 +27,7 @@ type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
 	numbers numbers
+	gate    gate
 	fresh   time.Duration // when the memory of all processes was read last
 	table   *Table        // whose rows are those of the latest scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
@@ -47,14 +48,16 @@ func OpenClocks(root string) (*Clocks, error) {
 // NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock of a
 // process that does not exist is EINVAL. Only tests call it.
 func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
-	return newClocks(root, func(pid int32) (units.CPUTime, error) {
+	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
 		now, err := clock(pid)
 		return units.CPUTime(now), err
 	})
+	c.gate = newGate(root, 1) // simulated cgroups are small
+	return c
 }
 
 func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
-	c := &Clocks{Procfs: *NewProcfs(root), clock: clock}
+	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom)}
 	c.countsCreated = true
 	return c
 }
@@ -87,6 +90,9 @@ func checkClocks(root string) error {
 	return nil
 }
 
+// Close implements Source.
+func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
+
 // Name implements Source.
 func (*Clocks) Name() string { return "clocks" }
 
@@ -101,13 +107,17 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
 	if c.table != t || t.resuming {
 		s.given.all = true
+		c.gate.reset(t.before)
 	}
 	c.table = nil // until the table has what this scan finds
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = t.FreshResident
 	}
 	s.moved = !s.given.none() || !t.MayBePartial || c.perCPU || len(c.domains) > 1
-	if err := s.read(now); err != nil {
+	s.unseen = c.numbers.unseen(s.given)
+	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
+	c.gate.begin(s.all || s.given.all || isListed)
+	if err := s.read(now, isListed); err != nil {
 		t.abort()
 		return err
 	}
@@ -128,15 +138,15 @@ type clocksScan struct {
 	procfsScan
 	clocks *Clocks
 	given  given // since the previous scan
+	unseen given // those of tasks that the previous scan may have missed
 	all    bool  // the files of all processes are to be read
 	moved  bool  // the files of processes that ran are to be read
 }
 
 // read adds a row for each process.
-func (s *clocksScan) read(now time.Duration) error {
-	n, t := &s.clocks.numbers, s.table
-	unseen := n.unseen(s.given)
-	if t.scans == 0 || unseen.count() > maxProbes || now < n.listed || now-n.listed >= listAgain {
+func (s *clocksScan) read(now time.Duration, isListed bool) error {
+	t := s.table
+	if isListed {
 		if err := s.readListed(now); err != nil {
 			return err
 		}
@@ -146,15 +156,17 @@ func (s *clocksScan) read(now time.Duration) error {
 			s.look(t.before[i].PID, &t.before[i])
 		}
 		known := t.Processes
-		unseen.each(func(pid int32) {
+		s.unseen.each(func(pid int32) {
 			if find(known, pid) == nil {
 				s.look(pid, nil)
 			}
 		})
-		t.sort(byPID)
 	}
+	s.lookAtLeft()
+	t.sort(byPID)
 	s.refreshKin()
 	for i := range t.Processes {
+		s.place(&t.Processes[i])
 		s.threads += uint64(t.Processes[i].Threads)
 	}
 	return nil
@@ -191,7 +203,6 @@ func (s *clocksScan) lookAtMissed() {
 			s.look(pid, &t.before[i])
 		}
 	}
-	t.sort(byPID)
 }
 
 // look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is none. A
@@ -199,15 +210,23 @@ func (s *clocksScan) lookAtMissed() {
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
 func (s *clocksScan) look(pid int32, old *Process) {
+	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old) {
+		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
+		s.keep(old)
+		return
+	}
 	now, err := s.clocks.clock(pid)
-	if errors.Is(err, syscall.EINVAL) {
-		return // of no process, or of a thread
+	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
+		if old != nil && s.moved {
+			s.clocks.gate.forget(old)
+		}
+		return
 	}
 	t := s.table
 	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
-		t.Processes = append(t.Processes, *old)
-		q := &t.Processes[len(t.Processes)-1]
-		q.CPU, q.owed, q.stale = now, 0, old.stale || now > old.CPU
+		q := s.keep(old)
+		q.CPU, q.stale = now, old.stale || now > old.CPU
+		s.clocks.gate.explain(q, now-old.CPU)
 		return
 	}
 	t.Processes = append(t.Processes, Process{})
@@ -221,6 +240,7 @@ func (s *clocksScan) look(pid int32, old *Process) {
 	switch {
 	case err == nil:
 		q.CPU = now
+		s.follow(q, old)
 		return
 	case !gone(err) && !errors.Is(err, syscall.EINVAL):
 		s.unreadable = true
@@ -231,6 +251,28 @@ func (s *clocksScan) look(pid int32, old *Process) {
 		}
 	}
 	t.Processes = t.Processes[:len(t.Processes)-1]
+}
+
+// keep adds the row of the previous scan.
+func (s *clocksScan) keep(old *Process) *Process {
+	s.table.Processes = append(s.table.Processes, *old)
+	q := &s.table.Processes[len(s.table.Processes)-1]
+	q.owed = 0
+	return q
+}
+
+// follow adds to a row that was read what the gate knows of its process.
+func (s *clocksScan) follow(q, old *Process) {
+	switch {
+	case old != nil && old.Start == q.Start:
+		q.group = old.group
+		if q.ChildCPU > old.ChildCPU {
+			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
+		}
+		s.clocks.gate.explain(q, units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
+	case s.table.BornSinceLastScan(q):
+		s.clocks.gate.explain(q, q.CPU+q.ChildCPU)
+	}
 }
 
 // mustRead reports whether the files of a process are to be read that has a row of the previous scan.
@@ -252,6 +294,7 @@ func (s *clocksScan) refreshKin() {
 		switch {
 		case row == len(t.Processes) || t.Processes[row].PID != old.PID || t.Processes[row].Start != old.Start:
 			c.ended, c.parents = append(c.ended, old.PID), append(c.parents, old.Parent)
+			c.gate.leave(old)
 		case t.Processes[row].Zombie && !old.Zombie:
 			c.ended = append(c.ended, old.PID)
 		}
@@ -260,7 +303,6 @@ func (s *clocksScan) refreshKin() {
 		return
 	}
 	slices.Sort(c.parents)
-	isIn := func(pids []int32, pid int32) bool { _, ok := slices.BinarySearch(pids, pid); return ok }
 	for i := range t.Processes {
 		if p := &t.Processes[i]; isIn(c.ended, p.Parent) || isIn(c.parents, p.PID) {
 			s.refresh(p)
@@ -272,7 +314,7 @@ func (s *clocksScan) refreshKin() {
 func (s *clocksScan) refresh(p *Process) {
 	now := *p
 	if s.source.readProcess(p.PID, &now, false) == nil && now.Start == p.Start {
-		now.CPU, now.stale = p.CPU, false
+		now.CPU, now.stale, now.group = p.CPU, false, p.group
 		*p = now
 	}
 }

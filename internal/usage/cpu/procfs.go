@@ -42,6 +42,8 @@ func (f *firstRead) Close() error { return f.proc.Close() }
 func (f *firstRead) readStat()   { f.got, f.err = f.proc.ReadOf(f.pid, "stat", f.buf) }
 func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
 
+func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
+
 // guardFirstReads returns a Guard of first reads.
 func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
 	options.New = func() *firstRead {
@@ -288,6 +290,15 @@ func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	}
 	if errors.Is(err, kernfs.ErrNotCached) {
 		return p.readFirst(pid, (*firstRead).readStat)
+	}
+	return b, err
+}
+
+// readCgroup reads the text of the cgroups of a process.
+func (p *Procfs) readCgroup(pid int32) ([]byte, error) {
+	b, err := p.cached.ReadOf(pid, "cgroup", p.buf)
+	if errors.Is(err, kernfs.ErrNotCached) {
+		return p.readFirst(pid, (*firstRead).readCgroup)
 	}
 	return b, err
 }
