@@ -21,8 +21,8 @@ type Counters struct {
 	free   []int32
 	tops   []watchedCgroup // the outermost cgroups of version 2
 	listed int             // readings since tops were listed
-	root   watchedCgroup             // of the version 1 controller
-	isV1   bool                      // root was read
+	root   watchedCgroup   // of the version 1 controller
+	isV1   bool            // root was read
 	grown  units.CPUTime
 	ok     bool
 }

@@ -26,6 +26,7 @@ import (
 type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
+	isOwn   func(number int32) bool // the number is that of a thread of this process, whose clock the kernel may show
 	numbers numbers
 	gate    gate
 	fresh   time.Duration // when the memory of all processes was read last
@@ -42,7 +43,9 @@ func OpenClocks(root string) (*Clocks, error) {
 	if err := checkClocks(root); err != nil {
 		return nil, err
 	}
-	return newClocks(root, readCPUClock), nil
+	c := newClocks(root, readCPUClock)
+	c.isOwn = isOwnThread
+	return c, nil
 }
 
 // NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock of a
@@ -57,7 +60,7 @@ func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error
 }
 
 func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
-	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom)}
+	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom), isOwn: func(int32) bool { return false }}
 	c.countsCreated = true
 	return c
 }
@@ -107,7 +110,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
 	if c.table != t || t.resuming {
 		s.given.all = true
-		c.gate.reset(t.before)
+		c.gate.reset(t)
 	}
 	c.table = nil // until the table has what this scan finds
 	if now < c.fresh || now-c.fresh >= recheck {
@@ -124,6 +127,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	t.rounding = 2 * Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
 	t.finish(units.Advance(c.scanned, c.node.Process))
+	s.placeAll()
 	c.scanned, c.table = c.node.Process, t
 	c.numbers.advance(last, created, known)
 	if s.all || s.given.all {
@@ -166,7 +170,6 @@ func (s *clocksScan) read(now time.Duration, isListed bool) error {
 	t.sort(byPID)
 	s.refreshKin()
 	for i := range t.Processes {
-		s.place(&t.Processes[i])
 		s.threads += uint64(t.Processes[i].Threads)
 	}
 	return nil
@@ -210,15 +213,18 @@ func (s *clocksScan) lookAtMissed() {
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
 func (s *clocksScan) look(pid int32, old *Process) {
-	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old) {
+	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, s.table.group(old)) {
 		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
 		s.keep(old)
 		return
 	}
 	now, err := s.clocks.clock(pid)
+	if err == nil && (old == nil || s.given.has(pid)) && s.clocks.isOwn(pid) {
+		err = syscall.EINVAL
+	}
 	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
 		if old != nil && s.moved {
-			s.clocks.gate.forget(old)
+			s.clocks.gate.forget(old, s.table.group(old))
 		}
 		return
 	}
@@ -226,7 +232,7 @@ func (s *clocksScan) look(pid int32, old *Process) {
 	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
 		q := s.keep(old)
 		q.CPU, q.stale = now, old.stale || now > old.CPU
-		s.clocks.gate.explain(q, now-old.CPU)
+		s.clocks.gate.explain(q, t.group(old), now-old.CPU)
 		return
 	}
 	t.Processes = append(t.Processes, Process{})
@@ -265,13 +271,12 @@ func (s *clocksScan) keep(old *Process) *Process {
 func (s *clocksScan) follow(q, old *Process) {
 	switch {
 	case old != nil && old.Start == q.Start:
-		q.group = old.group
 		if q.ChildCPU > old.ChildCPU {
 			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
 		}
-		s.clocks.gate.explain(q, units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
+		s.clocks.gate.explain(q, s.table.group(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
 	case s.table.BornSinceLastScan(q):
-		s.clocks.gate.explain(q, q.CPU+q.ChildCPU)
+		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
 	}
 }
 
@@ -294,7 +299,7 @@ func (s *clocksScan) refreshKin() {
 		switch {
 		case row == len(t.Processes) || t.Processes[row].PID != old.PID || t.Processes[row].Start != old.Start:
 			c.ended, c.parents = append(c.ended, old.PID), append(c.parents, old.Parent)
-			c.gate.leave(old)
+			c.gate.leave(t, old)
 		case t.Processes[row].Zombie && !old.Zombie:
 			c.ended = append(c.ended, old.PID)
 		}
@@ -314,7 +319,7 @@ func (s *clocksScan) refreshKin() {
 func (s *clocksScan) refresh(p *Process) {
 	now := *p
 	if s.source.readProcess(p.PID, &now, false) == nil && now.Start == p.Start {
-		now.CPU, now.stale, now.group = p.CPU, false, p.group
+		now.CPU, now.stale = p.CPU, false
 		*p = now
 	}
 }

@@ -10,4 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
+func isOwnThread(int32) bool { return false }
+
 func readCPUClock(int32) (units.CPUTime, error) { return 0, errors.ErrUnsupported }

@@ -46,7 +46,7 @@ const (
 	placedFrom = 5 * time.Second
 )
 
-// The group of a row whose process is in no cgroup of the gate.
+// The group of a process that is in no cgroup of the gate.
 const (
 	unplaced  = 0  // its cgroup was not read yet
 	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
@@ -71,36 +71,42 @@ func (g *gate) begin(all bool) {
 }
 
 // reset forgets which processes are in which cgroups.
-func (g *gate) reset(rows []Process) {
+func (g *gate) reset(t *Table) {
 	_ = g.counters.Close() // it was only read from
 	*g = newGate(g.root, g.from)
-	for i := range rows {
-		rows[i].group = unplaced
+	clear(t.groups)
+}
+
+// group returns the cgroup of a process that has a slot.
+func (t *Table) group(p *Process) int32 {
+	if int(p.Slot) < len(t.groups) {
+		return t.groups[p.Slot]
 	}
+	return unplaced
 }
 
 // leavesOut reports whether a process has not run. A zombie may be waited for, and a process whose files are outdated may be
 // one, without running.
-func (g *gate) leavesOut(old *Process) bool {
-	return !g.open && old.group > 0 && !old.stale && !old.Zombie && g.counters.StoodStill(old.group)
+func (g *gate) leavesOut(old *Process, group int32) bool {
+	return !g.open && group > 0 && !old.stale && !old.Zombie && g.counters.StoodStill(group)
 }
 
 // explain notes what a process used, and what its children had used that it waited for.
-func (g *gate) explain(p *Process, used units.CPUTime) {
-	if !g.open && g.counts(p) {
+func (g *gate) explain(p *Process, group int32, used units.CPUTime) {
+	if !g.open && g.counts(p, group) {
 		g.debt -= time.Duration(used)
 	}
 }
 
 // forget notes that a process ended whose CPU time was explained while it lived. Its parent's child times have it again.
-func (g *gate) forget(p *Process) {
-	if !g.open && g.counts(p) {
+func (g *gate) forget(p *Process, group int32) {
+	if !g.open && g.counts(p, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
 	}
 }
 
 // counts reports whether the counters include the CPU time of a process.
-func (g *gate) counts(p *Process) bool { return g.all || !p.Kernel && p.group != placeless }
+func (g *gate) counts(p *Process, group int32) bool { return g.all || !p.Kernel && group != placeless }
 
 // sweep reports whether all processes that were left out must be looked at.
 func (g *gate) sweep() bool {
@@ -111,31 +117,44 @@ func (g *gate) sweep() bool {
 	return true
 }
 
-// leave removes a process from its cgroup.
-func (g *gate) leave(p *Process) {
-	if p.group > 0 {
-		g.counters.Leave(p.group)
+// leave removes a process that has a slot from its cgroup.
+func (g *gate) leave(t *Table, p *Process) {
+	if group := t.group(p); group > 0 {
+		g.counters.Leave(group)
 	}
-	p.group = unplaced
+	if int(p.Slot) < len(t.groups) {
+		t.groups[p.Slot] = unplaced
+	}
 }
 
-// place finds the cgroup of a process, if it is due.
-func (s *clocksScan) place(p *Process) {
-	g := &s.clocks.gate
-	switch {
-	case p.group != unplaced || s.table.Now-p.Start < placedFrom || g.placed >= placedPerScan:
-		return
-	case p.Kernel:
-		p.group = placeless
-		return
+// placeAll finds the cgroups of processes that are due.
+func (s *clocksScan) placeAll() {
+	t := s.table
+	if n := t.Slots() - len(t.groups); n > 0 {
+		t.groups = append(t.groups, make([]int32, n)...)
 	}
-	g.placed++
-	p.group = placeless
-	if text, err := s.source.readCgroup(p.PID); err == nil {
-		if group := g.counters.Enter(text); group > 0 {
-			p.group = group
+	for i := range t.Processes {
+		if p := &t.Processes[i]; t.groups[p.Slot] == unplaced && t.Now-p.Start >= placedFrom && s.clocks.gate.placed < placedPerScan {
+			t.groups[p.Slot] = s.place(p)
 		}
 	}
+}
+
+// place returns the cgroup of a process.
+func (s *clocksScan) place(p *Process) int32 {
+	if p.Kernel {
+		return placeless
+	}
+	g := &s.clocks.gate
+	g.placed++
+	text, err := s.source.readCgroup(p.PID)
+	if err != nil {
+		return placeless
+	}
+	if group := g.counters.Enter(text); group > 0 {
+		return group
+	}
+	return placeless
 }
 
 // lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of processes
@@ -152,13 +171,13 @@ func (s *clocksScan) lookAtLeft() {
 		now, err := s.clocks.clock(p.PID)
 		switch {
 		case errors.Is(err, syscall.EINVAL):
-			g.forget(p)
+			g.forget(p, t.group(p))
 			p.PID, ended = 0, true
 		case err != nil:
 			s.unreadable = true
 		case now > p.CPU:
-			g.explain(p, now-p.CPU)
-			g.leave(p) // its counter stood still: it is elsewhere
+			g.explain(p, t.group(p), now-p.CPU)
+			g.leave(t, p) // its counter stood still: it is elsewhere
 			p.CPU, p.stale = now, true
 			if s.moved {
 				s.refresh(p)

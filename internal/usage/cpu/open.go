@@ -9,14 +9,14 @@ type Kind string
 
 // The kinds of sources.
 const (
-	Auto       Kind = "auto" // BPF where the kernel and the permissions allow it, else procfs
+	Auto       Kind = "auto" // BPF where the kernel and the permissions allow it, else KindClocks
 	KindBPF    Kind = "bpf"
 	KindClocks Kind = "clocks" // procfs where the receiver does not share the PID namespace of the host
 	KindProcfs Kind = "procfs"
 )
 
-// Open returns the CPU time source that the options select. rejected is why procfs takes the place of another source. With the
-// kinds Auto and KindClocks, Open never fails.
+// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs take the place of another
+// source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
 	switch o.Kind {
 	case KindProcfs:
@@ -32,7 +32,11 @@ func Open(o Options) (source Source, rejected, err error) {
 	case o.Kind == KindBPF:
 		return nil, nil, fmt.Errorf("read CPU times by BPF: %w", err)
 	}
-	return openProcfs(o), err, nil
+	source, unclocked := openClocks(o)
+	if unclocked != nil {
+		err = fmt.Errorf("%w; %w", err, unclocked)
+	}
+	return source, err, nil
 }
 
 func openProcfs(o Options) *Procfs { return divided(NewProcfs(o.Root), o) }

@@ -72,8 +72,6 @@ type Process struct {
 	Born bool
 	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
 	discards bool
-	// group is its cgroup in the gate of Clocks.
-	group int32
 	// stale reports whether the process ran after its files were read.
 	stale bool
 	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
