@@ -35,7 +35,8 @@ type Clocks struct {
 	parents []int32
 }
 
-var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: use hostPID: true on Kubernetes, --pid=host with Docker")
+var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
+	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
 // OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID namespace
 // are not those of the processes of the host.

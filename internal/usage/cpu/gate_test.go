@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -153,6 +154,7 @@ func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
 
 func TestASmallCgroupHasNoCounter(t *testing.T) {
 	g := watchGate(t)
+	require.NoError(t, g.clocks.gate.counters.Close())
 	g.clocks.gate = newGate(g.Root(), 2)
 	g.clocks.table = nil
 	g.settle()
