@@ -44,7 +44,8 @@ type Config struct {
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
 	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
-	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else procfs.
+	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks. clocks
+	// requires the PID namespace of the host and is procfs without it.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
 	// per collection. With a preset other than smartwatts, the default is one window per collection.
@@ -205,7 +206,7 @@ func (c *Config) Validate() error {
 	if c.Guests.HasValue() {
 		c.Guests.Get().validate(wrong.under("guests"))
 	}
-	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
+	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindClocks, cpu.KindProcfs)
 	if w := c.Window; c.zeroWindow || w != 0 && (w < minWindow || w > c.CollectionInterval) {
 		wrong("window", "must be from %v to collection_interval, is %v", minWindow, w)
 	}

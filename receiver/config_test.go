@@ -79,7 +79,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"hwmon sensor of a zone that is not named", "meters: {hwmon: {sensors: {ina226/power1: core}}}", `zones: must contain "core", the zone of meters::hwmon::sensors::ina226/power1`},
 		{"hwmon sensor twice", "meters: {hwmon: {sensors: {a/b/power1: platform, a/power1: platform}}}",
 			`meters::hwmon::sensors::a/power1: the sensor "power1" of the chip "a" is named twice`},
-		{"cpu_time unknown", "cpu_time: perf", `cpu_time: must be one of auto, bpf, procfs, is "perf"`},
+		{"cpu_time unknown", "cpu_time: perf", `cpu_time: must be one of auto, bpf, clocks, procfs, is "perf"`},
 		{"zones empty", "zones: []", "zones: must name at least one of package, core, uncore, dram, psys"},
 		{"zone unknown", "zones: [package, cpu]", `zones::1: must be one of package, core, uncore, dram, psys, platform, gpu, other, is "cpu"`},
 		{"zone twice", "zones: [package, dram, package]", `zones::2: "package" is named twice`},

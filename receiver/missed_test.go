@@ -19,7 +19,7 @@ func missingNode(t *testing.T, preset Preset) *testNode {
 		static := StaticPowerConfig{Model: StaticFixed, Power: &rest}
 		c.Attribution = AttributionConfig{Preset: preset, StaticPower: map[power.Kind]StaticPowerConfig{power.Package: static}}
 	})
-	n.host.NewestPID = 7
+	n.host.LastPID = 7
 	for pid := 2; pid <= 7; pid++ {
 		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	}
@@ -30,7 +30,7 @@ func missingNode(t *testing.T, preset Preset) *testNode {
 // miss runs the node for ten seconds with 20 J of active energy, in which the visible processes use 710 ms of CPU time,
 // and born short-lived processes whose parent discards their times use ticks of 10 ms.
 func (n *testNode) miss(born int, ticks int64) {
-	n.host.NewestPID += born
+	n.host.LastPID += born
 	n.host.CPU.User += ticks
 	n.host.CPU.Idle -= ticks
 	n.run(60*joule, map[int]int64{1: 10, 2: 8, 3: 7, 4: 6, 5: 20, 6: 9, 7: 11})

@@ -447,7 +447,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
 	}
 	if replaced {
-		s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", source), zap.Error(err))
+		s.set.Logger.Warn("CPU time source replaced by "+s.cpu.Source().Name(), zap.String("source", source), zap.Error(err))
 	} else {
 		s.observeEnds(m.Table)
 	}

@@ -65,6 +65,7 @@ type simulation struct {
 	cards  *simCards       // nil without GPUs
 	s      *energyScraper
 	exact  bool
+	clocks bool // CPU clocks are read
 
 	meters    map[string]*oracle // by zone id
 	bases     map[int]units.Energy
@@ -163,7 +164,8 @@ type simHost struct{}
 func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
 func (simHost) Report(*componentstatus.Event)                       {}
 
-// newSimulation starts the receiver on a host. It uses procfs if the seed is odd, and otherwise a simulated BPF source.
+// newSimulation starts the receiver on a host. It uses procfs or the host's CPU clocks if the seed is odd, and otherwise a simulated
+// BPF source.
 func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	installReader()
 	root := treeDir(tb)
@@ -176,6 +178,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	sim = &simulation{
 		life:   hostsim.NewLife(machine),
 		exact:  seed%2 == 0,
+		clocks: seed%4 == 3,
 		meters: map[string]*oracle{},
 
 		faultless: seed%5 == 0,
@@ -248,6 +251,9 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			}
 			return cpu.NewReader(cpu.NewSimulatedBPF(root, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
+	}
+	if sim.clocks {
+		sim.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, machine.Host.CPUClock) })
 	}
 	if slices.Contains(cfg.Zones, power.Platform) {
 		sim.addSlowMeter(seed, slices.Contains(cfg.Zones, power.Other))

@@ -43,7 +43,7 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{p.MinEnergy != defaultMinEnergy, p.GroupBy != GroupByProgram, "series::processes::min_energy", "series::processes::group_by is program"},
 			{
 				c.Window > 0 && c.Window < cpu.TickWindow, exact, "window",
-				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.Window, cpu.TickWindow),
+				fmt.Sprintf("/proc counts the CPU time of the node in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.Window, cpu.TickWindow),
 			},
 			{a.Scope == ScopeZone, undivided == nil, "attribution::scope", fmt.Sprint(undivided)},
 			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},

@@ -38,7 +38,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"gpu, no library":          {func(c *Config) { c.Meters.GPU.PollInterval = 5 * time.Second }, "meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
 		"ipmi":                     {func(c *Config) { c.Meters.IPMI.PollInterval = time.Minute }, "", ""},
 		"a model":                  {func(c *Config) { c.Model = model }, "", ""},
-		"short windows, procfs":    {func(c *Config) { c.Window = 200 * time.Millisecond }, "window", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
+		"short windows, procfs":    {func(c *Config) { c.Window = 200 * time.Millisecond }, "window", "/proc counts the CPU time of the node in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
 		"windows of a second":      {func(c *Config) { c.Window = time.Second }, "", ""},
 		"uncertainty, utilization": {func(c *Config) { c.Metrics.VMPowerUncertainty.Enabled = true }, "metrics::vm.power.uncertainty", certain},
 		"uncertainty, minimum": {func(c *Config) {

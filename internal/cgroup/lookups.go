@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -33,6 +34,7 @@ type finder struct {
 	text  []byte
 	has   bool
 	found []directory
+	names []string
 	err   error
 }
 
@@ -83,7 +85,7 @@ func (f *finder) dirOfKnown() *kernfs.Dir {
 }
 
 // The lookups. open opens a file into kept, openKnown opens a file that was opened before, read reads a file, look determines
-// whether a cgroup exists, and walk finds all cgroups.
+// whether a cgroup exists, walk finds all cgroups, and list finds the outermost ones.
 func (f *finder) open()      { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
@@ -95,6 +97,19 @@ func (f *finder) walk() {
 		f.found = append(f.found, directory{below, info})
 		return nil
 	})
+}
+
+func (f *finder) list() { f.names, f.err = list(f.mount) }
+
+// list returns the names of the directories in a directory.
+func list(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
 }
 
 // find runs a lookup and returns the finder with its results, which are valid until the next lookup.
@@ -164,6 +179,18 @@ func (l *lookups) walk(h *hierarchy, yield func(below string, info fs.FileInfo) 
 		}
 	}
 	return nil
+}
+
+// outermost returns the paths of the cgroups of a hierarchy that are directly below its root.
+func (l *lookups) outermost(h *hierarchy) (names []string, err error) {
+	if !h.guarded {
+		return list(h.dir.Path())
+	}
+	f, err := l.find(h, "", "", (*finder).list)
+	if err != nil {
+		return nil, err
+	}
+	return f.names, nil
 }
 
 // begin begins a scan.

@@ -14,6 +14,8 @@ type cgroup struct {
 	up   *cgroup
 	used time.Duration
 	live int
+	// stirred is the part of the counter that is not in used; see Task.stir.
+	stirred time.Duration
 }
 
 func (m *Machine) cgroup(path string) *cgroup {

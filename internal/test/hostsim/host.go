@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,8 +32,11 @@ type Host struct {
 	Topology []Place
 	// HiddenThreads is the number of tasks that exist and have no directory in /proc.
 	HiddenThreads int
-	// NewestPID is the ID of the task that was created last.
-	NewestPID int
+	// LastPID is the number that the kernel gave to a task last, Created how many tasks it has created, and MaxPID its bound of
+	// numbers, kernel.pid_max. If Created or MaxPID is 0, the host does not show it.
+	LastPID   int
+	Created   uint64
+	MaxPID    int
 	Processes map[int]*Process
 	Zones     map[string]*Zone
 	// Cgroups is the CPU time counter of each cgroup, by path in the v2 hierarchy mounted at /sys/fs/cgroup.
@@ -94,6 +98,7 @@ type Process struct {
 	Start          int64 // since boot
 	UID            int
 	User, System   int64
+	Fraction       time.Duration // CPU time beyond User and System that its CPU clock counts
 	CUser, CSystem int64
 	Exe            string // target of the link; no link if empty
 	Args           []string
@@ -133,6 +138,7 @@ func New(root string) *Host {
 		Booted:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		CPUs:       1,
 		Topology:   []Place{{}},
+		LastPID:    4321,
 		Processes:  map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
 		Zones:      map[string]*Zone{},
 		Cgroups:    map[string]time.Duration{},
@@ -173,6 +179,15 @@ func (h *Host) Run(d time.Duration, used map[int]int64) {
 	h.CPU.Idle += max(idle, 0)
 }
 
+// CPUClock returns the CPU clock of a process (clock_getcpuclockid(3)). The error is EINVAL if there is no such process.
+func (h *Host) CPUClock(pid int32) (time.Duration, error) {
+	p := h.Processes[int(pid)]
+	if p == nil {
+		return 0, syscall.EINVAL
+	}
+	return time.Duration(p.User+p.System)*Tick + p.Fraction, nil
+}
+
 // Render writes the trees.
 func (h *Host) Render() error {
 	r := h.renderer()
@@ -182,7 +197,14 @@ func (h *Host) Render() error {
 	for cpu, c := range h.EachCPU[:min(len(h.EachCPU), h.CPUs)] {
 		fmt.Fprintf(&each, "cpu%d %v\n", cpu, c)
 	}
-	r.write(proc("stat"), fmt.Sprintf("cpu  %v\n%sbtime %d\n", c, each.String(), h.Booted.Unix()))
+	created := ""
+	if h.Created > 0 {
+		created = fmt.Sprintf("processes %d\n", h.Created)
+	}
+	r.write(proc("stat"), fmt.Sprintf("cpu  %v\n%sbtime %d\n%s", c, each.String(), h.Booted.Unix(), created))
+	if h.MaxPID > 0 {
+		r.write(proc("sys/kernel/pid_max"), fmt.Sprintf("%d\n", h.MaxPID))
+	}
 	r.write(proc("uptime"), fmt.Sprintf("%.2f %.2f\n", h.Uptime.Truncate(Tick).Seconds(), float64(c.Idle)/100))
 	threads := h.HiddenThreads
 	for _, pid := range slices.Sorted(maps.Keys(h.Processes)) {
@@ -197,7 +219,7 @@ func (h *Host) Render() error {
 			r.files(proc(strconv.Itoa(pid)), p.Files)
 		}
 	}
-	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d %d\n", threads, h.NewestPID))
+	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d %d\n", threads, h.LastPID))
 	r.write(proc("1/mountinfo"), "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
 	h.pruneProcesses(r)
 

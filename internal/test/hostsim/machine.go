@@ -71,6 +71,7 @@ func NewMachine(root string, sockets ...*Socket) *Machine {
 	m := &Machine{Host: New(root), Sockets: sockets, byPID: map[int]*Task{}, cgroups: map[string]*cgroup{}, nextPID: 2, maxPID: 32768}
 	m.Host.Cached = true
 	m.Host.CPUs, m.Host.Topology = 0, nil
+	m.Host.LastPID, m.Host.Created, m.Host.MaxPID = 1, 1, m.maxPID+1
 	for i, s := range sockets {
 		s.first = m.Host.CPUs
 		m.Host.CPUs += s.CPUs
@@ -111,7 +112,7 @@ func (m *Machine) AddPlatform(watts float64) {
 }
 
 // LimitPIDs reuses process ids after n of them.
-func (m *Machine) LimitPIDs(most int) { m.maxPID = most }
+func (m *Machine) LimitPIDs(most int) { m.maxPID, m.Host.MaxPID = most, most+1 }
 
 // Now returns the time since boot.
 func (m *Machine) Now() time.Duration { return m.Host.Uptime }

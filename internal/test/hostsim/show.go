@@ -5,6 +5,7 @@ package hostsim
 import (
 	"os"
 	"slices"
+	"time"
 )
 
 // Show updates the Host to the state of the machine.
@@ -26,6 +27,7 @@ func (m *Machine) Show() {
 		p := t.process
 		p.System = int64(t.Used / 4 / Tick)
 		p.User = int64((t.Used - t.Used/4) / Tick)
+		p.Fraction = t.Used + t.stirred - time.Duration(p.User+p.System)*Tick
 		p.CSystem = int64(t.Waited / 4 / Tick)
 		p.CUser = int64((t.Waited - t.Waited/4) / Tick)
 		p.Cgroup = t.group.text
@@ -50,9 +52,9 @@ func (m *Machine) Show() {
 	}
 	clear(h.Cgroups)
 	for path, g := range m.cgroups {
-		h.Cgroups[path] += g.used
+		h.Cgroups[path] += g.used + g.stirred
 		for up := g.up; up != nil; up = up.up {
-			h.Cgroups[up.path] += g.used
+			h.Cgroups[up.path] += g.used + g.stirred
 		}
 	}
 }

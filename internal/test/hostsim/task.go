@@ -41,6 +41,7 @@ type Task struct {
 	// Adopted states that the task's parent ended first.
 	Adopted bool
 
+	stirred  time.Duration // see stir
 	machine  *Machine
 	group    *cgroup
 	process  *Process
@@ -61,7 +62,7 @@ func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
 	t.group = m.cgroup(cgroup)
 	t.group.live++
 	m.Tasks = append(m.Tasks, t)
-	m.byPID[pid], m.Host.NewestPID = t, pid
+	m.byPID[pid] = t
 	return t
 }
 
@@ -77,10 +78,20 @@ func (t *Task) Spawn() *Task {
 	c.Socket, c.pin, c.Execs = t.Socket, t.pin, t.Execs
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
-	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 1, 0, nil
+	p.User, p.System, p.Fraction, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 0, 1, 0, nil
+	t.stir()
+	m.Host.LastPID = pid
+	m.Host.Created++
 	c.process = &p
 	m.Host.Processes[pid] = c.process
 	return c
+}
+
+// stir makes the CPU clock of the task, and the counter of its cgroup, show that it ran: it ended, created a child or waited for
+// one. Nothing else counts that time.
+func (t *Task) stir() {
+	t.stirred += time.Microsecond
+	t.group.stirred += time.Microsecond
 }
 
 func (m *Machine) freePID() int {
@@ -118,6 +129,7 @@ func (t *Task) Shown() *Process { return t.process }
 // Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
+	t.stir()
 	for len(t.contexts) > 0 {
 		t.contexts[0].Close()
 	}
@@ -135,6 +147,7 @@ func (t *Task) Reap(ignored bool) {
 	m := t.machine
 	if parent := m.Find(t.Parent); parent != nil && !ignored {
 		parent.Waited += t.Used + t.Waited
+		parent.stir()
 	}
 	t.group.live--
 	if m.ended != nil {

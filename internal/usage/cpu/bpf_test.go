@@ -186,19 +186,19 @@ func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
+func TestWithoutTheScanTheStreamIsTakenAndWithoutBothTheClocks(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
 	source := openHere(t)
 	assert.Contains(t, source.Name(), "stream")
 	refuse(t, &openStream, errors.New("load the task stream: refused"))
-	procfs, rejected, err := Open(Options{Kind: Auto, Root: "/"})
+	fallback, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
-	assert.Equal(t, "procfs", procfs.Name())
+	assert.Equal(t, otherThanBPF(), fallback.Name())
 	assert.ErrorContains(t, rejected, "task stream")
 	assert.ErrorContains(t, rejected, "task scan")
 	assert.NotContains(t, rejected.Error(), "\n")
-	require.NoError(t, procfs.Close())
+	require.NoError(t, fallback.Close())
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {

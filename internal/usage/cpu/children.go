@@ -66,7 +66,9 @@ func (t *Table) childTimeGrowth() (grown bool) {
 				j++
 			}
 			old := &t.before[j]
-			t.balance[i] = int64(units.Advance(old.owed, units.Advance(old.ChildCPU, p.ChildCPU)))
+			shown := units.Advance(old.ChildCPU, p.ChildCPU)
+			t.balance[i] = int64(units.Advance(old.owed, shown))
+			p.owed = min(units.Advance(shown, old.owed), t.rounding)
 		}
 		grown = grown || t.balance[i] > 0
 	}
@@ -129,9 +131,12 @@ func (t *Table) settleDeficits() {
 			}
 		}
 		if t.balance[i] < 0 {
-			t.Processes[i].owed += units.CPUTime(-t.balance[i])
+			p := &t.Processes[i]
+			p.owed += units.CPUTime(-t.balance[i])
 			t.balance[i] = 0
-			t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
+			if p.owed > t.rounding {
+				t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
+			}
 		}
 	}
 }

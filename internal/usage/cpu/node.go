@@ -31,6 +31,10 @@ type nodeReader struct {
 	nodes    []Node       // what Domains returned last
 	cpus     []lastTicks  // by number
 
+	countsCreated bool   // the number of created tasks is read, too
+	created       uint64 // tasks created since boot
+	createdKnown  bool   // created is of the last ReadNode
+
 	perCPU bool            // CPU time is counted by CPU, too
 	busy   []units.CPUTime // of each CPU, by number
 }
@@ -55,6 +59,7 @@ func newNodeReader(root string) nodeReader {
 
 // ReadNode returns the node's CPU time since the first call.
 func (n *nodeReader) ReadNode() (Node, error) {
+	n.createdKnown = false
 	b, err := n.read("stat")
 	if err != nil {
 		return n.node, err
@@ -63,8 +68,11 @@ func (n *nodeReader) ReadNode() (Node, error) {
 	if err == nil && (n.topology != nil || n.perCPU) {
 		err = n.parseCPUs(b)
 	}
+	if err == nil && n.countsCreated {
+		err = n.parseCreated(b)
+	}
 	if errors.Is(err, errTruncated) && len(b) == len(n.buf) && len(n.buf) < maxCPUs*lineRoom {
-		n.buf = make([]byte, 2*len(n.buf)) // there are more CPUs than it has room for
+		n.buf = make([]byte, 2*len(n.buf)) // there are more CPUs or interrupts than it has room for
 		return n.ReadNode()
 	}
 	if err != nil {
@@ -76,6 +84,23 @@ func (n *nodeReader) ReadNode() (Node, error) {
 	}
 	n.last, n.begun = now, true
 	return n.node, nil
+}
+
+// parseCreated reads how many tasks were created since boot. The error is errTruncated if the text ends before that.
+func (n *nodeReader) parseCreated(b []byte) error {
+	created, err := parseCreated(b)
+	if n.createdKnown = err == nil; errors.Is(err, errTruncated) && len(b) == len(n.buf) {
+		return err
+	}
+	n.created = created
+	return nil
+}
+
+// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not known if ReadNode was not called
+// since the previous call.
+func (n *nodeReader) takeCreated() (created uint64, known bool) {
+	known, n.createdKnown = n.createdKnown, false
+	return n.created, known
 }
 
 // divide makes the reader count CPU time by domain, too.

@@ -9,16 +9,21 @@ type Kind string
 
 // The kinds of sources.
 const (
-	Auto       Kind = "auto" // BPF where the kernel and the permissions allow it, else procfs
+	Auto       Kind = "auto" // BPF where the kernel and the permissions allow it, else KindClocks
 	KindBPF    Kind = "bpf"
+	KindClocks Kind = "clocks" // procfs where the receiver does not share the PID namespace of the host
 	KindProcfs Kind = "procfs"
 )
 
-// Open returns the CPU time source that the options select. With the kind Auto it never fails, and rejected tells why BPF
-// is not used.
+// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs take the place of another
+// source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
-	if o.Kind == KindProcfs {
+	switch o.Kind {
+	case KindProcfs:
 		return openProcfs(o), nil, nil
+	case KindClocks:
+		source, rejected = openClocks(o)
+		return source, rejected, nil
 	}
 	bpf, err := OpenBPF(o)
 	switch {
@@ -27,13 +32,31 @@ func Open(o Options) (source Source, rejected, err error) {
 	case o.Kind == KindBPF:
 		return nil, nil, fmt.Errorf("read CPU times by BPF: %w", err)
 	}
-	return openProcfs(o), err, nil
+	source, unclocked := openClocks(o)
+	if unclocked != nil {
+		err = fmt.Errorf("%w; %w", err, unclocked)
+	}
+	return source, err, nil
 }
 
-func openProcfs(o Options) *Procfs {
-	p := NewProcfs(o.Root)
-	if o.Topology != nil {
-		p.divide(o.Topology)
+func openProcfs(o Options) *Procfs { return divided(NewProcfs(o.Root), o) }
+
+// openClocks returns a source that reads CPU clocks, or procfs and why the clocks cannot be read.
+func openClocks(o Options) (source Source, rejected error) {
+	clocks, err := OpenClocks(o.Root)
+	if err != nil {
+		return openProcfs(o), fmt.Errorf("read CPU clocks: %w", err)
 	}
-	return p
+	return divided(clocks, o), nil
+}
+
+// divided makes a source divide CPU time by domain if the options say so.
+func divided[S interface {
+	Source
+	divisible
+}](source S, o Options) S {
+	if o.Topology != nil {
+		source.divide(o.Topology)
+	}
+	return source
 }

@@ -189,6 +189,22 @@ func parseTasks(b []byte) (number, newest uint64, err error) {
 	return number, newest, err
 }
 
+// createdTasks is the line of /proc/stat with the number of tasks that were created since boot (proc_stat(5)).
+var createdTasks = []byte("\nprocesses ")
+
+// parseCreated reads the number of tasks that were created since boot, threads included, from /proc/stat.
+func parseCreated(b []byte) (uint64, error) {
+	at := bytes.LastIndex(b, createdTasks)
+	if at < 0 {
+		return 0, errTruncated
+	}
+	number, _, whole := bytes.Cut(b[at+len(createdTasks):], []byte{'\n'})
+	if !whole {
+		return 0, errTruncated
+	}
+	return kernfs.ParseUint(number)
+}
+
 // parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
 func parsePID(name []byte) (pid int32, ok bool) {
 	n, err := kernfs.ParseUint(name)

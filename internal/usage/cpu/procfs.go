@@ -44,6 +44,8 @@ func (f *firstRead) Close() error { return f.proc.Close() }
 func (f *firstRead) readStat()   { f.got, f.err = f.proc.ReadOf(f.pid, "stat", f.buf) }
 func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
 
+func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
+
 // guardFirstReads returns a Guard of first reads.
 func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
 	options.New = func() *firstRead {
@@ -117,19 +119,10 @@ var errListBlocked = errors.New("new processes are not found, because a process 
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
-	now, err := p.readUptime()
-	if err != nil {
-		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
+	if _, err := p.beginScan(t); err != nil {
 		return err
 	}
-	if p.topology != nil {
-		p.topology.Refresh(now)
-		t.divide(p.topology)
-	}
-	t.begin(now)
 	p.kept.next = 0
-	p.first.Begin(time.Unix(0, 0).Add(now))
-	p.list.Begin(time.Unix(0, 0).Add(now))
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -139,11 +132,27 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	all, newest := p.tasks()
 	t.Hidden = s.unreadable || hides(all, s.threads)
 	t.finish(units.Advance(p.scanned, p.node.Process))
-	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.bornThreads()
-	p.scanned, p.newest = p.node.Process, newest
+	p.findMissed(t, newest)
+	p.scanned = p.node.Process
 	p.findDiscarding(t)
 	p.kept.update(p.cached, t)
 	return nil
+}
+
+// beginScan starts a scan and returns its time since boot.
+func (p *Procfs) beginScan(t *Table) (now time.Duration, err error) {
+	if now, err = p.readUptime(); err != nil {
+		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
+		return 0, err
+	}
+	if p.topology != nil {
+		p.topology.Refresh(now)
+		t.divide(p.topology)
+	}
+	t.begin(now)
+	p.first.Begin(time.Unix(0, 0).Add(now))
+	p.list.Begin(time.Unix(0, 0).Add(now))
+	return now, nil
 }
 
 func (p *Procfs) readUptime() (time.Duration, error) {
@@ -170,23 +179,32 @@ type procfsScan struct {
 // readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
 // readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
-	l := s.source.list.Job()
-	if s.source.list.RunShared(0, (*listing).read) != nil {
-		if len(s.table.before) == 0 {
-			return errListBlocked
-		}
-		s.unreadable = true
-		return nil
+	pids, err := s.list()
+	if err != nil {
+		return err
 	}
-	if l.err != nil {
-		_ = s.source.proc.Close() // /proc may be mounted anew
-		return l.err
-	}
-	for _, pid := range l.pids {
+	for _, pid := range pids {
 		s.add(pid)
 	}
 	s.table.sort(byPID)
 	return nil
+}
+
+// list returns the PIDs in the listing of /proc, none while the listing is blocked.
+func (s *procfsScan) list() ([]int32, error) {
+	l := s.source.list.Job()
+	if s.source.list.RunShared(0, (*listing).read) != nil {
+		if len(s.table.before) == 0 {
+			return nil, errListBlocked
+		}
+		s.unreadable = true
+		return nil, nil
+	}
+	if l.err != nil {
+		_ = s.source.proc.Close() // /proc may be mounted anew
+		return nil, l.err
+	}
+	return l.pids, nil
 }
 
 // readMissed adds a row for each process of the previous scan that the listing lacks and that still runs: a listing of
@@ -280,6 +298,15 @@ func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	return b, err
 }
 
+// readCgroup reads the text of the cgroups of a process.
+func (p *Procfs) readCgroup(pid int32) ([]byte, error) {
+	b, err := p.cached.ReadOf(pid, "cgroup", p.buf)
+	if errors.Is(err, kernfs.ErrNotCached) {
+		return p.readFirst(pid, (*firstRead).readCgroup)
+	}
+	return b, err
+}
+
 // readFirst reads a file of a process by a name that the kernel may have to look up.
 func (p *Procfs) readFirst(pid int32, read func(*firstRead)) ([]byte, error) {
 	f := p.first.Job()
@@ -301,6 +328,13 @@ const hiddenThreads = 16
 // hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
 // scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
+
+// findMissed notes whether tasks were created since the last scan that this one does not show. newest is the ID of the newest task,
+// 0 if it is unknown.
+func (p *Procfs) findMissed(t *Table, newest uint64) {
+	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.bornThreads()
+	p.newest = newest
+}
 
 // createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel
 // assigns IDs in ascending order and begins again at its limit.

@@ -33,6 +33,7 @@ type watched struct {
 	testing.TB
 	*hostsim.Host
 	source *Procfs
+	clocks *Clocks // nil: source is read
 	table  Table
 	node   Node
 }
@@ -84,10 +85,14 @@ func (w *watched) scan() {
 // next scans the trees as they are.
 func (w *watched) next() {
 	w.Helper()
-	node, err := w.source.ReadNode()
+	var source Source = w.source
+	if w.clocks != nil {
+		source = w.clocks
+	}
+	node, err := source.ReadNode()
 	require.NoError(w, err)
 	w.node = node
-	require.NoError(w, w.source.ReadProcesses(&w.table))
+	require.NoError(w, source.ReadProcesses(&w.table))
 	w.check()
 }
 
@@ -579,11 +584,11 @@ func TestAScanMissesTasksThatWereCreatedAndAreNotNew(t *testing.T) {
 		"the newest is not known":         {100, 0, 0, false},
 	} {
 		w := watch(t)
-		w.NewestPID = c.before
+		w.LastPID = c.before
 		w.scan()
 		assert.False(t, w.table.Missed, "the baseline")
 		w.Run(time.Second, nil)
-		if w.NewestPID = c.newest; c.threads > 0 {
+		if w.LastPID = c.newest; c.threads > 0 {
 			w.add(42, hostsim.Process{Parent: 1, Threads: c.threads})
 		}
 		w.scan()

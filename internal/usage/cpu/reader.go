@@ -37,7 +37,7 @@ type Options struct {
 }
 
 // Reader reads the CPU time of the node and of its processes, interval by interval. It reads them from one CPU time
-// source, and with the kind Auto it continues with procfs after BPF has failed three scans in a row.
+// source, and with the kind Auto it continues with CPU clocks or procfs after BPF has failed three scans in a row.
 //
 // In each interval call ReadNode next to reading the energy counters, then ReadProcesses. A Reader is not safe for
 // concurrent use.
@@ -253,8 +253,8 @@ func plus(a, b Node) Node {
 }
 
 // ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the next scan covers what
-// this one missed. If the scan failed for the third time in a row, procfs may replace the source: then replaced is true,
-// err is why, and the Table is procfs's first scan, which has nothing in common with the scans before it.
+// this one missed. If the scan failed for the third time in a row, another source may replace BPF: then replaced is true,
+// err is why, and the Table is the first scan of that source, which has nothing in common with the scans before it.
 func (r *Reader) ReadProcesses() (replaced bool, err error) {
 	if err = r.scanErr; r.runtime == nil {
 		err = r.scan()
@@ -279,15 +279,15 @@ func (r *Reader) scan() error {
 	return nil
 }
 
-// maxFailures is how many scans in a row may fail before procfs replaces BPF.
+// maxFailures is how many scans in a row may fail before another source replaces BPF.
 const maxFailures = 3
 
-// shouldFallBack reports whether BPF has failed often enough to switch to procfs.
+// shouldFallBack reports whether BPF has failed often enough to switch to another source.
 func (r *Reader) shouldFallBack() bool {
 	return r.failures >= maxFailures && r.source.Exact() && r.options.Kind == Auto
 }
 
-// fallBack replaces the source by procfs. If procfs cannot be read either, the next ReadNode and ReadProcesses take its
+// fallBack replaces the source by CPU clocks or procfs. If that cannot be read either, the next ReadNode and ReadProcesses take its
 // baseline.
 func (r *Reader) fallBack() {
 	_ = r.source.Close() // nothing more is read from it
@@ -295,7 +295,8 @@ func (r *Reader) fallBack() {
 		_ = r.runtime.Close() // it was only read from
 		r.runtime = nil
 	}
-	r.source, r.failures, r.table = openProcfs(r.options), 0, Table{FreshResident: r.table.FreshResident}
+	r.source, _ = openClocks(r.options)
+	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident}
 	r.countCPUs()
 	if r.resuming != nil {
 		r.resumeSource() // it counts since the past, too

@@ -72,6 +72,8 @@ type Process struct {
 	Born bool
 	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
 	discards bool
+	// stale reports whether the process ran after its files were read.
+	stale bool
 	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
 	final bool
 	// Used is the CPU time since the previous scan.

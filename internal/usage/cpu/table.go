@@ -74,6 +74,9 @@ type Table struct {
 
 	division
 
+	groups   []int32       // by slot: the process's cgroup in the gate of Clocks
+	rounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
+
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
 }
@@ -92,10 +95,15 @@ func (t *Table) Awaited() int { return len(t.awaited) }
 func (t *Table) Compact() (slots []int32) {
 	slots = make([]int32, len(t.Processes))
 	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
+	var groups []int32
 	for i := range t.Processes {
 		p := &t.Processes[i]
+		if int(p.Slot) < len(t.groups) {
+			groups = append(groups, t.groups[p.Slot])
+		}
 		slots[i], p.Slot = p.Slot, int32(i)
 	}
+	t.groups = groups
 	t.slots, t.free, t.freedByScan = int32(len(slots)), nil, nil
 	t.before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
 	return slots

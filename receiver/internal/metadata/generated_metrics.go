@@ -25,6 +25,7 @@ type AttributeCPUTimeSource int
 const (
 	_ AttributeCPUTimeSource = iota
 	AttributeCPUTimeSourceBpf
+	AttributeCPUTimeSourceClocks
 	AttributeCPUTimeSourceProcfs
 )
 
@@ -33,6 +34,8 @@ func (av AttributeCPUTimeSource) String() string {
 	switch av {
 	case AttributeCPUTimeSourceBpf:
 		return "bpf"
+	case AttributeCPUTimeSourceClocks:
+		return "clocks"
 	case AttributeCPUTimeSourceProcfs:
 		return "procfs"
 	}
@@ -42,6 +45,7 @@ func (av AttributeCPUTimeSource) String() string {
 // MapAttributeCPUTimeSource is a helper map of string to AttributeCPUTimeSource attribute value.
 var MapAttributeCPUTimeSource = map[string]AttributeCPUTimeSource{
 	"bpf":    AttributeCPUTimeSourceBpf,
+	"clocks": AttributeCPUTimeSourceClocks,
 	"procfs": AttributeCPUTimeSourceProcfs,
 }
 

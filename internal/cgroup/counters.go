@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Counters reads the CPU counters of cgroups, which show whose processes may have run since the previous reading. It identifies
+// a cgroup by its index.
+//
+// A Counters is not safe for concurrent use. Close releases its descriptors.
+type Counters struct {
+	tree   *Tree
+	least  int // processes from which on the counter of a cgroup is read
+	byName map[cgroupName]int32
+	all    []watchedCgroup // the first is not used
+	free   []int32
+	tops   []watchedCgroup // the outermost cgroups of version 2
+	listed int             // readings since tops were listed
+	root   watchedCgroup   // of the version 1 controller
+	isV1   bool            // root was read
+	grown  units.CPUTime
+	ok     bool
+}
+
+// cgroupName is a path in the hierarchy of version 2, or of the version 1 controller that counts CPU time.
+type cgroupName struct {
+	path string
+	v2   bool
+}
+
+type watchedCgroup struct {
+	name    cgroupName
+	node    Node
+	members int
+	counter units.CPUTime
+	current bool // it was read in the latest reading and in the one before
+	read    bool // it was read in the latest reading
+	grown   units.CPUTime
+}
+
+// NewCounters returns the counters of the cgroups of the host whose root directory is at root. Counters of cgroups with fewer
+// than least processes are not read. It reads nothing yet.
+func NewCounters(root string, least int) *Counters {
+	return &Counters{
+		tree: New(Options{Root: root}), least: least, byName: map[cgroupName]int32{}, all: make([]watchedCgroup, 1),
+		root: watch(cgroupName{path: "/"}),
+	}
+}
+
+func watch(name cgroupName) watchedCgroup {
+	return watchedCgroup{name: name, node: Node{path: name.path, dir: dirOf(name.path)}}
+}
+
+// Close closes the counters. They are opened again when they are read.
+func (c *Counters) Close() error {
+	for i := range c.all {
+		c.tree.releaseAll(&c.all[i].node)
+	}
+	for i := range c.tops {
+		c.tree.releaseAll(&c.tops[i].node)
+	}
+	c.tree.releaseAll(&c.root.node)
+	return c.tree.Close()
+}
+
+// Enter counts a process into its cgroup, from the content of /proc/<pid>/cgroup, and returns the cgroup. It returns 0 if no
+// counter shows the process apart from others: it is in the root.
+func (c *Counters) Enter(text []byte) (cgroup int32) {
+	name, ok := c.nameIn(text)
+	if !ok {
+		return 0
+	}
+	i, ok := c.byName[name]
+	if !ok {
+		i = c.add(name)
+	}
+	c.all[i].members++
+	return i
+}
+
+// nameIn returns which cgroup of a process is watched: that of version 2, or else of the version 1 controller.
+func (c *Counters) nameIn(text []byte) (name cgroupName, ok bool) {
+	_, err := c.tree.mounts.unified()
+	for line := range bytes.Lines(text) {
+		_, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'})
+		controllers, path, found := bytes.Cut(rest, []byte{':'})
+		isV2 := len(controllers) == 0
+		if !found || len(path) < 2 || isV2 && err != nil || !isV2 && name.v2 {
+			continue
+		}
+		if isV2 || isAmong(controllers, "cpuacct") {
+			name = cgroupName{path: string(path), v2: isV2}
+		}
+	}
+	return name, name.path != "" && dirOf(name.path) != ""
+}
+
+func isAmong(list []byte, controller string) bool {
+	for name := range bytes.SplitSeq(list, []byte{','}) {
+		if string(name) == controller {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Counters) add(name cgroupName) (i int32) {
+	if n := len(c.free); n > 0 {
+		i, c.free = c.free[n-1], c.free[:n-1]
+	} else {
+		i = int32(len(c.all))
+		c.all = append(c.all, watchedCgroup{})
+	}
+	c.all[i] = watch(name)
+	c.byName[name] = i
+	return i
+}
+
+// Leave counts a process out of its cgroup.
+func (c *Counters) Leave(cgroup int32) {
+	if cgroup == 0 {
+		return
+	}
+	w := &c.all[cgroup]
+	if w.members--; w.members > 0 {
+		return
+	}
+	c.tree.releaseAll(&w.node)
+	delete(c.byName, w.name)
+	c.all[cgroup] = watchedCgroup{}
+	c.free = append(c.free, cgroup)
+}
+
+// Read reads the counters. Read them before the processes: what runs in between shows in the next reading.
+func (c *Counters) Read() {
+	c.tree.mounts.retry()
+	c.tree.lookups.begin()
+	c.readTotal()
+	for i := range c.all {
+		if w := &c.all[i]; w.members >= c.least && w.members > 0 {
+			c.read(w)
+		} else {
+			w.read, w.current = false, false
+		}
+	}
+}
+
+// readTotal reads what all processes used. Version 1 counts the processes in the root, too. The outermost cgroups of version 2
+// come before those inside, for speed alone; see outer.
+func (c *Counters) readTotal() {
+	c.read(&c.root)
+	if c.isV1 = c.root.read; c.isV1 {
+		c.grown, c.ok = c.root.grown, c.root.current
+		return
+	}
+	h, err := c.tree.mounts.unified()
+	c.grown, c.ok = 0, err == nil && h.mountRoot == "/"
+	if !c.ok {
+		return
+	}
+	if c.listed--; c.listed <= 0 {
+		c.ok = c.list(h) == nil
+	}
+	for i := range c.tops {
+		top := &c.tops[i]
+		c.read(top)
+		c.grown += top.grown
+		c.ok = c.ok && top.current
+		if !top.read { // it was removed, or the next list has it again
+			c.listed = 0
+		}
+	}
+	c.tops = slices.DeleteFunc(c.tops, func(top watchedCgroup) bool { return !top.read })
+}
+
+// listEvery is how often the outermost cgroups are listed, in readings. They rarely change while a machine runs.
+const listEvery = 10
+
+// list finds the outermost cgroups.
+func (c *Counters) list(h *hierarchy) error {
+	names, err := c.tree.lookups.outermost(h)
+	if err != nil {
+		return err
+	}
+	c.listed = listEvery
+	for _, name := range names {
+		name := cgroupName{path: "/" + name, v2: true}
+		if !slices.ContainsFunc(c.tops, func(top watchedCgroup) bool { return top.name == name }) {
+			c.tops = append(c.tops, watch(name))
+		}
+	}
+	return nil
+}
+
+// read reads a counter.
+func (c *Counters) read(w *watchedCgroup) {
+	before, had := w.counter, w.read
+	w.grown, w.read, w.current = 0, false, false
+	all, err := c.tree.mounts.hierarchies()
+	if err != nil {
+		return
+	}
+	for i := range all {
+		h := &all[i]
+		if h.v2 != w.name.v2 || !h.v2 && !h.has(controllerCPUAcct) {
+			continue
+		}
+		value, another, err := c.tree.readIn(h, &w.node, &w.node.cpuFrom, &cpuCounter)
+		if err != nil {
+			continue
+		}
+		w.counter, w.read = units.CPUTime(value), true
+		w.current = had && !another && w.counter >= before
+		if w.current {
+			w.grown = w.counter - before
+		}
+		return
+	}
+}
+
+// StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two readings.
+func (c *Counters) StoodStill(cgroup int32) bool {
+	w := &c.all[cgroup]
+	return w.current && w.grown == 0
+}
+
+// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. all reports
+// whether that includes those of which Enter returned 0. It is not ok if it is unknown.
+func (c *Counters) Grown() (grown units.CPUTime, all, ok bool) { return c.grown, c.isV1, c.ok }

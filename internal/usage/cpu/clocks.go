@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)): CPU time in nanoseconds of
+// all threads, including exited ones, for a tenth of the cost of /proc/<pid>/stat. A clock that stands still proves that the
+// process has not run, so its row stays as it was. Everything else about a process is read from /proc, as Procfs does: when
+// the process is new, when tasks were created since the previous scan, and in scans that may not be partial.
+//
+// The clock of a process that is running on another CPU is up to a scheduler tick old (kernel/sched/cputime.c,
+// thread_group_cputime). The next scan has the rest.
+type Clocks struct {
+	Procfs
+	clock   func(pid int32) (units.CPUTime, error)
+	isOwn   func(number int32) bool // the number is that of a thread of this process, whose clock the kernel may show
+	numbers numbers
+	gate    gate
+	fresh   time.Duration // when the memory of all processes was read last
+	table   *Table        // whose rows are those of the latest scan
+	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
+	parents []int32
+}
+
+var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
+	"use hostPID: true on Kubernetes, --pid=host with Docker")
+
+// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID namespace
+// are not those of the processes of the host.
+func OpenClocks(root string) (*Clocks, error) {
+	if err := checkClocks(root); err != nil {
+		return nil, err
+	}
+	c := newClocks(root, readCPUClock)
+	c.isOwn = isOwnThread
+	return c, nil
+}
+
+// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock of a
+// process that does not exist is EINVAL. Only tests call it.
+func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
+	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
+		now, err := clock(pid)
+		return units.CPUTime(now), err
+	})
+	c.gate = newGate(root, 1) // simulated cgroups are small
+	return c
+}
+
+func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
+	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom), isOwn: func(int32) bool { return false }}
+	c.countsCreated = true
+	return c
+}
+
+// initialPIDNamespace is the target of ns/pid of processes in the first PID namespace (include/linux/proc_ns.h,
+// PROC_PID_INIT_INO).
+const initialPIDNamespace = "pid:[4026531836]"
+
+// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of another namespace, or the
+// kernel refuses or does not know such clocks.
+func checkClocks(root string) error {
+	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
+	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {
+		return errOtherNamespace
+	}
+	if target, err := os.Readlink(filepath.Join(self, "ns/pid")); err != nil || target != initialPIDNamespace {
+		return errOtherNamespace
+	}
+	before, err := readCPUClock(0)
+	if err != nil {
+		return fmt.Errorf("read the CPU clock of this process: %w", err)
+	}
+	now, err := readCPUClock(int32(pid))
+	if err != nil {
+		return fmt.Errorf("read the CPU clock of a process: %w", err)
+	}
+	if after, err := readCPUClock(0); err != nil || now < before || now > after {
+		return fmt.Errorf("the CPU clock of a process shows %v, its own clock %v", time.Duration(now), time.Duration(before))
+	}
+	return nil
+}
+
+// Close implements Source.
+func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
+
+// Name implements Source.
+func (*Clocks) Name() string { return "clocks" }
+
+// ReadProcesses implements Source.
+func (c *Clocks) ReadProcesses(t *Table) error {
+	now, err := c.beginScan(t)
+	if err != nil {
+		return err
+	}
+	tasks, newest := c.tasks()
+	last := clampInt32(int64(newest))
+	created, known := c.takeCreated()
+	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
+	if c.table != t || t.resuming {
+		s.given.all = true
+		c.gate.reset(t)
+	}
+	c.table = nil // until the table has what this scan finds
+	if now < c.fresh || now-c.fresh >= recheck {
+		s.all = t.FreshResident
+	}
+	s.moved = !s.given.none() || !t.MayBePartial || c.perCPU || len(c.domains) > 1
+	s.unseen = c.numbers.unseen(s.given)
+	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
+	c.gate.begin(s.all || s.given.all || isListed)
+	if err := s.read(now, isListed); err != nil {
+		t.abort()
+		return err
+	}
+	t.rounding = 2 * Tick
+	t.Hidden = s.unreadable || hides(tasks, s.threads)
+	t.finish(units.Advance(c.scanned, c.node.Process))
+	c.findMissed(t, newest)
+	s.placeAll()
+	c.scanned, c.table = c.node.Process, t
+	c.numbers.advance(last, created, known)
+	if s.all || s.given.all {
+		c.fresh = now
+	}
+	c.findDiscarding(t)
+	return nil
+}
+
+// clocksScan fills a table with rows.
+type clocksScan struct {
+	procfsScan
+	clocks *Clocks
+	given  given // since the previous scan
+	unseen given // those of tasks that the previous scan may have missed
+	all    bool  // the files of all processes are to be read
+	moved  bool  // the files of processes that ran are to be read
+}
+
+// read adds a row for each process.
+func (s *clocksScan) read(now time.Duration, isListed bool) error {
+	t := s.table
+	if isListed {
+		if err := s.readListed(now); err != nil {
+			return err
+		}
+		s.lookAtMissed()
+	} else {
+		for i := range t.before {
+			s.look(t.before[i].PID, &t.before[i])
+		}
+		known := t.Processes
+		s.unseen.each(func(pid int32) {
+			if find(known, pid) == nil {
+				s.look(pid, nil)
+			}
+		})
+	}
+	s.lookAtLeft()
+	t.sort(byPID)
+	s.refreshKin()
+	for i := range t.Processes {
+		s.threads += uint64(t.Processes[i].Threads)
+	}
+	return nil
+}
+
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none.
+func (s *clocksScan) readListed(now time.Duration) error {
+	pids, err := s.list()
+	if err != nil {
+		return err
+	}
+	n := &s.clocks.numbers
+	if !s.unreadable {
+		n.listed = now
+	}
+	n.most = s.source.pidMax()
+	for _, pid := range pids {
+		s.look(pid, s.ofPrevious(pid))
+	}
+	s.table.sort(byPID)
+	return nil
+}
+
+// lookAtMissed adds a row for each process of the previous scan that the listing lacks and that still runs.
+func (s *clocksScan) lookAtMissed() {
+	t := s.table
+	listed, j := len(t.Processes), 0
+	for i := range t.before {
+		pid := t.before[i].PID
+		for j < listed && t.Processes[j].PID < pid {
+			j++
+		}
+		if j == listed || t.Processes[j].PID != pid {
+			s.look(pid, &t.before[i])
+		}
+	}
+}
+
+// look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is none. A
+// process that cannot be read keeps that row, and the next scan that can read it has the rest.
+//
+// The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
+func (s *clocksScan) look(pid int32, old *Process) {
+	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, s.table.group(old)) {
+		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
+		s.keep(old)
+		return
+	}
+	now, err := s.clocks.clock(pid)
+	if err == nil && (old == nil || s.given.has(pid)) && s.clocks.isOwn(pid) {
+		err = syscall.EINVAL
+	}
+	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
+		if old != nil && s.moved {
+			s.clocks.gate.forget(old, s.table.group(old))
+		}
+		return
+	}
+	t := s.table
+	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
+		q := s.keep(old)
+		q.CPU, q.stale = now, old.stale || now > old.CPU
+		s.clocks.gate.explain(q, t.group(old), now-old.CPU)
+		return
+	}
+	t.Processes = append(t.Processes, Process{})
+	q := &t.Processes[len(t.Processes)-1]
+	if err == nil {
+		err = s.source.readProcess(pid, q, old == nil)
+	}
+	if err == nil && old != nil && q.Start != old.Start { // the clock may have been that of the other process
+		now, err = s.clocks.clock(pid)
+	}
+	switch {
+	case err == nil:
+		q.CPU = now
+		s.follow(q, old)
+		return
+	case !gone(err) && !errors.Is(err, syscall.EINVAL):
+		s.unreadable = true
+		if old != nil {
+			*q = *old
+			q.owed = 0
+			return
+		}
+	}
+	t.Processes = t.Processes[:len(t.Processes)-1]
+}
+
+// keep adds the row of the previous scan.
+func (s *clocksScan) keep(old *Process) *Process {
+	s.table.Processes = append(s.table.Processes, *old)
+	q := &s.table.Processes[len(s.table.Processes)-1]
+	q.owed = 0
+	return q
+}
+
+// follow adds to a row that was read what the gate knows of its process.
+func (s *clocksScan) follow(q, old *Process) {
+	switch {
+	case old != nil && old.Start == q.Start:
+		if q.ChildCPU > old.ChildCPU {
+			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
+		}
+		s.clocks.gate.explain(q, s.table.group(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
+	case s.table.BornSinceLastScan(q):
+		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
+	}
+}
+
+// mustRead reports whether the files of a process are to be read that has a row of the previous scan.
+func (s *clocksScan) mustRead(pid int32, old *Process, ran bool) bool {
+	return s.all || s.given.has(pid) || s.moved && (ran || old.stale)
+}
+
+// refreshKin reads the files of the parents and children of the processes that ended: a child has another parent then though
+// it has not run, and the clock of a parent that waited may not show yet that it ran.
+func (s *clocksScan) refreshKin() {
+	t, c := s.table, s.clocks
+	c.ended, c.parents = c.ended[:0], c.parents[:0]
+	row := 0
+	for i := range t.before {
+		old := &t.before[i]
+		for row < len(t.Processes) && t.Processes[row].PID < old.PID {
+			row++
+		}
+		switch {
+		case row == len(t.Processes) || t.Processes[row].PID != old.PID || t.Processes[row].Start != old.Start:
+			c.ended, c.parents = append(c.ended, old.PID), append(c.parents, old.Parent)
+			c.gate.leave(t, old)
+		case t.Processes[row].Zombie && !old.Zombie:
+			c.ended = append(c.ended, old.PID)
+		}
+	}
+	if len(c.ended) == 0 {
+		return
+	}
+	slices.Sort(c.parents)
+	for i := range t.Processes {
+		if p := &t.Processes[i]; isIn(c.ended, p.Parent) || isIn(c.parents, p.PID) {
+			s.refresh(p)
+		}
+	}
+}
+
+// refresh reads the files of a process that has a row.
+func (s *clocksScan) refresh(p *Process) {
+	now := *p
+	if s.source.readProcess(p.PID, &now, false) == nil && now.Start == p.Start {
+		now.CPU, now.stale = p.CPU, false
+		*p = now
+	}
+}
+
+// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5), pid_max).
+func (p *Procfs) pidMax() int32 {
+	b, err := p.read("sys/kernel/pid_max")
+	if err != nil {
+		return 0
+	}
+	most, ok := parsePID(bytes.TrimSpace(b))
+	if !ok {
+		return 0
+	}
+	return most
+}
+
+// ofPrevious returns the row of a PID in the previous scan, nil if there was none.
+func (s *procfsScan) ofPrevious(pid int32) *Process {
+	if s.isFirst(pid) {
+		return nil
+	}
+	return s.table.previous(pid)
+}

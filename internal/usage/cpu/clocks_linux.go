@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// readCPUClock returns the CPU time of all threads of a process, of this one if pid is 0, including those that exited
+// (clock_getcpuclockid(3)). The error is EINVAL if there is no such process, or if the number is that of a thread other than the
+// calling one. No user can block the call.
+func readCPUClock(pid int32) (units.CPUTime, error) {
+	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
+	if pid != 0 {
+		clock = ^pid<<3 | 2 // include/linux/posix-timers.h, CPUCLOCK_SCHED
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(clock, &now); err != nil {
+		return 0, err
+	}
+	return units.CPUTime(max(now.Nano(), 0)), nil
+}
+
+// isOwnThread reports whether the number is that of a thread of this process, other than the first.
+func isOwnThread(number int32) bool {
+	pid := os.Getpid()
+	return int(number) != pid && unix.Tgkill(pid, int(number), 0) == nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheClockOfAProcess(t *testing.T) {
+	before, err := readCPUClock(0)
+	require.NoError(t, err)
+	own, err := readCPUClock(int32(os.Getpid()))
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, own, before)
+
+	sleep := exec.Command("sleep", "60")
+	require.NoError(t, sleep.Start())
+	pid := int32(sleep.Process.Pid)
+	_, err = readCPUClock(pid)
+	require.NoError(t, err)
+	require.NoError(t, sleep.Process.Kill())
+	_ = sleep.Wait() // it was killed
+	_, err = readCPUClock(pid)
+	require.ErrorIs(t, err, syscall.EINVAL, "it was waited for")
+}
+
+// The kernel shows the clock of a process by the number of the calling thread.
+func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
+	source := newClocks("/", readCPUClock)
+	source.isOwn = isOwnThread
+	defer func() { require.NoError(t, source.Close()) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		table := &Table{}
+		for range 3 {
+			_, err := source.ReadNode()
+			assert.NoError(t, err)
+			assert.NoError(t, source.ReadProcesses(table))
+		}
+		source.numbers.last, source.numbers.before = int32(syscall.Gettid())-1, int32(syscall.Gettid())-1
+		_, err := source.ReadNode()
+		assert.NoError(t, err)
+		assert.NoError(t, source.ReadProcesses(table))
+		for i := range table.Processes {
+			pid := int(table.Processes[i].PID)
+			assert.False(t, pid != os.Getpid() && pid == syscall.Gettid())
+		}
+	}()
+	<-done
+	assert.False(t, isOwnThread(int32(os.Getpid())))
+	assert.False(t, isOwnThread(1))
+}
+
+func TestClocksAreNotReadWhereNumbersAreThoseOfAnotherNamespace(t *testing.T) {
+	root := t.TempDir()
+	self := filepath.Join(root, "proc", strconv.Itoa(os.Getpid()), "ns")
+	link := func(self, namespace string) {
+		require.NoError(t, os.RemoveAll(filepath.Join(root, "proc")))
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc", self, "ns"), 0o755))
+		require.NoError(t, os.Symlink(self, filepath.Join(root, "proc/self")))
+		require.NoError(t, os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")))
+	}
+	require.ErrorIs(t, checkClocks(root), errOtherNamespace, "no proc")
+	link(strconv.Itoa(os.Getpid()), initialPIDNamespace)
+	require.NoError(t, checkClocks(root), self)
+	link(strconv.Itoa(os.Getpid()+1), initialPIDNamespace)
+	require.ErrorIs(t, checkClocks(root), errOtherNamespace, "this process has another number there")
+	link(strconv.Itoa(os.Getpid()), "pid:[4026532201]")
+	require.ErrorIs(t, checkClocks(root), errOtherNamespace)
+
+	source, rejected, err := Open(Options{Kind: KindClocks, Root: root})
+	require.NoError(t, err)
+	assert.Equal(t, "procfs", source.Name())
+	require.ErrorIs(t, rejected, errOtherNamespace)
+	require.NoError(t, source.Close())
+}
+
+func TestClocksOfThisMachine(t *testing.T) {
+	source, rejected, err := Open(Options{Kind: KindClocks, Root: "/"})
+	require.NoError(t, err)
+	if rejected != nil {
+		t.Skip(rejected)
+	}
+	defer func() { require.NoError(t, source.Close()) }()
+	table := &Table{MayBePartial: true}
+	scan := func() *Process {
+		_, err := source.ReadNode()
+		require.NoError(t, err)
+		require.NoError(t, source.ReadProcesses(table))
+		return find(table.Processes, int32(os.Getpid()))
+	}
+	scan()
+	before, err := readCPUClock(0)
+	require.NoError(t, err)
+	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
+	}
+	child := exec.Command("true")
+	require.NoError(t, child.Start())
+	own := scan()
+	require.NotNil(t, own)
+	after, err := readCPUClock(0)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, own.Used, after)
+	assert.LessOrEqual(t, own.CPU, after)
+	assert.GreaterOrEqual(t, own.CPU, before)
+	born := find(table.Processes, int32(child.Process.Pid))
+	require.NotNil(t, born, "found by its number, waited for or not")
+	assert.Equal(t, int32(os.Getpid()), born.Parent)
+	require.NoError(t, child.Wait())
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// gate leaves out processes of cgroups whose CPU counters stood still: none of these processes has run. A process that was
+// moved to another cgroup may run unnoticed until its clock is read again, at most for sweepEvery scans: that often, all clocks
+// are read. They are also read at once when those that were read leave more than maxDebt of the node's CPU time unexplained.
+// Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses at most twice maxDebt
+// in all. It may miss more in a scan in which processes waited for exited children whose CPU time was not known: it is not
+// known either when these had used it.
+type gate struct {
+	root     string
+	from     int
+	counters *cgroup.Counters
+	scans    int           // since all clocks were read
+	debt     time.Duration // CPU time since then that no clock explains, negative if the clocks were read later than the counters
+	open     bool          // all clocks are read in this scan
+	all      bool          // the counters include processes in the root
+	left     []int32       // rows of processes that were left out in this scan
+	waited   []int32       // PIDs of processes whose child times grew in this scan
+	placed   int           // processes whose cgroups were read in this scan
+}
+
+const (
+	// sweepEvery is how often all clocks are read, in scans.
+	sweepEvery = 10
+	// maxDebt is how much CPU time of the node may be unexplained.
+	maxDebt = 10 * time.Millisecond
+	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a few
+	// clocks.
+	gatedFrom = 8
+	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
+	placedPerScan = 500
+	// placedFrom is the age from which on the cgroup of a process is read. Few processes get that old, and those that are moved
+	// are moved before.
+	placedFrom = 5 * time.Second
+)
+
+// The group of a process that is in no cgroup of the gate.
+const (
+	unplaced  = 0  // its cgroup was not read yet
+	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
+)
+
+// newGate returns a gate that reads the counters of cgroups with at least from processes.
+func newGate(root string, from int) gate {
+	return gate{root: root, from: from, counters: cgroup.NewCounters(root, from)}
+}
+
+// begin reads the counters. all states that all clocks are to be read.
+func (g *gate) begin(all bool) {
+	g.counters.Read()
+	grown, withRoot, known := g.counters.Grown()
+	g.scans++
+	g.debt = max(g.debt, -maxDebt) + time.Duration(grown)
+	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
+	g.left, g.waited, g.placed = g.left[:0], g.waited[:0], 0
+	if g.open {
+		g.scans, g.debt = 0, 0
+	}
+}
+
+// reset forgets which processes are in which cgroups.
+func (g *gate) reset(t *Table) {
+	_ = g.counters.Close() // it was only read from
+	*g = newGate(g.root, g.from)
+	clear(t.groups)
+}
+
+// group returns the cgroup of a process that has a slot.
+func (t *Table) group(p *Process) int32 {
+	if int(p.Slot) < len(t.groups) {
+		return t.groups[p.Slot]
+	}
+	return unplaced
+}
+
+// leavesOut reports whether a process has not run. A zombie may be waited for, and a process whose files are outdated may be
+// one, without running.
+func (g *gate) leavesOut(old *Process, group int32) bool {
+	return !g.open && group > 0 && !old.stale && !old.Zombie && g.counters.StoodStill(group)
+}
+
+// explain notes what a process used, and what its children had used that it waited for.
+func (g *gate) explain(p *Process, group int32, used units.CPUTime) {
+	if !g.open && g.counts(p, group) {
+		g.debt -= time.Duration(used)
+	}
+}
+
+// forget notes that a process ended whose CPU time was explained while it lived. Its parent's child times have it again.
+func (g *gate) forget(p *Process, group int32) {
+	if !g.open && g.counts(p, group) {
+		g.debt += time.Duration(p.CPU + p.ChildCPU)
+	}
+}
+
+// counts reports whether the counters include the CPU time of a process.
+func (g *gate) counts(p *Process, group int32) bool { return g.all || !p.Kernel && group != placeless }
+
+// sweep reports whether all processes that were left out must be looked at.
+func (g *gate) sweep() bool {
+	if g.open || g.debt <= maxDebt {
+		return false
+	}
+	g.scans, g.debt, g.open = 0, 0, true
+	return true
+}
+
+// leave removes a process that has a slot from its cgroup.
+func (g *gate) leave(t *Table, p *Process) {
+	if group := t.group(p); group > 0 {
+		g.counters.Leave(group)
+	}
+	if int(p.Slot) < len(t.groups) {
+		t.groups[p.Slot] = unplaced
+	}
+}
+
+// placeAll finds the cgroups of processes that are due.
+func (s *clocksScan) placeAll() {
+	t := s.table
+	if n := t.Slots() - len(t.groups); n > 0 {
+		t.groups = append(t.groups, make([]int32, n)...)
+	}
+	for i := range t.Processes {
+		if p := &t.Processes[i]; t.groups[p.Slot] == unplaced && t.Now-p.Start >= placedFrom && s.clocks.gate.placed < placedPerScan {
+			t.groups[p.Slot] = s.place(p)
+		}
+	}
+}
+
+// place returns the cgroup of a process.
+func (s *clocksScan) place(p *Process) int32 {
+	if p.Kernel {
+		return placeless
+	}
+	g := &s.clocks.gate
+	g.placed++
+	text, err := s.source.readCgroup(p.PID)
+	if err != nil {
+		return placeless
+	}
+	if group := g.counters.Enter(text); group > 0 {
+		return group
+	}
+	return placeless
+}
+
+// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of processes
+// that waited for a child. Such a child ended in a cgroup that it was moved to.
+func (s *clocksScan) lookAtLeft() {
+	g, t := &s.clocks.gate, s.table
+	all, ended := g.sweep(), false
+	slices.Sort(g.waited)
+	for _, row := range g.left {
+		p := &t.Processes[row]
+		if !all && !isIn(g.waited, p.Parent) {
+			continue
+		}
+		now, err := s.clocks.clock(p.PID)
+		switch {
+		case errors.Is(err, syscall.EINVAL):
+			g.forget(p, t.group(p))
+			p.PID, ended = 0, true
+		case err != nil:
+			s.unreadable = true
+		case now > p.CPU:
+			g.explain(p, t.group(p), now-p.CPU)
+			g.leave(t, p) // its counter stood still: it is elsewhere
+			p.CPU, p.stale = now, true
+			if s.moved {
+				s.refresh(p)
+			}
+		}
+	}
+	if ended {
+		t.Processes = slices.DeleteFunc(t.Processes, func(p Process) bool { return p.PID == 0 })
+	}
+}
+
+func isIn(pids []int32, pid int32) bool {
+	_, ok := slices.BinarySearch(pids, pid)
+	return ok
+}

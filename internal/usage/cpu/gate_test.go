@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// gated is a simulated host with a process in each of two cgroups, whose counters the gate reads.
+type gated struct {
+	*watched
+	a, b int
+	read map[int32]int // how often each clock was read since the last scan
+}
+
+func watchGate(t *testing.T) *gated {
+	g := &gated{watched: watchClocks(t), read: map[int32]int{}}
+	g.clocks = NewSimulatedClocks(g.Root(), func(pid int32) (time.Duration, error) {
+		g.read[pid]++
+		return g.CPUClock(pid)
+	})
+	t.Cleanup(func() { assert.NoError(t, g.clocks.Close()) })
+	g.Cgroups["/slice"], g.Cgroups["/slice/a"], g.Cgroups["/slice/b"] = 0, 0, 0
+	g.a = int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"}))
+	g.b = int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/b"}))
+	g.scan()
+	g.settle()
+	return g
+}
+
+// settle scans until all processes are in their cgroups and the next sweep is far.
+func (g *gated) settle() {
+	g.Helper()
+	for range placedFrom/time.Second + 2 {
+		g.second()
+	}
+	for !g.clocks.gate.open {
+		g.second()
+	}
+}
+
+// second scans after a second.
+func (g *gated) second() {
+	g.Helper()
+	g.pass()
+	clear(g.read)
+	g.scan()
+}
+
+// use makes a process use CPU time, which the counter of a cgroup shows.
+func (g *gated) use(pid int, d time.Duration, cgroup string) {
+	g.Processes[pid].Fraction += d
+	g.Cgroups[cgroup] += d
+	g.Cgroups["/slice"] += d
+}
+
+func TestClocksOfACgroupThatStoodStillAreNotRead(t *testing.T) {
+	g := watchGate(t)
+	g.use(g.a, time.Millisecond, "/slice/a")
+	g.second()
+	assert.Equal(t, ms, g.used(int32(g.a)))
+	assert.Zero(t, g.used(int32(g.b)))
+	assert.Zero(t, g.read[int32(g.b)])
+	assert.Equal(t, 1, g.read[1], "init is in the root")
+}
+
+func TestAProcessThatWasMovedIsFoundOnceTheDebtIsTooLarge(t *testing.T) {
+	for name, each := range map[string]time.Duration{"at once": maxDebt + time.Microsecond, "over some scans": maxDebt / 3} {
+		t.Run(name, func(t *testing.T) {
+			g := watchGate(t)
+			want := units.CPUTime(0)
+			g.Processes[g.b].Cgroup = "0::/slice/a"
+			for range maxDebt/each + 1 {
+				g.use(g.b, each, "/slice/a")
+				want += units.CPUTime(each)
+				g.second()
+			}
+			assert.Equal(t, want, g.used(int32(g.b)))
+			g.use(g.b, 1000, "/slice/a")
+			g.second()
+			assert.Equal(t, units.CPUTime(1000), g.used(int32(g.b)), "its cgroup is read again")
+		})
+	}
+}
+
+func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
+	g := watchGate(t)
+	g.use(g.b, time.Millisecond, "/slice/a")
+	scans := 0
+	for g.second(); g.used(int32(g.b)) == 0; g.second() {
+		scans++
+	}
+	assert.Equal(t, ms, g.used(int32(g.b)))
+	assert.Less(t, scans, sweepEvery)
+}
+
+func TestCPUTimeOfExitedProcessesIsNoDebt(t *testing.T) {
+	g := watchGate(t)
+	child := int(g.fork(hostsim.Process{Parent: g.a, Cgroup: "0::/slice/a"}))
+	g.second()
+	g.use(g.a, time.Microsecond, "/slice/a")
+	g.Processes[child].User += 5
+	g.Cgroups["/slice/a"] += 5 * hostsim.Tick
+	g.Cgroups["/slice"] += 5 * hostsim.Tick
+	g.CPU.User += 6
+	g.reap(child)
+	g.LastPID++ // another one
+	g.Created++
+	g.second()
+	assert.Equal(t, 5*Tick, g.ended(int32(child)).LastSlice)
+	assert.False(t, g.clocks.gate.open)
+	assert.Zero(t, g.read[int32(g.b)])
+}
+
+func TestAZombieIsWaitedForThoughItsCgroupStandsStill(t *testing.T) {
+	g := watchGate(t)
+	g.Processes[g.b].State = 'Z'
+	g.use(g.b, time.Microsecond, "/slice/b")
+	g.second()
+	delete(g.Processes, g.b)
+	g.second()
+	g.ended(int32(g.b))
+}
+
+func TestAProcessThatEndedElsewhereIsNotBilledToItsParent(t *testing.T) {
+	g := watchGate(t)
+	child := int(g.fork(hostsim.Process{Parent: g.a, Cgroup: "0::/slice/b", User: 300}))
+	g.settle()
+	g.use(g.a, time.Microsecond, "/slice/a")
+	g.reap(child) // in a cgroup that it was moved to
+	g.CPU.User += 300
+	g.second()
+	g.ended(int32(child))
+	assert.Zero(t, g.process(int32(g.a)).ShortLived)
+}
+
+func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
+	for _, cgroup := range []string{"/slice/b", "/slice"} {
+		t.Run(cgroup, func(t *testing.T) {
+			g := watchGate(t)
+			delete(g.Cgroups, cgroup)
+			g.second()
+			assert.Equal(t, 1, g.read[int32(g.b)])
+		})
+	}
+}
+
+func TestASmallCgroupHasNoCounter(t *testing.T) {
+	g := watchGate(t)
+	require.NoError(t, g.clocks.gate.counters.Close())
+	g.clocks.gate = newGate(g.Root(), 2)
+	g.clocks.table = nil
+	g.settle()
+	g.second()
+	assert.Equal(t, 1, g.read[int32(g.b)])
+}
