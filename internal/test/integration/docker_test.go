@@ -262,9 +262,6 @@ func (d *docker) waitDone(t *testing.T, c *dockerContainer, n int) {
 // count adds the container's CPU time to that from before its restart.
 func (d *docker) count(t *testing.T, c *dockerContainer) {
 	t.Helper()
-	answer, err := d.http.Get("http://docker/containers/" + c.id + "/stats?stream=false&one-shot=true")
-	require.NoError(t, err)
-	defer func() { _ = answer.Body.Close() }()
 	var stats struct {
 		CPU struct {
 			Usage struct {
@@ -272,8 +269,13 @@ func (d *docker) count(t *testing.T, c *dockerContainer) {
 			} `json:"cpu_usage"`
 		} `json:"cpu_stats"`
 	}
-	require.NoError(t, json.NewDecoder(answer.Body).Decode(&stats))
-	require.NotZero(t, stats.CPU.Usage.Total, c.name)
+	eventually(t, "Docker knows the CPU time of "+c.name, func() bool {
+		answer, err := d.http.Get("http://docker/containers/" + c.id + "/stats?stream=false&one-shot=true")
+		require.NoError(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&stats))
+		return stats.CPU.Usage.Total > 0
+	})
 	c.byStats += float64(stats.CPU.Usage.Total) / 1e9
 	c.byCgroup += cgroupUsage(t, strings.TrimSpace(d.command(t, "inspect", "--format={{.State.Pid}}", c.name)))
 }
