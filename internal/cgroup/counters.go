@@ -142,6 +142,11 @@ func (c *Counters) Read() {
 	c.tree.lookups.begin()
 	c.readTotal()
 	for i := range c.all {
+		if c.tree.kept.Held > c.tree.kept.Most { // the process had no descriptor left
+			c.tree.releaseAll(&c.all[i].node)
+		}
+	}
+	for i := range c.all {
 		if w := &c.all[i]; w.members >= c.least && w.members > 0 {
 			c.read(w)
 		} else {

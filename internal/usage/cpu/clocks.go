@@ -150,19 +150,16 @@ type clocksScan struct {
 	moved  bool  // the files of processes that ran are to be read
 }
 
-// read adds a row for each process.
-func (s *clocksScan) read(now time.Duration, isListed bool) error {
+// read adds a row for each process. While the listing is blocked, it finds new processes by their numbers.
+func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	t := s.table
 	if isListed {
-		if err := s.readListed(now); err != nil {
+		if isListed, err = s.readListed(now); err != nil {
 			return err
 		}
-		s.lookAtMissed()
-	} else {
-		for i := range t.before {
-			s.look(t.before[i].PID, &t.before[i])
-		}
-		known := t.Processes
+	}
+	s.lookAtMissed()
+	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
 		s.unseen.each(func(pid int32) {
 			if find(known, pid) == nil {
 				s.look(pid, nil)
@@ -178,25 +175,22 @@ func (s *clocksScan) read(now time.Duration, isListed bool) error {
 	return nil
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none.
-func (s *clocksScan) readListed(now time.Duration) error {
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none and returns false.
+func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	pids, err := s.list()
-	if err != nil {
-		return err
+	if err != nil || s.unreadable {
+		return false, err
 	}
 	n := &s.clocks.numbers
-	if !s.unreadable {
-		n.listed = now
-	}
-	n.most = s.source.pidMax()
+	n.listed, n.most = now, s.source.pidMax()
 	for _, pid := range pids {
 		s.look(pid, s.ofPrevious(pid))
 	}
 	s.table.sort(byPID)
-	return nil
+	return true, nil
 }
 
-// lookAtMissed adds a row for each process of the previous scan that the listing lacks and that still runs.
+// lookAtMissed adds a row for each process of the previous scan that has none and that still runs: a listing can miss one.
 func (s *clocksScan) lookAtMissed() {
 	t := s.table
 	listed, j := len(t.Processes), 0
@@ -280,6 +274,9 @@ func (s *clocksScan) follow(q, old *Process) {
 		s.clocks.gate.explain(q, s.table.group(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
 	case s.table.BornSinceLastScan(q):
 		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
+	}
+	if old != nil && old.Start != q.Start { // another process has the number
+		s.clocks.gate.forget(old, s.table.group(old))
 	}
 }
 

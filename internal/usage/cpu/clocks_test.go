@@ -174,11 +174,14 @@ func TestAllAreListedWhereNumbersAreUnknown(t *testing.T) {
 		"no last number":            func(w *watched) { w.LastPID = 0 },
 		"the ring came around":      func(w *watched) { w.Created += uint64(w.MaxPID) },
 		"the last number was set":   func(w *watched) { w.LastPID = 20 },
+		"the ring became larger":    func(w *watched) { w.clocks.numbers.most = 50; w.LastPID++ },
 		"many numbers were chosen":  func(w *watched) { w.Created += 2 * numbersSlack },
 		"more numbers than to look": func(w *watched) { w.Created, w.LastPID = w.Created+2*maxProbes, w.LastPID+2*maxProbes },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watchClocks(t)
+			w.scan()
+			w.pass()
 			w.scan()
 			w.pass()
 			w.add(40, hostsim.Process{Parent: 1, User: 1})

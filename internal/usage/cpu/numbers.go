@@ -79,6 +79,8 @@ func (n *numbers) since(last int32, created uint64, known bool, tasks uint64) gi
 	switch {
 	case !known || !n.known || n.last == 0 || last == 0 || n.most == 0 || created < n.created:
 		g.all = true
+	case last > n.most: // pid_max was raised
+		g.all = true
 	case more >= uint64(n.most)/2: // the ring may have come around
 		g.all = true
 	case more > uint64(g.count())+numbersSlack, uint64(g.count()) > more+tasks+numbersSlack: // numbers were chosen
