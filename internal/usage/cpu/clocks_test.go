@@ -81,6 +81,20 @@ func TestFilesOfAProcessThatDidNotRunAreNotRead(t *testing.T) {
 	assert.Equal(t, "a", comm(sleeps))
 }
 
+func TestTheCPUOnWhichAProcessRanLastIsReadInPartialScansOnRequest(t *testing.T) {
+	w := watchClocks(t)
+	pid := w.fork(hostsim.Process{Parent: 1, LastCPU: 2})
+	w.scan()
+	for _, fresh := range []bool{false, true} {
+		w.table.FreshLastCPU = fresh
+		w.Processes[int(pid)].LastCPU = 3
+		w.Processes[int(pid)].Fraction++
+		w.pass()
+		w.partly()
+		assert.Equal(t, fresh, w.process(pid).LastCPU == 3)
+	}
+}
+
 func TestFilesOfProcessesThatRanAreReadWhenTasksWereCreated(t *testing.T) {
 	w := watchClocks(t)
 	w.scan()

@@ -297,7 +297,7 @@ func (r *Reader) fallBack() {
 		r.runtime = nil
 	}
 	r.source, _ = openClocks(r.options)
-	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident}
+	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
 	r.countCPUs()
 	if r.resuming != nil {
 		r.resumeSource() // it counts since the past, too
