@@ -44,8 +44,8 @@ type Config struct {
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
 	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
-	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks. clocks
-	// requires the PID namespace of the host and is procfs without it.
+	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks.
+	// clocks requires the PID namespace of the host and is procfs without it.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
 	// per collection. With a preset other than smartwatts, the default is one window per collection.
@@ -60,7 +60,8 @@ type Config struct {
 	// zeroWindow is set if window is configured as 0, which selects nothing.
 	zeroWindow bool
 
-	// presetOther is set if the preset added other to the zones. A machine that does not measure other is then no problem.
+	// presetOther is set if the preset added other to the zones. A machine that does not measure other is then no
+	// problem.
 	presetOther bool
 
 	// noZeroPoints omits the zero-value points at which new series start.
@@ -136,8 +137,8 @@ func (g GroupBy) series() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit. For
-	// containers and pods, 0 also removes the limit on new series per hour.
+	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
+	// For containers and pods, 0 also removes the limit on new series per hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}

@@ -143,7 +143,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	s.cpu = reader
 	s.found.unshared = unshared
 	s.guests.open(s.cfg)
-	s.cpu.Table().FreshResident = s.keys.Sleepers()
+	s.cpu.Table().FreshResident, s.cpu.Table().FreshLastCPU = s.keys.Sleepers(), s.keys.OfClockRates()
 	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
 	if rejected != nil {

@@ -164,8 +164,8 @@ type simHost struct{}
 func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
 func (simHost) Report(*componentstatus.Event)                       {}
 
-// newSimulation starts the receiver on a host. It uses procfs or the host's CPU clocks if the seed is odd, and otherwise a simulated
-// BPF source.
+// newSimulation starts the receiver on a host. It uses procfs or the host's CPU clocks if the seed is odd, and
+// otherwise a simulated BPF source.
 func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	installReader()
 	root := treeDir(tb)

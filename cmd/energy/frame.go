@@ -169,7 +169,7 @@ func containerName(c *consumer) string {
 	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], short(c.labels[labelContainer]))
 }
 
-// groupName returns what the containers or pods of an overflow series are known by together, empty if nothing.
+// groupName returns the names that the containers or pods of an overflow series share, empty if there are none.
 func groupName(c *consumer) string {
 	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_image_name"], c.labels["k8s_namespace_name"])
 }

@@ -74,8 +74,8 @@ type seriesSet uint32
 // may know it.
 func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
 
-// IsGroup reports whether the account has the energy of programs, containers or pods without a series that have the same
-// names. Its owner has only these names.
+// IsGroup reports whether the account has the energy of programs, containers or pods without a series that have the
+// same names. Its owner has only these names.
 func (a *Account) IsGroup() bool { return a.group }
 
 // live reports whether the account is a series that goes on.

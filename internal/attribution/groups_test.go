@@ -149,7 +149,8 @@ func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
 	}
 }
 
-// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the names.
+// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the
+// names.
 func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 	b := churning(t)
 	names := &units.Names{Pending: true}

@@ -28,10 +28,10 @@ type Limit struct {
 	// because the next consumer does not know these series. A collection that was acknowledged in part acknowledges all
 	// its series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
-	// Births is the number of programs, containers or pods that may begin in an hour with a series from the start, 0 for
-	// no limit. If more begin, each gets a series at the age of 5 minutes. Its energy until then is in the account of its
-	// group, or in the account of the others if it has no names. Accounts that are opened before the first interval do not
-	// count. For processes, Births is the number of series that may begin in an hour.
+	// Births is the number of programs, containers or pods that may begin in an hour with a series from the start, 0
+	// for no limit. If more begin, each gets a series at the age of 5 minutes. Its energy until then is in the account
+	// of its group, or in the account of the others if it has no names. Accounts that are opened before the first
+	// interval do not count. For processes, Births is the number of series that may begin in an hour.
 	Births int
 }
 
@@ -52,8 +52,8 @@ func (e *Engine) hasRoom(entity units.Entity) bool {
 	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.allowsBirth(entity))
 }
 
-// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is no
-// birth.
+// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
+// no birth.
 func (e *Engine) mayContinue(entity units.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live()
 }
@@ -61,8 +61,8 @@ func (e *Engine) mayContinue(entity units.Entity) bool {
 // lateAge is the age at which an account gets a series if it began after too many others.
 const lateAge = 5 * time.Minute
 
-// births counts the accounts that began. until is the end of the last one's part of an hour, of which each account takes
-// an equal one. It is at most an hour and a minute ahead.
+// births limits how many accounts begin in an hour. Each account occupies an equal part of an hour, after the part of
+// the account before. until is the end of the last part, at most an hour and a minute ahead.
 type births struct{ until time.Time }
 
 // hasRoom reports whether one more account may begin with a series.

@@ -63,8 +63,8 @@ func (e *Engine) leaveProgram(account int32) {
 	}
 }
 
-// endFaded ends the groups, and the programs without claimants, whose usage has decayed below fadedUsage. It is called at
-// the end of a collection, before series are assigned to programs.
+// endFaded ends the groups, and the programs without claimants, whose usage has decayed below fadedUsage. It is called
+// at the end of a collection, before series are assigned to programs.
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]

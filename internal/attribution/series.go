@@ -199,8 +199,8 @@ func (e *Engine) moveToOthers(account int32) {
 	}
 }
 
-// accountInstead returns the account that takes the energy of an account without a series: the program of a process if that
-// has a series, else the group, else the account of the entity's others.
+// accountInstead returns the account that takes the energy of an account without a series: the program of a process if
+// that has a series, else the group, else the account of the entity's others.
 func (e *Engine) accountInstead(account int32) int32 {
 	a := &e.ledger.accounts[account]
 	if a.Entity == units.ProcessEntity {

@@ -217,6 +217,27 @@ func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	}
 }
 
+func TestWatchedCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
+	c := count(t, unifiedMount)
+	enter := func(path string) int32 {
+		c.v2(path, "1")
+		c.Enter([]byte("0::" + path + "\n"))
+		return c.Enter([]byte("0::" + path + "\n"))
+	}
+	for i := range 8 {
+		enter("/a/" + strconv.Itoa(i))
+	}
+	c.Read()
+	require.Equal(t, 8, c.tree.kept.Held)
+	late := enter("/a/late")
+	withoutDescriptors(t, c.Read)
+	for range 2 {
+		c.Read()
+		assert.LessOrEqual(t, c.tree.kept.Held, 4)
+	}
+	assert.True(t, c.StoodStill(late))
+}
+
 func TestOnlyTheHierarchyThatHasACounterIsRead(t *testing.T) {
 	n := newNode(t)
 	n.write(mountOther+mountTmpfs+mountUnified+mountMemory+mountCPU, "proc/1/mountinfo")

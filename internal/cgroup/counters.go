@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Counters reads the CPU counters of cgroups, which show whose processes may have run since the previous reading. It identifies
-// a cgroup by its index.
+// Counters reads the CPU counters of cgroups, which show whose processes may have run since the previous reading. It
+// identifies a cgroup by its index.
 //
 // A Counters is not safe for concurrent use. Close releases its descriptors.
 type Counters struct {
@@ -43,8 +43,8 @@ type watchedCgroup struct {
 	grown   units.CPUTime
 }
 
-// NewCounters returns the counters of the cgroups of the host whose root directory is at root. Counters of cgroups with fewer
-// than least processes are not read. It reads nothing yet.
+// NewCounters returns the counters of the cgroups of the host whose root directory is at root. Counters of cgroups with
+// fewer than least processes are not read. It reads nothing yet.
 func NewCounters(root string, least int) *Counters {
 	return &Counters{
 		tree: New(Options{Root: root}), least: least, byName: map[cgroupName]int32{}, all: make([]watchedCgroup, 1),
@@ -68,8 +68,8 @@ func (c *Counters) Close() error {
 	return c.tree.Close()
 }
 
-// Enter counts a process into its cgroup, from the content of /proc/<pid>/cgroup, and returns the cgroup. It returns 0 if no
-// counter shows the process apart from others: it is in the root.
+// Enter counts a process into its cgroup, from the content of /proc/<pid>/cgroup, and returns the cgroup. It returns 0
+// if no counter shows the process apart from others: it is in the root.
 func (c *Counters) Enter(text []byte) (cgroup int32) {
 	name, ok := c.nameIn(text)
 	if !ok {
@@ -142,6 +142,11 @@ func (c *Counters) Read() {
 	c.tree.lookups.begin()
 	c.readTotal()
 	for i := range c.all {
+		if c.tree.kept.Held > c.tree.kept.Most { // the process had no descriptor left
+			c.tree.releaseAll(&c.all[i].node)
+		}
+	}
+	for i := range c.all {
 		if w := &c.all[i]; w.members >= c.least && w.members > 0 {
 			c.read(w)
 		} else {
@@ -150,8 +155,8 @@ func (c *Counters) Read() {
 	}
 }
 
-// readTotal reads what all processes used. Version 1 counts the processes in the root, too. The outermost cgroups of version 2
-// come before those inside, for speed alone; see outer.
+// readTotal reads what all processes used. Version 1 counts the processes in the root, too. The outermost cgroups of
+// version 2 come before those inside, for speed alone; see outer.
 func (c *Counters) readTotal() {
 	c.read(&c.root)
 	if c.isV1 = c.root.read; c.isV1 {
@@ -223,12 +228,13 @@ func (c *Counters) read(w *watchedCgroup) {
 	}
 }
 
-// StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two readings.
+// StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two
+// readings.
 func (c *Counters) StoodStill(cgroup int32) bool {
 	w := &c.all[cgroup]
 	return w.current && w.grown == 0
 }
 
-// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. all reports
-// whether that includes those of which Enter returned 0. It is not ok if it is unknown.
+// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. all
+// reports whether that includes those of which Enter returned 0. It is not ok if it is unknown.
 func (c *Counters) Grown() (grown units.CPUTime, all, ok bool) { return c.grown, c.isV1, c.ok }

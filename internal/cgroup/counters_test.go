@@ -50,7 +50,7 @@ func (c *counted) v1(path, used string) {
 	c.write(filepath.Join("sys/fs/cgroup/cpuacct", path, "cpuacct.usage"), used+"\n")
 }
 
-func TestWhichCgroupOfAProcessIsWatched(t *testing.T) {
+func TestTheCgroupThatIsWatchedForAProcess(t *testing.T) {
 	for name, test := range map[string]struct{ mounts, text, want string }{
 		"v2":                         {unifiedMount, "0::/a\n", "/a"},
 		"v1":                         {cpuacctMount, "3:memory:/b\n2:cpu,cpuacct:/a\n0::/c\n", "/a"},
@@ -101,7 +101,7 @@ func TestACounterThatStoodStillProvesThatNoneRan(t *testing.T) {
 	}
 }
 
-func TestWhatAllUsed(t *testing.T) {
+func TestTotalCPUTimeOfVersion2IsThatOfTheOutermostCgroups(t *testing.T) {
 	c := count(t, unifiedMount)
 	c.v2("/a", "10")
 	c.v2("/a/in", "10")
@@ -124,7 +124,7 @@ func TestWhatAllUsed(t *testing.T) {
 	assert.False(t, ok, "an outermost cgroup has no counter")
 }
 
-func TestWhatAllUsedWithVersion1IncludesTheRoot(t *testing.T) {
+func TestTotalCPUTimeOfVersion1IncludesTheRoot(t *testing.T) {
 	c := count(t, cpuacctMount+unifiedMount)
 	c.v1("/", "10")
 	c.Read()

@@ -33,8 +33,8 @@ type Options struct {
 	Places *cgroup.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
 	InterruptsUnattributed bool
-	// MissedUnattributed makes the CPU time of processes that no scan and no counter shows unattributed as far as the
-	// node's counter shows it. Otherwise who runs shares their energy.
+	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters show unattributed,
+	// up to the amount that the node's counter shows. Otherwise the visible processes share their energy.
 	MissedUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool

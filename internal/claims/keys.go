@@ -193,6 +193,9 @@ func NewKeys(options KeyOptions) *Keys {
 // Keys needs the sizes of processes then.
 func (k *Keys) Sleepers() bool { return k != nil && k.sleepers }
 
+// OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
+func (k *Keys) OfClockRates() bool { return k != nil && slices.Contains(k.options.Keys, KeyFrequency) }
+
 // OfMemory reports whether any key is of the memory that claimants hold.
 func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
 

@@ -32,8 +32,8 @@ type Host struct {
 	Topology []Place
 	// HiddenThreads is the number of tasks that exist and have no directory in /proc.
 	HiddenThreads int
-	// LastPID is the number that the kernel gave to a task last, Created how many tasks it has created, and MaxPID its bound of
-	// numbers, kernel.pid_max. If Created or MaxPID is 0, the host does not show it.
+	// LastPID is the ID of the newest task, Created the number of tasks created since boot, and MaxPID the value of
+	// kernel.pid_max. If Created or MaxPID is 0, the host does not show it.
 	LastPID   int
 	Created   uint64
 	MaxPID    int
@@ -179,7 +179,8 @@ func (h *Host) Run(d time.Duration, used map[int]int64) {
 	h.CPU.Idle += max(idle, 0)
 }
 
-// CPUClock returns the CPU clock of a process (clock_getcpuclockid(3)). The error is EINVAL if there is no such process.
+// CPUClock returns the CPU clock of a process (clock_getcpuclockid(3)). The error is EINVAL if there is no such
+// process.
 func (h *Host) CPUClock(pid int32) (time.Duration, error) {
 	p := h.Processes[int(pid)]
 	if p == nil {

@@ -28,7 +28,8 @@ type Socket struct {
 	Frequency func(utilization float64) float64
 	// Turbo sets the clock rate instead, if it is not nil.
 	Turbo *Turbo
-	// Drift returns by how much the package's power at rest differs from Idle at a time since boot, in W. Nil is no drift.
+	// Drift returns by how much the package's power at rest differs from Idle at a time since boot, in W. Nil is no
+	// drift.
 	Drift func(at time.Duration) float64
 	// Leakage is further power at rest, or nil.
 	Leakage *Leakage

@@ -87,8 +87,8 @@ func (t *Task) Spawn() *Task {
 	return c
 }
 
-// stir makes the CPU clock of the task, and the counter of its cgroup, show that it ran: it ended, created a child or waited for
-// one. Nothing else counts that time.
+// stir makes the CPU clock of the task, and the counter of its cgroup, show that it ran: it ended, created a child or
+// waited for one. Nothing else counts that time.
 func (t *Task) stir() {
 	t.stirred += time.Microsecond
 	t.group.stirred += time.Microsecond

@@ -99,7 +99,7 @@ func per(divisor float64, truth func(*Truth, time.Time) map[string]float64) func
 	}
 }
 
-// largest keeps the n largest of what is true of those that have the attribute.
+// largest limits a truth to its n largest values, without the value for an empty attribute.
 func largest(n int, truth func(*Truth, time.Time) map[string]float64) func(*Truth, time.Time) map[string]float64 {
 	return func(t *Truth, at time.Time) map[string]float64 {
 		values := truth(t, at)

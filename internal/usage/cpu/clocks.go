@@ -16,17 +16,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)): CPU time in nanoseconds of
-// all threads, including exited ones, for a tenth of the cost of /proc/<pid>/stat. A clock that stands still proves that the
-// process has not run, so its row stays as it was. Everything else about a process is read from /proc, as Procfs does: when
-// the process is new, when tasks were created since the previous scan, and in scans that may not be partial.
+// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)): CPU time in
+// nanoseconds of all threads, including exited ones, for a tenth of the cost of /proc/<pid>/stat. A clock that stands
+// still proves that the process has not run, so its row stays as it was. Everything else about a process is read from
+// /proc, as Procfs does: when the process is new, when tasks were created since the previous scan, and in scans that
+// may not be partial.
 //
 // The clock of a process that is running on another CPU is up to a scheduler tick old (kernel/sched/cputime.c,
 // thread_group_cputime). The next scan has the rest.
 type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
-	isOwn   func(number int32) bool // the number is that of a thread of this process, whose clock the kernel may show
+	isOwn   func(number int32) bool // reports whether a number is that of a thread of this process
 	numbers numbers
 	gate    gate
 	fresh   time.Duration // when the memory of all processes was read last
@@ -38,8 +39,8 @@ type Clocks struct {
 var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
 	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
-// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID namespace
-// are not those of the processes of the host.
+// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID
+// namespace are not those of the processes of the host.
 func OpenClocks(root string) (*Clocks, error) {
 	if err := checkClocks(root); err != nil {
 		return nil, err
@@ -49,8 +50,8 @@ func OpenClocks(root string) (*Clocks, error) {
 	return c, nil
 }
 
-// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock of a
-// process that does not exist is EINVAL. Only tests call it.
+// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock
+// of a process that does not exist is EINVAL. Only tests call it.
 func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
 	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
 		now, err := clock(pid)
@@ -70,8 +71,8 @@ func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clock
 // PROC_PID_INIT_INO).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of another namespace, or the
-// kernel refuses or does not know such clocks.
+// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of another namespace,
+// or the kernel refuses or does not know such clocks.
 func checkClocks(root string) error {
 	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
 	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {
@@ -118,7 +119,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = t.FreshResident
 	}
-	s.moved = !s.given.none() || !t.MayBePartial || c.perCPU || len(c.domains) > 1
+	s.moved = !s.given.none() || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
@@ -150,19 +151,16 @@ type clocksScan struct {
 	moved  bool  // the files of processes that ran are to be read
 }
 
-// read adds a row for each process.
-func (s *clocksScan) read(now time.Duration, isListed bool) error {
+// read adds a row for each process. While the listing is blocked, it finds new processes by their numbers.
+func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	t := s.table
 	if isListed {
-		if err := s.readListed(now); err != nil {
+		if isListed, err = s.readListed(now); err != nil {
 			return err
 		}
-		s.lookAtMissed()
-	} else {
-		for i := range t.before {
-			s.look(t.before[i].PID, &t.before[i])
-		}
-		known := t.Processes
+	}
+	s.lookAtMissed()
+	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
 		s.unseen.each(func(pid int32) {
 			if find(known, pid) == nil {
 				s.look(pid, nil)
@@ -178,25 +176,24 @@ func (s *clocksScan) read(now time.Duration, isListed bool) error {
 	return nil
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none.
-func (s *clocksScan) readListed(now time.Duration) error {
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none and
+// returns false.
+func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	pids, err := s.list()
-	if err != nil {
-		return err
+	if err != nil || s.unreadable {
+		return false, err
 	}
 	n := &s.clocks.numbers
-	if !s.unreadable {
-		n.listed = now
-	}
-	n.most = s.source.pidMax()
+	n.listed, n.most = now, s.source.pidMax()
 	for _, pid := range pids {
 		s.look(pid, s.ofPrevious(pid))
 	}
 	s.table.sort(byPID)
-	return nil
+	return true, nil
 }
 
-// lookAtMissed adds a row for each process of the previous scan that the listing lacks and that still runs.
+// lookAtMissed adds a row for each process of the previous scan that has none and that still runs: a listing can miss
+// one.
 func (s *clocksScan) lookAtMissed() {
 	t := s.table
 	listed, j := len(t.Processes), 0
@@ -211,8 +208,8 @@ func (s *clocksScan) lookAtMissed() {
 	}
 }
 
-// look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is none. A
-// process that cannot be read keeps that row, and the next scan that can read it has the rest.
+// look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is
+// none. A process that cannot be read keeps that row, and the next scan that can read it has the rest.
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
 func (s *clocksScan) look(pid int32, old *Process) {
@@ -281,6 +278,9 @@ func (s *clocksScan) follow(q, old *Process) {
 	case s.table.BornSinceLastScan(q):
 		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
 	}
+	if old != nil && old.Start != q.Start { // another process has the number
+		s.clocks.gate.forget(old, s.table.group(old))
+	}
 }
 
 // mustRead reports whether the files of a process are to be read that has a row of the previous scan.
@@ -288,8 +288,8 @@ func (s *clocksScan) mustRead(pid int32, old *Process, ran bool) bool {
 	return s.all || s.given.has(pid) || s.moved && (ran || old.stale)
 }
 
-// refreshKin reads the files of the parents and children of the processes that ended: a child has another parent then though
-// it has not run, and the clock of a parent that waited may not show yet that it ran.
+// refreshKin reads the files of the parents and children of the processes that ended: a child has another parent then
+// though it has not run, and the clock of a parent that waited may not show yet that it ran.
 func (s *clocksScan) refreshKin() {
 	t, c := s.table, s.clocks
 	c.ended, c.parents = c.ended[:0], c.parents[:0]

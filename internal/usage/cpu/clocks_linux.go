@@ -11,8 +11,8 @@ import (
 )
 
 // readCPUClock returns the CPU time of all threads of a process, of this one if pid is 0, including those that exited
-// (clock_getcpuclockid(3)). The error is EINVAL if there is no such process, or if the number is that of a thread other than the
-// calling one. No user can block the call.
+// (clock_getcpuclockid(3)). The error is EINVAL if there is no such process, or if the number is that of a thread other
+// than the calling one. No user can block the call.
 func readCPUClock(pid int32) (units.CPUTime, error) {
 	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
 	if pid != 0 {

@@ -14,6 +14,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 func TestTheClockOfAProcess(t *testing.T) {
@@ -119,4 +124,33 @@ func TestClocksOfThisMachine(t *testing.T) {
 	require.NotNil(t, born, "found by its number, waited for or not")
 	assert.Equal(t, int32(os.Getpid()), born.Parent)
 	require.NoError(t, child.Wait())
+}
+
+// A user blocks the list of /proc for longer than listAgain.
+func TestNewProcessesAreFoundByTheirNumbersWhileTheListIsBlocked(t *testing.T) {
+	w := watchClocks(t)
+	w.clocks.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second})
+	w.scan()
+	w.pass()
+	w.scan()
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	returned := make(chan struct{})
+	defer func() { <-returned; assert.NoError(t, unix.Close(pipe[0])) }()
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if path == filepath.Join(w.Root(), "proc") {
+			_, _ = unix.Read(pipe[0], make([]byte, 1)) // until the pipe is closed
+			close(returned)
+		}
+		return got, err
+	})()
+	defer func() { assert.NoError(t, unix.Close(pipe[1])) }()
+	w.Run(listAgain, nil)
+	for range 2 {
+		pid := w.fork(hostsim.Process{Parent: 1, User: 2})
+		w.scan()
+		assert.Equal(t, 2*Tick, w.used(pid))
+		assert.True(t, w.table.Hidden)
+		w.pass()
+	}
 }

@@ -81,6 +81,20 @@ func TestFilesOfAProcessThatDidNotRunAreNotRead(t *testing.T) {
 	assert.Equal(t, "a", comm(sleeps))
 }
 
+func TestTheCPUOnWhichAProcessRanLastIsReadInPartialScansOnRequest(t *testing.T) {
+	w := watchClocks(t)
+	pid := w.fork(hostsim.Process{Parent: 1, LastCPU: 2})
+	w.scan()
+	for _, fresh := range []bool{false, true} {
+		w.table.FreshLastCPU = fresh
+		w.Processes[int(pid)].LastCPU = 3
+		w.Processes[int(pid)].Fraction++
+		w.pass()
+		w.partly()
+		assert.Equal(t, fresh, w.process(pid).LastCPU == 3)
+	}
+}
+
 func TestFilesOfProcessesThatRanAreReadWhenTasksWereCreated(t *testing.T) {
 	w := watchClocks(t)
 	w.scan()
@@ -174,11 +188,14 @@ func TestAllAreListedWhereNumbersAreUnknown(t *testing.T) {
 		"no last number":            func(w *watched) { w.LastPID = 0 },
 		"the ring came around":      func(w *watched) { w.Created += uint64(w.MaxPID) },
 		"the last number was set":   func(w *watched) { w.LastPID = 20 },
+		"the ring became larger":    func(w *watched) { w.clocks.numbers.most = 50; w.LastPID++ },
 		"many numbers were chosen":  func(w *watched) { w.Created += 2 * numbersSlack },
 		"more numbers than to look": func(w *watched) { w.Created, w.LastPID = w.Created+2*maxProbes, w.LastPID+2*maxProbes },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watchClocks(t)
+			w.scan()
+			w.pass()
 			w.scan()
 			w.pass()
 			w.add(40, hostsim.Process{Parent: 1, User: 1})
@@ -296,7 +313,8 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	assert.Equal(t, units.CPUTime(3), p.Used)
 }
 
-// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all of it adds up to what ran.
+// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all of it adds up to
+// what ran.
 func TestClocksFindAllThatRuns(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -348,7 +366,8 @@ func findAll(t *testing.T, seed uint64) {
 	assert.Less(t, late, scans/100, "scans that lacked more than the bound")
 }
 
-// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process that was moved to another cgroup may run or end unnoticed for a while.
+// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process that was moved to
+// another cgroup may run or end unnoticed for a while.
 func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *Table) (late time.Duration) {
 	t.Helper()
 	for i := range table.Processes {

@@ -12,18 +12,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// gate leaves out processes of cgroups whose CPU counters stood still: none of these processes has run. A process that was
-// moved to another cgroup may run unnoticed until its clock is read again, at most for sweepEvery scans: that often, all clocks
-// are read. They are also read at once when those that were read leave more than maxDebt of the node's CPU time unexplained.
-// Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses at most twice maxDebt
-// in all. It may miss more in a scan in which processes waited for exited children whose CPU time was not known: it is not
-// known either when these had used it.
+// gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes has run. A process
+// that was moved to another cgroup may run unnoticed until its clock is read again. All clocks are read every
+// sweepEvery scans, and at once when the clocks that were read leave more than maxDebt of the node's CPU time
+// unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
+// at most twice maxDebt in all. A scan may miss more if a process waited for a child without a row: the child may have
+// used its CPU time in earlier intervals.
 type gate struct {
 	root     string
 	from     int
 	counters *cgroup.Counters
 	scans    int           // since all clocks were read
-	debt     time.Duration // CPU time since then that no clock explains, negative if the clocks were read later than the counters
+	debt     time.Duration // CPU time since then that no clock explains, negative if clocks were read later
 	open     bool          // all clocks are read in this scan
 	all      bool          // the counters include processes in the root
 	left     []int32       // rows of processes that were left out in this scan
@@ -36,13 +36,13 @@ const (
 	sweepEvery = 10
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
-	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a few
-	// clocks.
+	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
+	// few clocks.
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
-	// placedFrom is the age from which on the cgroup of a process is read. Few processes get that old, and those that are moved
-	// are moved before.
+	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit before that age, and
+	// most others have reached their cgroup.
 	placedFrom = 5 * time.Second
 )
 
@@ -85,20 +85,21 @@ func (t *Table) group(p *Process) int32 {
 	return unplaced
 }
 
-// leavesOut reports whether a process has not run. A zombie may be waited for, and a process whose files are outdated may be
-// one, without running.
+// leavesOut reports whether the clock of a process need not be read, because the process has not run. A zombie can be
+// waited for without running, and a process whose files are outdated may be a zombie.
 func (g *gate) leavesOut(old *Process, group int32) bool {
 	return !g.open && group > 0 && !old.stale && !old.Zombie && g.counters.StoodStill(group)
 }
 
-// explain notes what a process used, and what its children had used that it waited for.
+// explain subtracts from the debt the CPU time of a process, and of children that it waited for.
 func (g *gate) explain(p *Process, group int32, used units.CPUTime) {
 	if !g.open && g.counts(p, group) {
 		g.debt -= time.Duration(used)
 	}
 }
 
-// forget notes that a process ended whose CPU time was explained while it lived. Its parent's child times have it again.
+// forget adds to the debt the CPU time of a process that ended, which was explained while it ran: the child times of
+// its parent explain it a second time.
 func (g *gate) forget(p *Process, group int32) {
 	if !g.open && g.counts(p, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
@@ -157,8 +158,8 @@ func (s *clocksScan) place(p *Process) int32 {
 	return placeless
 }
 
-// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of processes
-// that waited for a child. Such a child ended in a cgroup that it was moved to.
+// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of
+// processes that waited for a child. Such a child ended in a cgroup that it was moved to.
 func (s *clocksScan) lookAtLeft() {
 	g, t := &s.clocks.gate, s.table
 	all, ended := g.sweep(), false

@@ -119,6 +119,23 @@ func TestCPUTimeOfExitedProcessesIsNoDebt(t *testing.T) {
 	assert.Zero(t, g.read[int32(g.b)])
 }
 
+func TestTheNumberOfAnExitedProcessIsReusedWithoutHidingCPUTime(t *testing.T) {
+	g := watchGate(t)
+	child := int(g.fork(hostsim.Process{Parent: g.a, Cgroup: "0::/slice/a", User: 500}))
+	g.second()
+	g.LastPID = child - 1 // the ring came around
+	g.settle()
+	g.use(g.a, time.Microsecond, "/slice/a")
+	g.reap(child)
+	g.add(child, hostsim.Process{Parent: 1})
+	g.CPU.User += 500
+	g.LastPID, g.Created = child, g.Created+1
+	g.use(g.b, maxDebt+time.Millisecond, "/slice/a")
+	g.Processes[g.b].Cgroup = "0::/slice/a"
+	g.second()
+	assert.Equal(t, units.CPUTime(maxDebt+time.Millisecond), g.used(int32(g.b)))
+}
+
 func TestAZombieIsWaitedForThoughItsCgroupStandsStill(t *testing.T) {
 	g := watchGate(t)
 	g.Processes[g.b].State = 'Z'

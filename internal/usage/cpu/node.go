@@ -96,8 +96,8 @@ func (n *nodeReader) parseCreated(b []byte) error {
 	return nil
 }
 
-// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not known if ReadNode was not called
-// since the previous call.
+// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not known if ReadNode was
+// not called since the previous call.
 func (n *nodeReader) takeCreated() (created uint64, known bool) {
 	known, n.createdKnown = n.createdKnown, false
 	return n.created, known

@@ -115,7 +115,7 @@ func (p *Procfs) Blocked() error {
 	return p.first.Err("CPU times")
 }
 
-var errListBlocked = errors.New("new processes are not found, because a process blocks the list of processes in /proc")
+var errListBlocked = errors.New("new processes may not be found, because a process blocks the list of processes in /proc")
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
@@ -329,8 +329,8 @@ const hiddenThreads = 16
 // scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findMissed notes whether tasks were created since the last scan that this one does not show. newest is the ID of the newest task,
-// 0 if it is unknown.
+// findMissed notes whether tasks were created since the last scan that this one does not show. newest is the ID of the
+// newest task, 0 if it is unknown.
 func (p *Procfs) findMissed(t *Table, newest uint64) {
 	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.bornThreads()
 	p.newest = newest

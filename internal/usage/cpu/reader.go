@@ -64,7 +64,7 @@ type Reader struct {
 // domainNode is what a Reader knows of a domain, as of the node.
 type domainNode struct{ node, earlier, blind Node }
 
-// OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails, and rejected tells why
+// OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails, and rejected is why
 // BPF is not used.
 func OpenReader(o Options) (r *Reader, rejected, err error) {
 	source, rejected, err := Open(o)
@@ -252,9 +252,10 @@ func plus(a, b Node) Node {
 	return Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process, Interrupt: a.Interrupt + b.Interrupt}
 }
 
-// ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the next scan covers what
-// this one missed. If the scan failed for the third time in a row, another source may replace BPF: then replaced is true,
-// err is why, and the Table is the first scan of that source, which has nothing in common with the scans before it.
+// ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the next scan covers
+// what this one missed. If the scan failed for the third time in a row, another source may replace BPF: then replaced
+// is true, err is why, and the Table is the first scan of that source, which has nothing in common with the scans
+// before it.
 func (r *Reader) ReadProcesses() (replaced bool, err error) {
 	if err = r.scanErr; r.runtime == nil {
 		err = r.scan()
@@ -287,8 +288,8 @@ func (r *Reader) shouldFallBack() bool {
 	return r.failures >= maxFailures && r.source.Exact() && r.options.Kind == Auto
 }
 
-// fallBack replaces the source by CPU clocks or procfs. If that cannot be read either, the next ReadNode and ReadProcesses take its
-// baseline.
+// fallBack replaces the source by CPU clocks or procfs. If that cannot be read either, the next ReadNode and
+// ReadProcesses take its baseline.
 func (r *Reader) fallBack() {
 	_ = r.source.Close() // nothing more is read from it
 	if r.runtime != nil {
@@ -296,7 +297,7 @@ func (r *Reader) fallBack() {
 		r.runtime = nil
 	}
 	r.source, _ = openClocks(r.options)
-	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident}
+	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
 	r.countCPUs()
 	if r.resuming != nil {
 		r.resumeSource() // it counts since the past, too

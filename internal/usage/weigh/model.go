@@ -130,8 +130,8 @@ type energyAt struct {
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if the node's CPU time
-	// is mostly that of interrupts, or is not in the shares yet. The number of layers is bounded, and so is their
+	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if the node's CPU
+	// time is mostly that of interrupts, or is not in the shares yet. The number of layers is bounded, and so is their
 	// memory.
 	maxLayer = 100
 )

@@ -94,7 +94,8 @@ func (e *entityMetrics) any() bool {
 	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil
 }
 
-// describe writes the attributes of an account's resource. That of an overflow series has none but the names of a group.
+// describe writes the attributes of an account's resource. That of an overflow series has none but the names of a
+// group.
 func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	if a.Other {
 		return
