@@ -309,13 +309,13 @@ func (r *raplRun) testGrant(t *testing.T) {
 }
 
 func (r *raplRun) testSources(t *testing.T) {
-	for name, want := range map[string]string{"root": "bpf (task stream)", "capability": "procfs", "plain": "procfs", "perf": "procfs"} {
+	for name, want := range map[string]string{"root": "bpf (task stream)", "capability": "clocks", "plain": "clocks", "perf": "clocks"} {
 		said := ""
 		for _, l := range r.logs[name] {
 			if l.Msg == "CPU time source selected" {
 				said = l.Source
 				t.Logf("%s: %s, rejected: %q", name, l.Source, l.Rejected)
-				assert.Equal(t, want == "procfs", l.Rejected != "", "%s logs why it did not use BPF", name)
+				assert.Equal(t, want == "clocks", l.Rejected != "", "%s logs why it did not use BPF", name)
 			}
 		}
 		assert.Equal(t, want, said, name)
