@@ -33,7 +33,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores scale generate generate-bpf check-generate lint fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ integration-k8s: build build-k8s ## test the DaemonSet with a real API server an
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; docs/integration.md)
 	@internal/test/integration/attack.sh
+
+nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; docs/integration.md)
+	@.ci/nightly
 
 STORES   ?= all
 VARIANTS ?= three restarts
