@@ -68,7 +68,7 @@ func (r effectResults) table() string {
 	b.WriteString("\n### " + effectsTitle + "\n\n" +
 		"One socket of 8 CPUs, 30 W at rest and 101 W at full load, in proportion, for two minutes. The process\n" +
 		"`solver` uses 2 CPUs and the container `web` 0.5; the container `batch` uses 5.5 CPUs for all but 2.4 s of\n" +
-		"every 13 s. Each row adds one [effect](simulation.md#effects-of-real-machines). In the cells are *active* and\n" +
+		"every 13 s. Each row adds one [effect](simulation.md#effects-of-real-machines). Each cell shows *active* and\n" +
 		"*misplaced*.\n\n| effect |")
 	for _, setting := range effectSettings {
 		fmt.Fprintf(&b, " %s |", setting.name)

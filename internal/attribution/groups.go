@@ -77,10 +77,7 @@ func (s *series) groupOwner() *units.Owner {
 func (e *Engine) openGroup(a *Account) int32 {
 	entity := max(a.Entity, units.ProgramEntity)
 	limit := e.cfg.Limits[entity].Births
-	if limit == 0 || a.Entity == units.ProcessEntity && e.cfg.Processes == ByPID {
-		return none
-	}
-	if a.group {
+	if limit == 0 || a.group || a.Entity == units.ProcessEntity && e.cfg.Processes == ByPID {
 		return none
 	}
 	s, ok := e.groupOf(entity, &a.Owner)

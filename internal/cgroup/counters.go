@@ -235,6 +235,6 @@ func (c *Counters) StoodStill(cgroup int32) bool {
 	return w.current && w.grown == 0
 }
 
-// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. all
-// reports whether that includes those of which Enter returned 0. It is not ok if it is unknown.
+// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. If all is
+// true, processes for which Enter returned 0 are included. If ok is false, the CPU time is unknown.
 func (c *Counters) Grown() (grown units.CPUTime, all, ok bool) { return c.grown, c.isV1, c.ok }

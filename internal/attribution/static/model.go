@@ -11,8 +11,7 @@ import (
 )
 
 // Model learns the static power of the zones of one kind from the portions that it divides, for each domain
-// by itself. Active energy is what the zones used beyond their static power: max(0, energy - static power *
-// time). Until there is an estimate of the static power, the model divides by utilization. Models of NewCurve
+// by itself. The active energy of a zone is max(0, energy - static power * time). Until there is an estimate of the static power, the model divides by utilization. Models of NewCurve
 // have a provisional estimate from the first sample on, and divide by their prior before. Trained reports
 // whether the estimate is a good one.
 //
@@ -202,9 +201,8 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard error of the static power in use for a domain, in watts. It is negative before
-// there is an estimate, and if the method has none. Provisional estimates and those that are not good enough
-// to be called trained have one, too.
+// Doubt returns the standard error of a domain's static power, in watts. Provisional estimates have one, too. It is
+// negative before the first estimate, and if the method has no standard error.
 func (m *Model) Doubt(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
 		return d.doubt

@@ -9,8 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Prior is what is known of the ratio of idle to full power of a zone before the zone is measured: a mean and
-// a standard deviation.
+// Prior is the expected ratio of idle to full power of a zone that was not measured yet, and its standard deviation.
 type Prior struct{ Ratio, Deviation float64 }
 
 // measuredRatios are the ratios of idle to full power of measured machines: of packages, DRAM and whole

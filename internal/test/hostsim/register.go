@@ -29,7 +29,7 @@ type register struct {
 	ends   []counted     // ends of the last steps, oldest first, from the last one before next
 }
 
-// counted is what a zone has counted at a time since boot.
+// counted is a value of a zone's counter, and the time since boot at which the zone had it.
 type counted struct {
 	at     time.Duration
 	energy uint64

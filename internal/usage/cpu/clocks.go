@@ -159,7 +159,7 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 			return err
 		}
 	}
-	s.lookAtMissed()
+	t.eachMissed(func(old *Process) { s.look(old.PID, old) })
 	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
 		s.unseen.each(func(pid int32) {
 			if find(known, pid) == nil {
@@ -190,22 +190,6 @@ func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	}
 	s.table.sort(byPID)
 	return true, nil
-}
-
-// lookAtMissed adds a row for each process of the previous scan that has none and that still runs: a listing can miss
-// one.
-func (s *clocksScan) lookAtMissed() {
-	t := s.table
-	listed, j := len(t.Processes), 0
-	for i := range t.before {
-		pid := t.before[i].PID
-		for j < listed && t.Processes[j].PID < pid {
-			j++
-		}
-		if j == listed || t.Processes[j].PID != pid {
-			s.look(pid, &t.before[i])
-		}
-	}
 }
 
 // look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is

@@ -211,24 +211,31 @@ func (s *procfsScan) list() ([]int32, error) {
 // /proc can miss one.
 func (s *procfsScan) readMissed() {
 	t := s.table
+	t.eachMissed(func(old *Process) {
+		end := len(t.Processes)
+		s.add(old.PID)
+		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
+		// list it.
+		if len(t.Processes) > end && t.Processes[end].Start != old.Start {
+			t.Processes = t.Processes[:end]
+		}
+	})
+	t.sort(byPID)
+}
+
+// eachMissed calls add for each process of the previous scan that has no row, in ascending order of PIDs. add may add
+// rows; those before are sorted by PID.
+func (t *Table) eachMissed(add func(old *Process)) {
 	listed, j := len(t.Processes), 0
 	for i := range t.before {
 		pid := t.before[i].PID
 		for j < listed && t.Processes[j].PID < pid {
 			j++
 		}
-		if j < listed && t.Processes[j].PID == pid {
-			continue
-		}
-		end := len(t.Processes)
-		s.add(pid)
-		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
-		// list it.
-		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
-			t.Processes = t.Processes[:end]
+		if j == listed || t.Processes[j].PID != pid {
+			add(&t.before[i])
 		}
 	}
-	t.sort(byPID)
 }
 
 // add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the

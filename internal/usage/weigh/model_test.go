@@ -19,16 +19,15 @@ import (
 // modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its events: 20 W, 4 nJ
 // for an instruction and 1 µJ for a cache miss.
 type modeled struct {
-	t       *testing.T
-	kernels map[Event]*kernel
-	tree    *cgroup.Tree
-	events  *Events
-	at      time.Time
-	total   units.Energy
-	second  int
-	shares  [2]Share
-	// measured is what the last Weigh reported.
-	measured bool
+	t        *testing.T
+	kernels  map[Event]*kernel
+	tree     *cgroup.Tree
+	events   *Events
+	at       time.Time
+	total    units.Energy
+	second   int
+	shares   [2]Share
+	measured bool // by the latest call of Weigh
 	fails    bool // some counts are refused
 }
 
