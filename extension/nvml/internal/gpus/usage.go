@@ -38,6 +38,9 @@ type usage struct {
 	// noInstants is set if the library does not list instants.
 	noInstants bool
 	users      users
+	// open are the processes that have the GPU open, and openBefore those that had when usage was handed out last.
+	// Both are empty where the library does not list them.
+	open, openBefore []uint32
 }
 
 const (
@@ -71,13 +74,14 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 		d.UsageErr = fmt.Errorf("utilization: %w", err)
 		return now
 	}
-	entries, err := device.ProcessUtilization(u.clock.since)
+	w := u.window(instants, now)
+	u.open, _ = device.Processes()
+	entries, err := u.readEntries(device, &w)
 	missing := isMissing(err)
 	if err != nil && !missing {
 		d.UsageErr = fmt.Errorf("utilization of processes: %w", err)
 		return now
 	}
-	w := u.window(instants, now)
 	switch {
 	case !u.started:
 		u.start(d, instants, entries, now)
@@ -87,17 +91,23 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 		return u.until
 	}
 	u.users.reset()
+	if !missing {
+		u.addEntries(entries, &w, now)
+	}
+	for _, pid := range u.open { // those that did not use it, too: they may have idle energy
+		u.users.open(pid)
+	}
 	if missing {
 		err = u.readRate(device, &w)
 	} else {
-		u.addEntries(entries, &w, now)
-		u.addProcesses(device)
+		u.addEnded(&w)
 	}
 	if err != nil {
 		d.UsageErr = err
 		return w.until
 	}
 	u.handOut(d, &w)
+	u.openBefore = append(u.openBefore[:0], u.open...)
 	u.polled = now
 	return w.until
 }
@@ -122,6 +132,15 @@ func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilizat
 	}
 	u.started = false
 	return u.clock.plausible(all, now), nil
+}
+
+// readEntries returns the entries of processes since the last instant that was counted. Reading them takes the driver
+// milliseconds of CPU time, so this is left out for a GPU that is not busy and that no process has open.
+func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error) {
+	if u.started && !u.noInstants && w.busy == 0 && len(u.open) == 0 && len(u.openBefore) == 0 {
+		return nil, nil
+	}
+	return device.ProcessUtilization(u.clock.since)
 }
 
 // start takes what there is as the baseline. The time since usage was known, if it ever was, is unattributed.
@@ -207,13 +226,31 @@ func (u *usage) listsSamples(sum time.Duration, w *window) bool {
 	return u.repeats && u.asSamples <= u.asMeans
 }
 
-// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no
-// idle energy.
-func (u *usage) addProcesses(device nvml.Device) {
-	pids, _ := device.Processes()
-	for _, pid := range pids {
-		u.users.open(pid)
+// addEnded gives busy time that no entry explains to the processes that closed the GPU since usage was handed out
+// last: the driver forgets the samples of a process when it ends. If they are several, which of them it was is unknown.
+func (u *usage) addEnded(w *window) {
+	gap := u.gap(w)
+	if gap == 0 {
+		return
 	}
+	first := len(u.users.pids)
+	for _, pid := range u.openBefore {
+		if _, present := u.users.index[pid]; !present && pid != 0 && pid <= math.MaxInt32 {
+			u.users.pids = append(u.users.pids, int32(pid))
+		}
+	}
+	if ended := u.users.pids[first:len(u.users.pids):len(u.users.pids)]; len(ended) > 0 {
+		u.users.list = append(u.users.list, gpulibrary.User{PIDs: ended, Used: gap})
+	}
+}
+
+// gap returns the busy time that entries do not explain. Percents are whole: up to one for each entry, nothing is missing.
+func (u *usage) gap(w *window) time.Duration {
+	gap := w.busy - u.users.used() - u.users.anonymous
+	if gap <= time.Duration(u.users.entries)*w.covered/100 {
+		return 0
+	}
+	return gap
 }
 
 // readRate reads the user of a GPU for which the library reports no processes: the only process that has the GPU open.
@@ -225,7 +262,6 @@ func (u *usage) readRate(device nvml.Device, w *window) error {
 		}
 		w.busy = time.Duration(min(percent, 100)) * w.covered / 100
 	}
-	u.addProcesses(device)
 	if len(u.users.list) == 1 {
 		u.users.list[0].Used = w.busy
 	}
@@ -235,11 +271,7 @@ func (u *usage) readRate(device nvml.Device, w *window) error {
 // handOut fills the device, and makes its end the beginning of the next window.
 func (u *usage) handOut(d *gpulibrary.Device, w *window) {
 	d.Elapsed = w.until.Sub(u.until)
-	used, unattributed := u.users.used(), u.users.anonymous
-	// Percents are whole. What is missing beyond that is of processes that were not named.
-	if gap := w.busy - used - unattributed; gap > time.Duration(u.users.entries)*w.covered/100 {
-		unattributed += gap
-	}
+	used, unattributed := u.users.used(), u.users.anonymous+u.gap(w)
 	limit := max(d.Elapsed-w.lost, 0)
 	if sum := used + unattributed; sum > limit {
 		scale := float64(limit) / float64(sum)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,6 +246,71 @@ func TestProcessesThatHaveTheGPUOpenAreUsersOfNothing(t *testing.T) {
 	})
 }
 
+// As an H200 with driver 580 answers: once a process has ended, none of its samples is listed.
+func TestTimeOfNoProcessIsOfThoseThatEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after []uint32
+		entries       []nvml.Sample
+		users         []int32
+		used          time.Duration
+	}{
+		"one":                       {before: []uint32{7}, users: []int32{7}, used: 600 * time.Millisecond},
+		"several":                   {before: []uint32{7, 8, 9}, after: []uint32{8}, users: []int32{7, 9}, used: 600 * time.Millisecond},
+		"none":                      {before: []uint32{7}, after: []uint32{7}},
+		"one that no poll has seen": {},
+		"what others did not use": {
+			before: []uint32{7, 8}, after: []uint32{8}, entries: []nvml.Sample{{PID: 8, SM: 20}},
+			users: []int32{7}, used: 400 * time.Millisecond,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript()
+				s.processes = tc.before
+				s.second(1, 0)
+				time.Sleep(time.Second)
+				p := poller(t, s)
+				p.after(0)
+				s.second(2, 0)
+				p.after(time.Second)
+				s.processes, s.entries = tc.after, tc.entries
+				for i := range s.entries {
+					s.entries[i].Timestamp = s.seconds(3)
+				}
+				s.second(3, 60)
+				d := p.after(time.Second)
+				ended := slices.IndexFunc(d.Users, func(u gpulibrary.User) bool { return slices.Equal(u.PIDs, tc.users) })
+				switch {
+				case tc.users == nil && (d.Unattributed != d.Busy || d.Busy == 0):
+					t.Errorf("%v of %v is unattributed", d.Unattributed, d.Busy)
+				case tc.users != nil && (ended < 0 || !about(d.Users[ended].Used, tc.used) || d.Unattributed != 0):
+					t.Errorf("users %+v, unattributed %v", d.Users, d.Unattributed)
+				}
+			})
+		})
+	}
+}
+
+func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		asked := len(s.since)
+		s.second(2, 0)
+		if p.after(time.Second); len(s.since) != asked {
+			t.Error("an idle GPU was asked for processes")
+		}
+		s.processes = []uint32{7}
+		s.second(3, 0)
+		if p.after(time.Second); len(s.since) != asked+1 {
+			t.Error("a GPU that a process has open was not asked for processes")
+		}
+	})
+}
+
 func TestWithoutSamplesOfProcesses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		processes          []uint32
@@ -348,7 +414,7 @@ func TestUsageThatCannotBeRead(t *testing.T) {
 		time.Sleep(time.Second)
 		p := poller(t, s)
 		p.after(0)
-		s.noProcesses = nvml.NoPermission
+		s.noProcesses, s.processes = nvml.NoPermission, []uint32{1}
 		first := p.after(time.Second).UsageErr
 		d := p.after(time.Second)
 		if !errors.Is(d.UsageErr, nvml.NoPermission) || d.UsageErr.Error() != first.Error() || d.Err != nil || d.Energy != 300_000_000 {
