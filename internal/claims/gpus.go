@@ -25,7 +25,7 @@ type gpus struct {
 	index map[units.Domain]int // in the interval, of each GPU
 	known []knownGPU           // those with a domain of their own come first
 	first int                  // index in the interval of the first one
-	// processes are the rows of the last scan by PID. It is nil until a source has told of a user.
+	// processes are the rows of the last scan by PID. It is nil without a source of usage.
 	processes map[int32]process
 	late      []lateUser // the oldest first
 	// epoch counts how often each GPU was told of since the beginning of the epoch.
@@ -111,6 +111,10 @@ func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	known, u := &b.gpus.known[domain-b.gpus.first], &b.interval.Domains[domain]
 	if !known.listed {
 		known.listed, known.told = true, m.ReadAt
+		if b.gpus.processes == nil {
+			b.gpus.processes = map[int32]process{}
+			b.gpus.renew(m.Table)
+		}
 	}
 	if u.Total > 0 {
 		return

@@ -297,6 +297,19 @@ func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
 	assert.InDelta(t, 20, n.unattributed(), 0, "not for ever")
 }
 
+func TestAYoungProcessThatEndedBeforeItWasNamedIsFound(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.second(gpu.User{Used: 1}) // no process was named yet
+	n.start(2)
+	n.second(uses(1, 1))
+	last := boot.Add(n.now)
+	n.end(2)
+	n.second(uses(1, 1))
+	n.second(gpu.User{PIDs: []int32{2}, Used: 1, Last: last})
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 40, "2": 20}, active)
+}
+
 func TestGPUsBeyondTheLimitAreUnattributed(t *testing.T) {
 	n := newGPUNode(t, maxGPUs+3, 1, attribution.Rules{})
 	for range 2 {
@@ -324,9 +337,8 @@ func TestImpossibleUsageIsBounded(t *testing.T) {
 	assert.InDelta(t, 20, n.unattributed(), 0)
 }
 
-func TestWithoutGPUsNothingIsKeptOfProcesses(t *testing.T) {
+func TestProcessesThatEndedAreForgotten(t *testing.T) {
 	n := newGPUNode(t, 1, 3, attribution.Rules{})
-	assert.Nil(t, n.b.gpus.processes, "no user was told of")
 	n.second(uses(1, 1))
 	assert.Len(t, n.b.gpus.processes, 3)
 	n.end(2)

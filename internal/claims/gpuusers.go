@@ -16,6 +16,9 @@ import (
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
+	// namedWithin is the age by which usage has named a process that uses a GPU from its start: polls of a library are a
+	// second apart, and samples show late.
+	namedWithin = 5 * time.Second
 )
 
 // process is the slot and the start of a process. With the PID the start tells it from an earlier one.
@@ -30,7 +33,7 @@ type gpuUser struct {
 	excluded bool
 }
 
-// lateUser is a GPU user whose process has ended.
+// lateUser is a GPU user whose process has ended, or a young process that may be one.
 type lateUser struct {
 	gpuUser
 	pid   int32
@@ -103,10 +106,6 @@ func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok 
 // findUsers finds the claimants of a user's processes, each once. It reports whether all were found.
 func (b *Builder) findUsers(user *gpu.User, m *Measurement) (all bool) {
 	g := &b.gpus
-	if g.processes == nil {
-		g.processes = map[int32]process{}
-		g.renew(m.Table)
-	}
 	g.users = g.users[:0]
 	all = len(user.PIDs) > 0
 	for _, pid := range user.PIDs {
@@ -160,13 +159,14 @@ func (g *gpus) renew(t *cpu.Table) {
 	}
 }
 
-// endProcess ends the claimant of a process that ended. That of a GPU user is only stopped, as usage may still name it.
+// endProcess ends the claimant of a process that ended. That of a GPU user is only stopped, as usage may still name it;
+// also that of a young process on a node with GPU users, as it may not have been named yet.
 func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Measurement) {
 	g := &b.gpus
 	if p, ok := g.processes[pid]; ok && p.start == start {
 		delete(g.processes, pid)
 	}
-	if !c.usesGPU {
+	if young := g.processes != nil && m.Table.Now-start < namedWithin; !c.usesGPU && !young {
 		b.leave(c)
 		return
 	}
