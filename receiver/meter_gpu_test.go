@@ -301,13 +301,13 @@ func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
 	}))
 }
 
-func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
-	for window, want := range map[time.Duration]time.Duration{
-		0: time.Second, 10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 10 * time.Millisecond: 100 * time.Millisecond,
+func TestLibrariesArePolledTwiceInACollection(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{
+		10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 100 * time.Millisecond: 100 * time.Millisecond,
 	} {
 		c := simpleConfig()
-		c.Window = window
-		assert.Equal(t, want, c.gpuInterval(), window)
+		c.CollectionInterval = interval
+		assert.Equal(t, want, c.gpuInterval(), interval)
 	}
 }
 

@@ -295,11 +295,6 @@ func TestReportedEnergyIsActiveByDefault(t *testing.T) {
 	assert.Empty(t, n.logs.FilterMessageSnippet("divides it again").All())
 }
 
-func TestLibrariesOfGPUsAreAskedTwiceASecondByDefault(t *testing.T) {
-	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "{}").gpuInterval())
-	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "window: 100ms").gpuInterval())
-}
-
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.
 func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 	const window, scope, key, smt, forgets = "window", "attribution::scope", "attribution::weight", "attribution::smt_weight", "storage"
