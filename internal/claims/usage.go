@@ -60,10 +60,18 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}
+	b.Identifier.MayDefer(!m.EndsCollection)
 	for p := range rows(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
 		if p.Born {
 			b.gpus.note(p)
+		}
+	}
+	if m.EndsCollection && !b.Exact {
+		for p := range rows(m.Table, true) {
+			if b.Identifier.IsDeferred(p.Slot) {
+				b.Identifier.Identify(p, m.Table.Now)
+			}
 		}
 	}
 	return b.Identifier.Resolve() || missed

@@ -132,6 +132,20 @@ func keplers(others func(programs) ([]variant, error)) func(programs) ([]variant
 	}
 }
 
+// withoutBPF returns collectors that do without BPF, and Kepler if there is one.
+func withoutBPF(p programs) (variants []variant, err error) {
+	others := collectors(defaultC, everySecondC, defaultP)
+	if p.kepler != "" {
+		others = keplers(others)
+	}
+	return others(p)
+}
+
+// besideClocks returns the goals of withoutBPF.
+func besideClocks(most float64) []goal {
+	return []goal{{0, none, cpuAll, atMost(most)}, {1, none, cpuAll, bound{}}, {0, 2, cpuAll, bound{}}, {2, none, cpuAll, bound{}}}
+}
+
 const second = time.Second
 
 var (
@@ -156,6 +170,9 @@ var (
 	accurateBPF   = settings{label: "default", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
 	accurateShort = settings{label: "default in 100 ms", source: "bpf", interval: 10 * second, window: second / 10, receiver: accurate, divided: true}
 	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate, divided: true}
+	defaultC      = settings{label: "default, clocks", source: "clocks", interval: 10 * second, window: second, receiver: accurate}
+	defaultP      = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate}
+	everySecondC  = settings{source: "clocks", interval: second}
 	shipped       = settings{interval: 10 * second, config: "config.yaml"}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
@@ -239,6 +256,17 @@ var scenarios = []scenario{
 	{name: "kepler-1000", machine: beside(1000, 10), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},
 	}},
+	{name: "clocks-cgroup", machine: beside(10_000, 100), extra: true, variants: withoutBPF, goals: besideClocks(2)},
+	{
+		name: "clocks-cgroups", machine: crowd.Machine{Processes: 10_000, Active: 100, Containers: 100, ActiveIn: 10}, extra: true,
+		variants: withoutBPF, goals: besideClocks(0.8),
+	},
+	{name: "clocks-asleep", machine: beside(10_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(0.5)},
+	{name: "clocks-asleep-30000", machine: beside(30_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(1)},
+	{
+		name: "clocks-containers", machine: crowd.Machine{Processes: 1000, Active: 50, Containers: 1000}, extra: true,
+		variants: withoutBPF, goals: besideClocks(0.8),
+	},
 	{name: "busy-10000", machine: beside(10_000, 500), variants: everySecondOf, goals: []goal{{0, none, cpuAll, atMost(0.45)}}},
 	{name: "second-30000", machine: beside(30_000, 300), variants: everySecondOf, goals: []goal{
 		{0, none, cpuAll, atMost(0.75)}, {0, none, resident, atMost(75)}, {0, none, anonymous, bound{}},

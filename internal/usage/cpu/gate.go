@@ -32,8 +32,8 @@ type gate struct {
 }
 
 const (
-	// sweepEvery is how often all clocks are read, in scans.
-	sweepEvery = 10
+	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below maxDebt is found.
+	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
 	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
