@@ -64,6 +64,17 @@ func (t *Tree) update(n *Node) {
 	c.counter = counter
 }
 
+// CPUTime returns the CPU time of a cgroup as of the latest ReadCPUTime, by the counter of version 2 or of version 1. ok
+// is false if ReadCPUTime did not read that counter.
+func (t *Tree) CPUTime(path string, v2 bool) (used units.CPUTime, ok bool) {
+	n := t.byPath[path]
+	if n == nil || !n.cpu.current {
+		return 0, false
+	}
+	all, err := t.mounts.hierarchies()
+	return n.cpu.counter, err == nil && all[n.cpuFrom.hierarchy-1].v2 == v2
+}
+
 // Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
 // in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around it account for the time, too. ShortLived
 // returns claimant, which is the caller's number for the process.

@@ -133,17 +133,18 @@ func keplers(others func(programs) ([]variant, error)) func(programs) ([]variant
 }
 
 // withoutBPF returns collectors that do without BPF, and Kepler if there is one.
-func withoutBPF(p programs) (variants []variant, err error) {
-	others := collectors(defaultC, everySecondC, defaultP)
-	if p.kepler != "" {
-		others = keplers(others)
+func withoutBPF(p programs) ([]variant, error) {
+	variants, err := collectors(defaultC, defaultP)(p)
+	if err != nil || p.kepler == "" {
+		return variants, err
 	}
-	return others(p)
+	v, err := kepler(p.kepler, p.dir, false)
+	return append(variants, v), err
 }
 
 // besideClocks returns the goals of withoutBPF.
 func besideClocks(most float64) []goal {
-	return []goal{{0, none, cpuAll, atMost(most)}, {1, none, cpuAll, bound{}}, {0, 2, cpuAll, bound{}}, {2, none, cpuAll, bound{}}}
+	return []goal{{0, none, cpuAll, atMost(most)}, {0, 1, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {0, none, resident, bound{}}}
 }
 
 const second = time.Second
@@ -172,7 +173,6 @@ var (
 	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate, divided: true}
 	defaultC      = settings{label: "default, clocks", source: "clocks", interval: 10 * second, window: second, receiver: accurate}
 	defaultP      = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate}
-	everySecondC  = settings{source: "clocks", interval: second}
 	shipped       = settings{interval: 10 * second, config: "config.yaml"}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -57,12 +58,12 @@ func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error
 		now, err := clock(pid)
 		return units.CPUTime(now), err
 	})
-	c.gate = newGate(root, 1) // simulated cgroups are small
+	c.gate = newGate(root, 1, nil) // simulated cgroups are small
 	return c
 }
 
 func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
-	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom), isOwn: func(int32) bool { return false }}
+	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom, nil), isOwn: func(int32) bool { return false }}
 	c.countsCreated = true
 	return c
 }
@@ -97,6 +98,9 @@ func checkClocks(root string) error {
 
 // Close implements Source.
 func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
+
+// shareCounters implements sharesCounters.
+func (c *Clocks) shareCounters(counters cgroup.CPUTime) { c.gate = newGate(c.gate.root, c.gate.from, counters) }
 
 // Name implements Source.
 func (*Clocks) Name() string { return "clocks" }

@@ -21,6 +21,7 @@ import (
 type gate struct {
 	root     string
 	from     int
+	shared   cgroup.CPUTime
 	counters *cgroup.Counters
 	scans    int           // since all clocks were read
 	debt     time.Duration // CPU time since then that no clock explains, negative if clocks were read later
@@ -52,9 +53,10 @@ const (
 	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
 )
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes.
-func newGate(root string, from int) gate {
-	return gate{root: root, from: from, counters: cgroup.NewCounters(root, from)}
+// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters that shared has need
+// not be read.
+func newGate(root string, from int, shared cgroup.CPUTime) gate {
+	return gate{root: root, from: from, shared: shared, counters: cgroup.NewCounters(root, from, shared)}
 }
 
 // begin reads the counters. all states that all clocks are to be read.
@@ -73,7 +75,7 @@ func (g *gate) begin(all bool) {
 // reset forgets which processes are in which cgroups.
 func (g *gate) reset(t *Table) {
 	_ = g.counters.Close() // it was only read from
-	*g = newGate(g.root, g.from)
+	*g = newGate(g.root, g.from, g.shared)
 	clear(t.groups)
 }
 

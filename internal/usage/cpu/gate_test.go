@@ -172,7 +172,7 @@ func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
 func TestASmallCgroupHasNoCounter(t *testing.T) {
 	g := watchGate(t)
 	require.NoError(t, g.clocks.gate.counters.Close())
-	g.clocks.gate = newGate(g.Root(), 2)
+	g.clocks.gate = newGate(g.Root(), 2, nil)
 	g.clocks.table = nil
 	g.settle()
 	g.second()
