@@ -216,6 +216,7 @@ func (c *Counters) share(w *watchedCgroup) bool {
 	}
 	used, ok := c.shared(w.name.path, w.name.v2)
 	if ok {
+		c.tree.releaseAll(&w.node) // it may have been read here before
 		w.advance(used, false)
 	}
 	return ok

@@ -131,7 +131,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 		t.abort()
 		return err
 	}
-	t.rounding = 2 * Tick
+	t.Rounding, t.childRounding = 0, 2*Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
 	t.finish(units.Advance(c.scanned, c.node.Process))
 	c.findMissed(t, newest)
