@@ -234,20 +234,40 @@ func (w *watchedCgroup) advance(counter units.CPUTime, another bool) {
 
 // read reads a counter.
 func (c *Counters) read(w *watchedCgroup) {
+	if counter, another, ok := c.value(w); ok {
+		w.advance(counter, another)
+	} else {
+		w.grown, w.read, w.current = 0, false, false
+	}
+}
+
+// value returns a counter. another is true if it is that of another cgroup than at the last call.
+func (c *Counters) value(w *watchedCgroup) (counter units.CPUTime, another, ok bool) {
 	all, _ := c.tree.mounts.hierarchies() // without them the counter cannot be read
 	for i := range all {
 		h := &all[i]
 		if h.v2 != w.name.v2 || !h.v2 && !h.has(controllerCPUAcct) {
 			continue
 		}
-		value, another, err := c.tree.readIn(h, &w.node, &w.node.cpuFrom, &cpuCounter)
-		if err != nil {
-			continue
+		if value, another, err := c.tree.readIn(h, &w.node, &w.node.cpuFrom, &cpuCounter); err == nil {
+			return units.CPUTime(value), another, true
 		}
-		w.advance(units.CPUTime(value), another)
-		return
 	}
-	w.grown, w.read, w.current = 0, false, false
+	return 0, false, false
+}
+
+// Ahead returns how much CPU time all processes have used since the latest reading, 0 if it is unknown.
+func (c *Counters) Ahead() (used units.CPUTime) {
+	all := c.tops
+	if c.isV1 {
+		all = []watchedCgroup{c.root}
+	}
+	for i := range all {
+		if counter, another, ok := c.value(&all[i]); ok && !another {
+			used += units.Advance(all[i].counter, counter)
+		}
+	}
+	return used
 }
 
 // StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two

@@ -132,17 +132,7 @@ func keplers(others func(programs) ([]variant, error)) func(programs) ([]variant
 	}
 }
 
-// withoutBPF returns collectors that do without BPF, and Kepler if there is one.
-func withoutBPF(p programs) ([]variant, error) {
-	variants, err := collectors(defaultC, defaultP)(p)
-	if err != nil || p.kepler == "" {
-		return variants, err
-	}
-	v, err := kepler(p.kepler, p.dir, false)
-	return append(variants, v), err
-}
-
-// besideClocks returns the goals of withoutBPF.
+// besideClocks returns the goals of withoutBPF, whose cost with CPU clocks should be at most so many % of a CPU.
 func besideClocks(most float64) []goal {
 	return []goal{{0, none, cpuAll, atMost(most)}, {0, 1, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {0, none, resident, bound{}}}
 }
@@ -177,6 +167,7 @@ var (
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
 	everySecondOf = collectors(everySecond)
+	withoutBPF    = collectors(defaultC, defaultP)
 )
 
 // scenarios are what the receiver is measured by. Neighbors with the same machine share it.

@@ -100,7 +100,9 @@ func checkClocks(root string) error {
 func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
 
 // shareCounters implements sharesCounters.
-func (c *Clocks) shareCounters(counters cgroup.CPUTime) { c.gate = newGate(c.gate.root, c.gate.from, counters) }
+func (c *Clocks) shareCounters(counters cgroup.CPUTime) {
+	c.gate = newGate(c.gate.root, c.gate.from, counters)
+}
 
 // Name implements Source.
 func (*Clocks) Name() string { return "clocks" }
@@ -127,7 +129,9 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
-	if err := s.read(now, isListed); err != nil {
+	err = s.read(now, isListed)
+	c.gate.end()
+	if err != nil {
 		t.abort()
 		return err
 	}

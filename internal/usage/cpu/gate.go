@@ -16,8 +16,8 @@ import (
 // that was moved to another cgroup may run unnoticed until its clock is read again. All clocks are read every
 // sweepEvery scans, and at once when the clocks that were read leave more than maxDebt of the node's CPU time
 // unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
-// at most twice maxDebt in all. A scan may miss more if a process waited for a child without a row: the child may have
-// used its CPU time in earlier intervals.
+// at most maxDebt in all, plus maxDebt or what all processes used while the clocks were read, whichever is more. A scan
+// may miss more if a process waited for a child without a row: the child may have used its CPU time in earlier intervals.
 type gate struct {
 	root     string
 	from     int
@@ -25,6 +25,7 @@ type gate struct {
 	counters *cgroup.Counters
 	scans    int           // since all clocks were read
 	debt     time.Duration // CPU time since then that no clock explains, negative if clocks were read later
+	ahead    time.Duration // by how much the clocks of the latest scan may be ahead of the counters
 	open     bool          // all clocks are read in this scan
 	all      bool          // the counters include processes in the root
 	left     []int32       // rows of processes that were left out in this scan
@@ -64,11 +65,19 @@ func (g *gate) begin(all bool) {
 	g.counters.Read()
 	grown, withRoot, known := g.counters.Grown()
 	g.scans++
-	g.debt = max(g.debt, -maxDebt) + time.Duration(grown)
+	g.debt = max(g.debt, -max(maxDebt, g.ahead)) + time.Duration(grown)
 	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
 	g.left, g.waited, g.placed = g.left[:0], g.waited[:0], 0
 	if g.open {
 		g.scans, g.debt = 0, 0
+	}
+}
+
+// end ends a scan. What ran while the clocks were read is in the next growth of the counters, though clocks explained it.
+func (g *gate) end() {
+	g.ahead = time.Duration(g.counters.Ahead())
+	if g.open {
+		g.debt = -g.ahead
 	}
 }
 
