@@ -134,7 +134,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.windowLength(), Topology: topology,
-		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
+		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups, Counters: s.cgroups.CPUTime,
 		Names: s.cfg.Series.Processes.GroupBy != GroupByPID,
 	})
 	if err != nil {

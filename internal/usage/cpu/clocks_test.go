@@ -358,7 +358,7 @@ func findAll(t *testing.T, seed uint64) {
 		for i := range table.Ended {
 			found += table.Ended[i].LastSlice
 		}
-		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(len(table.Processes))*table.rounding
+		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(len(table.Processes))*table.childRounding
 		require.LessOrEqual(t, found, most)
 	}
 	assert.Greater(t, float64(found), 0.9*float64(l.Ran()-ran))
