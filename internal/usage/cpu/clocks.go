@@ -119,7 +119,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = t.FreshResident
 	}
-	s.moved = !s.given.none() || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
+	s.moved = !s.given.none() || created != c.numbers.created || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
