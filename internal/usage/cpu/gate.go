@@ -180,9 +180,7 @@ func (s *clocksScan) lookAtLeft() {
 			g.explain(p, t.group(p), now-p.CPU)
 			g.leave(t, p) // its counter stood still: it is elsewhere
 			p.CPU, p.stale = now, true
-			if s.moved {
-				s.refresh(p)
-			}
+			s.refresh(p)
 		}
 	}
 	if ended {
