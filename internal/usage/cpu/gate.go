@@ -16,8 +16,9 @@ import (
 // that was moved to another cgroup may run unnoticed until its clock is read again. All clocks are read every
 // sweepEvery scans, and at once when the clocks that were read leave more than maxDebt of the node's CPU time
 // unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
-// at most twice maxDebt in all. A scan may miss more if a process waited for a child without a row: the child may have
-// used its CPU time in earlier intervals.
+// at most twice maxDebt in all, and what other processes use while it reads. A scan may miss more if a process waited
+// for a child without a row: the child may have used its CPU time in earlier intervals. All clocks are read without need
+// if the clock of a parent that waited was late: refreshKin reads its child times after the debt was compared.
 type gate struct {
 	root     string
 	from     int
