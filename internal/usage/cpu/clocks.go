@@ -125,7 +125,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = t.FreshResident
 	}
-	s.moved = !s.given.none() || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
+	s.moved = !s.given.none() || created != c.numbers.created || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
@@ -310,13 +310,22 @@ func (s *clocksScan) refreshKin() {
 	}
 }
 
-// refresh reads the files of a process that has a row.
+// refresh reads the files of a process that has a row. If another process has the number, the row becomes that process's.
 func (s *clocksScan) refresh(p *Process) {
 	now := *p
-	if s.source.readProcess(p.PID, &now, false) == nil && now.Start == p.Start {
-		now.CPU, now.stale = p.CPU, false
-		*p = now
+	if s.source.readProcess(p.PID, &now, false) != nil {
+		return
 	}
+	if now.Start != p.Start { // the clock may have been that of the other process
+		clock, err := s.clocks.clock(p.PID)
+		if err != nil {
+			return
+		}
+		s.clocks.gate.leave(s.table, p)
+		p.CPU = clock
+	}
+	now.CPU, now.stale = p.CPU, false
+	*p = now
 }
 
 // pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5), pid_max).

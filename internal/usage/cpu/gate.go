@@ -18,6 +18,8 @@ import (
 // unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
 // at most maxDebt in all, plus maxDebt or what all processes used while the clocks were read, whichever is more. A scan
 // may miss more if a process waited for a child without a row: the child may have used its CPU time in earlier intervals.
+// All clocks are read without need if the clock of a parent that waited was late: refreshKin reads its child times after
+// the debt was compared.
 type gate struct {
 	root     string
 	from     int
@@ -191,9 +193,7 @@ func (s *clocksScan) lookAtLeft() {
 			g.explain(p, t.group(p), now-p.CPU)
 			g.leave(t, p) // its counter stood still: it is elsewhere
 			p.CPU, p.stale = now, true
-			if s.moved {
-				s.refresh(p)
-			}
+			s.refresh(p)
 		}
 	}
 	if ended {

@@ -125,6 +125,19 @@ func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
 	assert.Less(t, scans, sweepEvery)
 }
 
+func TestAReusedNumberOfAProcessThatWasMovedIsAnotherProcess(t *testing.T) {
+	g := watchGate(t)
+	g.Processes[g.b].Cgroup = "0::/slice/a"
+	g.reap(g.b)
+	g.pass()
+	g.add(g.b, hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"}) // a privileged process chose the number
+	g.use(g.b, maxDebt+time.Millisecond, "/slice/a")
+	g.scan()
+	assert.Equal(t, units.CPUTime(maxDebt+time.Millisecond), g.used(int32(g.b)))
+	assert.True(t, g.process(int32(g.b)).Born)
+	g.ended(int32(g.b))
+}
+
 func TestCPUTimeOfExitedProcessesIsNoDebt(t *testing.T) {
 	g := watchGate(t)
 	child := int(g.fork(hostsim.Process{Parent: g.a, Cgroup: "0::/slice/a"}))
