@@ -47,7 +47,7 @@ func run(out io.Writer, dir string, count int, seed uint64, timeout time.Duratio
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	killed, tested := 0, 0
 	for _, m := range candidates {
 		if tested == count {
