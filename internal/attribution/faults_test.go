@@ -96,6 +96,20 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 	}
 }
 
+func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 1}}})
+	first := b.open(1)
+	b.observe(units.Joule, 1, 1, Claim{Claimant: first, CPU: 1})
+	b.e.Close(first)
+	second := b.open(2)
+	b.observe(units.Joule, 1, 1, Claim{Claimant: second, CPU: 1})
+	b.e.Emitted()
+	b.e.Close(second) // the destination has not answered yet
+	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	b.deliver()
+	assert.Zero(t, b.living())
+}
+
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered

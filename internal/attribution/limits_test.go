@@ -299,3 +299,16 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	b.observe(3*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
 	assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
 }
+
+// The series of process 1 has one microjoule of a socket, and no CPU time of the node.
+func TestAMicrojouleOfADisplacedSeriesIsTheOthers(t *testing.T) {
+	b := twoSockets(t, Config{Limits: limited(units.ProcessEntity, Limit{Max: 1})})
+	small, large := b.open(1), b.open(2)
+	b.use(1, ms, ms, Claim{Claimant: small, CPU: ms})
+	b.second(1)
+	b.iv.EndsCollection = true
+	b.use(1, ms, ms, Claim{Claimant: large, CPU: ms})
+	b.second(units.Joule)
+	assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
+	assert.Equal(t, units.Energy(1), b.energy(units.ProcessEntity, "other"))
+}
