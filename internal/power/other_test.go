@@ -558,16 +558,3 @@ func TestDerivingOtherAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 }
-
-func BenchmarkDeriveOtherOfSixZones(b *testing.B) {
-	n, platform, pkg := newNode(b)
-	parts := []int{pkg, n.zone(Package), n.zone(DRAM), n.zone(DRAM), n.zone(GPU)}
-	b.ReportAllocs()
-	for second := 1.0; b.Loop(); second++ {
-		n.count(platform, second-0.5, 300*second)
-		for _, zone := range parts {
-			n.count(zone, second, 50*second)
-		}
-		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:6]
-	}
-}

@@ -434,12 +434,3 @@ func TestReadingASetAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-func BenchmarkSetReadSixZones(b *testing.B) {
-	s := NewSet(Member{Name: "first", Meter: new(fake).has("first", Package, Core, DRAM, Package, Core, DRAM)},
-		Member{Name: "model", Meter: new(fake).has("model", Package), StandsIn: true})
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Read(context.Background(), Sample{})
-	}
-}
