@@ -110,6 +110,13 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 	assert.Zero(t, b.living())
 }
 
+func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
+	b := newBench(t, Config{})
+	b.e.Close(b.open(1, inContainer("A")))
+	b.open(2, inContainer("A"))
+	assert.Equal(t, [units.NumEntities]int{units.ProcessEntity: 1}, b.e.ended)
+}
+
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered

@@ -5,6 +5,7 @@ package attribution
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -75,4 +76,30 @@ func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	b.node.Unattributed = ms
 	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
 	requireConserved(t, b.e, byKind{})
+}
+
+// The claims of the domain weigh much for the little CPU time that was used in it.
+func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
+	for _, ran := range []units.CPUTime{0, 10 * ms} {
+		b := keyed(t, ByFirstWeight, IdleNone)
+		b.node.Unattributed = 100 * ms
+		b.node.Averages[0] = Average{Weight: 40, CPU: 200 * ms}
+		b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: ran, Weights: weights{100, 0}})
+		assert.Equal(t, 2*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "a weight of 20 of 120")
+		requireConserved(t, b.e, byKind{})
+	}
+	g := slice{}
+	for range 2 {
+		g.addAmounts(&Usage{Averages: [Weights]Average{{Weight: 40, CPU: 200 * ms}}}, time.Second)
+	}
+	assert.Equal(t, Average{Weight: 80, CPU: 400 * ms}, g.usage.Averages[0], "pending energy has that of all its intervals")
+}
+
+func TestCPUTimeStandsInForWeightsThatNoClaimHas(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleNone)
+	b.node.Unattributed = 100 * ms
+	b.node.Averages[0] = Average{Weight: 40, CPU: 200 * ms}
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 200 * ms})
+	assert.Equal(t, 8*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 4*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }
