@@ -113,8 +113,11 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
 	b := newBench(t, Config{})
 	b.e.Close(b.open(1, inContainer("A")))
-	b.open(2, inContainer("A"))
+	again := b.open(2, inContainer("A"))
 	assert.Equal(t, [units.NumEntities]int{units.ProcessEntity: 1}, b.e.ended)
+	b.e.Close(again)
+	b.deliver()
+	assert.Equal(t, [units.NumEntities]int{}, b.e.ended)
 }
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
