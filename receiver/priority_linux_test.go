@@ -75,7 +75,7 @@ func TestOnlyARealTimeThreadCountsItsCPUTime(t *testing.T) {
 func TestACollectionHasThePriorityOfWindowsUpToATenthOfACPU(t *testing.T) {
 	probe := realTimeThread(t)
 	probe.release()
-	s := &sampler{metronome: &beats{}, pace: pace{step: 1}, priority: realTimePriority}
+	s := &sampler{metronome: &beats{}, pace: pace{raised: true}, priority: realTimePriority}
 	policy := func(interval time.Duration) uint32 {
 		own := s.borrow(interval)
 		defer s.giveBack(&own)
@@ -88,9 +88,9 @@ func TestACollectionHasThePriorityOfWindowsUpToATenthOfACPU(t *testing.T) {
 	assert.Positive(t, s.debt)
 	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Millisecond), "a millisecond was used of a tenth of one")
 	assert.EqualValues(t, unix.SCHED_FIFO, policy(time.Minute))
-	s.pace.step = 0
+	s.pace.raised = false
 	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Minute), "windows are not raised")
-	s.pace.step, s.metronome = 1, nil
+	s.pace.raised, s.metronome = true, nil
 	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Minute), "there are no windows")
 }
 
@@ -122,7 +122,7 @@ func TestWindowsWithRealTimePriorityAreKeptUnderFullLoad(t *testing.T) {
 	own := realTimeThread(t)
 	own.release()
 	const window, beats = 20 * time.Millisecond, 150
-	s := &sampler{logger: zap.NewNop(), pace: pace{step: 1, wait: time.Hour}}
+	s := &sampler{logger: zap.NewNop(), pace: pace{raised: true, wait: time.Hour}}
 	done, seen := make(chan struct{}), 0
 	spin(t, 100)
 	s.start(window, func() {

@@ -57,7 +57,7 @@ func (s *sampler) run(m metronome, sample func()) {
 			return
 		}
 		sample()
-		raised = s.observe(windows, &own)
+		raised = s.observe(windows)
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *sampler) lends(interval time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.debt = max(0, s.debt-time.Duration(mostBusy*float64(interval)))
-	return s.debt == 0 && s.metronome != nil && s.pace.raised() && (s.priority == highPriority || s.priority == realTimePriority)
+	return s.debt == 0 && s.metronome != nil && s.pace.raised && (s.priority == highPriority || s.priority == realTimePriority)
 }
 
 // giveBack undoes borrow.
@@ -92,19 +92,19 @@ func (s *sampler) giveBack(own *thread) {
 func (s *sampler) raised() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.raised()
+	return s.pace.raised
 }
 
 // observe counts windows of which all but one were skipped, and reports whether the thread should have a higher priority.
-func (s *sampler) observe(windows int64, own *thread) bool {
+func (s *sampler) observe(windows int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows += windows
 	s.skipped += windows - 1
 	if s.pace.observe(windows, s.window) {
-		s.pace.judge(own.used())
+		s.pace.judge()
 	}
-	return s.pace.raised()
+	return s.pace.raised
 }
 
 // change gives the windows' thread a higher priority, or takes it back. It returns the metronome for it, or nil if the sampler is
@@ -159,20 +159,6 @@ func (s *sampler) stop() {
 	s.window = 0
 }
 
-// rest adds a time without windows.
-func (s *sampler) rest(passed time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace.rest(passed)
-}
-
-// lengthened returns a window as long as it can be kept, at most longest.
-func (s *sampler) lengthened(window, longest time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return min(window<<s.pace.doublings(), max(window, longest))
-}
-
 // err returns why windows are not kept as they are configured.
 func (s *sampler) err() error {
 	s.mu.Lock()
@@ -198,11 +184,8 @@ func (s *energyScraper) tooSoon() bool {
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may have
-// counters that wrap sooner, or windows may be skipped. It is called between scrapes, without the lock.
+// counters that wrap sooner, or the source of CPU times may have changed. It is called between scrapes, without the lock.
 func (s *energyScraper) adjustWindow() {
-	if s.sampler.window == 0 {
-		s.sampler.rest(s.cfg.CollectionInterval)
-	}
 	s.mu.Lock()
 	window, why := s.window()
 	s.mu.Unlock()
@@ -222,12 +205,6 @@ func (s *energyScraper) window() (window time.Duration, why string) {
 	}
 	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
 		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"
-	}
-	if kept := s.sampler.lengthened(window, s.cfg.CollectionInterval); kept > window {
-		window, why = kept, "shorter windows cannot be kept"
-		if kept == s.cfg.CollectionInterval {
-			window = 0
-		}
 	}
 	longest := cmp.Or(window, s.cfg.CollectionInterval)
 	if wrap := s.meters.soonestWrap() / 2; wrap > 0 && longest > wrap {

@@ -61,50 +61,6 @@ func TestASamplerThatIsStoppedMeanwhileTakesNoOtherMetronome(t *testing.T) {
 	assert.Nil(t, s.replace(&beats{}))
 }
 
-func TestWindowsThatCannotBeKeptAreLonger(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 2*time.Second, 10*time.Second })
-	n.start()
-	require.Equal(t, 2*time.Second, n.s.sampler.window)
-	for _, c := range []struct {
-		step int
-		want time.Duration
-	}{{1, 2 * time.Second}, {2, 4 * time.Second}, {3, 8 * time.Second}, {4, 0}, {11, 0}, {0, 2 * time.Second}} {
-		n.s.sampler.stop()
-		n.s.sampler.pace = pace{step: c.step, wait: time.Hour, longer: c.step > 1}
-		n.s.adjustWindow()
-		assert.Equal(t, c.want, n.s.sampler.window, c)
-	}
-	last := n.logs.FilterMessage("Attribution window changed").All()
-	assert.Equal(t, "shorter windows cannot be kept", last[2].ContextMap()["reason"])
-}
-
-func TestLongerWindowsAreNeverSoLongThatACounterWrapsUnnoticed(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 40*time.Second, time.Hour })
-	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
-	n.start()
-	n.s.sampler.mu.Lock()
-	n.s.sampler.pace = pace{step: 3, wait: time.Hour}
-	n.s.sampler.mu.Unlock()
-	n.s.adjustWindow()
-	assert.Equal(t, 50*time.Second, n.s.sampler.window)
-}
-
-func TestACollectionWithoutWindowsIsCalmTime(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Window, c.CollectionInterval = 5*time.Second, 10*time.Second })
-	n.start()
-	n.s.sampler.mu.Lock()
-	n.s.sampler.pace = pace{step: 2, wait: minCalm}
-	n.s.sampler.mu.Unlock()
-	n.s.adjustWindow()
-	require.Zero(t, n.s.sampler.window)
-	for range 5 {
-		n.run(0, nil)
-	}
-	assert.Zero(t, n.s.sampler.window)
-	n.run(0, nil)
-	assert.Equal(t, 5*time.Second, n.s.sampler.window)
-}
-
 func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
