@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -28,7 +27,7 @@ func (b *beats) next() int64 {
 func (b *beats) stop() {}
 
 func TestSkippedWindowsAreCounted(t *testing.T) {
-	s, samples := &sampler{window: time.Second, logger: zap.NewNop()}, 0
+	s, samples := &sampler{window: time.Second}, 0
 	s.run(&beats{1, 3, 1, 2}, func() { samples++ })
 	windows, skipped := s.counts()
 	assert.EqualValues(t, 7, windows)
@@ -36,44 +35,19 @@ func TestSkippedWindowsAreCounted(t *testing.T) {
 	assert.Equal(t, 4, samples)
 }
 
-func TestASamplerWhoseWindowsAreSkippedRaisesItsPriorityAndGoesOn(t *testing.T) {
-	s := &sampler{logger: zap.NewNop()}
-	raised := make(chan struct{})
-	seen := 0
-	s.start(minWindow, func() {
-		if s.raised() {
-			if seen++; seen == 3 {
-				close(raised)
-			}
-			return
-		}
-		for began := time.Now(); time.Since(began) < 3*minWindow; {
-		}
-	})
-	<-raised
-	s.stop()
-	assert.NotEmpty(t, s.priority)
-	s.stop() // a second one does nothing
-}
-
-func TestASamplerThatIsStoppedMeanwhileTakesNoOtherMetronome(t *testing.T) {
-	s := &sampler{}
-	assert.Nil(t, s.replace(&beats{}))
-}
-
 func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(0, nil)
-	n.s.sampler.pace.skips = true
+	n.s.sampler.pace.late = true
 	for range 3 {
 		n.run(0, nil)
 	}
 	degraded := n.logs.FilterMessage("Collection degraded").All()
 	require.Len(t, degraded, 1, "once")
 	assert.Equal(t, "windows", degraded[0].ContextMap()["condition"])
-	assert.Equal(t, errSkips.Error(), degraded[0].ContextMap()["error"])
-	n.s.sampler.pace.skips = false
+	assert.Equal(t, errMissed.Error(), degraded[0].ContextMap()["error"])
+	n.s.sampler.pace.late = false
 	n.run(0, nil)
 	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
