@@ -12,15 +12,10 @@ type metronome interface {
 	stop()
 }
 
-// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a kernel timer, which
-// wakes one thread where a Go timer wakes several.
-const shortWindow = time.Second
-
+// newMetronome returns a metronome that uses a kernel timer, if the system has them: it wakes one thread where a Go timer wakes several.
 func newMetronome(window time.Duration) metronome {
-	if window < shortWindow {
-		if m, err := newKernelTimer(window); err == nil {
-			return m
-		}
+	if m, err := newKernelTimer(window); err == nil {
+		return m
 	}
 	return newTicking(window)
 }
