@@ -127,7 +127,7 @@ func (b *BPF) endRows(t *Table) {
 // much as visiting one thread.
 const (
 	perRan  = 8           // to describe a process
-	perScan = 32 * perRan // to take the marks
+	perScan = 16 * perRan // to take the marks
 )
 
 const (
@@ -237,13 +237,13 @@ func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bo
 	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
 }
 
-// decide attaches the hook when scans of all threads take more than twice as long as scans of those that ran, and detaches it when
-// they take less long. count is the number of threads, switches that of context switches since this was decided last.
+// decide attaches the hook when scans of all threads cost more than one and a half times as much as scans of those that ran, and
+// detaches it when they cost less. count is the number of threads, switches that of context switches since this was decided last.
 func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
-	case h.visitor == nil && all > 2*ran:
+	case h.visitor == nil && 2*all > 3*ran:
 		h.attach()
 	case h.visitor != nil && all < ran:
 		h.refused = h.detach(now)
