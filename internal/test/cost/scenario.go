@@ -184,8 +184,8 @@ var scenarios = []scenario{
 	{name: "exits", machine: crowd.Machine{Processes: 1000, Active: 10, Exits: 1000}, variants: everySecondOf, goals: []goal{
 		{0, none, cpuAll, atMost(0.25)},
 	}},
-	{name: "spinning", machine: crowd.Machine{Processes: 1000, Active: 10, Spinning: 100}, variants: collectors(windows100ms), goals: []goal{
-		{0, none, keptWindows, atLeast(95)},
+	{name: "spinning", machine: crowd.Machine{Processes: 1000, Active: 10, Spinning: 100}, extra: true, variants: collectors(windows100ms), goals: []goal{
+		{0, none, keptWindows, bound{}},
 	}},
 	{
 		name: "containers", machine: crowd.Machine{Processes: 1000, Active: 50, Containers: 1000},
