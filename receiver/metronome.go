@@ -12,10 +12,15 @@ type metronome interface {
 	stop()
 }
 
-// newMetronome returns a metronome that uses a kernel timer, if the system has them: it wakes one thread where a Go timer wakes several.
+// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a kernel timer, which
+// wakes one thread where a Go timer wakes several.
+const shortWindow = time.Second
+
 func newMetronome(window time.Duration) metronome {
-	if m, err := newKernelTimer(window); err == nil {
-		return m
+	if window < shortWindow {
+		if m, err := newKernelTimer(window); err == nil {
+			return m
+		}
 	}
 	return newTicking(window)
 }

@@ -68,8 +68,10 @@ func TestStopWakesAWaiterOfTheMetronome(t *testing.T) {
 	}
 }
 
-func TestWindowsUseAKernelTimer(t *testing.T) {
-	m := newMetronome(time.Second)
-	assert.IsType(t, &kernelTimer{}, m)
-	m.stop()
+func TestShortWindowsUseAKernelTimer(t *testing.T) {
+	for window, want := range map[time.Duration]metronome{10 * time.Millisecond: &kernelTimer{}, time.Second: &ticking{}} {
+		m := newMetronome(window)
+		assert.IsType(t, want, m, "%v", window)
+		m.stop()
+	}
 }
