@@ -203,7 +203,7 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 	go build -o build/cost ./internal/test/cost
 	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
-accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/uncertainty.md, docs/accuracy.md
+accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
 	go test ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
