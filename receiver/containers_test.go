@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // busyBeside makes ticks of idle time busy without a process that used them.
@@ -37,16 +38,26 @@ func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 }
 
 func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.host.Cgroups[scope(idA)] = 40 * time.Hour
-	n.start()
-	busyBeside(n.host, 300)
-	n.host.Cgroups[scope(idA)] += 4 * time.Second
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "less the rounding of the process's own time")
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
+	for name, c := range map[string]struct {
+		clocks   bool
+		rounding float64 // of the processes' own times
+	}{"procfs": {false, 0.05}, "clocks": {true, 1e-6}} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			if c.clocks {
+				n.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, n.host.CPUClock) })
+			}
+			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
+			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.host.Cgroups[scope(idA)] = 40 * time.Hour
+			n.start()
+			busyBeside(n.host, 300)
+			n.host.Cgroups[scope(idA)] += 4 * time.Second
+			n.run(100*joule, map[int]int64{10: 100, 20: 100})
+			assert.InDelta(t, 40, n.one("container.energy").value, c.rounding)
+			assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
+		})
+	}
 }
 
 func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {

@@ -437,11 +437,11 @@ func TestAnUnchangedConditionIsLoggedOnceAndAChangedOneAgain(t *testing.T) {
 	c := n.s.conditions
 	observe := func(what string, err error) {
 		if err != nil {
-			c.check(what, err)
+			c.Observe(what, err)
 		}
-		c.settle()
+		c.Settle()
 	}
-	c.host = n
+	c.Host = n
 	observe("sensor", errors.New("a"))
 	observe("sensor", errors.New("a"))
 	assert.Len(t, n.status, 1)

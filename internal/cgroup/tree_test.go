@@ -216,7 +216,7 @@ func interval(t *Tree, in []*Node) {
 	for _, n := range in {
 		_ = t.Request(n, time.Time{}.Add(1))
 	}
-	t.ShortLived(func(*Node, int32, units.CPUTime, bool) {})
+	t.ShortLived(2*units.Tick, func(*Node, int32, units.CPUTime, bool) {})
 	t.Sweep()
 }
 

@@ -89,6 +89,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
+	flags.IntVar(&o.machine.ActiveIn, "active-in", 0, "how many of them the active processes are in; 0 is all")
 	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
 	flags.IntVar(&o.machine.Spinning, "spinning", 0, "more processes that always run")
 	flags.Float64Var(&o.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")

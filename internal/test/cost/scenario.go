@@ -132,6 +132,11 @@ func keplers(others func(programs) ([]variant, error)) func(programs) ([]variant
 	}
 }
 
+// besideClocks returns the goals of withoutBPF, whose cost with CPU clocks should be at most so many % of a CPU.
+func besideClocks(most float64) []goal {
+	return []goal{{0, none, cpuAll, atMost(most)}, {0, 1, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {0, none, resident, bound{}}}
+}
+
 const second = time.Second
 
 var (
@@ -156,10 +161,13 @@ var (
 	accurateBPF   = settings{label: "default", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
 	accurateShort = settings{label: "default in 100 ms", source: "bpf", interval: 10 * second, window: second / 10, receiver: accurate, divided: true}
 	accurateP     = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate, divided: true}
+	defaultC      = settings{label: "default, clocks", source: "clocks", interval: 10 * second, window: second, receiver: accurate}
+	defaultP      = settings{label: "default, procfs", source: "procfs", interval: 10 * second, window: second, receiver: accurate}
 	shipped       = settings{interval: 10 * second, config: "config.yaml"}
 	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh}"}
 	everySecondOf = collectors(everySecond)
+	withoutBPF    = collectors(defaultC, defaultP)
 )
 
 // scenarios are what the receiver is measured by. Neighbors with the same machine share it.
@@ -239,6 +247,17 @@ var scenarios = []scenario{
 	{name: "kepler-1000", machine: beside(1000, 10), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},
 	}},
+	{name: "clocks-cgroup", machine: beside(10_000, 100), extra: true, variants: withoutBPF, goals: besideClocks(2)},
+	{
+		name: "clocks-cgroups", machine: crowd.Machine{Processes: 10_000, Active: 100, Containers: 100, ActiveIn: 10}, extra: true,
+		variants: withoutBPF, goals: besideClocks(0.8),
+	},
+	{name: "clocks-asleep", machine: beside(10_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(0.5)},
+	{name: "clocks-asleep-30000", machine: beside(30_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(1)},
+	{
+		name: "clocks-containers", machine: crowd.Machine{Processes: 1000, Active: 50, Containers: 1000}, extra: true,
+		variants: withoutBPF, goals: besideClocks(0.8),
+	},
 	{name: "busy-10000", machine: beside(10_000, 500), variants: everySecondOf, goals: []goal{{0, none, cpuAll, atMost(0.45)}}},
 	{name: "second-30000", machine: beside(30_000, 300), variants: everySecondOf, goals: []goal{
 		{0, none, cpuAll, atMost(0.75)}, {0, none, resident, atMost(75)}, {0, none, anonymous, bound{}},
