@@ -453,14 +453,3 @@ func TestAnUnchangedConditionIsLoggedOnceAndAChangedOneAgain(t *testing.T) {
 		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
 	assert.Equal(t, []string{"Degraded sensor", "Degraded sensor", "Recovered sensor"}, n.logged())
 }
-
-func TestAZoneThatCannotBeReadIsNotReportedAsZero(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	n.host.Zones["intel-rapl:0"].Content = "garbage\n"
-	n.run(10*joule, nil)
-	assert.Empty(t, n.points("hw.energy", nil))
-	n.host.Zones["intel-rapl:0"].Content = ""
-	n.run(10*joule, nil)
-	assert.InDelta(t, 20, n.one("hw.energy").value, 1e-6)
-}

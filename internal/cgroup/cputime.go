@@ -118,30 +118,32 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 // ShortLived calls yield for each cgroup that a process was accounted for in this interval, the innermost first, with the
 // CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
 // so that it may include CPU time of earlier intervals. rounding is how far the CPU time of each process may be behind the
-// counter: it is not taken for that of short-lived processes.
+// counter, and late how far that of all processes of a cgroup together may be: neither is taken for that of short-lived
+// processes.
 //
 // It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would be claimed a second time
 // if the processes' child times have shown it in this one.
-func (t *Tree) ShortLived(rounding units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
+func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
 			n.cpu.seen = false
 			if !n.cpu.known {
 				t.update(n)
 			}
-			used := n.cpu.takeShortLived(rounding)
+			used := n.cpu.takeShortLived(rounding, late)
 			yield(n, n.cpu.claimant, used, n.cpu.first)
 			n.parent.account(nil, used)
 		}
 	}
 }
 
-// takeShortLived returns what the counter shows beyond what is accounted and the rounding of each process.
-func (c *cpuTime) takeShortLived(rounding units.CPUTime) units.CPUTime {
+// takeShortLived returns what the counter shows beyond what is accounted, the rounding of each process and what may be
+// late.
+func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
 	}
-	used := units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding, c.counter)
+	used := units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding+late, c.counter)
 	c.shortLived += used
 	return used
 }

@@ -135,7 +135,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 		t.abort()
 		return err
 	}
-	t.Rounding, t.childRounding = 0, 2*Tick
+	t.Rounding, t.Late, t.childRounding = 0, lateInCgroup, 2*Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
 	t.finish(units.Advance(c.scanned, c.node.Process))
 	c.findMissed(t, newest)

@@ -40,6 +40,9 @@ const (
 	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
+	// lateInCgroup is how much of a cgroup's counter may be that of processes whose clocks have not been read since they moved
+	// there. It is more than maxDebt by what the node uses while clocks are read.
+	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
 	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
 	// few clocks.
 	gatedFrom = 8

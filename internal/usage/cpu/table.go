@@ -46,6 +46,8 @@ type Table struct {
 	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc, user and system time are each
 	// rounded down to a Tick.
 	Rounding units.CPUTime
+	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in addition.
+	Late units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
 	// Missed reports whether more tasks may have been created since the previous scan than are new in this one:

@@ -301,12 +301,3 @@ func TestAFailingWriterIsTold(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
-
-func BenchmarkSVG(b *testing.B) {
-	r := build(3600)
-	for b.Loop() {
-		if err := SVG(io.Discard, Panel{Title: "make", Result: r}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
