@@ -96,7 +96,6 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		meters:       newMeters(cfg, set.Logger),
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
-		sampler:      sampler{logger: set.Logger},
 		training:     training{cfg: cfg, logger: set.Logger},
 	}
 	var err error
@@ -347,8 +346,6 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 
 // collect is a collection that leaves the windows as they are.
 func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
-	own := s.sampler.borrow(s.cfg.CollectionInterval)
-	defer s.sampler.giveBack(&own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.finish()
