@@ -83,9 +83,13 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 }
 
 func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
-	files, err := filepath.Glob("../receiver/*.go")
-	require.NoError(t, err)
-	condition := regexp.MustCompile(`\b(?:check|raise)\("([^"]+)"`)
+	var files []string
+	for _, pattern := range []string{"../receiver/*.go", "../extension/energyguests/*.go"} {
+		matches, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, matches...)
+	}
+	condition := regexp.MustCompile(`\b(?:c|conditions)\.(?:Observe|Set)\("([^"]+)"`)
 	var inCode []string
 	for _, file := range files {
 		source, err := os.ReadFile(file)
