@@ -75,10 +75,10 @@ type Engine struct {
 	restoring bool      // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.
-	kinds                 int          // of the ledger, up to the last that was present when the interval began
-	touched               []Claimant   // that got something in the interval
-	gains                 []gain       // of those that are touched, kinds each
-	gained                GainedFunc   // nil while nobody asks
+	kinds                 int        // of the ledger, up to the last that was present when the interval began
+	touched               []Claimant // that got something in the interval
+	gains                 []gain     // of those that are touched, kinds each
+	gained                GainedFunc // nil while nobody asks
 	gainedEnergy          []units.Energy
 	sums                  []domainSums // by domain
 	index                 claimIndex
