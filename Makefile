@@ -19,7 +19,7 @@ ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . cmd/energy extension/nvml
+MODULES := . processor/emissions cmd/energy extension/nvml
 
 TOOL := go tool -modfile=internal/tools/go.mod
 LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
@@ -64,7 +64,7 @@ STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must
 # What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
-$(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+$(COLLECTOR): builder-config.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
 	@$(NEED_GO)
 	@test -e build/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build
@@ -74,7 +74,7 @@ $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/t
 
 build-k8s: $(K8S_COLLECTOR) ## build the collector for Kubernetes (build/k8s/otelcol-energy)
 
-$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
 	@$(NEED_GO)
 	@echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build/k8s
@@ -84,7 +84,7 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go
 
 build-gpu: $(GPU_COLLECTOR) ## build the collector that reads NVIDIA GPUs (build/gpu/otelcol-energy)
 
-$(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES) $(GPU_FILES)
+$(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES) $(GPU_FILES)
 	@$(NEED_GO)
 	@echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build/gpu
@@ -185,7 +185,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
 		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
-		for m in . extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+		for m in . processor/emissions extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
