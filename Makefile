@@ -104,7 +104,7 @@ $(BALANCER): deploy/gateway/builder-config.yaml internal/tools/go.mod internal/t
 $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
-	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -o ../../$@ .
+	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector

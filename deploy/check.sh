@@ -97,7 +97,7 @@ if command -v systemd-analyze >/dev/null; then
 	# 3.0 of 10: the exposure is the network and the processes that it reads.
 	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze security" \
 		systemd-analyze security --offline=true --threshold=30 "$scratch/otelcol-energy.service"
-	for drop_in in ipmi nvidia realtime vsock; do
+	for drop_in in ipmi nvidia vsock; do
 		install -D -m 0644 deploy/systemd/$drop_in.conf "$scratch/otelcol-energy.service.d/$drop_in.conf"
 		checks "deploy/systemd/$drop_in.conf, by systemd-analyze verify" bash -c "$verify" "$scratch/otelcol-energy.service"
 	done

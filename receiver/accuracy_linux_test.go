@@ -238,9 +238,12 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(l.tb, err)
 	l.s.now, l.s.training.trained = l.machine.Host.Now, models
-	if setting.source == cpu.KindBPF {
+	switch setting.source {
+	case cpu.KindBPF:
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+	case cpu.KindClocks:
+		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, l.machine.Host.CPUClock) })
 	}
 	if setting.counts {
 		l.countEvents()

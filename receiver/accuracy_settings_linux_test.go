@@ -16,8 +16,8 @@ import (
 // labSetting is a configuration of the receiver.
 type labSetting struct {
 	name string
-	// source is KindBPF for CPU times in nanoseconds that include every end, KindProcfs for /proc. Windows of less than
-	// a second need KindBPF.
+	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
+	// /proc. Windows of less than a second need KindBPF.
 	source    cpu.Kind
 	configure func(*Config)
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.

@@ -39,8 +39,6 @@ type Config struct {
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters MetersConfig `mapstructure:"meters"`
-	// Guests exports to each virtual machine of this node the energy of that machine.
-	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
 	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
@@ -203,9 +201,6 @@ func (c *Config) Validate() error {
 	c.validateMeters(wrong)
 	if c.Model.HasValue() {
 		c.validateModel(wrong)
-	}
-	if c.Guests.HasValue() {
-		c.Guests.Get().validate(wrong.under("guests"))
 	}
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindClocks, cpu.KindProcfs)
 	if w := c.Window; c.zeroWindow || w != 0 && (w < minWindow || w > c.CollectionInterval) {

@@ -3,8 +3,6 @@
 package energyreceiver
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // busyBeside makes ticks of idle time busy without a process that used them.
@@ -37,16 +36,26 @@ func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 }
 
 func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.host.Cgroups[scope(idA)] = 40 * time.Hour
-	n.start()
-	busyBeside(n.host, 300)
-	n.host.Cgroups[scope(idA)] += 4 * time.Second
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "less the rounding of the process's own time")
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
+	for name, c := range map[string]struct {
+		clocks   bool
+		rounding float64 // of the processes' own times
+	}{"procfs": {false, 0.05}, "clocks": {true, 1e-6}} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			if c.clocks {
+				n.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, n.host.CPUClock) })
+			}
+			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
+			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.host.Cgroups[scope(idA)] = 40 * time.Hour
+			n.start()
+			busyBeside(n.host, 300)
+			n.host.Cgroups[scope(idA)] += 4 * time.Second
+			n.run(100*joule, map[int]int64{10: 100, 20: 100})
+			assert.InDelta(t, 40, n.one("container.energy").value, c.rounding)
+			assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
+		})
+	}
 }
 
 func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
@@ -124,47 +133,6 @@ func TestTheEndOfAnInnerContainerDoesNotEndTheOuterOne(t *testing.T) {
 	n.run(0, nil)
 	assert.Empty(t, n.points("container.energy", nil, "container.id="+idA+"/"+idB))
 	assert.InDelta(t, 2.5, n.one("container.energy", "container.id="+idA).value, 1e-6)
-}
-
-func TestAContainerThatComesBackAfterItsSeriesEndedStartsAnew(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.start()
-	n.run(100*joule, map[int]int64{10: 500})
-	first := n.one("container.energy")
-	delete(n.host.Processes, 10)
-	n.run(0, nil)
-	require.Equal(t, first.series, n.one("container.energy").series, "its final value")
-	n.run(0, nil)
-	require.Empty(t, n.points("container.energy", nil))
-	ended := n.s.ledger.Last().Stamp
-	n.host.Run(5*time.Second, nil)
-	n.host.Processes[12] = newborn(n.host)
-	n.host.Processes[12].Cgroup = docker(idA)
-	n.run(100*joule, map[int]int64{12: 150})
-	again := n.one("container.energy")
-	assert.InDelta(t, 10, again.value, 1e-6)
-	assert.Equal(t, ended.Add(5*time.Second), again.start, "when its process was created")
-}
-
-func TestAContainerThatComesBackBeforeItsFinalValueIsAcknowledgedContinues(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.start()
-	n.run(100*joule, map[int]int64{10: 500})
-	first := n.one("container.energy")
-	delete(n.host.Processes, 10)
-	n.refuse = errRefused
-	n.run(0, nil)
-	n.host.Processes[12] = newborn(n.host)
-	n.host.Processes[12].Cgroup = docker(idA)
-	n.run(100*joule, map[int]int64{12: 100})
-	assert.Equal(t, first.series, n.one("container.energy").series)
-	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6)
-	n.refuse = nil
-	n.run(0, nil)
-	n.run(0, nil)
-	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "it did not end with the old process")
 }
 
 func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
@@ -271,93 +239,6 @@ func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	outside := n.one("process.energy", pid(10)) // the earlier series have ended
 	assert.NotContains(t, outside.attributes, "container.id")
 	assert.InDelta(t, 20, outside.value, 1e-6)
-}
-
-func TestAThousandContainersAreExact(t *testing.T) {
-	n := newTestNode(t)
-	n.host.CPUs = 64
-	r := rand.New(rand.NewPCG(1, 2))
-	id := func(i int) string { return fmt.Sprintf("%064x", i+1) }
-	used := map[int]int64{}
-	want := map[string]int64{} // ticks by container
-	for i := range 2000 {
-		n.host.Processes[100+i] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(id(i % 1000))}
-	}
-	n.start()
-	var total int64
-	for range 2 {
-		for i := range 2000 {
-			ticks := r.Int64N(30)
-			used[100+i] = ticks
-			want[id(i%1000)] += ticks
-			total += ticks
-		}
-		n.run(1000*joule, used)
-	}
-	containers := n.points("container.energy", nil)
-	require.Len(t, containers, 1000)
-	processes := map[string]float64{}
-	for _, p := range n.points("process.energy", nil) {
-		processes[p.attributes["container.id"]] += p.value
-	}
-	active := n.sum("system.energy", nil, "energy.state=active")
-	var sum float64
-	for _, c := range containers {
-		cid := c.attributes["container.id"]
-		sum += c.value
-		assert.InDelta(t, processes[cid], c.value, 1e-9, "a container has the energy of its processes")
-		assert.InDelta(t, active*float64(want[cid])/float64(total), c.value, 0.05)
-	}
-	assert.InDelta(t, active, sum, 1e-6, "and containers have all energy")
-}
-
-func TestTenThousandProcessesAddUp(t *testing.T) {
-	const processes, first = 10_000, 100
-	n := newTestNode(t)
-	h := n.host
-	h.CPUs = 64
-	h.HiddenThreads = processes // the simulated host does not count them
-	proc := filepath.Join(h.Root(), "proc")
-	require.NoError(t, h.Render())
-	for i := range processes {
-		require.NoError(t, os.Mkdir(filepath.Join(proc, fmt.Sprint(first+i)), 0o755))
-	}
-	r := rand.New(rand.NewPCG(3, 4))
-	ticks := make([]int64, processes)
-	write := func() {
-		for i := range ticks {
-			stat := fmt.Sprintf("%d (app) S 1 1 1 0 -1 4194560 0 0 0 0 %d 0 0 0 20 0 1 0 5 0 0\n", first+i, ticks[i])
-			// Not truncated first, as by os.WriteFile: that is slow on some file systems.
-			f, err := os.OpenFile(filepath.Join(proc, fmt.Sprint(first+i), "stat"), os.O_WRONLY|os.O_CREATE, 0o600)
-			require.NoError(t, err)
-			_, err = f.WriteString(stat)
-			require.NoError(t, err)
-			require.NoError(t, f.Close())
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(proc, "uptime"), fmt.Appendf(nil, "%.2f 1.00\n", h.Uptime.Seconds()), 0o600))
-		stat := fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 0 0 0\nbtime %d\n", h.CPU.User, h.CPU.Idle, h.Booted.Unix())
-		require.NoError(t, os.WriteFile(filepath.Join(proc, "stat"), []byte(stat), 0o600))
-		require.NoError(t, os.WriteFile(n.counter("intel-rapl:0"), fmt.Appendln(nil, h.Zones["intel-rapl:0"].Energy), 0o600))
-	}
-	write()
-	n.startAsIs()
-	var sum int64
-	for i := range ticks {
-		ticks[i] = r.Int64N(7)
-		sum += ticks[i]
-	}
-	h.Run(10*time.Second, nil)
-	busyBeside(h, sum)
-	h.Zones["intel-rapl:0"].Energy += 4321 * joule
-	write()
-	md, err := n.s.scrape(t.Context())
-	require.NoError(t, err)
-	n.md = md
-	n.balance()
-	points := n.points("process.energy", nil)
-	require.Len(t, points, 1+1+processes, "the others, init, and all of them")
-	assert.Zero(t, n.one("system.unattributed.energy").value)
-	assert.InDelta(t, 4321*float64(sum)/64_000, n.sum("system.energy", nil, "energy.state=active"), 1e-5)
 }
 
 func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {

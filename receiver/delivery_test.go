@@ -57,26 +57,6 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 1e-6, "nothing was lost")
 }
 
-func TestValuesOfAContainerThatLivedWhileTheConsumerRefusedAreDelivered(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	n.run(0, nil)
-	n.refuse = errRefused
-	n.host.Processes[10] = newborn(n.host)
-	n.host.Processes[10].Cgroup = docker(idA)
-	n.run(100*joule, map[int]int64{10: 300})
-	delete(n.host.Processes, 10)
-	n.run(0, nil)
-	n.run(0, nil)
-	n.refuse = nil
-	n.run(0, nil)
-	assert.InDelta(t, 30, n.one("container.energy", "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6)
-	n.run(0, nil)
-	assert.Empty(t, n.points("container.energy", nil))
-	assert.Empty(t, n.points("process.energy", nil, pid(10)))
-}
-
 func TestAnAcknowledgedEmptyScrapeDeliversNothing(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job"}

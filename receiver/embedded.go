@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
@@ -51,15 +50,13 @@ func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
 //
 // An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
-// power models are restored, and nothing is stored. Nothing is exported to
-// guests: the collector that owns the configuration does so.
+// power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
 	own := *cfg
 	own.noZeroPoints = true
-	own.Guests = configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()
 	}

@@ -4,16 +4,12 @@ package energyreceiver
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -23,24 +19,6 @@ import (
 
 func modeledHost(c *Config) {
 	c.Meters.Use, c.Model = only(), configoptional.Some(ModelConfig{IdlePower: 10, MaxPower: 50})
-}
-
-// It may have the configuration of a collector on the same machine.
-func TestAnEmbeddedReceiverTellsNoGuests(t *testing.T) {
-	cfg, dir := DefaultConfig(), t.TempDir()
-	cfg.RootPath = dir
-	trees := filepath.Join(dir, "guests")
-	require.NoError(t, os.Mkdir(trees, 0o700))
-	cfg.Guests = configoptional.Some(GuestsConfig{Path: trees})
-	e, err := Embed(cfg, EmbeddedOptions{Logger: zap.NewNop()})
-	require.NoError(t, err)
-	require.NoError(t, e.Start(t.Context()))
-	_, _ = e.Collect(t.Context()) // there is no /proc
-	left, err := os.ReadDir(trees)
-	assert.NoError(t, err)
-	assert.Empty(t, left)
-	assert.NoError(t, e.Shutdown(t.Context()))
-	assert.True(t, cfg.Guests.HasValue(), "it is the caller's")
 }
 
 func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {

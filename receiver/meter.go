@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -128,7 +129,7 @@ func selectedMessage(meter *power.Status) string {
 }
 
 // read reads the meters. changed reports whether a zone kind is read from another meter than before.
-func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
+func (m *meters) read(ctx context.Context, s power.Sample, c *conditions.Conditions) (readings []power.Reading, changed bool) {
 	readings = m.set.Read(ctx, s)
 	m.readings = readings
 	for _, meter := range m.set.Status() {
@@ -321,6 +322,17 @@ func (m *meters) attributed() []power.Kind {
 	default:
 		return m.whole
 	}
+}
+
+// attributedUntil returns the time until which all zones that are attributed have reported, at most end.
+func (m *meters) attributedUntil(end time.Time) time.Time {
+	attributed := m.attributed()
+	for i := range m.readings {
+		if r := &m.readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) && r.At.Before(end) {
+			end = r.At
+		}
+	}
+	return end
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.

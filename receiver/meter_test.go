@@ -384,9 +384,10 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 			n.s.meters.set = power.NewSet(members...)
 			for range 2 {
 				n.s.meters.read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
+				n.s.conditions.Settle()
 				for condition, want := range map[string]string{"energy sensor": c.sensor, "energy zones": c.zones} {
 					got := ""
-					if err := n.s.conditions.now[condition]; err != nil {
+					if err := n.s.conditions.Err(condition); err != nil {
 						got = err.Error()
 					}
 					if strings.HasSuffix(want, grants) {
@@ -395,7 +396,6 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 					}
 					assert.Equal(t, want, got, condition)
 				}
-				n.s.conditions.settle()
 			}
 			assert.LessOrEqual(t, len(n.logged()), 1, "it is logged once")
 		})

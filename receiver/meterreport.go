@@ -9,14 +9,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
 // report notes what is wrong with the meters.
-func (m *meters) report(c *conditions) {
-	c.check("energy sensor", m.trouble())
+func (m *meters) report(c *conditions.Conditions) {
+	c.Observe("energy sensor", m.trouble())
 	if r := m.set.Remainder; r != nil && (!m.presetOther || !r.IsForeign()) {
-		c.check("zone other", r.Err())
+		c.Observe("zone other", r.Err())
 	}
 	failed := m.set.Failed()
 	if len(failed) == 0 {
@@ -30,7 +31,7 @@ func (m *meters) report(c *conditions) {
 	if i := slices.IndexFunc(failed, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) }); i > 0 {
 		reason = joined(reason, failed[i].Err)
 	}
-	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
+	c.Observe("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
 }
 
 // trouble returns what keeps sensors from being read.

@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"encoding/binary"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -22,7 +21,7 @@ type kernelTimer struct {
 }
 
 func newKernelTimer(window time.Duration) (metronome, error) {
-	fd, err := openTimer(window, unix.TFD_NONBLOCK)
+	fd, err := openTimer(window)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +44,8 @@ func newKernelTimer(window time.Duration) (metronome, error) {
 }
 
 // openTimer returns a kernel timer that expires once per window.
-func openTimer(window time.Duration, flags int) (fd int, err error) {
-	fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, flags|unix.TFD_CLOEXEC)
+func openTimer(window time.Duration) (fd int, err error) {
+	fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return 0, os.NewSyscallError("timerfd_create", err)
 	}
@@ -67,37 +66,4 @@ func (t *kernelTimer) next() int64 {
 
 func (t *kernelTimer) stop() {
 	_ = t.file.Close() // it was only read from
-}
-
-// blockingTimer is a kernel timer that next waits for on its own thread, in read(2). The timer wakes that thread and no other, so
-// the thread's priority is all that decides when it runs. In the Go runtime, a thread of normal priority would come before it.
-//
-// It costs more than a kernelTimer: after each such call the runtime's monitor wakes up some fifty times.
-type blockingTimer struct {
-	fd      int
-	file    *os.File
-	stopped atomic.Bool
-	beats   [8]byte
-}
-
-func newBlockingTimer(window time.Duration) (metronome, error) {
-	fd, err := openTimer(window, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &blockingTimer{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
-}
-
-func (t *blockingTimer) next() int64 {
-	if _, err := t.file.Read(t.beats[:]); err != nil || t.stopped.Load() {
-		return 0
-	}
-	return int64(binary.NativeEndian.Uint64(t.beats[:]))
-}
-
-func (t *blockingTimer) stop() {
-	t.stopped.Store(true)
-	// Closing does not wake the reader. The timer does.
-	_ = unix.TimerfdSettime(t.fd, 0, &unix.ItimerSpec{Value: unix.Timespec{Nsec: 1}}, nil) // the arguments are valid
-	_ = t.file.Close()                                                                     // it was only read from
 }

@@ -3,22 +3,16 @@
 package energyreceiver
 
 import (
-	"fmt"
-	"os"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 var metronomes = map[string]func(time.Duration) (metronome, error){
-	"polled":   newKernelTimer,
-	"blocking": newBlockingTimer,
-	"of Go":    func(window time.Duration) (metronome, error) { return newTicking(window), nil },
+	"polled": newKernelTimer,
+	"of Go":  func(window time.Duration) (metronome, error) { return newTicking(window), nil },
 }
 
 func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
@@ -72,26 +66,6 @@ func TestStopWakesAWaiterOfTheMetronome(t *testing.T) {
 			assert.Zero(t, <-waiting)
 		})
 	}
-}
-
-func TestStopWakesAThreadThatIsBlockedInItsRead(t *testing.T) {
-	m, err := newBlockingTimer(24 * time.Hour)
-	require.NoError(t, err)
-	waiting, id := make(chan int64, 1), make(chan int, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		id <- unix.Gettid()
-		waiting <- m.next()
-	}()
-	path := fmt.Sprintf("/proc/self/task/%d/syscall", <-id)
-	blocked := fmt.Sprintf("%d %#x ", unix.SYS_READ, m.(*blockingTimer).fd)
-	require.Eventually(t, func() bool {
-		call, err := os.ReadFile(path)
-		return err == nil && strings.HasPrefix(string(call), blocked)
-	}, time.Minute, time.Millisecond)
-	m.stop()
-	assert.Zero(t, <-waiting)
 }
 
 func TestShortWindowsUseAKernelTimer(t *testing.T) {

@@ -10,5 +10,3 @@ import (
 )
 
 func newKernelTimer(time.Duration) (metronome, error) { return nil, errors.ErrUnsupported }
-
-func newBlockingTimer(time.Duration) (metronome, error) { return nil, errors.ErrUnsupported }

@@ -88,18 +88,6 @@ func TestWithoutSourcesNothingHasAName(t *testing.T) {
 	assert.Equal(t, map[string]any{"container.id": idB, "container.runtime.name": "docker"}, n.attributesOf("container.id", idB))
 }
 
-// CRI-O's monitor of a container is in the pod before the container is.
-func TestAPodHasItsNameWhateverIsSeenOfItFirst(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "conmon", Exe: "/bin/conmon", Cgroup: inPodA("crio-conmon-" + idA + ".scope")}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA("crio-" + idA)}
-	podLogs(t, n, "shop_web_"+uidA)
-	n.logLink(idA)
-	n.start()
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.Equal(t, "web", n.attributesOf("k8s.pod.uid", uidA)["k8s.pod.name"])
-}
-
 // startedLate starts a node with the logs of the pod uidA, and then a process in its container idA, without a link.
 func startedLate(t *testing.T) *testNode {
 	n := newTestNode(t)

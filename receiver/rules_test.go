@@ -277,17 +277,6 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 	}
 }
 
-func TestAProcessThatEndedCarriesNoIdleEnergyOfItsLastInterval(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Idle = IdleEqualContainers })
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100})
-	requireFigures(t, figures{a: 270, b: 270, node: 540}, n.figures("idle"))
-	delete(n.host.Processes, 20)
-	n.run(600*joule, map[int]int64{10: 100})
-	assert.InDelta(t, 270+540, n.figures("idle").a, 1e-3)
-	assert.InDelta(t, 270, n.sum("container.energy", attrs{"container.id": idB}, "energy.state=idle"), 1e-3)
-}
-
 func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Idle = IdleRequested })
 	require.NoError(t, n.host.Render())

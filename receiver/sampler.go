@@ -16,15 +16,12 @@ import (
 type sampler struct {
 	window  time.Duration
 	stopped chan struct{}
-	logger  *zap.Logger
 
 	mu        sync.Mutex // of what follows
 	metronome metronome  // nil while it is stopped
 	pace      pace
-	priority  priority      // that the windows' thread got last
-	windows   int64         // that ended, since the start
-	skipped   int64         // of them
-	debt      time.Duration // CPU time of collections at real-time priority, beyond their share
+	windows   int64 // that ended, since the start
+	skipped   int64 // of them
 }
 
 // start begins with the windows; a window of 0 means none.
@@ -43,107 +40,19 @@ func (s *sampler) start(window time.Duration, sample func()) {
 
 // run calls sample once per window, until the metronome is stopped.
 func (s *sampler) run(m metronome, sample func()) {
-	var own thread
-	defer func() { own.release() }()
-	raised := s.raised()
-	for {
-		if raised != own.raised() {
-			if m = s.change(m, &own, raised); m == nil {
-				return
-			}
-		}
-		windows := m.next()
-		if windows == 0 {
-			return
-		}
+	for windows := m.next(); windows > 0; windows = m.next() {
 		sample()
-		raised = s.observe(windows, &own)
+		s.observe(windows)
 	}
 }
 
-// borrow gives the calling goroutine's thread the priority of the windows' thread, if that is raised. It is for a collection, which
-// windows wait for. Collections an interval apart have real-time priority for mostBusy of a CPU on average. The goroutine calls
-// giveBack when it is done.
-func (s *sampler) borrow(interval time.Duration) (own thread) {
-	if s.lends(interval) {
-		_ = own.raise() // refused only if the grant is gone, which costs windows and no more
-	}
-	return own
-}
-
-// lends reports whether the next collection should have the priority of the windows' thread.
-func (s *sampler) lends(interval time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.debt = max(0, s.debt-time.Duration(mostBusy*float64(interval)))
-	return s.debt == 0 && s.metronome != nil && s.pace.raised() && (s.priority == highPriority || s.priority == realTimePriority)
-}
-
-// giveBack undoes borrow.
-func (s *sampler) giveBack(own *thread) {
-	used := own.used()
-	own.release()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.debt += used
-}
-
-// raised reports whether the windows' thread should have a higher priority.
-func (s *sampler) raised() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pace.raised()
-}
-
-// observe counts windows of which all but one were skipped, and reports whether the thread should have a higher priority.
-func (s *sampler) observe(windows int64, own *thread) bool {
+// observe counts windows of which all but one were skipped.
+func (s *sampler) observe(windows int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows += windows
 	s.skipped += windows - 1
-	if s.pace.observe(windows, s.window) {
-		s.pace.judge(own.used())
-	}
-	return s.pace.raised()
-}
-
-// change gives the windows' thread a higher priority, or takes it back. It returns the metronome for it, or nil if the sampler is
-// being stopped.
-func (s *sampler) change(m metronome, own *thread, raised bool) metronome {
-	if !raised {
-		own.release()
-		return s.replace(newMetronome(s.window))
-	}
-	refused := own.raise()
-	s.mu.Lock()
-	news := own.priority != s.priority
-	s.priority = own.priority
-	s.mu.Unlock()
-	if news {
-		s.logger.Info("Attribution windows are skipped: priority of their thread raised as far as granted",
-			zap.String("priority", string(own.priority)), zap.NamedError("rejected", refused))
-	}
-	if own.priority == normalPriority {
-		return m
-	}
-	blocking, err := newBlockingTimer(s.window)
-	if err != nil {
-		return m
-	}
-	return s.replace(blocking)
-}
-
-// replace stops the metronome and returns the one that takes its place, or nil if the sampler is being stopped.
-func (s *sampler) replace(m metronome) metronome {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.metronome == nil {
-		m.stop()
-		return nil
-	}
-	s.metronome.stop()
-	s.metronome = m
-	return m
+	s.pace.observe(windows, s.window)
 }
 
 // stop returns when the last call has.
@@ -159,25 +68,11 @@ func (s *sampler) stop() {
 	s.window = 0
 }
 
-// rest adds a time without windows.
-func (s *sampler) rest(passed time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace.rest(passed)
-}
-
-// lengthened returns a window as long as it can be kept, at most longest.
-func (s *sampler) lengthened(window, longest time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return min(window<<s.pace.doublings(), max(window, longest))
-}
-
-// err returns why windows are not kept as they are configured.
+// err returns an error while too many windows are missed.
 func (s *sampler) err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.err(s.priority)
+	return s.pace.err()
 }
 
 // counts returns the windows that ended, and how many of them were skipped.
@@ -198,11 +93,8 @@ func (s *energyScraper) tooSoon() bool {
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may have
-// counters that wrap sooner, or windows may be skipped. It is called between scrapes, without the lock.
+// counters that wrap sooner, or the source of CPU times may have changed. It is called between scrapes, without the lock.
 func (s *energyScraper) adjustWindow() {
-	if s.sampler.window == 0 {
-		s.sampler.rest(s.cfg.CollectionInterval)
-	}
 	s.mu.Lock()
 	window, why := s.window()
 	s.mu.Unlock()
@@ -222,12 +114,6 @@ func (s *energyScraper) window() (window time.Duration, why string) {
 	}
 	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
 		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"
-	}
-	if kept := s.sampler.lengthened(window, s.cfg.CollectionInterval); kept > window {
-		window, why = kept, "shorter windows cannot be kept"
-		if kept == s.cfg.CollectionInterval {
-			window = 0
-		}
 	}
 	longest := cmp.Or(window, s.cfg.CollectionInterval)
 	if wrap := s.meters.soonestWrap() / 2; wrap > 0 && longest > wrap {

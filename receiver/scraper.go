@@ -17,6 +17,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -32,7 +33,7 @@ type energyScraper struct {
 
 	cfg        *Config
 	set        receiver.Settings
-	conditions *conditions
+	conditions *conditions.Conditions
 	now        func() time.Time
 	timeline   timeline
 
@@ -63,7 +64,7 @@ type energyScraper struct {
 	state      state
 	training   training
 	gpus       gpus
-	guests     guests
+	feeding    feeding
 	demand     demand
 
 	found rulesFound
@@ -83,7 +84,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		mu:         newLock(),
 		cfg:        cfg,
 		set:        set,
-		conditions: newConditions(set.Logger),
+		conditions: conditions.New("Collection", set.Logger),
 		now:        time.Now,
 
 		kernelClocks: kernelClocks,
@@ -95,7 +96,6 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		meters:       newMeters(cfg, set.Logger),
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
-		sampler:      sampler{logger: set.Logger},
 		training:     training{cfg: cfg, logger: set.Logger},
 	}
 	var err error
@@ -106,11 +106,11 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 // start takes the baseline. Whatever is missing or unreadable is reported and looked for again at each
 // scrape; it never keeps the collector from starting.
 func (s *energyScraper) start(ctx context.Context, host component.Host) (err error) {
-	s.conditions.host = host
+	s.conditions.Host = host
 	s.watchdog.enter(starting)
 	defer s.watchdog.enter(idle)
 	if s.next != nil {
-		s.watchdog.start(s.cfg.InitialDelay, s.cfg.CollectionInterval, func(err error) { s.conditions.raise("collection", err) })
+		s.watchdog.start(s.cfg.InitialDelay, s.cfg.CollectionInterval, func(err error) { s.conditions.Set("collection", err) })
 		defer func() {
 			if err != nil {
 				s.watchdog.stop()
@@ -134,7 +134,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.windowLength(), Topology: topology,
-		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
+		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups, Counters: s.cgroups.CPUTime,
 		Names: s.cfg.Series.Processes.GroupBy != GroupByPID,
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	}
 	s.cpu = reader
 	s.found.unshared = unshared
-	s.guests.open(s.cfg)
+	s.openFeed()
 	s.cpu.Table().FreshResident, s.cpu.Table().FreshLastCPU = s.keys.Sleepers(), s.keys.OfClockRates()
 	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
@@ -178,8 +178,8 @@ func (s *energyScraper) settleStart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logRules()
-	s.conditions.check("storage", s.state.err)
-	s.conditions.settle()
+	s.conditions.Observe("storage", s.state.err)
+	s.conditions.Settle()
 }
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
@@ -272,6 +272,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.watchdog.stop()
 	s.sampler.stop()
+	s.closeFeed()
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
@@ -284,7 +285,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
-	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
+	return errors.Join(s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
 }
 
 // lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter than shutdownTimeout,
@@ -326,7 +327,9 @@ func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tooSoon() {
-		s.scan(context.Background(), false)
+		if s.scan(context.Background(), false) != nil {
+			s.publish(false)
+		}
 	}
 }
 
@@ -343,8 +346,6 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 
 // collect is a collection that leaves the windows as they are.
 func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
-	own := s.sampler.borrow(s.cfg.CollectionInterval)
-	defer s.sampler.giveBack(&own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.finish()
@@ -352,12 +353,14 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	m := s.scan(ctx, true)
 	s.watchdog.enter(saving)
 	s.saveState(ctx, m)
-	s.conditions.check("storage", s.state.err)
-	s.watchdog.enter(exportingToGuests)
-	s.conditions.check("guests", s.guests.tell(s.ledger, m))
+	s.conditions.Observe("storage", s.state.err)
+	if m != nil {
+		s.watchdog.enter(feedingReaders)
+		s.publish(true)
+	}
 	s.watchdog.enter(building)
-	s.conditions.check("windows", s.sampler.err())
-	s.conditions.settle()
+	s.conditions.Observe("windows", s.sampler.err())
+	s.conditions.Settle()
 	s.logRules()
 	if m == nil {
 		return pmetric.NewMetrics(), nil
@@ -399,8 +402,10 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		s.restoreTrained(m.Readings)
 		s.ledger.Observe(m)
 	case replaced:
+		s.feeding.begin(s.ledger)
 		s.ledger.StartOver(m, s.cpu.Source().Exact())
 	default:
+		s.feeding.begin(s.ledger)
 		s.ledger.Observe(m)
 	}
 	s.welcomeGPUs(m.Readings)
@@ -420,7 +425,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	now := s.now()
 	s.watchdog.enter(readingNode)
 	node, err := s.cpu.ReadNode(now)
-	s.conditions.check("node CPU time", err)
+	s.conditions.Observe("node CPU time", err)
 	s.demand.began = now
 	s.watchdog.enter(readingMeters)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
@@ -434,14 +439,14 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	source := s.cpu.Source().Name()
 	s.watchdog.enter(readingProcesses)
 	replaced, err = s.cpu.ReadProcesses()
-	s.conditions.check("process CPU times", err)
+	s.conditions.Observe("process CPU times", err)
 	if err != nil && !replaced {
 		return nil, false // what GPUs were used meanwhile is read after the next scan
 	}
 	s.watchdog.enter(readingGPUs)
 	used, unknown := s.gpus.read(now, s.cpu.Table(), readings)
-	s.conditions.check("GPU usage", unknown)
-	s.conditions.check("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
+	s.conditions.Observe("GPU usage", unknown)
+	s.conditions.Observe("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
 	m = &claims.Measurement{
 		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), CPUs: s.cpu.CPUs(), Table: s.cpu.Table(),
 		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
@@ -464,7 +469,7 @@ func (s *energyScraper) readCgroups() {
 func (s *energyScraper) observeEnds(t *cpu.Table) {
 	s.telemetry.lostExits += int64(t.LostEnds)
 	if s.cpu.Source().Exact() && t.Untraced > 0 {
-		s.conditions.check("process ends", claims.ErrEndsLost)
+		s.conditions.Observe("process ends", claims.ErrEndsLost)
 	}
 }
 
@@ -483,17 +488,17 @@ func (s *energyScraper) check() {
 	if s.ledger == nil {
 		return
 	}
-	s.conditions.check("containers' cgroups", s.ledger.Outside())
-	s.conditions.check("exclusion", s.ledger.Exclusion.Err())
-	s.conditions.check("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
-	s.conditions.check("blocked cgroups", s.ledger.Cgroups.Blocked())
+	s.conditions.Observe("containers' cgroups", s.ledger.Outside())
+	s.conditions.Observe("exclusion", s.ledger.Exclusion.Err())
+	s.conditions.Observe("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
+	s.conditions.Observe("blocked cgroups", s.ledger.Cgroups.Blocked())
 	if s.ledger.Places != nil {
-		s.conditions.check("memory placement", s.ledger.Places.Err())
+		s.conditions.Observe("memory placement", s.ledger.Places.Err())
 	}
-	s.conditions.check("process visibility", s.visibility.Hidden())
-	s.conditions.check("unattributed energy", s.visibility.Unattributed())
+	s.conditions.Observe("process visibility", s.visibility.Hidden())
+	s.conditions.Observe("unattributed energy", s.visibility.Unattributed())
 	for key, err := range s.keys.Failed() {
-		s.conditions.check("key "+string(key), err)
+		s.conditions.Observe("key "+string(key), err)
 	}
 }
 

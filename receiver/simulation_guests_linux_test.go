@@ -25,9 +25,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 var (
@@ -68,6 +71,8 @@ type guestsHost struct {
 	host *hostsim.Host
 	node *testNode // nil while the receiver does not run
 	path string    // of the trees
+	// exporter writes the trees. It starts before the receiver and ends after it.
+	exporter extension.Extension
 
 	series map[toldSeries]byToldKind // that the running receiver has or had
 	trees  map[string]*toldTree      // by the name of the machine
@@ -166,13 +171,13 @@ func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
 }
 
 // restarted returns a node of a machine that is there already.
-func (sim *guestsSimulation) restarted(host *hostsim.Host, edit func(*Config)) *testNode {
+func (sim *guestsSimulation) restarted(id component.ID, host *hostsim.Host, edit func(*Config)) *testNode {
 	n := newTestNode(sim.T, func(c *Config) {
 		c.RootPath, c.Zones = host.Root(), slices.Clone(toldKinds[:])
 		c.Attribution.Idle = [...]IdleRule{IdleNone, IdleEqual, IdleUsed}[sim.rng.IntN(3)]
 		edit(c)
 	})
-	n.host, n.s.now = host, host.Now
+	n.host, n.s.now, n.s.set.ID = host, host.Now, id
 	require.NoError(sim, host.Render())
 	require.NoError(sim, n.s.start(context.Background(), n))
 	return n
@@ -398,12 +403,14 @@ func (h *guestsHost) start() {
 	for _, t := range h.trees {
 		t.then = byToldKind{}
 	}
-	h.node = h.sim.restarted(h.host, func(c *Config) { guestsIn(h.path)(c) })
+	id := component.NewIDWithName(metadata.Type, h.path)
+	h.exporter = exporterTo(h.sim.T, id, h.path)
+	h.node = h.sim.restarted(id, h.host, func(*Config) {})
 }
 
 // stop ends the receiver of the host. What it has not told is lost.
 func (h *guestsHost) stop() {
-	h.sim.stop(&h.node) // it writes what it told last
+	h.shutDown()
 	h.observe()
 	for _, g := range h.sim.guests {
 		had, untold := h.attributed(g.uuid), h.untold[g.name]
@@ -423,6 +430,14 @@ func (sim *guestsSimulation) stop(n **testNode) {
 	sim.mu.Unlock()
 	defer sim.mu.Lock()
 	require.NoError(sim, stopping.s.shutdown(context.Background()))
+}
+
+// shutDown shuts the receiver of the host down, and then the extension, which writes what it received last.
+func (h *guestsHost) shutDown() {
+	h.sim.stop(&h.node)
+	h.sim.mu.Unlock()
+	defer h.sim.mu.Lock()
+	require.NoError(h.sim, h.exporter.Shutdown(context.Background()))
 }
 
 // run lets time pass on the host, in which everything uses energy.
@@ -541,7 +556,7 @@ func (h *guestsHost) checkTold(g *simulatedGuest) {
 		return // the receiver has not seen it run
 	}
 	if t := h.trees[g.name]; t == nil || t.then != had {
-		h.sim.fail("%s was attributed %d µJ and told %+v: %v", g.name, had, t, h.node.s.guests.publisher.Err())
+		h.sim.fail("%s was attributed %d µJ and told %+v", g.name, had, t)
 	}
 }
 
@@ -604,7 +619,7 @@ func (g *simulatedGuest) look() {
 func (g *simulatedGuest) start() {
 	g.may, g.before = [len(toldKinds)][]guess{}, byToldKind{}
 	g.shown = g.shown[max(len(g.shown)-1, 0):]
-	g.node = g.sim.restarted(g.host, func(c *Config) { c.Meters.Powercap.Path = g.share })
+	g.node = g.sim.restarted(component.NewIDWithName(metadata.Type, g.share), g.host, func(c *Config) { c.Meters.Powercap.Path = g.share })
 	g.disturbed()
 }
 
@@ -866,7 +881,7 @@ func (sim *guestsSimulation) end() {
 	}
 	for _, h := range sim.hosts {
 		if h.node != nil {
-			sim.stop(&h.node)
+			h.shutDown()
 		}
 	}
 	sim.mu.Unlock()

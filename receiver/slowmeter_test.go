@@ -117,38 +117,6 @@ func TestAnIdleMachineOnASlowMeterHasNoActiveEnergy(t *testing.T) {
 	}
 }
 
-// Two programs run one after the other and use 100 W each. The BMC is five seconds late.
-func TestUsageIsDelayedByTheLagOfAMeter(t *testing.T) {
-	n := newTestNode(t, func(cfg *Config) {
-		cfg.CollectionInterval = time.Second
-		cfg.Zones = []power.Kind{power.Platform}
-		cfg.Meters.IPMI.Lag = 5 * time.Second
-		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 50})
-	})
-	const a, b = 10, 11
-	n.host.Processes[a] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
-	n.host.Processes[b] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b"}
-	m := newPolledMeter(n, 2*time.Second, 5*time.Second, 50)
-	n.start()
-	run := func(seconds int, watts float64, used map[int]int64) {
-		for range seconds {
-			m.watts = watts
-			m.pass(time.Second, used)
-			n.scrape()
-		}
-	}
-	run(31, 50, nil)
-	run(8, 150, map[int]int64{a: 1000})
-	run(8, 150, map[int]int64{b: 1000})
-	run(31, 50, nil)
-	ofA, ofB := n.sum("process.energy", nil, pid(a)), n.sum("process.energy", nil, pid(b))
-	active := n.sum("system.energy", nil, "energy.state=active")
-	t.Logf("A %.0f J, B %.0f J, unattributed %.0f J", ofA, ofB, active-ofA-ofB)
-	assert.InDelta(t, 800, ofA, 40)
-	assert.InDelta(t, 800, ofB, 40)
-	assert.InDelta(t, 0, active-ofA-ofB, 40)
-}
-
 // slowMeter has a new total in every third read only, of 100 J a read.
 type slowMeter struct {
 	reads   int
@@ -164,30 +132,6 @@ func (m *slowMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, er
 }
 
 func (*slowMeter) Close() error { return nil }
-
-func TestEnergyOfASlowMeterIsSharedAmongAllWhoRanMeanwhile(t *testing.T) {
-	n := newTestNode(t)
-	for pid := range 3 {
-		n.host.Processes[10+pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	}
-	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "slow", Name: "package-0", Kind: power.Package, Source: power.Measured}}}
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(MeterPowercap), Meter: m}), nil
-	}
-	n.start()
-	for i := range 2 {
-		n.run(0, map[int]int64{10: 500})
-		n.run(0, map[int]int64{11: 500})
-		assert.InDelta(t, float64(50*i), n.sum("process.energy", nil, pid(10)), 1e-6, "its energy is pending")
-		n.run(0, map[int]int64{12: 500})
-		for p := 10; p < 13; p++ {
-			assert.InDelta(t, float64(50*(i+1)), n.one("process.energy", pid(p)).value, 1e-6)
-		}
-		assert.InDelta(t, float64(300*(i+1)), n.one("hw.energy").value, 1e-6)
-		assert.InDelta(t, 10, n.one("hw.power").value, 1e-6, "over the time that the meter covers")
-	}
-	assert.Empty(t, n.logged(), "a slow meter is no failure")
-}
 
 // The usage that waits for a late meter, and the energy of the time without a receiver, survive a
 // restart. None is billed twice.

@@ -55,23 +55,23 @@ const (
 	readingGPUs
 	attributing
 	saving
-	exportingToGuests
+	feedingReaders
 	building
 	delivering
 )
 
 var activities = [...]string{
-	idle:              "idle",
-	starting:          "starting",
-	readingNode:       "reading the node's CPU time",
-	readingMeters:     "reading meters",
-	readingProcesses:  "reading process CPU times",
-	readingGPUs:       "reading GPU usage",
-	attributing:       "identifying processes and attributing energy",
-	saving:            "saving the state",
-	exportingToGuests: "exporting to guests",
-	building:          "building metrics",
-	delivering:        "waiting for the next consumer",
+	idle:             "idle",
+	starting:         "starting",
+	readingNode:      "reading the node's CPU time",
+	readingMeters:    "reading meters",
+	readingProcesses: "reading process CPU times",
+	readingGPUs:      "reading GPU usage",
+	attributing:      "identifying processes and attributing energy",
+	saving:           "saving the state",
+	feedingReaders:   "handing the window to readers of the feed",
+	building:         "building metrics",
+	delivering:       "waiting for the next consumer",
 }
 
 func (a activity) String() string { return activities[a] }

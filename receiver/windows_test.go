@@ -280,3 +280,23 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	assert.InDelta(t, 200, after.value, 1e-6)
 	assert.Equal(t, before.start, after.start)
 }
+
+func TestAProgramThatAnOlderProcessExecutesIsKnownAtTheEndOfTheCollection(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/before"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100})
+	n.host.Processes[10].Exe = "/bin/after"
+	window := func(used map[int]int64) {
+		n.host.Run(time.Second, used)
+		n.host.Zones["intel-rapl:0"].Energy += joule
+		require.NoError(t, n.host.Render())
+	}
+	for range 2 {
+		window(map[int]int64{10: 50})
+		n.s.sample()
+		window(nil) // it does not run in the last window
+		n.scrape()
+	}
+	n.one("process.energy", pid(10), "process.executable.name=after")
+}

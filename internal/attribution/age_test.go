@@ -413,31 +413,3 @@ func TestAZoneThatFailsForLongDoesNotAllocate(t *testing.T) {
 	}
 	assert.Zero(t, allocs.Count(300, step))
 }
-
-func BenchmarkAZoneThatFailsForLong(b *testing.B) {
-	bench := newBench(b, Config{})
-	var claims []Claim
-	for pid := range int32(maxPendingClaims + 1000) {
-		claims = append(claims, Claim{Claimant: bench.open(pid + 1), CPU: 1})
-	}
-	for b.Loop() {
-		bench.pass(time.Second, -1, units.Joule, units.CPUTime(time.Second)/2, claims...)
-	}
-}
-
-// One zone of 10,000 processes is polled every 5 s. The window is a second.
-func BenchmarkALateZone(b *testing.B) {
-	bench := newBench(b, Config{})
-	var claims []Claim
-	for pid := range int32(10_000) {
-		claims = append(claims, Claim{Claimant: bench.open(pid + 1), CPU: 50_000})
-	}
-	i := 0
-	for b.Loop() {
-		age := time.Duration(-1)
-		if i++; i%5 == 0 {
-			age = 300 * time.Millisecond
-		}
-		bench.pass(time.Second, age, units.Joule, units.CPUTime(time.Second)/2, claims...)
-	}
-}

@@ -78,6 +78,8 @@ type Engine struct {
 	kinds                 int          // of the ledger, up to the last that was present when the interval began
 	touched               []Claimant   // that got something in the interval
 	gains                 []gain       // of those that are touched, kinds each
+	gained                GainedFunc   // nil while nobody asks
+	gainedEnergy          []units.Energy
 	sums                  []domainSums // by domain
 	index                 claimIndex
 	dues                  []due      // of zones whose readings have an age
@@ -86,6 +88,14 @@ type Engine struct {
 	spareSlices           []*slice   // likewise
 	newcomers, incumbents queue
 }
+
+// GainedFunc receives the CPU time and the active energy, by kind of the ledger, that an interval brought a claimant. The slice is
+// valid until it returns.
+type GainedFunc func(id Claimant, cpu units.CPUTime, energy []units.Energy)
+
+// OnGain has f called in Observe for each claimant that the interval brings something; nil ends that. Active energy of which f receives
+// nothing belongs to no claimant.
+func (e *Engine) OnGain(f GainedFunc) { e.gained = f }
 
 // none marks an unset index.
 const none = -1

@@ -4,8 +4,6 @@ package attribution
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -72,14 +70,6 @@ func inPod(container, uid string) func(*units.Owner) {
 }
 
 func inVM(id string) func(*units.Owner) { return func(o *units.Owner) { o.VM = units.VM{ID: id} } }
-
-func inJob(id string) func(*units.Owner) {
-	return func(o *units.Owner) { o.Job = units.SlurmStep{ID: id, Step: "0"} }
-}
-
-func inUnit(name string) func(*units.Owner) {
-	return func(o *units.Owner) { o.Unit = units.SystemdUnit{Name: name} }
-}
 
 // find returns the account of an entity, or nil. id is the PID of a process, or "other" for the account of the others.
 func (b *bench) find(entity units.Entity, id string) *Account {
@@ -173,19 +163,6 @@ func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) 
 	requireConserved(t, b.e, byKind{})
 }
 
-func TestRemaindersAreNeitherLostNorInvented(t *testing.T) {
-	b := newBench(t, Config{})
-	var claims []Claim
-	for i := range 7 {
-		claims = append(claims, Claim{Claimant: b.open(int32(i + 1)), CPU: 1})
-	}
-	for range 1000 {
-		b.observe(10, 1, 1, claims...) // 10 µJ among 7
-	}
-	requireConserved(t, b.e, byKind{})
-	assert.Equal(t, units.Energy(10_000), b.e.Ledger().Kinds[pkg].Active)
-}
-
 // Trap 1.
 func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) {
 	b := newBench(t, Config{})
@@ -227,23 +204,6 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	requireConserved(t, b.e, byKind{})
 }
 
-func TestEnergyWaitsWhereNoCPUTimePassed(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	b.observe(10*units.Joule, 0, 0)
-	assert.Zero(t, b.e.Ledger().Kinds[pkg].Active+b.e.Ledger().Kinds[pkg].Idle)
-	b.observe(10*units.Joule, 100*ms, 200*ms, Claim{Claimant: p, CPU: 100 * ms})
-	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle)
-}
-
-func TestBusyTimeBeyondTotalIsClamped(t *testing.T) {
-	b := newBench(t, Config{})
-	b.observe(10*units.Joule, 300*ms, 200*ms, Claim{Claimant: b.open(1), CPU: 1})
-	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Active)
-	assert.Zero(t, b.e.Ledger().Kinds[pkg].Idle)
-}
-
 // Trap 6.
 func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	b := newBench(t, Config{})
@@ -265,24 +225,6 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	requireConserved(t, b.e, byKind{})
 }
 
-func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	run := func(energy units.Energy) {
-		b.observe(energy, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 1000 * ms})
-	}
-	b.iv.Zones[0].OK = false
-	run(0)
-	b.e.Emitted()
-	b.iv.Zones[0].OK = true
-	run(20 * units.Joule) // 10 W for two seconds
-	l := b.e.Ledger()
-	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.InDelta(t, 10, units.Watts(b.find(units.ProcessEntity, "1").Amounts(pkg).Recent, l.Elapsed), 1e-6)
-	assert.InDelta(t, 10, units.Watts(l.Kinds[pkg].RecentActive, l.Elapsed), 1e-6)
-	assert.InDelta(t, 10, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-6)
-}
-
 // Trap 7.
 func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	b := newBench(t, Config{})
@@ -299,173 +241,6 @@ func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
 	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "2"))
 	requireConserved(t, b.e, byKind{})
-}
-
-func TestAZoneThatAppearsLaterStartsAtItsBaseline(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
-	require.False(t, b.e.Ledger().Kinds[dram].Present)
-	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, Total: 77 * units.Joule, OK: true})
-	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
-	k := &b.e.Ledger().Kinds[dram]
-	require.True(t, k.Present)
-	assert.Equal(t, b.at, k.Start)
-	assert.Zero(t, k.Active+k.Idle)
-	b.iv.Zones[1].Total += 4 * units.Joule
-	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
-	assert.Equal(t, 4*units.Joule, k.Active+k.Idle)
-}
-
-func TestAZoneThatIsNotAttributedIsOnlyReported(t *testing.T) {
-	b := newBench(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: NotAttributed, OK: true})
-	b.observe(0, 500*ms, 1000*ms)
-	b.iv.Zones[1].OK = false
-	b.observe(0, 500*ms, 1000*ms)
-	b.iv.Zones[1] = ZoneReading{Zone: 1, Kind: NotAttributed, OK: true, Total: 30 * units.Joule}
-	b.observe(0, 500*ms, 1000*ms)
-	z := b.e.Ledger().Zones[1]
-	assert.Equal(t, 30*units.Joule, z.Energy)
-	assert.Equal(t, 2*time.Second, z.RecentTime, "the gap belongs to it")
-	for _, k := range b.e.Ledger().Kinds {
-		assert.Zero(t, k.Active+k.Idle)
-	}
-}
-
-func TestTimeWithoutAnOwnerIsUnattributed(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	b.node.Unattributed = 300 * ms
-	b.observe(10*units.Joule, 400*ms, 400*ms, Claim{Claimant: p, CPU: 100 * ms})
-	assert.Equal(t, units.Energy(2_500_000), b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, units.Energy(7_500_000), b.e.Ledger().Kinds[pkg].Unattributed)
-}
-
-func TestShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1, inPod("A", "X"))
-	b.observe(10*units.Joule, 1000*ms, 1000*ms,
-		Claim{Claimant: p, CPU: 100 * ms},
-		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
-		Claim{Claimant: NoClaimant, CPU: 300 * ms, ShortLived: true})
-	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"), "none of its children's energy")
-	assert.Equal(t, 7*units.Joule, b.energy(units.ContainerEntity, "A"))
-	assert.Equal(t, 7*units.Joule, b.energy(units.PodEntity, "X"))
-	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "other"))
-	assert.Equal(t, 900*ms, b.find(units.ProcessEntity, "other").CPU)
-	assert.Equal(t, 700*ms, b.find(units.ContainerEntity, "A").CPU)
-	requireConserved(t, b.e, byKind{})
-}
-
-func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
-	b := keyed(t, ByCPUTime, IdleUsed)
-	b.node.Unattributed = 100 * ms
-	p, vm := b.open(1, inPod("A", "X")), b.open(2, inVM("vm"))
-	b.share(20*units.Joule,
-		Claim{Claimant: p, CPU: 100 * ms},
-		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
-		Claim{Claimant: vm, CPU: 200 * ms},
-		Claim{Claimant: vm, CPU: 400 * ms, ShortLived: true},
-		Claim{Claimant: NoClaimant, CPU: 600 * ms, ShortLived: true})
-	for _, c := range []struct {
-		entity units.Entity
-		id     string
-		want   units.Energy
-	}{{units.ProcessEntity, "1", 1}, {units.ContainerEntity, "A", 7}, {units.PodEntity, "X", 7}, {units.ProcessEntity, "2", 2}, {units.VMEntity, "vm", 6}, {units.ProcessEntity, "other", 16}} {
-		assert.Equal(t, c.want*units.Joule, b.find(c.entity, c.id).Amounts(pkg).Idle, c.id)
-	}
-	assert.Equal(t, 1*units.Joule, b.e.Ledger().Kinds[pkg].UnattributedIdle)
-}
-
-// Half of 20 W is idle. A process of a pod, one of a virtual machine and one of neither run. Two others sleep and have
-// no series yet.
-func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
-	type entity struct {
-		units.Entity
-		id string
-	}
-	for _, c := range []struct {
-		rule IdleAllocation
-		want map[entity]float64
-	}{
-		{IdleEqual, map[entity]float64{
-			{units.ProcessEntity, "1"}: 2, {units.ProcessEntity, "2"}: 2, {units.ProcessEntity, "3"}: 2, {units.ProcessEntity, "other"}: 4, {units.ContainerEntity, "A"}: 4, {units.PodEntity, "X"}: 4, {units.VMEntity, "vm"}: 2,
-		}},
-		{IdleEqualContainers, map[entity]float64{
-			{units.ProcessEntity, "1"}: 2.5, {units.ProcessEntity, "2"}: 5, {units.ProcessEntity, "3"}: 0, {units.ProcessEntity, "other"}: 2.5, {units.ContainerEntity, "A"}: 5, {units.PodEntity, "X"}: 5, {units.VMEntity, "vm"}: 5,
-		}},
-		{IdleRequested, map[entity]float64{
-			{units.ProcessEntity, "1"}: 4, {units.ProcessEntity, "2"}: 2, {units.ProcessEntity, "3"}: 0, {units.ProcessEntity, "other"}: 4, {units.ContainerEntity, "A"}: 8, {units.PodEntity, "X"}: 8, {units.VMEntity, "vm"}: 2,
-		}},
-		{IdleUsed, map[entity]float64{
-			{units.ProcessEntity, "1"}: 1, {units.ProcessEntity, "2"}: 3, {units.ProcessEntity, "3"}: 4, {units.ProcessEntity, "other"}: 2, {units.ContainerEntity, "A"}: 3, {units.PodEntity, "X"}: 3, {units.VMEntity, "vm"}: 3,
-		}},
-	} {
-		rules := Rules{Idle: c.rule}
-		b := newBench(t, Config{Rules: rules, Limits: Limits{units.ProcessEntity: {MinEnergy: 1}}})
-		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
-		b.open(4, inPod("A", "X"))
-		b.open(5)
-		b.e.SetRequest(pod, 4)
-		b.e.SetRequest(vm, 1)
-		seconds := func(n int) {
-			for range n {
-				b.share(10*units.Joule, Claim{Claimant: pod, CPU: 100 * ms}, Claim{Claimant: pod, CPU: 200 * ms, ShortLived: true},
-					Claim{Claimant: vm, CPU: 300 * ms}, Claim{Claimant: host, CPU: 400 * ms})
-			}
-		}
-		seconds(1) // they have a series from now on
-		for n := range 3 {
-			b.e.Emitted()
-			idle := map[entity]units.Energy{}
-			for e := range c.want {
-				a := b.find(e.Entity, e.id)
-				require.NotNil(t, a)
-				require.Zero(t, a.Amounts(pkg).RecentIdle, e)
-				idle[e] = a.Amounts(pkg).Idle
-			}
-			seconds(1 + n)
-			elapsed := b.e.Ledger().Kinds[pkg].RecentTime
-			require.Equal(t, time.Duration(1+n)*time.Second, elapsed)
-			for e, want := range c.want {
-				a := b.find(e.Entity, e.id)
-				assert.InDelta(t, want, units.Watts(a.Amounts(pkg).RecentIdle, elapsed), 1e-5, "rule %d, %v", c.rule, e)
-				assert.Equal(t, a.Amounts(pkg).Idle-idle[e], a.Amounts(pkg).RecentIdle, "rule %d, %v", c.rule, e)
-			}
-		}
-	}
-}
-
-func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 3 * units.Joule}}})
-	p := b.open(1, inContainer("A"))
-	run := func(energy units.Energy) { b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1}) }
-	run(2 * units.Joule)
-	require.Nil(t, b.find(units.ProcessEntity, "1"))
-	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "other"))
-	before := b.at
-	run(2 * units.Joule)
-	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "1"), "the energy before stays where it was")
-	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "other"))
-	assert.Equal(t, before, b.find(units.ProcessEntity, "1").Start, "its total was 0 when that interval began")
-	assert.Equal(t, 4*units.Joule, b.energy(units.ContainerEntity, "A"), "a container has all of it")
-	requireConserved(t, b.e, byKind{})
-}
-
-func TestAnEndedSeriesIsReplacedBeforeItsEndIsDelivered(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 1, Max: 1}}})
-	p, q := b.open(1), b.open(2)
-	run := func(claims ...Claim) { b.observe(units.Joule, 1, 1, claims...) }
-	run(Claim{Claimant: p, CPU: 1}, Claim{Claimant: q, CPU: 1})
-	require.NotNil(t, b.find(units.ProcessEntity, "1"))
-	require.Nil(t, b.find(units.ProcessEntity, "2"))
-	b.e.Close(p)
-	run(Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"))
-	assert.Equal(t, units.Joule/2, b.energy(units.ProcessEntity, "1"), "until its end is acknowledged")
-	b.deliver()
-	require.Nil(t, b.find(units.ProcessEntity, "1"))
 }
 
 func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
@@ -498,46 +273,6 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 	require.NotNil(t, b.find(units.ProcessEntity, "other"))
 }
 
-func TestSeriesThatEndAfterACollectionAreNotRemovedByItsAcknowledgment(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	b.e.Emitted()
-	b.e.Close(p)
-	b.e.Acknowledged()
-	require.NotNil(t, b.find(units.ProcessEntity, "1"))
-}
-
-func TestAContainerThatComesBackBeforeItsEndWasDeliveredGoesOn(t *testing.T) {
-	b := newBench(t, Config{})
-	b.e.Close(b.open(1, inContainer("A")))
-	p := b.open(2, inContainer("A"))
-	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-	n := 0
-	for a := range b.e.Ledger().Accounts {
-		if a.Entity == units.ContainerEntity {
-			n++
-			assert.False(t, a.Ended)
-			assert.Equal(t, baseline, a.Start)
-		}
-	}
-	assert.Equal(t, 1, n)
-}
-
-func TestAContainerThatRestartsAfterItsEndWasDeliveredGetsANewStart(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1, inContainer("A"))
-	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-	b.e.Close(p)
-	b.e.Emitted()
-	b.e.Acknowledged()
-	b.observe(0, 1, 1)
-	again := b.at
-	q := b.open(2, inContainer("A"))
-	b.observe(units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, units.Joule, b.energy(units.ContainerEntity, "A"))
-	assert.Equal(t, again, b.find(units.ContainerEntity, "A").Start)
-}
-
 func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *testing.T) {
 	withCID := func(cid uint32) func(*units.Owner) {
 		return func(o *units.Owner) { o.VM = units.VM{ID: "vm", Name: "web", CID: cid} }
@@ -561,15 +296,6 @@ func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *
 	assert.Equal(t, 2*units.Joule, b.energy(units.VMEntity, "vm"))
 }
 
-func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
-	b := newBench(t, Config{})
-	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
-	b.e.Close(p)
-	assert.False(t, b.find(units.ContainerEntity, "A").Ended)
-	b.e.Close(q)
-	assert.True(t, b.find(units.ContainerEntity, "A").Ended)
-}
-
 func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
@@ -587,189 +313,6 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	requireConserved(t, b.e, byKind{})
 }
 
-// randomHistory runs a history that depends only on the seed, with failed reads, short-lived claimants and refused
-// collections. It checks the invariants after each interval.
-func randomHistory(t testing.TB, seed uint64, intervals int) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	cfg := Config{}
-	if r.IntN(2) == 0 {
-		cfg.Limits[units.ProcessEntity] = Limit{MinEnergy: units.Energy(r.IntN(1000)), Max: 1 + r.IntN(20)}
-	}
-	cfg.Processes = ProcessSeries(r.IntN(3))
-	cfg.Limits[units.ProgramEntity] = Limit{MinEnergy: units.Energy(r.IntN(1000)), Max: r.IntN(4)}
-	e := New(cfg, baseline)
-	type life struct {
-		id    Claimant
-		owner units.Owner
-	}
-	var living []life
-	var delivered, consumed byKind
-	kinds := []int{pkg, pkg, dram, NotAttributed}
-	totals := make([]units.Energy, len(kinds))
-	known := make([]units.Energy, len(kinds))
-	previous := map[series]units.Energy{}
-	at := baseline
-	pid := int32(0)
-	for n := range intervals {
-		at = at.Add(time.Second)
-		iv := Interval{At: at, Elapsed: time.Second, Domains: []Usage{{}}, EndsCollection: r.IntN(3) > 0}
-		node := &iv.Domains[0]
-		if n == 0 {
-			iv.Elapsed = 0
-		}
-		for r.IntN(3) == 0 {
-			pid++
-			o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("x", r.IntN(4))}}
-			if r.IntN(5) == 0 {
-				o.Process = o.Process.Program()
-			}
-			if r.IntN(2) == 0 {
-				inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
-			}
-			living = append(living, life{e.Open(o, at), o})
-		}
-		for _, l := range living {
-			if r.IntN(2) == 0 {
-				node.Claims = append(node.Claims, Claim{Claimant: l.id, CPU: units.CPUTime(r.Uint64N(1 << 40)), ShortLived: r.IntN(4) == 0})
-			}
-		}
-		if r.IntN(3) == 0 {
-			node.Claims = append(node.Claims, Claim{Claimant: NoClaimant, CPU: units.CPUTime(r.Uint64N(1 << 40)), ShortLived: true})
-		}
-		if r.IntN(3) == 0 {
-			node.Unattributed = units.CPUTime(r.Uint64N(1 << 40))
-		}
-		node.Busy = units.CPUTime(r.Uint64N(1 << 40))
-		node.Total = node.Busy + units.CPUTime(r.Uint64N(1<<42))
-		if r.IntN(8) == 0 {
-			node.Busy, node.Total = 0, 0
-		}
-		for i, kind := range kinds {
-			ok := r.IntN(4) > 0 || n == 0 || n == intervals-1
-			if n > 0 {
-				totals[i] += units.Energy(r.Uint64N(1 << 38))
-			}
-			if ok {
-				known[i] = totals[i]
-			}
-			iv.Zones = append(iv.Zones, ZoneReading{Zone: i, Kind: kind, Total: known[i], OK: ok})
-		}
-		if n == intervals-1 {
-			node.Total += 1 << 43 // everything pending is attributed now
-		}
-		e.Observe(&iv)
-		living = slices.DeleteFunc(living, func(l life) bool {
-			end := r.IntN(6) == 0
-			if end {
-				e.Close(l.id)
-			}
-			return end
-		})
-
-		l := e.Ledger()
-		requireConserved(t, e, delivered)
-		consumed = byKind{}
-		for i, kind := range kinds {
-			if kind != NotAttributed {
-				consumed[kind] += known[i]
-			}
-			require.Equal(t, known[i], l.Zones[i].Energy)
-		}
-		for kind := range consumed {
-			pending := units.Energy(0)
-			for i := range l.Zones {
-				if l.Zones[i].pending != nil && kinds[i] == kind {
-					pending += l.Zones[i].pending.energy
-				}
-			}
-			require.Equal(t, consumed[kind], l.Kinds[kind].Active+l.Kinds[kind].Idle+pending, "active + idle == zones")
-		}
-		seen := map[series]bool{}
-		for a := range l.Accounts {
-			s, _ := seriesOf(a.Entity, &a.Owner)
-			require.False(t, seen[s], "one account per series")
-			seen[s] = true
-			require.GreaterOrEqual(t, a.Amounts(pkg).Energy, previous[s], "totals that were sent never go down")
-			require.False(t, a.Start.Before(baseline))
-		}
-		if most := cfg.Limits[units.ProcessEntity].Max; most > 0 {
-			require.LessOrEqual(t, e.live[units.ProcessEntity], most)
-		}
-		if most := cfg.Limits[units.ProgramEntity].Max; most > 0 {
-			require.LessOrEqual(t, e.live[units.ProgramEntity], most)
-		}
-		if iv.EndsCollection {
-			e.Emitted()
-			if r.IntN(3) > 0 {
-				for a := range l.Accounts {
-					s, _ := seriesOf(a.Entity, &a.Owner)
-					previous[s] = a.Amounts(pkg).Energy
-					if a.Ended {
-						if a.Entity.OfProcesses() {
-							for kind := range delivered {
-								delivered[kind] += a.Amounts(kind).Energy
-							}
-						}
-						delete(previous, s)
-					}
-				}
-				e.Acknowledged()
-				for a := range l.Accounts {
-					require.False(t, a.Ended)
-				}
-			}
-		}
-	}
-	for i := range e.Ledger().Zones {
-		require.Nil(t, e.Ledger().Zones[i].pending, "everything was settled at last")
-	}
-}
-
-func TestRandomHistoriesConserveEveryMicrojoule(t *testing.T) {
-	for seed := range uint64(200) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { randomHistory(t, seed, 60) })
-	}
-}
-
-func FuzzRandomHistories(f *testing.F) {
-	f.Add(uint64(1))
-	f.Add(uint64(1 << 60))
-	f.Fuzz(func(t *testing.T, seed uint64) { randomHistory(t, seed, 40) })
-}
-
-func TestTheOrderOfClaimsChangesSharesByAtMostAMicrojoule(t *testing.T) {
-	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		weights := make([]units.CPUTime, 1+r.IntN(50))
-		for i := range weights {
-			weights[i] = units.CPUTime(r.Uint64N(1 << 50))
-		}
-		energy := units.Energy(r.Uint64N(1 << 50))
-		run := func(order []int) []units.Energy {
-			b := newBench(t, Config{})
-			ids := make([]Claimant, len(weights))
-			for i := range ids {
-				ids[i] = b.open(int32(i + 1))
-			}
-			var claims []Claim
-			for _, i := range order {
-				claims = append(claims, Claim{Claimant: ids[i], CPU: weights[i]})
-			}
-			b.observe(energy, 1, 1, claims...)
-			out := make([]units.Energy, len(weights))
-			for i := range out {
-				out[i] = b.energy(units.ProcessEntity, fmt.Sprint(i+1))
-			}
-			return out
-		}
-		straight := r.Perm(len(weights))
-		a, c := run(straight), run(r.Perm(len(weights)))
-		for i := range a {
-			require.InDelta(t, float64(a[i]), float64(c[i]), 1)
-		}
-	}
-}
-
 func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
 	b := newBench(t, Config{})
 	var claims []Claim
@@ -782,68 +325,4 @@ func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
 		b.e.Emitted()
 		b.e.Acknowledged()
 	}))
-}
-
-func BenchmarkObserve(b *testing.B) {
-	for _, n := range []int{100, 1000} {
-		b.Run(fmt.Sprint(n, " claims"), func(b *testing.B) {
-			bench := newBench(b, Config{})
-			var claims []Claim
-			for i := range n {
-				claims = append(claims, Claim{Claimant: bench.open(int32(i+1), inContainer(fmt.Sprint(i%50))), CPU: units.CPUTime(i + 1)})
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				bench.observe(units.Joule, 500*ms, 1000*ms, claims...)
-			}
-		})
-	}
-}
-
-// BenchmarkIdle measures an interval with 10,000 processes in 100 containers. One in a hundred runs and has an account
-// of its own, or all have one.
-func BenchmarkIdle(b *testing.B) {
-	for _, named := range []string{"named by use", "all named"} {
-		for rule, name := range map[IdleAllocation]string{
-			IdleNone: "none", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
-		} {
-			b.Run(name+", "+named, func(b *testing.B) {
-				cfg := Config{}
-				cfg.Rules.Idle = rule
-				if named == "named by use" {
-					cfg.Limits[units.ProcessEntity].MinEnergy = 1
-				}
-				bench := newBench(b, cfg)
-				var claims []Claim
-				for i := range 10_000 {
-					id := bench.open(int32(i+1), inContainer(fmt.Sprint(i%100)))
-					bench.e.SetRequest(id, 1024)
-					if i/100 == i%100 {
-						claims = append(claims, Claim{Claimant: id, CPU: 1})
-					}
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					bench.observe(units.Joule, 500*ms, 1000*ms, claims...)
-				}
-			})
-		}
-	}
-}
-
-func TestAProcessThatMovesToAnotherJobOrUnitHasAnotherSeries(t *testing.T) {
-	b := newBench(t, Config{})
-	for i, in := range []func(*units.Owner){inJob("1"), inJob("2"), inUnit("a"), inUnit("b")} {
-		id := b.open(1, in)
-		b.observe(units.Joule, 1, 1, Claim{Claimant: id, CPU: 1})
-		b.e.Close(id)
-		series := 0
-		for a := range b.e.Ledger().Accounts {
-			if a.Entity == units.ProcessEntity && !a.Other {
-				series++
-				assert.Equal(t, units.Joule, a.Amounts(pkg).Energy)
-			}
-		}
-		assert.Equal(t, i+1, series)
-	}
 }

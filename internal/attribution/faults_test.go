@@ -28,25 +28,6 @@ func (b *bench) deliver() {
 	b.e.Acknowledged()
 }
 
-func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
-	b := newBench(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
-	b.observe(0, 1, 1)
-	b.iv.Zones[1].OK = false
-	for i := range 2 * int(maxPending/time.Second) {
-		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
-		b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-		b.e.Close(p)
-		b.deliver()
-	}
-	b.observe(0, 1, 1)
-	b.deliver()
-	assert.Zero(t, b.living())
-	b.iv.Zones[1].OK, b.iv.Zones[1].Total = true, 600*units.Joule
-	b.observe(0, 1, 1)
-	assert.Equal(t, 600*units.Joule, b.find(units.ProcessEntity, "other").Amounts(dram).Energy, "late, and not lost")
-}
-
 func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
@@ -66,50 +47,6 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	assert.Zero(t, b.living())
 	k := b.e.Ledger().Kinds[dram]
 	assert.Equal(t, 5*units.Joule, k.Active)
-}
-
-func TestClaimantsOfAReturningZoneAreNotChargedForItsAbsence(t *testing.T) {
-	b := newBench(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
-	b.observe(0, 1, 1)
-	early, late := b.open(1), b.open(2)
-	there := b.iv.Zones
-	there[1].OK = false
-	b.observe(0, 1*ms, 1*ms, Claim{Claimant: early, CPU: 1 * ms})
-	b.iv.Zones = there[:1]
-	b.observe(0, 0, 2*ms)
-	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
-	b.e.Close(early)
-	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "a zone that may never return keeps no account")
-	b.iv.Zones = there
-	there[1].OK, there[1].Total = true, 10*units.Joule
-	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
-	k := b.e.Ledger().Kinds[dram]
-	assert.Equal(t, 4*units.Joule, k.Idle)
-	assert.Equal(t, 4*units.Joule, k.Unattributed)
-	assert.Equal(t, 2*units.Joule, b.find(units.ProcessEntity, "2").Amounts(dram).Energy)
-	b.observe(0, 1, 1)
-	there[1].Total += units.Joule
-	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
-	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "2").Amounts(dram).Energy, "it is as before")
-	requireConserved(t, b.e, byKind{})
-}
-
-func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1)
-	for i := range 10 {
-		b.iv.Zones[0].OK = i < 6
-		energy := units.Energy(0)
-		if i < 6 {
-			energy = 100 * units.Joule
-		}
-		b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1})
-	}
-	l := b.e.Ledger()
-	assert.InDelta(t, 100, units.Watts(l.Kinds[pkg].RecentActive, l.Kinds[pkg].RecentTime), 1e-9)
-	assert.InDelta(t, 100, units.Watts(b.find(units.ProcessEntity, "1").Amounts(pkg).Recent, l.Kinds[pkg].RecentTime), 1e-9)
-	assert.InDelta(t, 100, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-9)
 }
 
 func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
@@ -171,6 +108,16 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
 	b.deliver()
 	assert.Zero(t, b.living())
+}
+
+func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
+	b := newBench(t, Config{})
+	b.e.Close(b.open(1, inContainer("A")))
+	again := b.open(2, inContainer("A"))
+	assert.Equal(t, [units.NumEntities]int{units.ProcessEntity: 1}, b.e.ended)
+	b.e.Close(again)
+	b.deliver()
+	assert.Equal(t, [units.NumEntities]int{}, b.e.ended)
 }
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {

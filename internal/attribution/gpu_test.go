@@ -84,6 +84,15 @@ func TestAClaimantWithSeveralClaimsCarriesIdleEnergyOnce(t *testing.T) {
 	assert.InDelta(t, 150, idle["3"], 0)
 }
 
+func TestThoseWhoHaveClosedAGPUCarryNoMoreIdleEnergy(t *testing.T) {
+	n := openGPU(attribution.IdleEqual)
+	n.withGPU(true, 0, -1)
+	n.withGPU(true, -1, 0)
+	_, idle := n.joules()
+	assert.InDelta(t, 300, idle["1"], 0)
+	assert.InDelta(t, 300, idle["2"], 0)
+}
+
 func TestThoseWhoHadAGPUOpenWhileItCouldNotBeReadCarryIdleEnergy(t *testing.T) {
 	n := openGPU(attribution.IdleEqual)
 	n.withGPU(false, 0, -1)

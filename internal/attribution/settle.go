@@ -9,6 +9,9 @@ func (e *Engine) settle(endsCollection bool) {
 	undecided := e.touched[:0]
 	for _, id := range e.touched {
 		c := e.claimants[id]
+		if e.gained != nil {
+			e.reportGain(id, c)
+		}
 		e.eachGroup(id, func(a *Account) { e.settleInto(c, a) })
 		if c.accounts[units.ProcessEntity] == none {
 			e.qualify(id, endsCollection)
@@ -33,6 +36,15 @@ func (e *Engine) settle(endsCollection bool) {
 		e.settleCandidates(entity)
 	}
 	e.touched, e.gains = e.touched[:0], e.gains[:0]
+}
+
+// reportGain passes what the interval brought a claimant to the function of OnGain.
+func (e *Engine) reportGain(id Claimant, c *claimant) {
+	e.gainedEnergy = e.gainedEnergy[:0]
+	for _, g := range e.gainsOf(c) {
+		e.gainedEnergy = append(e.gainedEnergy, g.energy)
+	}
+	e.gained(id, c.cpu, e.gainedEnergy)
 }
 
 // qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of

@@ -15,7 +15,8 @@ import (
 // A Counters is not safe for concurrent use. Close releases its descriptors.
 type Counters struct {
 	tree   *Tree
-	least  int // processes from which on the counter of a cgroup is read
+	least  int     // processes from which on the counter of a cgroup is read
+	shared CPUTime // nil if there is none
 	byName map[cgroupName]int32
 	all    []watchedCgroup // the first is not used
 	free   []int32
@@ -26,6 +27,9 @@ type Counters struct {
 	grown  units.CPUTime
 	ok     bool
 }
+
+// CPUTime returns the CPU time of a cgroup that was read for another use, right before Counters.Read; see Tree.CPUTime.
+type CPUTime func(path string, v2 bool) (used units.CPUTime, ok bool)
 
 // cgroupName is a path in the hierarchy of version 2, or of the version 1 controller that counts CPU time.
 type cgroupName struct {
@@ -44,10 +48,10 @@ type watchedCgroup struct {
 }
 
 // NewCounters returns the counters of the cgroups of the host whose root directory is at root. Counters of cgroups with
-// fewer than least processes are not read. It reads nothing yet.
-func NewCounters(root string, least int) *Counters {
+// fewer than least processes are not read, unless shared has them. shared may be nil. It reads nothing yet.
+func NewCounters(root string, least int, shared CPUTime) *Counters {
 	return &Counters{
-		tree: New(Options{Root: root}), least: least, byName: map[cgroupName]int32{}, all: make([]watchedCgroup, 1),
+		tree: New(Options{Root: root}), least: least, shared: shared, byName: map[cgroupName]int32{}, all: make([]watchedCgroup, 1),
 		root: watch(cgroupName{path: "/"}),
 	}
 }
@@ -147,9 +151,12 @@ func (c *Counters) Read() {
 		}
 	}
 	for i := range c.all {
-		if w := &c.all[i]; w.members >= c.least && w.members > 0 {
+		w := &c.all[i]
+		switch {
+		case w.members > 0 && c.share(w):
+		case w.members > 0 && w.members >= c.least:
 			c.read(w)
-		} else {
+		default:
 			w.read, w.current = false, false
 		}
 	}
@@ -202,30 +209,65 @@ func (c *Counters) list(h *hierarchy) error {
 	return nil
 }
 
+// share takes a counter from what was read for another use. It returns false if that lacks it.
+func (c *Counters) share(w *watchedCgroup) bool {
+	if c.shared == nil {
+		return false
+	}
+	used, ok := c.shared(w.name.path, w.name.v2)
+	if ok {
+		c.tree.releaseAll(&w.node) // it may have been read here before
+		w.advance(used, false)
+	}
+	return ok
+}
+
+// advance notes that a counter was read.
+func (w *watchedCgroup) advance(counter units.CPUTime, another bool) {
+	w.current = w.read && !another && counter >= w.counter
+	w.grown, w.read = 0, true
+	if w.current {
+		w.grown = counter - w.counter
+	}
+	w.counter = counter
+}
+
 // read reads a counter.
 func (c *Counters) read(w *watchedCgroup) {
-	before, had := w.counter, w.read
-	w.grown, w.read, w.current = 0, false, false
-	all, err := c.tree.mounts.hierarchies()
-	if err != nil {
-		return
+	if counter, another, ok := c.value(w); ok {
+		w.advance(counter, another)
+	} else {
+		w.grown, w.read, w.current = 0, false, false
 	}
+}
+
+// value returns a counter. another is true if it is that of another cgroup than at the last call.
+func (c *Counters) value(w *watchedCgroup) (counter units.CPUTime, another, ok bool) {
+	all, _ := c.tree.mounts.hierarchies() // without them the counter cannot be read
 	for i := range all {
 		h := &all[i]
 		if h.v2 != w.name.v2 || !h.v2 && !h.has(controllerCPUAcct) {
 			continue
 		}
-		value, another, err := c.tree.readIn(h, &w.node, &w.node.cpuFrom, &cpuCounter)
-		if err != nil {
-			continue
+		if value, another, err := c.tree.readIn(h, &w.node, &w.node.cpuFrom, &cpuCounter); err == nil {
+			return units.CPUTime(value), another, true
 		}
-		w.counter, w.read = units.CPUTime(value), true
-		w.current = had && !another && w.counter >= before
-		if w.current {
-			w.grown = w.counter - before
-		}
-		return
 	}
+	return 0, false, false
+}
+
+// Ahead returns how much CPU time all processes have used since the latest reading, 0 if it is unknown.
+func (c *Counters) Ahead() (used units.CPUTime) {
+	all := c.tops
+	if c.isV1 {
+		all = []watchedCgroup{c.root}
+	}
+	for i := range all {
+		if counter, another, ok := c.value(&all[i]); ok && !another {
+			used += units.Advance(all[i].counter, counter)
+		}
+	}
+	return used
 }
 
 // StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two

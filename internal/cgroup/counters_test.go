@@ -23,7 +23,7 @@ type counted struct {
 func count(t *testing.T, mounts string) *counted {
 	c := &counted{T: t, root: t.TempDir()}
 	c.write("proc/1/mountinfo", mounts)
-	c.Counters = NewCounters(c.root, 2)
+	c.Counters = NewCounters(c.root, 2, nil)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
 }
@@ -133,4 +133,49 @@ func TestTotalCPUTimeOfVersion1IncludesTheRoot(t *testing.T) {
 	grown, all, ok := c.Grown()
 	assert.True(t, ok && all)
 	assert.Equal(t, units.CPUTime(5), grown)
+}
+
+func TestACounterThatWasReadForAnotherUseIsNotReadAgain(t *testing.T) {
+	c := count(t, cpuacctMount+unifiedMount)
+	tree := New(Options{Root: c.root})
+	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	c.shared = tree.CPUTime
+	c.v2("/a", "5")
+	c.v1("/b", "5")
+	inBoth := func() {
+		tree.ReadCPUTime()
+		c.Read()
+	}
+	tree.Node("/a")
+	a, b := c.Enter([]byte("0::/a\n")), c.Enter([]byte("2:cpu,cpuacct:/b\n"))
+	inBoth()
+	assert.False(t, c.StoodStill(a), "nothing to compare with")
+	inBoth()
+	assert.True(t, c.StoodStill(a), "though it has fewer processes than the least")
+	assert.False(t, c.StoodStill(b), "only the least number of processes is worth a read")
+	tree.Node("/b")
+	inBoth()
+	inBoth()
+	assert.True(t, c.StoodStill(b))
+	c.v2("/a", "6")
+	inBoth()
+	assert.False(t, c.StoodStill(a))
+	assert.True(t, c.StoodStill(b))
+	assert.False(t, c.all[a].node.cpuFrom.kept.IsOpen() || c.all[b].node.cpuFrom.kept.IsOpen(), "it opened a file of its own")
+}
+
+func TestACounterOfTheOtherVersionIsNotShared(t *testing.T) {
+	c := count(t, cpuacctMount+unifiedMount)
+	c.v1("/a", "5")
+	tree := New(Options{Root: c.root})
+	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	tree.Node("/a")
+	tree.ReadCPUTime()
+	_, ok := tree.CPUTime("/a", true)
+	assert.False(t, ok)
+	used, ok := tree.CPUTime("/a", false)
+	assert.True(t, ok)
+	assert.Equal(t, units.CPUTime(5), used)
+	_, ok = tree.CPUTime("/b", false)
+	assert.False(t, ok)
 }

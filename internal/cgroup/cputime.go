@@ -64,6 +64,17 @@ func (t *Tree) update(n *Node) {
 	c.counter = counter
 }
 
+// CPUTime returns the CPU time of a cgroup as of the latest ReadCPUTime, by the counter of version 2 or of version 1. ok
+// is false if ReadCPUTime did not read that counter.
+func (t *Tree) CPUTime(path string, v2 bool) (used units.CPUTime, ok bool) {
+	n := t.byPath[path]
+	if n == nil || !n.cpu.current {
+		return 0, false
+	}
+	all, err := t.mounts.hierarchies()
+	return n.cpu.counter, err == nil && all[n.cpuFrom.hierarchy-1].v2 == v2
+}
+
 // Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
 // in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around it account for the time, too. ShortLived
 // returns claimant, which is the caller's number for the process.
@@ -106,32 +117,33 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 
 // ShortLived calls yield for each cgroup that a process was accounted for in this interval, the innermost first, with the
 // CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
-// so that it may include CPU time of earlier intervals.
+// so that it may include CPU time of earlier intervals. rounding is how far the CPU time of each process may be behind the
+// counter, and late how far that of all processes of a cgroup together may be: neither is taken for that of short-lived
+// processes.
 //
 // It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would be claimed a second time
 // if the processes' child times have shown it in this one.
-func (t *Tree) ShortLived(yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
+func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
 			n.cpu.seen = false
 			if !n.cpu.known {
 				t.update(n)
 			}
-			used := n.cpu.takeShortLived()
+			used := n.cpu.takeShortLived(rounding, late)
 			yield(n, n.cpu.claimant, used, n.cpu.first)
 			n.parent.account(nil, used)
 		}
 	}
 }
 
-// takeShortLived returns what the counter shows beyond what is accounted. The times of a process are rounded down to a
-// tick twice, user and system, so up to two ticks per process are left out as rounding.
-func (c *cpuTime) takeShortLived() units.CPUTime {
+// takeShortLived returns what the counter shows beyond what is accounted, the rounding of each process and what may be
+// late.
+func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
 	}
-	rounding := units.CPUTime(c.processes) * 2 * units.Tick
-	used := units.Advance(c.base+c.accounted+c.shortLived+rounding, c.counter)
+	used := units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding+late, c.counter)
 	c.shortLived += used
 	return used
 }

@@ -66,7 +66,7 @@ func (n *node) cpuTime(of *Node) (used units.CPUTime, ok bool) {
 
 // shortLived returns the short-lived time of a cgroup.
 func (n *node) shortLived(of *Node) (found units.CPUTime) {
-	n.ShortLived(func(in *Node, _ int32, used units.CPUTime, _ bool) {
+	n.ShortLived(2*units.Tick, 0, func(in *Node, _ int32, used units.CPUTime, _ bool) {
 		if in == of {
 			found += used
 		}
@@ -151,13 +151,13 @@ func TestACgroupMadeSinceTheLastScanHasItsTimeAtOnce(t *testing.T) {
 	a := n.Enter(service, true)
 	a.Account(0, 100*ms)
 	var first bool
-	n.ShortLived(func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
+	n.ShortLived(2*units.Tick, 0, func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
 	assert.True(t, first)
 	assert.Equal(t, 800*ms-2*units.Tick, a.cpu.shortLived)
 	n.Sweep()
 	n.count(service, 950*ms)
 	a.Account(0, 0)
-	n.ShortLived(func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
+	n.ShortLived(2*units.Tick, 0, func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
 	assert.False(t, first)
 	assert.Equal(t, 850*ms-2*units.Tick, a.cpu.shortLived, "and later only what is new")
 }
@@ -234,11 +234,24 @@ func TestACounterBelowTheLastValueIsAnotherCgroups(t *testing.T) {
 	assert.Equal(t, 250*ms-2*units.Tick, n.shortLived(a), "all that the new one counted is its processes'")
 }
 
+// The time of its one process may be 5 ms behind, and that of those that moved there 20 ms.
+func TestWhatMayBeLateIsNotShortLived(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	var found []units.CPUTime
+	for _, counter := range []units.CPUTime{100 * ms, 125 * ms, 140 * ms} {
+		n.count(service, counter)
+		a.Account(0, 0)
+		n.ShortLived(5*ms, 20*ms, func(_ *Node, _ int32, used units.CPUTime, _ bool) { found = append(found, used) })
+	}
+	assert.Equal(t, []units.CPUTime{75 * ms, 25 * ms, 15 * ms}, found)
+}
+
 func TestACgroupWithHiddenProcessesHasNoShortLivedTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 500*ms)
-	n.ShortLived(func(n *Node, _ int32, _ units.CPUTime, _ bool) {
+	n.ShortLived(2*units.Tick, 0, func(n *Node, _ int32, _ units.CPUTime, _ bool) {
 		assert.Fail(t, "there is no claimant for it", n.Path())
 	})
 	a.Account(0, 100*ms)
@@ -282,7 +295,7 @@ func TestCgroupsBesideEachOtherAreSeparate(t *testing.T) {
 	a.Account(1, 0)
 	b.Account(2, 0)
 	found := map[int32]units.CPUTime{}
-	n.ShortLived(func(_ *Node, claimant int32, used units.CPUTime, _ bool) { found[claimant] = used })
+	n.ShortLived(2*units.Tick, 0, func(_ *Node, claimant int32, used units.CPUTime, _ bool) { found[claimant] = used })
 	assert.Equal(t, map[int32]units.CPUTime{1: 100*ms - 2*units.Tick, 2: 900*ms - 2*units.Tick}, found)
 }
 
@@ -295,7 +308,7 @@ func TestTheCounterOfAnOuterCgroupIncludesTheInnerOne(t *testing.T) {
 	inner.Account(2, 300*ms)
 	var order []string
 	found := map[int32]units.CPUTime{}
-	n.ShortLived(func(n *Node, claimant int32, used units.CPUTime, _ bool) {
+	n.ShortLived(2*units.Tick, 0, func(n *Node, claimant int32, used units.CPUTime, _ bool) {
 		order, found[claimant] = append(order, n.Path()), used
 	})
 	assert.Equal(t, []string{"/a/x/b", "/a"}, order)
@@ -452,7 +465,7 @@ func TestMountsAreLookedForOnceInAnInterval(t *testing.T) {
 	n.ReadCPUTime()
 	first.Account(0, 0)
 	second.Account(0, 0)
-	n.ShortLived(func(_ *Node, _ int32, used units.CPUTime, _ bool) {
+	n.ShortLived(2*units.Tick, 0, func(_ *Node, _ int32, used units.CPUTime, _ bool) {
 		assert.Equal(t, units.Second-2*units.Tick, used, "but in the next")
 	})
 }

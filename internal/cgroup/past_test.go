@@ -128,7 +128,7 @@ func TestNoRestartCountsACgroupTwice(t *testing.T) {
 			for _, path := range []string{service, inner} {
 				n.Node(path).Account(0, shown[path])
 			}
-			n.ShortLived(func(_ *Node, _ int32, found units.CPUTime, _ bool) { told += found })
+			n.ShortLived(2*units.Tick, 0, func(_ *Node, _ int32, found units.CPUTime, _ bool) { told += found })
 			n.Sweep()
 			require.LessOrEqual(t, accounted+told, used, "seed %d", seed)
 			require.LessOrEqual(t, used-accounted-told, 2*3*units.Tick, "seed %d: all but rounding", seed)

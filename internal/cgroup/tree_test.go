@@ -216,49 +216,6 @@ func interval(t *Tree, in []*Node) {
 	for _, n := range in {
 		_ = t.Request(n, time.Time{}.Add(1))
 	}
-	t.ShortLived(func(*Node, int32, units.CPUTime, bool) {})
+	t.ShortLived(2*units.Tick, 0, func(*Node, int32, units.CPUTime, bool) {})
 	t.Sweep()
-}
-
-// BenchmarkInterval measures an interval of containers with one process each.
-func BenchmarkInterval(b *testing.B) {
-	for _, containers := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprint(containers), func(b *testing.B) {
-			n := newNode(b)
-			var paths []string
-			for i := range containers {
-				p := fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032x.slice/cri-containerd-%064x.scope", i, i)
-				n.Cgroups[p] = time.Second
-				paths = append(paths, p)
-			}
-			require.NoError(b, n.Render())
-			var in []*Node
-			for _, p := range paths {
-				in = append(in, n.Enter(p, true))
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				interval(n.Tree, in)
-			}
-		})
-	}
-}
-
-// BenchmarkBurst measures as many containers that come and go in one interval.
-func BenchmarkBurst(b *testing.B) {
-	for _, containers := range []int{100, 10_000} {
-		b.Run(fmt.Sprint(containers), func(b *testing.B) {
-			var paths []string
-			for i := range containers {
-				paths = append(paths, fmt.Sprintf("/system.slice/docker-%064x.scope", i))
-			}
-			tree := New(Options{Root: b.TempDir()})
-			for b.Loop() {
-				for _, p := range paths {
-					tree.Node(p)
-				}
-				tree.Sweep()
-			}
-		})
-	}
 }

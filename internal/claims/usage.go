@@ -60,10 +60,18 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}
+	b.Identifier.MayDefer(!m.EndsCollection)
 	for p := range rows(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
 		if p.Born {
 			b.gpus.note(p)
+		}
+	}
+	if m.EndsCollection && !b.Exact {
+		for p := range rows(m.Table, true) {
+			if b.Identifier.IsDeferred(p.Slot) {
+				b.Identifier.Identify(p, m.Table.Now)
+			}
 		}
 	}
 	return b.Identifier.Resolve() || missed
@@ -103,7 +111,7 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters of the containers'
 // cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
-	b.Cgroups.ShortLived(func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
+	b.Cgroups.ShortLived(m.Table.Rounding, m.Table.Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which others have claimed. Cap
 		// it at what the interval has left. Later readings have no such cap: the node's ticks miss what runs between two of
 		// them, and the counter does not.

@@ -133,7 +133,7 @@ func convertReceiver(id string, conf *yaml.Node) []string {
 	c.move("powercap_path", "meters::powercap::path")
 	c.move("ipmi::interval", "meters::ipmi::poll_interval")
 	c.move("hypervisor::vsock_port", "meters::vsock::port")
-	c.move("guests::vsock_port", "guests::vsock::port")
+	c.drop("guests", "add the extension energyguests with path and vsock::port, and name it in service::extensions")
 	c.sensors()
 	c.move("gpu::extensions", "meters::gpu::extensions")
 	c.move("gpu::interval", "meters::gpu::poll_interval")

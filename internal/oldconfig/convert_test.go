@@ -95,7 +95,6 @@ func TestConversions(t *testing.T) {
 		"model: {auto: true, idle: none}\n":                                                    "model: {idle: none}\n",
 		"model: {idle_power: 10, max_power: 30, shape: linear}\n":                              "model:\n  points:\n    - {utilization: 0, power: 10}\n    - {utilization: 1, power: 30}\n",
 		"model: {idle_power: 10, max_power: 30, shape: server}\n":                              "model: {idle_power: 10, max_power: 30}\n",
-		"guests: {path: /a, vsock_port: 9480}\n":                                               "guests: {path: /a, vsock: {port: 9480}}\n",
 		"names: {from: [kubelet, containerd, cri-o, docker]}\n":                                "names:\n  paths:\n    podman: \"\"\n",
 		"redfish: {username: b, interval: 0s, endpoint: 'https://b', password: c}\n":           "meters:\n  redfish: {username: b, endpoint: 'https://b', password: c}\n",
 		"attribution: {split: learned, splits: {dram: minimum}}\n":                             "attribution:\n  static_power: {all: trained, dram: minimum}\n",

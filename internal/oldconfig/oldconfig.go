@@ -17,7 +17,7 @@ var moves = []struct{ old, now string }{
 	{"ipmi::interval", "now meters::ipmi::poll_interval"},
 	{"powercap_path", "now meters::powercap::path"},
 	{"hypervisor::vsock_port", "now meters::vsock::port"},
-	{"guests::vsock_port", "now guests::vsock::port"},
+	{"guests", "now the extension energyguests: path and vsock::port are its settings"},
 	{"hwmon::sensors", "now meters::hwmon::sensors, a map from chip/device/sensor to zone"},
 	{"gpu::extensions", "now meters::gpu::extensions"},
 	{"gpu::interval", "now meters::gpu::poll_interval"},

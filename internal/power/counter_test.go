@@ -47,16 +47,6 @@ func TestSpecificationCounterDeltas(t *testing.T) {
 	}
 }
 
-func TestCounterTotalStartsAtZeroNotAtTheRawValue(t *testing.T) {
-	c := NewCounter(MaxWatts(Package), raplRange)
-	if d, e := c.Add(123_456_789, after(0)); d != 0 || e != Appeared || c.Total() != 0 {
-		t.Errorf("first reading: delta %d, event %d, total %d; want the baseline", d, e, c.Total())
-	}
-	if d, e := c.Add(123_456_799, after(time.Second)); d != 10 || e != NoEvent || c.Total() != 10 {
-		t.Errorf("second reading: delta %d, event %d, total %d; want 10", d, e, c.Total())
-	}
-}
-
 // A counter without a known range may be updated rarely by its driver. If the range is known, the time in which the
 // counter stood still must not make a reset look like a wrap.
 func TestACounterWithoutARangeIsJudgedByTheTimeSinceItChanged(t *testing.T) {
@@ -140,24 +130,6 @@ func TestTrap05ImpossiblePowerIsAReset(t *testing.T) {
 				t.Errorf("%s from %d to %d: delta %d, event %d; want %d, %d", kind, tc.prev, tc.cur, d, e, tc.want, tc.event)
 			}
 		}
-	}
-}
-
-func TestPowerBoundWidensWithTheTimeElapsed(t *testing.T) {
-	expectStep(t, 200_000*units.Joule, 0, raplRange, time.Minute, 0, Rebased)
-	expectStep(t, 200_000*units.Joule, 0, raplRange, 3*time.Hour, 200_000*units.Joule, NoEvent)
-	expectStep(t, math.MaxUint64, 0, 0, math.MaxInt64, 0, Rebased) // 2 kW for 292 years
-}
-
-func TestPowerBoundCountsFromTheLastReading(t *testing.T) {
-	c := NewCounter(MaxWatts(Package), raplRange)
-	c.Add(0, after(0))
-	c.Add(10, after(time.Hour))
-	if d, e := c.Add(10+2000*units.Joule, after(time.Hour+time.Second)); d != 0 || e != Rebased {
-		t.Errorf("2 kJ in a second: delta %d, event %d; want 0 and Rebased", d, e)
-	}
-	if d, e := c.Add(10+4000*units.Joule, after(time.Hour+3*time.Second)); d != 2000*units.Joule || e != NoEvent {
-		t.Errorf("2 kJ in 2 s after it: delta %d, event %d; want 2 kJ", d, e)
 	}
 }
 

@@ -90,23 +90,6 @@ func TestPowersAreIntegrated(t *testing.T) {
 	}
 }
 
-func TestTimeThatIsSkippedHasNoEnergy(t *testing.T) {
-	i := NewIntegrator(MaxSocketWatts, time.Minute)
-	i.Skip(after(0), false) // before there was anything to measure
-	i.Add(100*watt, 0, after(10*time.Second))
-	if i.Total() != 0 || i.Unmeasured() != 10*time.Second {
-		t.Errorf("a power alone says nothing of the time before it: %d µJ, %v", i.Total(), i.Unmeasured())
-	}
-	i.Skip(after(20*time.Second), true)
-	i.Skip(after(30*time.Second), true)
-	if energy, event := i.Add(50*watt, time.Second, after(35*time.Second)); energy != 50*units.Joule || event != Gap {
-		t.Errorf("%d µJ, event %d; want that of its own average", energy, event)
-	}
-	if i.Unmeasured() != 14*time.Second {
-		t.Errorf("%v unmeasured, want 4 s more: the 20 s skipped were measured in another way", i.Unmeasured())
-	}
-}
-
 func TestAnIntegratorSaturates(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
 	i := NewIntegrator(math.MaxUint64, math.MaxInt64) // no bound

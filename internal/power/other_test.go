@@ -88,26 +88,6 @@ func TestOtherIsThePlatformWithoutItsParts(t *testing.T) {
 	}
 }
 
-func TestPartsAreInterpolatedAtTheReadingOfThePlatform(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(pkg, 10, 100)
-	n.expect(10, 0, 0, 0)
-	n.count(platform, 15, 1000)
-	n.count(pkg, 20, 200)
-	n.expect(20, 850, 15, 0)
-	n.expect(30, 850, 15, 0) // nothing new
-}
-
-func TestAPlatformThatSaysLaterWhatItCountedIsComparedWithThePartsOfThen(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	for s := 1.0; s <= 60; s++ { // a second at 100 W and one at rest
-		n.count(pkg, s, 100*float64(int(s+1)/2))
-		n.expect(s, 0, 0, 0)
-	}
-	n.count(platform, 20.5, 2000)
-	n.expect(61, 950, 20.5, 0)
-}
-
 func TestAMinuteOfShortWindowsIsRemembered(t *testing.T) {
 	n, platform, pkg := newNode(t)
 	for i := range 600 {
@@ -117,41 +97,6 @@ func TestAMinuteOfShortWindowsIsRemembered(t *testing.T) {
 	}
 	n.count(platform, 5, 1000)
 	n.expect(60.1, 950, 5, 0)
-}
-
-// The candidate is the first reading of the platform, and not one that came while the part was waited for.
-func TestASlowPartIsWaitedFor(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	gpu := n.zone(GPU)
-	n.count(gpu, 0, 0)
-	for s := 10.0; s <= 50; s += 10 {
-		n.count(platform, s, 100*s)
-		n.count(pkg, s, 10*s)
-		n.expect(s, 0, 0, 0)
-	}
-	n.count(gpu, 60, 600)
-	n.count(pkg, 60, 600)
-	n.expect(60, 800, 10, 0) // 1000 - 100 - 100
-	n.expect(70, 5000-500-500, 50, 0)
-}
-
-func TestADeficitIsCarriedAndPaidBack(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 400)
-	n.expect(10, 600, 10, 0)
-	n.count(platform, 20, 1500)
-	n.count(pkg, 20, 1200)
-	n.expect(20, 600, 20, 300)
-	n.count(platform, 30, 2000)
-	n.count(pkg, 30, 1500)
-	n.expect(30, 600, 30, 100)
-	n.count(platform, 40, 2500)
-	n.count(pkg, 40, 1600)
-	n.expect(40, 900, 40, 0)
-	if n.remainder.Err() != nil {
-		t.Errorf("a deficit of 10 s is noise: %v", n.remainder.Err())
-	}
 }
 
 func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *testing.T) {
@@ -180,69 +125,6 @@ func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *te
 	n.expect(220, 18000, 210, 5400) // the package is waited for again
 	n.count(pkg, 230, 6500)
 	n.expect(230, 40000-2200-6400, 220, 0)
-}
-
-func TestAPartThatVanishesIsNotWaitedFor(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(pkg, 10, 100)
-	n.count(platform, 10, 1000)
-	n.expect(10, 900, 10, 0)
-	n.readings = n.readings[:1]
-	n.count(platform, 20, 2000)
-	n.expect(20, 1900, 20, 0)
-}
-
-func TestAPartThatAppearsOrIsReplacedCountsFromItsFirstReading(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 100)
-	dram := n.zone(DRAM)
-	n.count(dram, 10, 777)
-	n.expect(10, 900, 10, 0)
-	n.count(platform, 20, 2000)
-	n.count(dram, 20, 787)
-	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Measured}
-	n.count(pkg, 15, 0)
-	n.expect(20, 900, 10, 0)
-	n.count(pkg, 25, 100)
-	n.count(dram, 25, 787)
-	n.expect(25, 900+1000-50-10, 20, 0)
-}
-
-func TestTheTimeInWhichThePlatformIsReplacedIsNotInOther(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 1500)
-	n.expect(10, 0, 10, 500)
-	n.readings[platform].Zone = &Zone{Kind: Platform, Source: Measured}
-	n.count(platform, 15, 0)
-	n.count(pkg, 20, 2500)
-	n.expect(20, 0, 15, 500) // the deficit is still to be paid back
-	n.count(platform, 20, 1200)
-	n.expect(20, 200, 20, 0) // 1200 - 500 - 500
-}
-
-func TestTheTimeThatThePlatformMissedIsNotInOther(t *testing.T) {
-	for name, miss := range map[string]func(*Reading){
-		"gap of a power sensor": func(r *Reading) { r.Unmeasured += time.Minute },
-		"reset of a counter":    func(r *Reading) { r.Event = Rebased },
-	} {
-		n, platform, pkg := newNode(t)
-		n.count(platform, 10, 1000)
-		n.count(pkg, 10, 100)
-		n.expect(10, 900, 10, 0)
-		n.count(platform, 100, 1000)
-		n.count(pkg, 100, 1000)
-		miss(&n.readings[platform])
-		n.expect(100, 900, 100, 0)
-		n.readings[platform].Event = NoEvent
-		n.count(platform, 110, 2000)
-		n.count(pkg, 110, 1100)
-		n.expect(110, 1800, 110, 0)
-		if t.Failed() {
-			t.Fatal(name)
-		}
-	}
 }
 
 func TestPSysIsTheWholeUntilThereIsAPlatform(t *testing.T) {
@@ -293,71 +175,6 @@ func TestPSysContainsNoGraphicsCardAndThePlatformAll(t *testing.T) {
 	n.count(pkg, 40, 400)
 	n.count(card, 40, 12000)
 	n.expect(40, 800+5000-100-3000, 40, 0)
-}
-
-func TestEachCardIsAPartFromItsFirstReadingOn(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	first := n.zone(GPU)
-	n.count(first, 0, 0)
-	n.expect(0, 0, 0, 0)
-	n.count(platform, 10, 5000)
-	n.count(pkg, 10, 500)
-	n.count(first, 10, 2000)
-	n.expect(10, 2500, 10, 0)
-
-	second := n.zone(GPU) // of another meter, which is a bit late
-	n.count(platform, 20, 12000)
-	n.count(pkg, 20, 1000)
-	n.count(first, 20, 4000)
-	n.count(second, 15, 0)
-	n.expect(20, 2500, 10, 0)
-	n.count(second, 25, 3000)
-	n.expect(25, 2500+7000-500-2000-1500, 20, 0)
-
-	n.readings = n.readings[:second] // it is taken out
-	n.count(platform, 30, 17000)
-	n.count(pkg, 30, 1500)
-	n.count(first, 30, 6000)
-	n.expect(30, 5500+5000-500-2000-1500, 30, 0) // what it used until 25 s
-	n.count(platform, 40, 22000)
-	n.count(pkg, 40, 2000)
-	n.count(first, 40, 8000)
-	n.expect(40, 6500+2500, 40, 0)
-
-	third := n.zone(GPU) // it is back, with another meter
-	n.count(third, 50, 0)
-	n.count(platform, 50, 27000)
-	n.count(pkg, 50, 2500)
-	n.count(first, 50, 10000)
-	n.expect(50, 9000+2500, 50, 0)
-}
-
-func TestACardThatCannotBeReadDelaysTheZoneOnce(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	card := n.zone(GPU)
-	n.count(card, 0, 0)
-	n.expect(0, 0, 0, 0)
-	n.readings[card].Err = errUnreadable
-	at := 0.0
-	for s := 10.0; s <= 300; s += 10 {
-		n.count(platform, s, 100*s)
-		n.count(pkg, s, 10*s)
-		r := n.read(s)
-		if moved := r.At.Sub(after(0)).Seconds(); moved != at {
-			if at == 0 && s != 130 {
-				t.Errorf("the first time is settled after %g s", s)
-			}
-			at = moved
-		}
-	}
-	if at != 300 {
-		t.Errorf("settled until %g s", at)
-	}
-	n.readings[card].Err = nil
-	n.count(card, 310, 15500)
-	n.count(platform, 310, 31000)
-	n.count(pkg, 310, 3100)
-	n.expect(310, 27000, 310, 27000-(31000-3100-15500))
 }
 
 func TestThePlatformIsTheSumOfItsSupplies(t *testing.T) {
@@ -556,18 +373,5 @@ func TestDerivingOtherAllocatesNothing(t *testing.T) {
 		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:2]
 	}); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
-	}
-}
-
-func BenchmarkDeriveOtherOfSixZones(b *testing.B) {
-	n, platform, pkg := newNode(b)
-	parts := []int{pkg, n.zone(Package), n.zone(DRAM), n.zone(DRAM), n.zone(GPU)}
-	b.ReportAllocs()
-	for second := 1.0; b.Loop(); second++ {
-		n.count(platform, second-0.5, 300*second)
-		for _, zone := range parts {
-			n.count(zone, second, 50*second)
-		}
-		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:6]
 	}
 }

@@ -145,22 +145,6 @@ func TestAZoneGoesOnOnlyWhereItIsTheSame(t *testing.T) {
 	}
 }
 
-func TestASecondSocketThatWasNotThereBeginsAtZero(t *testing.T) {
-	m := new(counting).zone(socket("0"), 0).zone(socket("1"), 0)
-	s := NewSet(Member{Name: "rapl", Meter: &m.fake})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *socket("0"), Meter: "rapl", At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
-	m.shows(0, 105, after(time.Second))
-	m.shows(1, 7000, after(time.Second))
-	readings := s.Read(context.Background(), Sample{At: after(time.Second)})
-	if readings[0].Total != 100 || readings[1].Total != 0 {
-		t.Errorf("%+v", readings)
-	}
-	m.shows(1, 7001, after(2*time.Second))
-	if r := s.Read(context.Background(), Sample{At: after(2 * time.Second)})[1]; r.Total != 1 {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestASensorOfPowerHasNothingOfTheTimeDown(t *testing.T) {
 	m := new(fake).has("bmc", Platform)
 	s := NewSet(Member{Name: "bmc", Meter: m})
@@ -463,38 +447,6 @@ func TestOtherGoesOnWithWhatItHadNotSettled(t *testing.T) {
 	n.count(platform, 20, 1000)
 	n.count(pkg, 20, 800)
 	n.expect(20, 1200, 20, 0)
-}
-
-func TestADeficitOutlivesARestart(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 1300)
-	n.expect(10, 0, 10, 300)
-	n = n.restarted()
-	n.count(platform, 20, 500)
-	n.count(pkg, 20, 300)
-	n.expect(20, 0, 20, 100)
-	n = n.restarted()
-	n.count(platform, 30, 500)
-	n.count(pkg, 30, 300)
-	n.expect(30, 100, 30, 0)
-}
-
-func TestOtherLacksTheTimeDownWhereAPartLacksIt(t *testing.T) {
-	for part := range 2 {
-		n, platform, pkg := newNode(t)
-		n.count(platform, 10, 1000)
-		n.count(pkg, 10, 1300)
-		n.expect(10, 0, 10, 300)
-		n = n.restarted()
-		n.readings[part].since = time.Time{} // a counter that was reset
-		n.count(platform, 20, 5000)
-		n.count(pkg, 20, 100)
-		n.expect(20, 0, 20, 300)
-		n.count(platform, 30, 6000)
-		n.count(pkg, 30, 200)
-		n.expect(30, 600, 30, 0)
-	}
 }
 
 func TestOtherWaitsForZonesOfThePast(t *testing.T) {

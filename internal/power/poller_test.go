@@ -245,24 +245,6 @@ func TestAPollThatFailsIsRepeatedLessAndLessOften(t *testing.T) {
 	})
 }
 
-func TestAMeterThatIsAskedRarelyIsAskedAsRarelyWhileItFails(t *testing.T) {
-	p := NewPoller(nil, PollOptions{Every: time.Hour})
-	for failures := range 100 {
-		if got := p.pause(failures); got != time.Hour {
-			t.Fatalf("%d failures: %v", failures, got)
-		}
-	}
-}
-
-func TestTheBackoffEndsAtItsBound(t *testing.T) {
-	p := NewPoller(nil, PollOptions{Every: time.Second, MaxBackoff: 10 * time.Second})
-	for failures, want := range []time.Duration{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 100: 10} {
-		if got := p.pause(failures); want > 0 && got != want*time.Second {
-			t.Errorf("%d failures: %v, want %d s", failures, got, want)
-		}
-	}
-}
-
 // Errors of timeouts differ by where they strike. A changed text is logged again.
 func TestAPollWithoutAnswerIsOneError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -424,32 +406,6 @@ func script(t *testing.T, options PollOptions) (*Poller, *answers, func(...Value
 	}
 }
 
-func TestAnEnergyCounterWithoutNewsKeepsItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, a, poll := script(t, PollOptions{})
-		zone := platform("plug")
-		var at []time.Time
-		var r Reading
-		for i, counter := range []units.Energy{5000, 5000, 5000, 8000, 8000, 8000, 9000} {
-			a.err = nil
-			r = poll(EnergyValue(zone, counter*units.Joule, time.Now()))[0]
-			if want := (counter - 5000) * units.Joule; r.Total != want || r.Err != nil {
-				t.Fatalf("reading %d: %+v, want %d µJ", i, r, want)
-			}
-			at = append(at, r.At)
-		}
-		for i, moves := range []bool{false, false, true, false, false, true} {
-			if at[i+1].After(at[i]) != moves || at[i+1].Before(at[i]) {
-				t.Errorf("reading %d: from %v to %v, want it to move: %t", i+1, at[i], at[i+1], moves)
-			}
-		}
-		a.err = errBroken
-		if failed := poll()[0]; !failed.At.Equal(r.At) || failed.Total != r.Total || !errors.Is(failed.Err, errBroken) {
-			t.Errorf("a poll that fails: %+v, want the reading before and an error", failed)
-		}
-	})
-}
-
 func TestATotalOfAnotherMomentIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, poll := script(t, PollOptions{})
@@ -467,30 +423,6 @@ func TestATotalOfAnotherMomentIsNews(t *testing.T) {
 		}
 		if r := poll(FailedValue(zone, errBroken))[0]; r.Total != huge || !r.At.Equal(began.Add(3)) || r.Err == nil {
 			t.Errorf("a zone that fails: %+v", r)
-		}
-	})
-}
-
-func TestEveryGoodPowerMovesTheTimeOfItsZone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, _, poll := script(t, PollOptions{})
-		zone := platform("psu")
-		var last time.Time
-		for i, watts := range []int64{100, 100, 0, 0, 5} {
-			r := poll(PowerValue(zone, watts*watt, 0, time.Now()))[0]
-			if !r.At.After(last) {
-				t.Errorf("reading %d: %v after %v", i, r.At, last)
-			}
-			last = r.At
-		}
-		for _, v := range []Value{
-			FailedValue(zone, errBroken),
-			PowerValue(zone, -1, 0, time.Now().Add(time.Second)),
-			PowerValue(zone, 100*watt, 0, last),
-		} {
-			if r := poll(v)[0]; !r.At.Equal(last) {
-				t.Errorf("%+v moved it from %v to %v", v, last, r.At)
-			}
 		}
 	})
 }
@@ -678,28 +610,6 @@ func TestAZoneMayReportPowersWhileItsCounterIsGone(t *testing.T) {
 	take(150, power(500), 21_000*j, NoEvent)
 	take(160, energy(10), 21_000*j, Rebased) // says nothing of what was before
 	take(170, energy(110), 21_100*j, NoEvent)
-}
-
-func TestACounterThatIsResetOrJumpsInventsNothing(t *testing.T) {
-	z := newPolledZone(platform("plug"), time.Minute)
-	for i, tc := range []struct {
-		raw, total units.Energy // J
-		event      Event
-	}{
-		{7000, 0, Appeared},
-		{7100, 100, NoEvent},
-		{0, 100, Rebased},
-		{50, 150, NoEvent},
-		{math.MaxUint64 / units.Joule, 150, Rebased},
-		{50, 150, Rebased},
-		{70, 170, NoEvent},
-	} {
-		v := EnergyValue(z.reading.Zone, tc.raw*units.Joule, after(time.Duration(i)*10*time.Second))
-		z.reading.Event = NoEvent
-		if z.take(&v, 0); z.reading.Total != tc.total*units.Joule || z.reading.Event != tc.event {
-			t.Errorf("reading %d: %+v, want %d J, event %d", i, z.reading, tc.total, tc.event)
-		}
-	}
 }
 
 // Its clock stands still while the machine is suspended, as that of Linux does. What the meter measured meanwhile is not the

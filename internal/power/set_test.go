@@ -120,67 +120,9 @@ func TestAModelIsUsedOnlyUntilTheSensorCanBeRead(t *testing.T) {
 	expectZones(t, s)
 }
 
-func TestASensorIsReplacedByAPreferredOneOnceReadable(t *testing.T) {
-	first, second := new(fake), new(fake).has("second", Package)
-	s := setOf(first, second, new(fake))
-	expectZones(t, s, "second:package")
-	first.has("first", Package).fail(Package, errUnreadable)
-	expectZones(t, s, "second:package")
-	expectFailed(t, s, "first:package")
-	first.fail(Package, nil)
-	expectZones(t, s, "first:package")
-	second.fail(Package, errUnreadable)
-	first.fail(Package, errUnreadable)
-	expectZones(t, s, "first:package")
-	expectFailed(t, s, "first:package")
-}
-
-func TestAnUnreadableKindHasTheZonesOfTheFirstSensor(t *testing.T) {
-	first, second := new(fake).has("first", Package), new(fake).has("second", Package, DRAM)
-	first.fail(Package, errUnreadable)
-	second.fail(Package, errUnreadable)
-	second.fail(DRAM, errUnreadable)
-	s := setOf(first, second, new(fake))
-	expectZones(t, s, "first:package", "second:dram")
-	expectFailed(t, s, "first:package", "second:package", "second:dram")
-	for _, st := range s.Status() {
-		if st.InUse {
-			t.Errorf("%s is in use", st.Name)
-		}
-	}
-}
-
-func TestAModeledPackageIsReplacedByAMeasuredPSys(t *testing.T) {
-	first := new(fake).has("first", PSys)
-	s := setOf(first, new(fake), new(fake).has("model", Package))
-	expectZones(t, s, "first:psys")
-	first.fail(PSys, errUnreadable)
-	expectZones(t, s, "first:psys")
-	first.has("first", Package).fail(Package, errUnreadable) // once it gave way it does not come back
-	expectZones(t, s, "first:psys", "first:package")
-}
-
 func TestAModelOfTheWholeMachineIsUsedBesidePSys(t *testing.T) {
 	s := setOf(new(fake).has("first", PSys), new(fake), new(fake).has("model", Platform))
 	expectZones(t, s, "first:psys", "model:platform")
-}
-
-func TestAModelIsUsedForAnUnreadablePackageBesidePSys(t *testing.T) {
-	first := new(fake).has("first", PSys, Package)
-	first.fail(Package, errUnreadable)
-	expectZones(t, setOf(first, new(fake), new(fake).has("model", Package)), "first:psys", "model:package")
-}
-
-func TestAModelIsUsedUntilPSysCanBeRead(t *testing.T) {
-	first := new(fake).has("first", PSys)
-	first.fail(PSys, errUnreadable)
-	s := setOf(first, new(fake), new(fake).has("model", Package))
-	expectZones(t, s, "first:psys", "model:package")
-	first.fail(PSys, nil)
-	expectZones(t, s, "first:psys")
-	if s.Status()[2].InUse {
-		t.Error("the model is in use")
-	}
 }
 
 func TestAModeledPackageIsReplacedByAMeasuredPlatform(t *testing.T) {
@@ -252,25 +194,6 @@ func TestAModelOfPackageAndMemoryStandsInForWhatNothingMeasures(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestMissingMemoryIsNotModeledBesideAMeasuredPackage(t *testing.T) {
-	sensor := new(fake)
-	s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
-	expectZones(t, s, "model:package", "model:dram")
-	sensor.has("sensor", Package)
-	expectZones(t, s, "sensor:package")
-	sensor.fail(Package, errUnreadable)
-	expectZones(t, s, "sensor:package")
-}
-
-func TestAnUnreadableSensorOfMemoryIsModeledUntilItCanBeRead(t *testing.T) {
-	sensor := new(fake).has("sensor", Package, DRAM)
-	sensor.fail(DRAM, errUnreadable)
-	s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
-	expectZones(t, s, "sensor:package", "model:dram")
-	sensor.fail(DRAM, nil)
-	expectZones(t, s, "sensor:package", "sensor:dram")
 }
 
 // family returns a set of two sensors that read the same registers, another one and a model.
@@ -432,14 +355,5 @@ func TestReadingASetAllocatesNothing(t *testing.T) {
 	s.Read(context.Background(), Sample{})
 	if n := testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkSetReadSixZones(b *testing.B) {
-	s := NewSet(Member{Name: "first", Meter: new(fake).has("first", Package, Core, DRAM, Package, Core, DRAM)},
-		Member{Name: "model", Meter: new(fake).has("model", Package), StandsIn: true})
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Read(context.Background(), Sample{})
 	}
 }

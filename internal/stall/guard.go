@@ -33,7 +33,8 @@ const (
 	quick = 250 * time.Microsecond
 	// firstLook is the time after which the thread is first checked for a blocked read.
 	firstLook = time.Millisecond
-	// maxStarved is the maximum time for which a read may use a CPU or wait for one.
+	// maxStarved is the maximum time for which a read may use a CPU or wait for one. Once the reads of a scan have done so
+	// for longer in total, the scan reads nothing else: each read needs two threads, which wait for a CPU of a full machine.
 	maxStarved = 2 * time.Second
 	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine,
 	// a process can be preempted while it holds a lock.
@@ -72,7 +73,7 @@ type Options[J Job] struct {
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
 // returned and a minute has passed. A job that uses a CPU or waits for one does not count as blocked and has up to
-// 2 s.
+// 2 s, and so have all of these jobs of a scan together.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
 // process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
@@ -95,6 +96,7 @@ type Guard[J Job] struct {
 	proc    string
 	now     time.Time     // of the scan
 	left    time.Duration // until haste applies to the reads of the scan; then negative
+	starved time.Duration // for which reads of the scan used a CPU or waited for one
 	// exhausted is set once a read of the scan was refused because the scan has waited too long.
 	exhausted, wasExhausted bool // in this scan and in the previous one
 	begun                   bool
@@ -139,7 +141,7 @@ func New[J Job](options Options[J]) *Guard[J] {
 
 // Begin begins a scan.
 func (g *Guard[J]) Begin(now time.Time) {
-	g.now, g.left, g.wasExhausted, g.exhausted = now, patience, g.exhausted, false
+	g.now, g.left, g.starved, g.wasExhausted, g.exhausted = now, patience, 0, g.exhausted, false
 	if !g.begun { // no collection waits for the first scan, which has the most to read
 		g.begun, g.left = true, 10*patience
 	}
@@ -173,7 +175,7 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 		read(g.Job())
 		return nil
 	}
-	if g.left < -patience {
+	if g.left < -patience || g.starved >= maxStarved {
 		g.exhausted = true
 		return ErrBlocked
 	}
@@ -294,8 +296,12 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	if wait < haste {
 		wait = cmp.Or(g.options.Haste, haste)
 	}
+	began := time.Now()
 	w.start(r)
 	blocked, done := g.await(w, wait)
+	if starved := time.Since(began) - blocked; starved >= firstLook {
+		g.starved += starved
+	}
 	if !done {
 		g.idle, missed = nil, w
 	}

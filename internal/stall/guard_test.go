@@ -175,26 +175,46 @@ func TestAnUnblockedProcessIsReadAfterAPause(t *testing.T) {
 func TestAReadThatNeedsCPUTimeIsNotBlocked(t *testing.T) {
 	h := newHost(t)
 	h.add(1, 1000)
-	random := make([]byte, 32<<20)
 	for range 3 {
-		job := h.guard.Job()
-		job.pid = 1
-		require.NoError(t, h.guard.Run(1, 0, func(t *text) {
-			for began := time.Now(); time.Since(began) < 3*patience/2; {
-				if _, err := unix.Getrandom(random, 0); err != nil {
-					t.err = err
-					return
-				}
-			}
-			t.read()
-		}))
-		require.NoError(t, job.err)
-		assert.Equal(t, "process 1", string(job.got))
+		require.NoError(t, h.readSlowly(1, 3*patience/2))
 	}
 	h.requireReads(1)
 	assert.Empty(t, h.guard.missed)
 	assert.Greater(t, h.guard.left, patience/2)
 	require.NoError(t, h.guard.Err("command lines"))
+}
+
+func TestReadsThatNeedCPUTimeDelayAScanByABound(t *testing.T) {
+	h := newHost(t)
+	h.add(1, 1000)
+	for range 2 {
+		require.NoError(t, h.readSlowly(1, maxStarved/2))
+	}
+	h.requireBlocked(1)
+	assert.Empty(t, h.guard.missed, "its process does not block it")
+	h.begin(time.Second)
+	h.requireReads(1)
+}
+
+// readSlowly reads a process by system calls that take so long.
+func (h *host) readSlowly(pid int, duration time.Duration) error {
+	random := make([]byte, 32<<20)
+	job := h.guard.Job()
+	job.pid = int32(pid)
+	err := h.guard.Run(int32(pid), 0, func(t *text) {
+		for began := time.Now(); time.Since(began) < duration; {
+			if _, err := unix.Getrandom(random, 0); err != nil {
+				t.err = err
+				return
+			}
+		}
+		t.read()
+	})
+	if err != nil {
+		return err
+	}
+	assert.Equal(h, fmt.Sprint("process ", pid), string(job.got))
+	return job.err
 }
 
 // No collection waits for the first scan.

@@ -535,14 +535,6 @@ func FuzzParseCgroup(f *testing.F) {
 	})
 }
 
-func BenchmarkParseCgroup(b *testing.B) {
-	file := []byte("0::" + podSlice + "/cri-containerd-" + idA + ".scope\n")
-	b.ReportAllocs()
-	for b.Loop() {
-		ParseCgroup(file)
-	}
-}
-
 func TestAProcesssCgroupIsThatOfTheBestHierarchyOutsideTheRoot(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/a/b\n":           "/a/b",

@@ -60,6 +60,7 @@ type Identifier struct {
 	identity  Identity   // scratch of Identity
 	holders   holders
 	namespace namespace
+	mayDefer  bool // see MayDefer
 	outside   bool // a cgroup has no path below the host's mount point
 	missed    bool // readFound was blocked
 	version1  bool // cgroup files show hierarchies of version 1
@@ -89,6 +90,7 @@ type entry struct {
 	asked    int32     // when the user was last read, in seconds, if the source does not provide it
 	changed  bool      // since the last call of Identity
 	moved    bool      // since the last call of Moved
+	deferred bool      // Identify did not look at the process
 	settled  bool      // all files were read, or may not be read
 	stray    bool      // the cgroup file cannot be read and the path of group is unknown, so in is outdated or nil
 	found    bool      // the names of the files that readFound reads were looked up
@@ -224,6 +226,22 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
+// MayDefer allows Identify not to look at processes that were identified before, while it is set: a process older than
+// settledAge rarely executes another program or moves. IsDeferred then reports true until Identify looks at the process.
+// It has no effect on sources that count executions and moves.
+func (id *Identifier) MayDefer(may bool) { id.mayDefer = may }
+
+// IsDeferred reports whether Identify has not looked at the process in a slot.
+func (id *Identifier) IsDeferred(slot int32) bool { return id.known[slot].deferred }
+
+// settledAge is the age from which on Identify may defer a process.
+const settledAge = 5 * time.Second
+
+// canWait reports whether Identify may defer a process.
+func (e *entry) canWait(p *cpu.Process, now time.Duration) bool {
+	return p.Cgroups == 0 && e.settled && p.Comm == e.comm && e.seen-p.Start >= settledAge && now >= e.seen
+}
+
 // Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be
 // read, for example because another user blocks reads of it, the identity keeps the previous content of the
 // file. If the file was never read, the data of the scan replace it: the task's name and, if the scan
@@ -247,6 +265,10 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 			e.program, e.changed = id.programOf(programKey{name: name}), true
 		}
 		e.comm = p.Comm
+	}
+	if id.mayDefer && e.canWait(p, now) {
+		e.deferred = true
+		return
 	}
 	same := e.isSame(p, now)
 	if same && !e.stray {
@@ -310,7 +332,7 @@ func (e *entry) note(p *cpu.Process, now time.Duration, err error) {
 		e.attempts = min(e.attempts+1, maxAttempts)
 	}
 	// The scan showed these before the files were read: a change in between shows in the next scan.
-	e.seen, e.comm = now, p.Comm
+	e.seen, e.comm, e.deferred = now, p.Comm, false
 	e.execs, e.cgroups, e.group = p.Execs, p.Cgroups, p.Cgroup
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -432,6 +433,43 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 			if got.Executable != tt.want || got.Container.ID != container {
 				t.Errorf("%s in %s, want %s in %s", got.Executable, got.Container.ID, tt.want, container)
 			}
+		})
+	}
+}
+
+func TestOnlySettledProcessesAreDeferred(t *testing.T) {
+	const second = time.Second
+	for name, tt := range map[string]struct {
+		first, now time.Duration // when it is identified, and when again
+		edit       func(*cpu.Process)
+		want       string
+	}{
+		"old":                                {settledAge, settledAge + second, func(*cpu.Process) {}, "before"},
+		"young when it was identified":       {settledAge - second, settledAge + second, func(*cpu.Process) {}, "after"},
+		"with another name":                  {settledAge, settledAge + second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
+		"after the clock went back":          {settledAge + second, settledAge, func(*cpu.Process) {}, "after"},
+		"of a source that counts executions": {settledAge, settledAge + second, func(p *cpu.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newIdentified(t, false)
+			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
+			i.host.Processes[10] = p
+			identify := func(now time.Duration, edit func(*cpu.Process)) string {
+				require.NoError(t, i.host.Render())
+				row := process(10, p)
+				edit(row)
+				i.id.Identify(row, now)
+				identity, _ := i.id.Identity(10)
+				return identity.Executable
+			}
+			i.id.MayDefer(true)
+			require.Equal(t, "before", identify(tt.first, func(*cpu.Process) {}), "the first time")
+			p.Exe = "/bin/after"
+			require.Equal(t, tt.want, identify(tt.now, tt.edit))
+			require.Equal(t, tt.want == "before", i.id.IsDeferred(10))
+			i.id.MayDefer(false)
+			require.Equal(t, "after", identify(tt.now, tt.edit))
+			require.False(t, i.id.IsDeferred(10))
 		})
 	}
 }

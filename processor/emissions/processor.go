@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/account"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
@@ -33,7 +34,7 @@ type emissionsProcessor struct {
 	accounts   *account.Accounts
 	embodied   *embodied // nil if it is not configured
 	gauge      *gauge    // nil if it is disabled
-	conditions conditions
+	conditions *conditions.Conditions
 	swept      time.Time // when what is silent was forgotten last
 	telemetry  telemetry
 }
@@ -41,7 +42,7 @@ type emissionsProcessor struct {
 func newEmissionsProcessor(cfg *Config, set processor.Settings) (*emissionsProcessor, error) {
 	p := &emissionsProcessor{cfg: cfg, set: set, now: time.Now, ids: newIdentities()}
 	p.names = names{ids: p.ids, all: map[string]*metricName{}}
-	p.conditions = conditions{logger: set.Logger, active: map[string]error{}}
+	p.conditions = conditions.New("Emissions", set.Logger)
 	var err error
 	p.telemetry, err = newTelemetry(set)
 	return p, err
@@ -56,7 +57,7 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conditions.host = host
+	p.conditions.Host = host
 	p.swept = p.now()
 	o := account.Options{PUE: p.cfg.PUE, MaxSeries: p.cfg.MaxSeries, Since: p.swept}
 	if p.intensity != nil {
@@ -111,10 +112,10 @@ var (
 func (p *emissionsProcessor) reportConditions(b *batch) {
 	p.reportIntensity()
 	if b.skips[skipLimit] > 0 {
-		p.conditions.set("series", errTooManySeries)
+		p.conditions.Set("series", errTooManySeries)
 	}
 	if b.skips[skipTemporality] > 0 {
-		p.conditions.set("temporality", errDelta)
+		p.conditions.Set("temporality", errDelta)
 	}
 }
 
@@ -137,7 +138,7 @@ func (p *emissionsProcessor) reportIntensity() {
 	if p.accounts.Latest.Known {
 		p.intensity.plausibility.check(p.accounts.Latest.Mean.Rate)
 	}
-	p.conditions.set("carbon intensity", err)
+	p.conditions.Set("carbon intensity", err)
 }
 
 // sweep removes series that have been silent.
@@ -151,7 +152,7 @@ func (p *emissionsProcessor) sweep(now time.Time) {
 		p.embodied.forget(now.Add(-p.cfg.MaxStaleness))
 	}
 	if p.accounts.Len() < p.cfg.MaxSeries {
-		p.conditions.set("series", nil)
+		p.conditions.Set("series", nil)
 	}
 }
 

@@ -400,17 +400,3 @@ func TestWhatIsCalledLearnedMayBeWorseThanWhatIsSoForTheFirstTime(t *testing.T) 
 	assert.True(t, model.Trained(0), "learned before")
 	assert.False(t, learnedOver(c, 1, 0.03, 0.6, 0.003).Trained(0), "not learned before")
 }
-
-// BenchmarkTheLearnedCurve measures one sample, including an occasional new estimate.
-func BenchmarkTheLearnedCurve(b *testing.B) {
-	model := static.NewCurve()
-	var intervals []attribution.Portion
-	r := rand.New(rand.NewPCG(1, 2))
-	day(r, 0, 0.7, func(load float64) {
-		intervals = append(intervals, interval(load, loadCurves[0].at(load)*(1+0.01*r.NormFloat64())))
-	})
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		model.Active(intervals[i%len(intervals)])
-	}
-}

@@ -403,18 +403,6 @@ func TestNoModelIsMoreThanAll(t *testing.T) {
 	}
 }
 
-func BenchmarkModel(b *testing.B) {
-	for name, create := range allLearned() {
-		b.Run(name, func(b *testing.B) {
-			model := create()
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				model.Active(interval(varied(i)))
-			}
-		})
-	}
-}
-
 // of returns a portion of a domain that has one of two zones.
 func of(domain int, load, watts float64) attribution.Portion {
 	p := interval(load, watts)

@@ -457,16 +457,3 @@ func benchmarkTrees(b *testing.B, dir string) {
 		}
 	}
 }
-
-// BenchmarkPublish publishes 100 virtual machines, for which nothing is written.
-func BenchmarkPublish(b *testing.B) {
-	p := NewPublisher(PublisherOptions{})
-	vms := make([]VM, 100)
-	for i := range vms {
-		vms[i] = VM{ID: fmt.Sprint(i), Name: fmt.Sprint("vm", i), CID: uint32(i + 3), Zones: zones(power.Package, 5, power.DRAM, 6)}
-	}
-	for b.Loop() {
-		p.Publish(vms, noon)
-	}
-	require.NoError(b, p.Close())
-}

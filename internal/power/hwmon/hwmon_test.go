@@ -468,26 +468,3 @@ func FuzzLabel(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkReadFiveZones(b *testing.B) {
-	tr := newTree(b, "ibmpowernv")
-	m := tr.meter()
-	tr.read(m, 0)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(time.Second)}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDiscoverTwoOfEighteenCounters(b *testing.B) {
-	tr := newTree(b, "amd_energy")
-	m := tr.meter()
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := m.discover()(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

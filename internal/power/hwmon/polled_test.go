@@ -545,36 +545,3 @@ func TestAPollAllocatesNothing(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPollOnePower(b *testing.B) {
-	tr := newTree(b, "acpi_one")
-	m := tr.meter()
-	tr.ok(m.discover()())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.chips[0].Poll(context.Background()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkReadGrace(b *testing.B) {
-	tr := newTree(b, "acpi_grace")
-	m := tr.meter()
-	at := power.Sample{At: time.Now()}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.Read(context.Background(), at); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDiscoverGrace(b *testing.B) {
-	tr := newTree(b, "acpi_grace")
-	m := tr.meter()
-	b.ReportAllocs()
-	for b.Loop() {
-		tr.ok(m.discover()())
-	}
-}

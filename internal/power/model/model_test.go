@@ -262,18 +262,6 @@ func TestModelSaturates(t *testing.T) {
 	}
 }
 
-func BenchmarkRead(b *testing.B) {
-	m := newPackage(mustCurve(b, Point{0, 40}, Point{0.5, 100}, Point{1, 120}))
-	d := time.Duration(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		d += time.Millisecond
-		if _, err := m.Read(context.Background(), load(d, d.Seconds()*2, d.Seconds()*4)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func TestAModelThatGoesOnHasThePowerOfTheTimeDown(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, 10}, Point{1, 110}))
 	m.Resume(load(0, 50, 100))

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -148,21 +147,6 @@ func counterFile(p *Meter) **os.File {
 
 var _ power.Meter = (*Meter)(nil)
 
-func TestPowercapCountsFromItsFirstReading(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	r := tr.read(p, 0)["intel-rapl:0"]
-	if r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) || r.Err != nil {
-		t.Errorf("first reading %+v is not a baseline", r)
-	}
-	tr.energy("intel-rapl:0", 1000+30*units.Joule)
-	r = tr.read(p, time.Second)["intel-rapl:0"]
-	if r.Total != 30*units.Joule || r.Event != power.NoEvent || !r.At.Equal(after(time.Second)) {
-		t.Errorf("second reading %+v, want 30 J", r)
-	}
-}
-
 func TestTheRawCounterOutlivesTheMeter(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -234,16 +218,6 @@ func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
 			t.Errorf("%s: %+v, want the domain %s", id, z, want)
 		}
 	}
-}
-
-func TestPowercapReadsWantedKindsOnly(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.zone("intel-rapl:0:0", "core")
-	tr.zone("intel-rapl:0:1", "dram")
-	p := New(tr.root, func(k power.Kind) bool { return k == power.DRAM })
-	defer func() { tr.ok(p.Close()) }()
-	tr.expectIDs(p, "intel-rapl:0:1")
 }
 
 func TestPowercapSortsZonesByNumber(t *testing.T) {
@@ -517,23 +491,6 @@ func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
 	}
 }
 
-func TestFailedCounterIsReopened(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	f := counterFile(p)
-	tr.read(p, 0)
-	tr.ok((*f).Close()) // any read of it fails now
-	if r := tr.read(p, time.Second)["intel-rapl:0"]; r.Err == nil {
-		t.Fatal("no error from a closed descriptor")
-	}
-	if p.zones[0].File.IsOpen() {
-		t.Error("the descriptor that failed is kept")
-	}
-	tr.energy("intel-rapl:0", 1200)
-	tr.expectTotal(tr.read(p, 2*time.Second)["intel-rapl:0"], 200)
-}
-
 func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -614,35 +571,6 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 	}
 }
 
-// A number that lost digits looks like a reset counter, and the next whole number would add everything that was ever
-// counted.
-func TestATruncatedCounterFailsItsZoneOnly(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.write("100000000\n", "intel-rapl:0", "energy_uj")
-	p := tr.meter()
-	tr.read(p, 0)
-	tr.write("1005", "intel-rapl:0", "energy_uj")
-	if r := tr.read(p, 10*time.Second)["intel-rapl:0"]; !errors.Is(r.Err, kernfs.ErrCut) {
-		t.Errorf("error %v", r.Err)
-	}
-	tr.write("100500000\n", "intel-rapl:0", "energy_uj")
-	tr.expectTotal(tr.read(p, 20*time.Second)["intel-rapl:0"], 500_000)
-}
-
-func TestCounterThatIsADirectoryFailsItsZoneOnly(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.zone("intel-rapl:1", "package-1")
-	tr.remove("intel-rapl:0", "energy_uj")
-	tr.ok(os.Mkdir(tr.path("intel-rapl:0", "energy_uj"), 0o700))
-	rs := tr.read(tr.meter(), 0)
-	if err := rs["intel-rapl:0"].Err; !errors.Is(err, syscall.EISDIR) {
-		t.Errorf("error %v, want EISDIR", err)
-	}
-	tr.expectTotal(rs["intel-rapl:1"], 0)
-}
-
 func TestRangeThatIsMissingOrGarbageIsUnknown(t *testing.T) {
 	for _, text := range []string{"missing", "", "much\n", "0\n", "-1\n"} {
 		t.Run(strconv.Quote(text), func(t *testing.T) {
@@ -706,17 +634,6 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 	expect(26_214_332 * time.Microsecond)
 }
 
-func TestATinyRangeIsCountedWithAllTheSame(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.write("100\n", "intel-rapl:0", "max_energy_range_uj")
-	tr.energy("intel-rapl:0", 90)
-	p := tr.meter()
-	tr.read(p, 0)
-	tr.energy("intel-rapl:0", 20)
-	tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 30)
-}
-
 // opens counts the files that the meter opens, by name.
 func opens(p *Meter) map[string]int {
 	counts := map[string]int{}
@@ -778,27 +695,6 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	if n := counts["name"]; n == 0 || n > 3 {
 		t.Errorf("%d discoveries in two seconds of a zone that comes and goes", n)
 	}
-}
-
-func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	open := p.open
-	p.open = func(path string) (*os.File, error) {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
-	}
-	counts := opens(p)
-	for at := time.Duration(0); at < 2*time.Second; at += 10 * time.Millisecond {
-		if _, err := p.Read(context.Background(), power.Sample{At: after(at)}); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
-			t.Fatalf("after %v: %v, want no zones, and why", at, err)
-		}
-	}
-	if n := counts["name"]; n != 2 {
-		t.Errorf("%d discoveries in two seconds", n)
-	}
-	p.open = open
-	tr.expectTotal(tr.read(p, 2*time.Second)["intel-rapl:0"], 0)
 }
 
 func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {

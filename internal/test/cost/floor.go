@@ -5,6 +5,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,6 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// floorInC is the program of the floors whose names begin with inC. It is compiled to floorProgram.
+//
+//go:embed testdata/floor.c
+var floorInC []byte
+
+const (
+	inC          = "c-"
+	floorProgram = "floor"
 )
 
 // floors are programs that do only what others cannot do without, over and over.

@@ -89,6 +89,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
+	flags.IntVar(&o.machine.ActiveIn, "active-in", 0, "how many of them the active processes are in; 0 is all")
 	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
 	flags.IntVar(&o.machine.Spinning, "spinning", 0, "more processes that always run")
 	flags.Float64Var(&o.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")
@@ -103,7 +104,7 @@ func parse(args []string) (o options, err error) {
 	flags.BoolVar(&o.scraped, "scraped", false, "export to Prometheus, and be scraped every second")
 	flags.BoolVar(&o.sends, "otlp", false, "export by OTLP over HTTP, to nowhere")
 	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
-	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake, collector")
+	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake; in C: c-wake, c-procfs, c-pread; collector")
 	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
 	flags.Float64Var(&o.quiet, "quiet", 0, "CPUs that all others may use: repeat, up to three times, a turn during which they used more; 0 is any")
 	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections, at most 15 s, and half a second")
@@ -144,7 +145,7 @@ func (o options) variants(p programs) (variants []variant, err error) {
 		}
 	}
 	for _, name := range list(o.floors) {
-		v, err := o.floor(name)
+		v, err := o.floor(name, p.dir)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +158,7 @@ func (o options) variants(p programs) (variants []variant, err error) {
 	return append(variants, v), err
 }
 
-func (o options) floor(name string) (variant, error) {
+func (o options) floor(name, dir string) (variant, error) {
 	if name == "collector" {
 		return bareCollector(o.binary), nil
 	}
@@ -167,7 +168,7 @@ func (o options) floor(name string) (variant, error) {
 			every = min(every, window)
 		}
 	}
-	return ownFloor(name, every)
+	return ownFloor(name, dir, every)
 }
 
 func (o options) settings(binary string) (all []settings) {
@@ -217,6 +218,9 @@ func (o options) run(w io.Writer) (err error) {
 		if _, err := os.Stat(binary); err != nil {
 			return fmt.Errorf("%w: make build", err)
 		}
+	}
+	if err := crowd.Compile(filepath.Join(dir, floorProgram), floorInC); err != nil {
+		return err
 	}
 	var text strings.Builder
 	w = io.MultiWriter(w, &text)

@@ -37,19 +37,20 @@ func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
 }
 
 func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
-	o, err := parse(strings.Fields("-binary new -base old -source bpf,procfs -window 0s,10ms -floor procfs,collector -processes 500"))
+	o, err := parse(strings.Fields("-binary new -base old -source bpf,procfs -window 0s,10ms -floor procfs,collector,c-wake -processes 500"))
 	require.NoError(t, err)
 	assert.Equal(t, 5, o.machine.Active)
-	variants, err := o.variants(programs{})
+	variants, err := o.variants(programs{dir: "built"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"base bpf 1s", "base bpf 1s in 10ms", "base procfs 1s", "base procfs 1s in 10ms",
-		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "collector alone",
+		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "collector alone", "floor c-wake",
 	}, names(variants))
 	assert.Equal(t, []string{"old", "new"}, []string{variants[0].command[0], variants[4].command[0]})
 	assert.Contains(t, variants[1].command[2], "window: 10ms, cpu_time: bpf")
 	assert.Contains(t, variants[1].command[2], "collection_interval: 1s")
 	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
+	assert.Equal(t, []string{"built/floor", "wake", "10000000"}, variants[10].command)
 }
 
 func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -180,8 +181,12 @@ service:
 `}}
 }
 
-// ownFloor returns a variant that runs one of this program's floors.
-func ownFloor(name string, every time.Duration) (variant, error) {
+// ownFloor returns a variant that runs one of this program's floors, or one of the program in C in dir.
+func ownFloor(name, dir string, every time.Duration) (variant, error) {
+	if mode, ok := strings.CutPrefix(name, inC); ok {
+		command := []string{filepath.Join(dir, floorProgram), mode, strconv.FormatInt(every.Nanoseconds(), 10)}
+		return variant{name: "floor " + name, interval: every, command: command}, nil
+	}
 	self, err := os.Executable()
 	return variant{name: "floor " + name, interval: every, command: []string{self, "-be", name, "-every", every.String()}}, err
 }

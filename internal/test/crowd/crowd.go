@@ -65,7 +65,7 @@ func (p *program) stop() error { return errors.Join(p.stdin.Close(), p.cmd.Wait(
 
 // start compiles a program and starts it. It returns when the program is ready.
 func start(path string, code []byte, args ...string) (*program, error) {
-	if err := compile(path, code); err != nil {
+	if err := Compile(path, code); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(path, args...)
@@ -97,7 +97,8 @@ func launch(path string, code []byte, args ...string) (stop func() error, err er
 	return p.stop, nil
 }
 
-func compile(path string, code []byte) error {
+// Compile compiles a C program to path. It returns ErrNoCompiler if there is no C compiler.
+func Compile(path string, code []byte) error {
 	compiler, err := findCompiler()
 	if err != nil {
 		return err

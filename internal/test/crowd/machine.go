@@ -25,6 +25,7 @@ type Machine struct {
 	Processes  int // as of Start
 	Active     int // those of Processes that run ten times a second
 	Containers int // cgroups, named as Docker does, among which Processes are divided
+	ActiveIn   int // how many of them the active processes are in; 0 is all
 	Exits      int // processes that start and end each second, besides Processes
 	Spinning   int // processes that always run, besides Processes
 }
@@ -68,7 +69,7 @@ func startContained(dir string, m Machine) (stop func() error, err error) {
 	if err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
-	remove, err := contain(children, m.Containers)
+	remove, err := contain(children, m)
 	if err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -90,9 +91,9 @@ func childrenOf(pid int) (pids []int, err error) {
 	return pids, nil
 }
 
-// contain moves processes into the cgroups of n containers, in turn. remove removes the cgroups, once the processes
-// have ended.
-func contain(pids []int, n int) (remove func() error, err error) {
+// contain moves processes, the active ones first, into the cgroups of containers, in turn. remove removes the cgroups,
+// once the processes have ended.
+func contain(pids []int, m Machine) (remove func() error, err error) {
 	root, err := cgroupRoot()
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func contain(pids []int, n int) (remove func() error, err error) {
 		}
 		return err
 	}
-	for i := range n {
+	for i := range m.Containers {
 		dir := filepath.Join(root, fmt.Sprintf("docker-%032x%032x.scope", os.Getpid(), i+1))
 		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as other cgroups
 			return nil, errors.Join(ErrNoCgroups, err, remove())
@@ -112,7 +113,11 @@ func contain(pids []int, n int) (remove func() error, err error) {
 		dirs = append(dirs, dir)
 	}
 	for i, pid := range pids {
-		if err := os.WriteFile(filepath.Join(dirs[i%n], "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+		among := m.Containers
+		if i < m.Active && m.ActiveIn > 0 {
+			among = m.ActiveIn
+		}
+		if err := os.WriteFile(filepath.Join(dirs[i%among], "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			moveOut(root, pids[:i])
 			return nil, errors.Join(err, remove())
 		}

@@ -6,8 +6,10 @@ package crowd
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,14 +27,7 @@ func TestAMachineHasProcessesInContainersAndSpinningOnes(t *testing.T) {
 	}
 	require.NoError(t, err)
 	assert.Equal(t, 1+3, running(t, filepath.Join(dir, "load")), "the program and its children")
-	members := map[string]int{}
-	for _, p := range processes(t, filepath.Join(dir, "crowd")) {
-		b, err := os.ReadFile(filepath.Join(p, "cgroup"))
-		require.NoError(t, err)
-		if _, cgroup, ok := strings.Cut(string(b), "0::/docker-"); ok {
-			members[cgroup]++
-		}
-	}
+	members := membersOfContainers(t, filepath.Join(dir, "crowd"))
 	assert.Len(t, members, 4)
 	for cgroup, n := range members {
 		assert.Equal(t, 5, n, cgroup)
@@ -46,6 +41,32 @@ func TestAMachineHasProcessesInContainersAndSpinningOnes(t *testing.T) {
 	for _, cgroup := range left {
 		assert.NotContains(t, members, strings.TrimPrefix(filepath.Base(cgroup), "docker-")+"\n")
 	}
+}
+
+// membersOfContainers counts the processes of a program in each container.
+func membersOfContainers(t *testing.T, program string) map[string]int {
+	members := map[string]int{}
+	for _, p := range processes(t, program) {
+		b, err := os.ReadFile(filepath.Join(p, "cgroup"))
+		require.NoError(t, err)
+		if _, cgroup, ok := strings.Cut(string(b), "0::/docker-"); ok {
+			members[cgroup]++
+		}
+	}
+	return members
+}
+
+func TestActiveProcessesAreInAsManyContainersAsWanted(t *testing.T) {
+	dir := t.TempDir()
+	stop, err := Run(dir, Machine{Processes: 20, Active: 10, Containers: 5, ActiveIn: 2})
+	if errors.Is(err, ErrNoCompiler) || errors.Is(err, ErrNoCgroups) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	members := membersOfContainers(t, filepath.Join(dir, "crowd"))
+	require.NoError(t, stop())
+	sizes := slices.Sorted(maps.Values(members))
+	assert.Equal(t, []int{2, 2, 2, 7, 7}, sizes, "five active and two others in two of them")
 }
 
 func TestExitsAreOfProcessesThatWereReaped(t *testing.T) {

@@ -109,7 +109,7 @@ func TestAttackDirectoryBlocked(t *testing.T) {
 			return strings.Contains(fileText(t, a.log), `"condition":"blocked processes"`)
 		})
 		a.requireOnTime(t)
-	})
+	}, "clocks")
 }
 
 // Processes hold the locks of a cgroup's directories when the first process enters the cgroup.
@@ -280,7 +280,7 @@ func TestAttackProcessListBlocked(t *testing.T) {
 		if source == "bpf" { // provides the cgroup
 			assert.Positive(t, total(a.collections(t), "container.energy", "container.id="+container))
 		}
-	})
+	}, "clocks")
 }
 
 // A user locks the directories of processes of root before the collector has identified them. That must not count

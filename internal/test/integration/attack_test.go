@@ -195,10 +195,10 @@ func copyAs(t *testing.T, program, name string) string {
 	return to
 }
 
-// sources runs an attack with each available CPU time source.
-func sources(t *testing.T, test func(t *testing.T, source string)) {
+// sources runs an attack with BPF and procfs, and with more CPU time sources.
+func sources(t *testing.T, test func(t *testing.T, source string), more ...string) {
 	need(t)
-	for _, source := range []string{"bpf", "procfs"} {
+	for _, source := range append([]string{"bpf", "procfs"}, more...) {
 		t.Run(source, func(t *testing.T) { test(t, source) })
 	}
 }
@@ -294,7 +294,7 @@ func TestAttackForgedContainer(t *testing.T) {
 		assert.InDelta(t, 1.5, total(all, "container.cpu.time", "container.id="+id, "container.runtime.name=docker"), 0.2,
 			"seconds of the real container")
 		assert.Zero(t, total(all, "k8s.pod.energy", "k8s.pod.uid="+strings.ReplaceAll(forgedPod, "_", "-")), "a pod where no kubelet is")
-	})
+	}, "clocks")
 }
 
 // process is a process that a test has started in a cgroup.
@@ -391,7 +391,7 @@ func TestAttackHeldSeries(t *testing.T) {
 		}
 		t.Logf("%s: %d series of the crowd have arrived, %d MiB resident", source, len(crowded), resident)
 		assert.Greater(t, len(crowded), processes*9/10)
-	})
+	}, "clocks")
 }
 
 // A collector that was stopped for a while attributes the energy of the whole time when it continues.
@@ -406,7 +406,7 @@ func TestAttackStopped(t *testing.T) {
 		all := a.requireBalance(t)
 		assert.InDelta(t, 4, total(all, "container.cpu.time", "container.id="+strings.Repeat("5", 64)), 0.2)
 		requireModeledEnergy(t, all)
-	})
+	}, "clocks")
 }
 
 // requireModeledEnergy checks that all energy adds up to the model's 100 W.
@@ -446,7 +446,7 @@ func TestAttackOtherClocks(t *testing.T) {
 func TestAttackForkStorm(t *testing.T) {
 	need(t)
 	hostile, load := build(t, "hostile"), build(t, "load")
-	interval := intervalOfAFullBuffer(t, hostile)
+	interval := max(intervalOf(t, 2*104_857, hostile), 15*time.Second)
 	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
 	require.NotEqual(t, attackConfig, text)
 	a := startAttackedWith(t, text, "bpf", limiter{check: time.Second, mib: 1024})
@@ -466,23 +466,202 @@ func TestAttackForkStorm(t *testing.T) {
 	assert.InDelta(t, 3.2, total(all, "container.cpu.time", "container.id="+id), 0.3, "seconds of processes that end in the storm")
 }
 
-// intervalOfAFullBuffer returns a collection interval in which a fork storm fills the buffer for exits twice. How fast a machine
-// forks depends on its load.
-func intervalOfAFullBuffer(t *testing.T, hostile string) time.Duration {
+// A thousand processes run for 0.4 ms in turn, each in another cgroup than before. Only their CPU clocks show which of
+// them ran, and in a window they use less than what makes the receiver read all clocks.
+func TestAttackTurns(t *testing.T) {
+	need(t)
+	const windows = 25
+	const bound = 50 * time.Millisecond // twice the debt, and what the CPUs use while the clocks are read
+	dir := t.TempDir()
+	program := filepath.Join(dir, "turns")
+	run(t, exec.Command(compiler(t), "-O1", "-Wall", "-Werror", "-o", program, "turns/turns.c"))
+	cgroups := [2]string{"docker/" + strings.Repeat("a1", 32), "docker/" + strings.Repeat("a2", 32)}
+	startIn(t, cgroups[1], build(t, "load"), "burn", "50", "0.01").waitDone(t)
+	hierarchies, counter := countingHierarchies(t)
+	args := []string{"1000"}
+	for _, hierarchy := range hierarchies {
+		for _, cgroup := range cgroups {
+			args = append(args, filepath.Join(hierarchy, cgroup, "cgroup.procs"))
+		}
+	}
+	turns := startIn(t, cgroups[0], program, args...)
+	turns.waitDone(t)
+	parent := strconv.Itoa(turns.cmd.Process.Pid)
+	for _, hierarchy := range hierarchies { // the children stay
+		require.NoError(t, os.WriteFile(filepath.Join(hierarchy, "docker/cgroup.procs"), []byte(parent), 0))
+	}
+	require.NoError(t, turns.cmd.Process.Signal(unix.SIGSTOP))
+	a := attack(t, "clocks")
+	a.takes(t, 12) // the receiver knows all cgroups
+	cost := func(collections func()) time.Duration {
+		before, n := a.cpu(t), len(a.collections(t))
+		collections()
+		return (a.cpu(t) - before) / time.Duration(len(a.collections(t))-n)
+	}
+	rest := cost(func() { a.takes(t, 8) })
+	ran := func() time.Duration {
+		return counted(t, filepath.Join(hierarchies[0], cgroups[0], counter)) + counted(t, filepath.Join(hierarchies[0], cgroups[1], counter))
+	}
+	found := func() time.Duration {
+		all := a.collections(t)
+		return time.Duration(1e9 * (total(all, "process.cpu.time", "process.executable.name=turns") - total(all, "process.cpu.time", "process.pid="+parent)))
+	}
+	ranBefore, foundBefore, late := ran(), found(), time.Duration(0)
+	require.NoError(t, turns.cmd.Process.Signal(unix.SIGCONT))
+	attacked := cost(func() {
+		for range windows {
+			want := ran() - ranBefore
+			a.takesAfter(t, time.Now())
+			got := found() - foundBefore
+			require.LessOrEqual(t, got, ran()-ranBefore, "CPU time is not found twice")
+			late = max(late, want-got)
+		}
+	})
+	t.Logf("%v ran, up to %v of it late; a collection took %v of CPU time, and %v before", ran()-ranBefore, late, attacked, rest)
+	assert.Greater(t, ran()-ranBefore, 3*bound)
+	assert.LessOrEqual(t, late, bound)
+	assert.Less(t, attacked, 2*rest+5*time.Millisecond)
+	all := a.requireBalance(t)
+	assert.InDelta(t, total(all, "process.cpu.time", "process.executable.name=turns"),
+		total(all, "container.cpu.time", "container.id="+filepath.Base(cgroups[0]))+total(all, "container.cpu.time", "container.id="+filepath.Base(cgroups[1])),
+		0.001, "seconds of the processes, and of their containers")
+}
+
+// takesAfter waits until the backend has acknowledged a collection that began after a time.
+func (a *attacked) takesAfter(t *testing.T, after time.Time) {
 	t.Helper()
-	const least, most = 15 * time.Second, 90 * time.Second
+	for {
+		a.takes(t, 1)
+		all := a.collections(t)
+		if all[len(all)-1].filter("system.energy")[0].at.After(after) {
+			return
+		}
+	}
+}
+
+// countingHierarchies returns the mount points of the hierarchies that count CPU time, and the name of the first one's
+// counters.
+func countingHierarchies(t *testing.T) (dirs []string, counter string) {
+	t.Helper()
+	for _, dir := range hierarchies(t) {
+		name := "cpuacct.usage"
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
+			name = "cpu.stat"
+		} else if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			continue
+		}
+		if len(dirs) == 0 {
+			counter = name
+		}
+		dirs = append(dirs, dir)
+	}
+	require.NotEmpty(t, dirs)
+	return dirs, counter
+}
+
+// counted returns the CPU time in a cgroup's cpuacct.usage or cpu.stat.
+func counted(t *testing.T, counter string) time.Duration {
+	t.Helper()
+	text, isV2 := strings.CutPrefix(fileText(t, counter), "usage_usec ")
+	line, _, _ := strings.Cut(text, "\n")
+	n, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	if isV2 {
+		return time.Duration(n) * time.Microsecond
+	}
+	return time.Duration(n)
+}
+
+// intervalOf returns a collection interval in which a fork storm has that many exits. How fast a machine forks depends on
+// its load.
+func intervalOf(t *testing.T, exits float64, hostile string) time.Duration {
+	t.Helper()
+	const most = 90 * time.Second
 	storm := startHostile(t, hostile, "storm", 2*runtime.NumCPU(), none)
 	before, began := forks(t), time.Now()
 	within(t, time.Minute, "20,000 forks", func() bool { return forks(t)-before > 20_000 })
-	exits := float64(forks(t)-before) / time.Since(began).Seconds()
+	rate := float64(forks(t)-before) / time.Since(began).Seconds()
 	for _, pid := range storm {
 		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 	}
-	interval := time.Duration(2*104_857/exits*1000) * time.Millisecond
+	interval := time.Duration(exits/rate*1000) * time.Millisecond
 	if interval > most {
-		t.Skipf("this machine is too slow or too busy: %.0f exits a second", exits)
+		t.Skipf("this machine is too slow or too busy: %.0f exits a second", rate)
 	}
-	return max(interval, least).Round(time.Second)
+	return interval.Round(time.Second)
+}
+
+// The kernel gives each PID several times within a window. Only the counter of the storm's container shows its processes.
+func TestAttackReusedPIDs(t *testing.T) {
+	need(t)
+	const pids = 32768 // the default of small machines
+	limitPIDs(t, pids)
+	hostile, load := build(t, "hostile"), build(t, "load")
+	interval := intervalOf(t, 2*pids, hostile)
+	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
+	require.NotEqual(t, attackConfig, text)
+	a := startAttackedWith(t, text, "clocks", limiter{check: time.Second, mib: 1024})
+	hierarchies, counter := countingHierarchies(t)
+	ran := func(cgroup string) float64 {
+		return counted(t, filepath.Join(hierarchies[0], cgroup, counter)).Seconds()
+	}
+	found := func(metric string, of ...string) float64 { return total(a.collections(t), metric, of...) }
+	a.takes(t, 1)
+	rest := a.cpu(t)
+	a.takes(t, 1)
+	rest = a.cpu(t) - rest
+
+	t.Setenv("HOSTILE", "storm")
+	var ids [3]string
+	for i := range ids {
+		ids[i] = strings.Repeat("b"+strconv.Itoa(i), 32)
+	}
+	var storm []*process
+	for range 2 * runtime.NumCPU() {
+		storm = append(storm, startIn(t, "docker/"+ids[0], hostile))
+	}
+	signal := func(s syscall.Signal) {
+		for _, p := range storm {
+			require.NoError(t, p.cmd.Process.Signal(s))
+		}
+	}
+	forker, burner := startIn(t, "docker/"+ids[1], load, "fork", "1"), startIn(t, "docker/"+ids[2], load, "burn", "5", "1")
+	signal(unix.SIGSTOP)
+	a.takesAfter(t, time.Now()) // the first reading of a counter may lack some CPU time
+	used, claimed := -ran("docker/"+ids[0]), -found("container.cpu.time", "container.id="+ids[0])
+	allUsed, allClaimed := -ran("/"), -found("process.cpu.time")
+	exits, cost := -forks(t), -a.cpu(t)
+	signal(unix.SIGCONT)
+	a.takes(t, 2)
+	exits, cost = (exits+forks(t))/2, (cost+a.cpu(t))/2
+	signal(unix.SIGKILL)
+	forker.waitDone(t)
+	burner.waitDone(t)
+	a.takesAfter(t, time.Now())
+	used, claimed = used+ran("docker/"+ids[0]), claimed+found("container.cpu.time", "container.id="+ids[0])
+	allUsed, allClaimed = allUsed+ran("/"), allClaimed+found("process.cpu.time")
+	t.Logf("%d exits in each interval of %v; a collection took %v of CPU time, and %v before", exits, interval, cost, rest)
+	t.Logf("%.2f of %.2f s of the storm were found, %.2f of %.2f s of all processes", claimed, used, allClaimed, allUsed)
+	assert.Greater(t, exits, pids*5/4)
+	assert.InEpsilon(t, used, claimed, 0.02)
+	assert.Less(t, allClaimed, 1.02*allUsed)
+	assert.Less(t, cost, rest+50*time.Millisecond)
+	for _, id := range ids[1:] {
+		assert.InDelta(t, ran("docker/"+id), found("container.cpu.time", "container.id="+id), 0.1)
+	}
+	a.requireBalance(t)
+}
+
+// limitPIDs has the kernel give PIDs below a number until the test ends.
+func limitPIDs(t *testing.T, most int) {
+	t.Helper()
+	const file = "/proc/sys/kernel/pid_max"
+	before := fileText(t, file)
+	if n, err := strconv.Atoi(strings.TrimSpace(before)); err == nil && n <= most {
+		return
+	}
+	require.NoError(t, os.WriteFile(file, []byte(strconv.Itoa(most)), 0))
+	t.Cleanup(func() { assert.NoError(t, os.WriteFile(file, []byte(before), 0)) })
 }
 
 // forks returns how many processes and threads the machine has started.
@@ -537,7 +716,7 @@ func TestAttackCgroupVersions(t *testing.T) {
 				assert.InDelta(t, 0.55, total(all, "container.cpu.time", "container.id="+strings.Repeat("c", 64)), 0.2, "short-lived children")
 			})
 		}
-	})
+	}, "clocks")
 }
 
 // afterGC is the memory in use, in MiB, that the memory limiter logs after a garbage collection.

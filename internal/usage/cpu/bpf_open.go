@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -124,10 +125,10 @@ func oneLine(errs ...error) error {
 	return all
 }
 
-// bootNow is the clock that start times are taken from.
+// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick scan.
 func bootNow() time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
 		return 0
 	}
 	return time.Duration(t.Nano())

@@ -123,14 +123,11 @@ func (b *BPF) endRows(t *Table) {
 	}
 }
 
-// What scans cost, in nanoseconds of CPU time (BenchmarkScanOfWhoRan; for the hook, two processes on one CPU that pass a byte
-// through a pipe, with and without it: Linux 6.18, a virtual machine of an AMD EPYC).
+// The cost of a scan of the processes that ran, compared with visiting one thread in a scan of all. A call of the hook costs about as
+// much as visiting one thread.
 const (
-	costPerTask   = 160        // of a scan of all
-	costPerVisit  = 30_000     // of a scan of those that ran
-	costPerRan    = 1_200      // and of each of them
-	costPerSwitch = 100        // of the hook
-	costOfOpening = 40_000_000 // of the hook's programs
+	perRan  = 8           // to describe a process
+	perScan = 16 * perRan // to take the marks
 )
 
 const (
@@ -233,26 +230,22 @@ func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bo
 	}
 	count, _ := b.tasks()
 	count = max(count, uint64(len(l.Processes)))
-	h.most = max(0, int(count)*costPerTask-costPerVisit) / costPerRan
+	h.most = max(0, int(count)-perScan) / perRan
 	if elapsed > 0 && elapsed < dwell && h.considered > 0 {
-		h.decide(now, elapsed, count, units.Advance(h.switches, switches))
+		h.decide(now, count, units.Advance(h.switches, switches))
 	}
 	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
 }
 
-// decide attaches or detaches the hook by what scans cost since costs were compared last, with this many tasks and context
-// switches.
-func (h *switchHook) decide(now, elapsed time.Duration, count, switches uint64) {
-	walk := h.partial * count * costPerTask
-	ran := h.partial*costPerVisit + h.ran*costPerRan + switches*costPerSwitch
+// decide attaches the hook when scans of all threads cost more than one and a half times as much as scans of those that ran, and
+// detaches it when they cost less. count is the number of threads, switches that of context switches since this was decided last.
+func (h *switchHook) decide(now time.Duration, count, switches uint64) {
+	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
-	case h.visitor == nil:
-		ran += costOfOpening * uint64(elapsed) / uint64(dwell)
-		if 4*ran < 3*walk {
-			h.attach()
-		}
-	case 2*ran > 3*walk: // twice as much as it is attached at, so that it does not come and go
+	case h.visitor == nil && 2*all > 3*ran:
+		h.attach()
+	case h.visitor != nil && all < ran:
 		h.refused = h.detach(now)
 	}
 }

@@ -68,7 +68,7 @@ func (t *Table) childTimeGrowth() (grown bool) {
 			old := &t.before[j]
 			shown := units.Advance(old.ChildCPU, p.ChildCPU)
 			t.balance[i] = int64(units.Advance(old.owed, shown))
-			p.owed = min(units.Advance(shown, old.owed), t.rounding)
+			p.owed = min(units.Advance(shown, old.owed), t.childRounding)
 		}
 		grown = grown || t.balance[i] > 0
 	}
@@ -134,7 +134,7 @@ func (t *Table) settleDeficits() {
 			p := &t.Processes[i]
 			p.owed += units.CPUTime(-t.balance[i])
 			t.balance[i] = 0
-			if p.owed > t.rounding {
+			if p.owed > t.childRounding {
 				t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
 			}
 		}

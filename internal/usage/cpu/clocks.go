@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -57,12 +58,12 @@ func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error
 		now, err := clock(pid)
 		return units.CPUTime(now), err
 	})
-	c.gate = newGate(root, 1) // simulated cgroups are small
+	c.gate = newGate(root, 1, nil) // simulated cgroups are small
 	return c
 }
 
 func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
-	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom), isOwn: func(int32) bool { return false }}
+	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom, nil), isOwn: func(int32) bool { return false }}
 	c.countsCreated = true
 	return c
 }
@@ -98,6 +99,11 @@ func checkClocks(root string) error {
 // Close implements Source.
 func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
 
+// shareCounters implements sharesCounters.
+func (c *Clocks) shareCounters(counters cgroup.CPUTime) {
+	c.gate = newGate(c.gate.root, c.gate.from, counters)
+}
+
 // Name implements Source.
 func (*Clocks) Name() string { return "clocks" }
 
@@ -119,15 +125,17 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = t.FreshResident
 	}
-	s.moved = !s.given.none() || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
+	s.moved = !s.given.none() || created != c.numbers.created || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
-	if err := s.read(now, isListed); err != nil {
+	err = s.read(now, isListed)
+	c.gate.end()
+	if err != nil {
 		t.abort()
 		return err
 	}
-	t.rounding = 2 * Tick
+	t.Rounding, t.Late, t.childRounding = 0, lateInCgroup, 2*Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
 	t.finish(units.Advance(c.scanned, c.node.Process))
 	c.findMissed(t, newest)
@@ -302,13 +310,22 @@ func (s *clocksScan) refreshKin() {
 	}
 }
 
-// refresh reads the files of a process that has a row.
+// refresh reads the files of a process that has a row. If another process has the number, the row becomes that process's.
 func (s *clocksScan) refresh(p *Process) {
 	now := *p
-	if s.source.readProcess(p.PID, &now, false) == nil && now.Start == p.Start {
-		now.CPU, now.stale = p.CPU, false
-		*p = now
+	if s.source.readProcess(p.PID, &now, false) != nil {
+		return
 	}
+	if now.Start != p.Start { // the clock may have been that of the other process
+		clock, err := s.clocks.clock(p.PID)
+		if err != nil {
+			return
+		}
+		s.clocks.gate.leave(s.table, p)
+		p.CPU = clock
+	}
+	now.CPU, now.stale = p.CPU, false
+	*p = now
 }
 
 // pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5), pid_max).

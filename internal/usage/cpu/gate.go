@@ -16,14 +16,18 @@ import (
 // that was moved to another cgroup may run unnoticed until its clock is read again. All clocks are read every
 // sweepEvery scans, and at once when the clocks that were read leave more than maxDebt of the node's CPU time
 // unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
-// at most twice maxDebt in all. A scan may miss more if a process waited for a child without a row: the child may have
-// used its CPU time in earlier intervals.
+// at most maxDebt in all, plus maxDebt or what all processes used while the clocks were read, whichever is more. A scan
+// may miss more if a process waited for a child without a row: the child may have used its CPU time in earlier intervals.
+// All clocks are read without need if the clock of a parent that waited was late: refreshKin reads its child times after
+// the debt was compared.
 type gate struct {
 	root     string
 	from     int
+	shared   cgroup.CPUTime
 	counters *cgroup.Counters
 	scans    int           // since all clocks were read
 	debt     time.Duration // CPU time since then that no clock explains, negative if clocks were read later
+	ahead    time.Duration // by how much the clocks of the latest scan may be ahead of the counters
 	open     bool          // all clocks are read in this scan
 	all      bool          // the counters include processes in the root
 	left     []int32       // rows of processes that were left out in this scan
@@ -32,10 +36,13 @@ type gate struct {
 }
 
 const (
-	// sweepEvery is how often all clocks are read, in scans.
-	sweepEvery = 10
+	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below maxDebt is found.
+	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
+	// lateInCgroup is how much of a cgroup's counter may be that of processes whose clocks have not been read since they moved
+	// there. It is more than maxDebt by what the node uses while clocks are read.
+	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
 	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
 	// few clocks.
 	gatedFrom = 8
@@ -52,9 +59,10 @@ const (
 	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
 )
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes.
-func newGate(root string, from int) gate {
-	return gate{root: root, from: from, counters: cgroup.NewCounters(root, from)}
+// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters that shared has need
+// not be read.
+func newGate(root string, from int, shared cgroup.CPUTime) gate {
+	return gate{root: root, from: from, shared: shared, counters: cgroup.NewCounters(root, from, shared)}
 }
 
 // begin reads the counters. all states that all clocks are to be read.
@@ -62,7 +70,7 @@ func (g *gate) begin(all bool) {
 	g.counters.Read()
 	grown, withRoot, known := g.counters.Grown()
 	g.scans++
-	g.debt = max(g.debt, -maxDebt) + time.Duration(grown)
+	g.debt = max(g.debt, -max(maxDebt, g.ahead)) + time.Duration(grown)
 	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
 	g.left, g.waited, g.placed = g.left[:0], g.waited[:0], 0
 	if g.open {
@@ -70,10 +78,18 @@ func (g *gate) begin(all bool) {
 	}
 }
 
+// end ends a scan. What ran while the clocks were read is in the next growth of the counters, though clocks explained it.
+func (g *gate) end() {
+	g.ahead = time.Duration(g.counters.Ahead())
+	if g.open {
+		g.debt = -g.ahead
+	}
+}
+
 // reset forgets which processes are in which cgroups.
 func (g *gate) reset(t *Table) {
 	_ = g.counters.Close() // it was only read from
-	*g = newGate(g.root, g.from)
+	*g = newGate(g.root, g.from, g.shared)
 	clear(t.groups)
 }
 
@@ -180,9 +196,7 @@ func (s *clocksScan) lookAtLeft() {
 			g.explain(p, t.group(p), now-p.CPU)
 			g.leave(t, p) // its counter stood still: it is elsewhere
 			p.CPU, p.stale = now, true
-			if s.moved {
-				s.refresh(p)
-			}
+			s.refresh(p)
 		}
 	}
 	if ended {

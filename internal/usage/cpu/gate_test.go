@@ -16,14 +16,16 @@ import (
 // gated is a simulated host with a process in each of two cgroups, whose counters the gate reads.
 type gated struct {
 	*watched
-	a, b int
-	read map[int32]int // how often each clock was read since the last scan
+	a, b   int
+	read   map[int32]int   // how often each clock was read since the last scan
+	before func(pid int32) // is called before a clock is read
 }
 
 func watchGate(t *testing.T) *gated {
-	g := &gated{watched: watchClocks(t), read: map[int32]int{}}
+	g := &gated{watched: watchClocks(t), read: map[int32]int{}, before: func(int32) {}}
 	g.clocks = NewSimulatedClocks(g.Root(), func(pid int32) (time.Duration, error) {
 		g.read[pid]++
+		g.before(pid)
 		return g.CPUClock(pid)
 	})
 	t.Cleanup(func() { assert.NoError(t, g.clocks.Close()) })
@@ -90,6 +92,28 @@ func TestAProcessThatWasMovedIsFoundOnceTheDebtIsTooLarge(t *testing.T) {
 	}
 }
 
+func TestWhatRunsWhileClocksAreReadIsNoDebt(t *testing.T) {
+	g := watchGate(t)
+	g.before = func(pid int32) {
+		if pid == int32(g.a) {
+			g.use(g.a, 3*maxDebt, "/slice/a")
+			assert.NoError(t, g.Render())
+		}
+	}
+	g.use(g.a, time.Millisecond, "/slice/a") // its clock is to be read
+	g.second()
+	assert.Equal(t, ms+units.CPUTime(3*maxDebt), g.used(int32(g.a)), "its clock is ahead of the counter")
+	for range 3 {
+		g.before = func(int32) {}
+		g.second()
+		assert.False(t, g.clocks.gate.open)
+		assert.Zero(t, g.read[int32(g.b)])
+	}
+	g.use(g.b, maxDebt+time.Microsecond, "/slice/a")
+	g.second()
+	assert.Equal(t, units.CPUTime(maxDebt+time.Microsecond), g.used(int32(g.b)), "it hides nothing later")
+}
+
 func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
 	g := watchGate(t)
 	g.use(g.b, time.Millisecond, "/slice/a")
@@ -99,6 +123,19 @@ func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
 	}
 	assert.Equal(t, ms, g.used(int32(g.b)))
 	assert.Less(t, scans, sweepEvery)
+}
+
+func TestAReusedNumberOfAProcessThatWasMovedIsAnotherProcess(t *testing.T) {
+	g := watchGate(t)
+	g.Processes[g.b].Cgroup = "0::/slice/a"
+	g.reap(g.b)
+	g.pass()
+	g.add(g.b, hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"}) // a privileged process chose the number
+	g.use(g.b, maxDebt+time.Millisecond, "/slice/a")
+	g.scan()
+	assert.Equal(t, units.CPUTime(maxDebt+time.Millisecond), g.used(int32(g.b)))
+	assert.True(t, g.process(int32(g.b)).Born)
+	g.ended(int32(g.b))
 }
 
 func TestCPUTimeOfExitedProcessesIsNoDebt(t *testing.T) {
@@ -172,7 +209,7 @@ func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
 func TestASmallCgroupHasNoCounter(t *testing.T) {
 	g := watchGate(t)
 	require.NoError(t, g.clocks.gate.counters.Close())
-	g.clocks.gate = newGate(g.Root(), 2)
+	g.clocks.gate = newGate(g.Root(), 2, nil)
 	g.clocks.table = nil
 	g.settle()
 	g.second()

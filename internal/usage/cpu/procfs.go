@@ -130,6 +130,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	}
 	s.readMissed()
 	all, newest := p.tasks()
+	t.Rounding, t.Late = 2*Tick, 0
 	t.Hidden = s.unreadable || hides(all, s.threads)
 	t.finish(units.Advance(p.scanned, p.node.Process))
 	p.findMissed(t, newest)

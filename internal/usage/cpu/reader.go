@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
 	// before the processes are.
 	BeforeScan func()
+	// Counters, if set, returns the counters that BeforeScan read.
+	Counters cgroup.CPUTime
 }
 
 // Reader reads the CPU time of the node and of its processes, interval by interval. It reads them from one CPU time
@@ -84,6 +87,7 @@ func NewReader(source Source, o Options) *Reader {
 		r.runtime = NewRuntime(o.Root, clockOf(source))
 	}
 	r.countCPUs()
+	r.shareCounters()
 	if s, ok := source.(naming); ok && o.Names {
 		s.nameExits()
 	}
@@ -112,6 +116,13 @@ func clockOf(s Source) func() time.Duration {
 func (r *Reader) countCPUs() {
 	if s, ok := r.source.(countsCPUs); ok && r.options.PerCPU {
 		s.countCPUs()
+	}
+}
+
+// shareCounters lets the source use the counters that BeforeScan reads.
+func (r *Reader) shareCounters() {
+	if s, ok := r.source.(sharesCounters); ok {
+		s.shareCounters(r.options.Counters)
 	}
 }
 
@@ -299,6 +310,7 @@ func (r *Reader) fallBack() {
 	r.source, _ = openClocks(r.options)
 	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
 	r.countCPUs()
+	r.shareCounters()
 	if r.resuming != nil {
 		r.resumeSource() // it counts since the past, too
 	} else {

@@ -23,7 +23,7 @@ type Runtime struct {
 	stat   nodeReader
 	outside
 	clock   func() time.Duration
-	counted time.Time     // when the CPUs and the time outside of tasks were last counted
+	counted time.Time     // when the time outside of tasks was last counted
 	read    time.Time     // when /proc/stat could last be read
 	took    time.Duration // how long counting took
 	node    Node
@@ -77,11 +77,14 @@ func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.sta
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	r.countSoftirqd(t)
 	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
-	if r.online.cpus == 0 || now.Sub(r.counted) >= r.due() {
-		begun := r.clock()
+	if r.online.cpus == 0 || now.Sub(r.online.counted) >= recheck {
 		if err := r.online.count(); err != nil && r.online.cpus == 0 {
 			return r.node, err
 		}
+		r.online.counted = now
+	}
+	if now.Sub(r.counted) >= r.due() {
+		begun := r.clock()
 		r.countOutside(now)
 		r.counted, r.took = now, r.clock()-begun
 	}
@@ -218,6 +221,8 @@ type onlineCPUs struct {
 	dir  *kernfs.Dir
 	buf  []byte
 	cpus uint64 // 0 until they were counted
+
+	counted time.Time
 }
 
 func newOnlineCPUs(root string) onlineCPUs {

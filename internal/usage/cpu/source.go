@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -145,6 +146,9 @@ type countsCPUs interface {
 	countCPUs()
 	CPUs() []units.CPUTime
 }
+
+// sharesCounters is a Source that reads counters of cgroups, unless they were read for another use.
+type sharesCounters interface{ shareCounters(counters cgroup.CPUTime) }
 
 // naming is a Source that can provide the names of short-lived processes on request.
 type naming interface{ nameExits() }

@@ -43,6 +43,11 @@ type Table struct {
 	ShortLivedBy []NamedTime
 	// Run is the CPU time of all processes that an exact source has found since the baseline. It never decreases.
 	Run units.CPUTime
+	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc, user and system time are each
+	// rounded down to a Tick.
+	Rounding units.CPUTime
+	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in addition.
+	Late units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
 	// Missed reports whether more tasks may have been created since the previous scan than are new in this one:
@@ -77,8 +82,8 @@ type Table struct {
 
 	division
 
-	groups   []int32       // by slot: the process's cgroup in the gate of Clocks
-	rounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
+	groups        []int32       // by slot: the process's cgroup in the gate of Clocks
+	childRounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
 
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show

@@ -41,14 +41,6 @@ func TestTheClockRateIsReadFromCPUFreqWhereTheCountersCannotBe(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{10, 8}, got, 1e-5, "it is read again")
 }
 
-func TestTheFirstCPUMayBeOffline(t *testing.T) {
-	root := t.TempDir()
-	cpus(t, root, map[string]string{"cpu5": "3400000\n"})
-	m, _, err := NewClock(root, 1)
-	require.NoError(t, err)
-	require.NoError(t, m.Close())
-}
-
 func TestMissingClockRatesAreAnError(t *testing.T) {
 	m, _, err := NewClock(t.TempDir(), 1)
 	require.ErrorIs(t, err, errNoCPUFreq)
@@ -89,19 +81,6 @@ func TestAnInvalidRateIsUnknown(t *testing.T) {
 		got := workOf(t, m, began.Add(retryAfter), Share{CPU: 10 * ms, LastCPU: 0})
 		assert.InDeltaSlice(t, []float64{10}, got, 1e-5, name)
 		require.NoError(t, m.Close())
-	}
-}
-
-// The subtests run in sequence.
-func TestTheSameErrorIsReportedOfManyFailingCPUs(t *testing.T) {
-	root := t.TempDir()
-	cpus(t, root, map[string]string{"cpu0": "1000000\n", "cpu1": "x\n", "cpu2": "y\n", "cpu3": "\n"})
-	m, _, err := NewClock(root, 1)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, m.Close()) }()
-	for i := range 600 {
-		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), []Share{{CPU: ms, LastCPU: 0}, {CPU: ms, LastCPU: int32(i/40%3 + 1)}})
-		require.EqualError(t, err, "scaling_cur_freq: no clock rate")
 	}
 }
 

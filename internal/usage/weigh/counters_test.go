@@ -218,15 +218,6 @@ func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) 
 	require.NoError(t, m.Close())
 }
 
-func TestTheErrorOfFailingCountersHasTheReason(t *testing.T) {
-	refusal := errors.New("refused")
-	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"": refusal}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
-	measured, err := m.Weigh(began, []Share{{CPU: ms}})
-	require.ErrorIs(t, err, refusal)
-	assert.False(t, measured)
-}
-
 func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0, "/c": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -291,41 +282,6 @@ func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)
 	require.NoError(t, m.Close())
 	assert.Empty(t, k.opened)
-}
-
-// The events of an unknown middle cgroup count for the outer one. Nothing is subtracted for a cgroup that is gone.
-func TestThreeContainersInEachOther(t *testing.T) {
-	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0, "/a/b/c": 0}, refused: map[string]error{"/a/b": errors.New("refused")}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
-	at := began
-	run := func(after time.Duration) (work []float64) {
-		k.counted["/a/b/c"] += 40 * uint64(ms)
-		k.counted["/a/b"] += 60 * uint64(ms)
-		k.counted["/a"] += 70 * uint64(ms)
-		k.counted[""] += 100 * uint64(ms)
-		at = at.Add(after)
-		shares := []Share{{CPU: 10 * ms, Cgroup: k.node("/a/b/c")}, {CPU: 10 * ms, Cgroup: k.node("/a/b")}, {CPU: 10 * ms, Cgroup: k.node("/a")}, {CPU: 10 * ms}}
-		_, _ = m.Weigh(at, shares)
-		for i := range shares {
-			work = append(work, float64(shares[i].Work)/float64(ms))
-		}
-		return work
-	}
-	run(time.Second)
-	assert.InDeltaSlice(t, []float64{40, 15, 15, 30}, run(time.Second), 1e-3)
-	k.refused = nil
-	run(retryAfter)
-	assert.InDeltaSlice(t, []float64{40, 20, 10, 30}, run(time.Second), 1e-3)
-
-	k.tree().Enter("/a", true)
-	k.tree().Enter("/a/b/c", true)
-	k.tree().Sweep()
-	require.NotContains(t, k.opened, "/a/b")
-	k.counted["/a/b/c"] += 40 * uint64(ms)
-	k.counted["/a"] += 70 * uint64(ms)
-	k.counted[""] += 100 * uint64(ms)
-	got := workOf(t, m, at.Add(time.Second), Share{CPU: 10 * ms, Cgroup: k.node("/a/b/c")}, Share{CPU: 10 * ms, Cgroup: k.node("/a")}, Share{CPU: 10 * ms})
-	assert.InDeltaSlice(t, []float64{40, 30, 30}, got, 1e-3)
 }
 
 // The CPU time of a short-lived probe in a container is that of its starter, outside of the container.
@@ -400,21 +356,6 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 		assert.InDeltaSlice(t, []float64{1800, 200}, run(), 1e-3, name)
 		require.NoError(t, m.Close())
 		assert.Empty(t, k.opened)
-	}
-}
-
-func TestTheSameErrorIsReportedOfManyFailingCounters(t *testing.T) {
-	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{}}
-	var shares []Share
-	for _, cgroup := range []string{"/a", "/b", "/c", "/d", "/e", "/f"} {
-		k.refused[cgroup] = &fs.PathError{Op: "open", Path: cgroup, Err: fs.ErrPermission}
-		shares = append(shares, Share{CPU: ms, Cgroup: k.node(cgroup)})
-	}
-	k.refused["/f"] = errors.New("too many")
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
-	for i := range 50 {
-		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), shares)
-		require.EqualError(t, err, "some cgroups cannot be counted: permission denied")
 	}
 }
 

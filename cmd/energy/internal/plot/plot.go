@@ -4,23 +4,12 @@
 package plot
 
 import (
-	"bytes"
 	"fmt"
-	"image/color"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-
-	imagefont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
@@ -47,41 +36,34 @@ const (
 // The command's zones are stacked, so that their upper edge is the command's power. Zones that are not added to others are dashed
 // lines. The power of the node, idle power included, is a thin line; where it is far above the command's, the scale is the command's.
 func SVG(w io.Writer, panels ...Panel) error {
-	canvas := vgsvg.New(width, vg.Length(panelHeight*len(panels)))
-	whole := draw.New(canvas)
 	drawn := make([]*panel, len(panels))
 	for i, p := range panels {
 		drawn[i] = newPanel(p)
 	}
 	scale := commonScale(drawn)
+	var c canvas
+	c.open(box{right: width, bottom: float64(panelHeight * len(drawn))})
 	for i, p := range drawn {
-		below := vg.Length(panelHeight * (len(drawn) - 1 - i))
-		p.draw(draw.Crop(whole, margin, -margin, below+margin/2, below+panelHeight-whole.Max.Y-margin), scale)
+		top := float64(panelHeight * i)
+		p.draw(&c, box{left: margin, top: top + margin, right: width - margin, bottom: top + panelHeight - margin/2}, scale)
 	}
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return err
-	}
-	// The names of fonts of the same widths, for viewers that do not have this one.
-	_, err := w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"),
-		[]byte("font-family:Liberation Sans,Arimo,Arial,Helvetica,sans-serif;")))
+	c.close()
+	_, err := w.Write(c.Bytes())
 	return err
 }
 
 // The colors are those of Okabe and Ito (Color Universal Design, 2008), which the color-blind can tell apart, in the order in which
 // they read best as areas.
 var (
-	palette = []color.Color{
-		color.NRGBA{R: 0x56, G: 0xB4, B: 0xE9, A: 0xFF}, color.NRGBA{R: 0xE6, G: 0x9F, B: 0x00, A: 0xFF},
-		color.NRGBA{R: 0x00, G: 0x9E, B: 0x73, A: 0xFF}, color.NRGBA{R: 0xCC, G: 0x79, B: 0xA7, A: 0xFF},
-		color.NRGBA{R: 0xF0, G: 0xE4, B: 0x42, A: 0xFF}, color.NRGBA{R: 0xD5, G: 0x5E, B: 0x00, A: 0xFF},
-		color.NRGBA{R: 0x00, G: 0x72, B: 0xB2, A: 0xFF},
-	}
-	ink      = color.NRGBA{R: 0x22, G: 0x22, B: 0x22, A: 0xFF}
-	faintInk = color.NRGBA{R: 0x66, G: 0x66, B: 0x66, A: 0xFF}
-	nodeLine = color.NRGBA{R: 0x99, G: 0x99, B: 0x99, A: 0xFF}
-	gridLine = color.NRGBA{R: 0xE4, G: 0xE4, B: 0xE4, A: 0xFF}
-	tints    = []color.Color{color.NRGBA{R: 0xE3, G: 0xE9, B: 0xF2, A: 0xFF}, color.NRGBA{R: 0xF3, G: 0xED, B: 0xE0, A: 0xFF}}
+	palette = []string{"#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2"}
+	tints   = []string{"#E3E9F2", "#F3EDE0"}
+)
+
+const (
+	ink      = "#222222"
+	faintInk = "#666666"
+	nodeLine = "#999999"
+	gridLine = "#E4E4E4"
 )
 
 // panel is a Panel with what is drawn of it.
@@ -177,35 +159,56 @@ func pick(value float64, units ...unit) unit {
 	return best
 }
 
-func (p *panel) draw(c draw.Canvas, s scale) {
-	c.Max.Y -= p.drawHead(c)
-	c.Max.Y -= p.drawLegend(c, s) + 4
+func (p *panel) draw(c *canvas, b box, s scale) {
+	b.top += p.drawHead(c, b)
+	b.top += p.drawLegend(c, b, s) + 4
+	area := box{left: b.left + 44, top: b.top, right: b.right, bottom: b.bottom - 30}
+	highest := s.watts * s.y.factor
 
-	axes := plot.New()
-	axes.BackgroundColor = nil
-	axes.X.Min, axes.X.Max = 0, s.seconds*s.x.factor
-	axes.Y.Min, axes.Y.Max = 0, s.watts*s.y.factor
-	axes.X.Label.Text, axes.Y.Label.Text = "time ("+s.x.name+")", "power ("+s.y.name+")"
-	for _, axis := range []*plot.Axis{&axes.X, &axes.Y} {
-		axis.Padding = 0
-		axis.Color, axis.Tick.Color = faintInk, faintInk
-		axis.Label.TextStyle.Font, axis.Label.TextStyle.Color = sans(9), faintInk
-		axis.Label.Padding = 3
-		axis.Tick.Label.Font, axis.Tick.Label.Color = sans(9), faintInk
-		axis.Tick.Length = 4
+	c.open(area)
+	p.drawBands(c, area, s)
+	for _, t := range ticker(6).ticks(highest) {
+		y := area.height() * (1 - t.value/highest)
+		c.line(stroke{color: gridLine, width: 0.5}, []point{{0, y}, {area.width(), y}})
 	}
-	axes.X.Tick.Marker, axes.Y.Tick.Marker = ticker(12), ticker(6)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = nil, gridLine
-	axes.Add(bandsPlot{p, s}, grid, powerPlot{p, s})
-	axes.Draw(c)
+	p.drawPower(c, area, s)
+	c.close()
+	p.drawAxes(c, b, area, s)
+}
+
+// drawAxes draws the axes, left of and below the area of a box.
+func (p *panel) drawAxes(c *canvas, b, area box, s scale) {
+	const mark = 4
+	axis, label := stroke{color: faintInk, width: 0.5}, textStyle(9, faintInk)
+	c.line(axis, []point{{area.left, area.top}, {area.left, area.bottom}, {area.right, area.bottom}})
+	longest, highest := s.seconds*s.x.factor, s.watts*s.y.factor
+	label.anchor = "middle"
+	for _, t := range ticker(12).ticks(longest) {
+		x := area.left + area.width()*t.value/longest
+		c.line(axis, []point{{x, area.bottom}, {x, area.bottom + mark}})
+		c.text(point{x, area.bottom + mark + 9}, label, t.label)
+	}
+	c.text(point{(area.left + area.right) / 2, b.bottom - 2}, label, "time ("+s.x.name+")")
+	c.upward(point{b.left + 9, (area.top + area.bottom) / 2}, label, "power ("+s.y.name+")")
+	label.anchor = "end"
+	for _, t := range ticker(6).ticks(highest) {
+		y := area.bottom - area.height()*t.value/highest
+		c.line(axis, []point{{area.left - mark, y}, {area.left, y}})
+		c.text(point{area.left - mark - 2, y + 3}, label, t.label)
+	}
 }
 
 // ticker marks an axis at multiples of 1, 2 or 5 times a power of ten, with about as many marks.
 type ticker int
 
-// Ticks implements plot.Ticker.
-func (t ticker) Ticks(_, highest float64) (ticks []plot.Tick) {
+// tick is a mark of an axis.
+type tick struct {
+	value float64
+	label string
+}
+
+// ticks returns the marks from 0 to highest.
+func (t ticker) ticks(highest float64) (ticks []tick) {
 	rough := highest / float64(t)
 	power := math.Floor(math.Log10(rough))
 	step := math.Pow(10, power)
@@ -217,33 +220,33 @@ func (t ticker) Ticks(_, highest float64) (ticks []plot.Tick) {
 	}
 	decimals := max(0, int(-math.Floor(math.Log10(step*1.0001))))
 	for i := 0; float64(i)*step <= highest*1.0001; i++ {
-		ticks = append(ticks, plot.Tick{Value: float64(i) * step, Label: strconv.FormatFloat(float64(i)*step, 'f', decimals, 64)})
+		ticks = append(ticks, tick{float64(i) * step, strconv.FormatFloat(float64(i)*step, 'f', decimals, 64)})
 	}
 	return ticks
 }
 
 // drawHead writes the title and below it the sums, and returns their height.
-func (p *panel) drawHead(c draw.Canvas) vg.Length {
-	wide := 0.85 * (c.Max.X - c.Min.X) // a viewer without this font has one that is wider
+func (p *panel) drawHead(c *canvas, b box) float64 {
+	wide := 0.85 * b.width() // a viewer may have a wider font
 	title := textStyle(12, ink)
-	title.Font.Weight = imagefont.WeightBold
-	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y - 12}, fit(title, figure.Clean(p.Title), wide))
+	title.bold = true
+	c.text(point{b.left, b.top + 12}, title, fit(title, figure.Clean(p.Title), wide))
 	used := p.Result.Used()
 	sums := fmt.Sprintf("%s in %s, %s on average", figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
 	if p.Note != "" {
 		sums += "  ·  " + figure.Clean(p.Note)
 	}
 	plain := textStyle(9.5, faintInk)
-	c.FillText(plain, vg.Point{X: c.Min.X, Y: c.Max.Y - 27}, fit(plain, sums, wide))
+	c.text(point{b.left, b.top + 27}, plain, fit(plain, sums, wide))
 	return 32
 }
 
 // key is an entry of the legend.
 type key struct {
 	name   string
-	color  color.Color
+	color  string
 	line   bool
-	dashes []vg.Length
+	dashed bool
 }
 
 func (p *panel) legend(s scale) (keys []key) {
@@ -259,7 +262,7 @@ func (p *panel) legend(s scale) (keys []key) {
 		keys = append(keys, key{name: name(i), color: p.color(i)})
 	}
 	for _, i := range p.besides {
-		keys = append(keys, key{name: name(i) + " (not added)", color: p.color(i), line: true, dashes: dashed})
+		keys = append(keys, key{name: name(i) + " (not added)", color: p.color(i), line: true, dashed: true})
 	}
 	if p.node > 0 {
 		node := "whole node"
@@ -271,10 +274,8 @@ func (p *panel) legend(s scale) (keys []key) {
 	return keys
 }
 
-var dashed = []vg.Length{4, 2}
-
 // color returns that of a zone. Those that are added up have the first.
-func (p *panel) color(zone int) color.Color {
+func (p *panel) color(zone int) string {
 	place := slices.Index(p.added, zone)
 	if place < 0 {
 		place = len(p.added) + slices.Index(p.besides, zone)
@@ -283,62 +284,49 @@ func (p *panel) color(zone int) color.Color {
 }
 
 // drawLegend writes the legend in rows, and returns their height.
-func (p *panel) drawLegend(c draw.Canvas, s scale) vg.Length {
+func (p *panel) drawLegend(c *canvas, b box, s scale) float64 {
 	const row, mark, gap = 13, 14, 20
 	style := textStyle(9, ink)
-	x, y := c.Min.X, c.Max.Y-row/2
+	x, y := b.left, b.top+row/2
 	for _, k := range p.legend(s) {
-		name := fit(style, k.name, c.Max.X-c.Min.X-mark)
-		wide := mark + 4 + style.Width(name)
-		if x+wide > c.Max.X && x > c.Min.X {
-			x, y = c.Min.X, y-row
+		name := fit(style, k.name, b.width()-mark)
+		wide := mark + 4 + style.width(name)
+		if x+wide > b.right && x > b.left {
+			x, y = b.left, y+row
 		}
 		if k.line {
-			c.StrokeLine2(draw.LineStyle{Color: k.color, Width: 1.2, Dashes: k.dashes}, x, y, x+mark, y)
+			c.line(stroke{color: k.color, width: 1.2, dashed: k.dashed}, []point{{x, y}, {x + mark, y}})
 		} else {
-			c.FillPolygon(k.color, rectangle(x, y-4, x+mark, y+4))
+			c.fill(k.color, rectangle(x, y-4, x+mark, y+4))
 		}
-		c.FillText(style, vg.Point{X: x + mark + 4, Y: y - 3}, name)
+		c.text(point{x + mark + 4, y + 3}, style, name)
 		x += wide + gap
 	}
-	return c.Max.Y - y + row/2
+	return y - b.top + row/2
 }
 
-// bandsPlot draws the phases.
-type bandsPlot struct {
-	*panel
-	scale
-}
-
-// Plot implements plot.Plotter.
-func (p bandsPlot) Plot(c draw.Canvas, axes *plot.Plot) {
-	x, _ := axes.Transforms(&c)
+// drawBands draws the phases.
+func (p *panel) drawBands(c *canvas, area box, s scale) {
 	style := textStyle(9, faintInk)
-	style.XAlign = draw.XCenter
+	style.anchor = "middle"
 	for i, b := range p.bands {
-		from, to := x(b.from.Seconds()*p.x.factor), x(b.to.Seconds()*p.x.factor)
+		from, to := area.width()*b.from.Seconds()/s.seconds, area.width()*b.to.Seconds()/s.seconds
 		if to-from < 0.5 {
 			continue // too short to be seen, and there may be thousands
 		}
-		c.FillPolygon(tints[i%len(tints)], rectangle(from, c.Min.Y, to, c.Max.Y))
+		c.fill(tints[i%len(tints)], rectangle(from, 0, to, area.height()))
 		if name := fit(style, figure.Clean(b.name), to-from-4); name != "" {
-			c.FillText(style, vg.Point{X: (from + to) / 2, Y: c.Max.Y - 11}, name)
+			c.text(point{(from + to) / 2, 11}, style, name)
 		}
 	}
 }
 
-// powerPlot draws the powers.
-type powerPlot struct {
-	*panel
-	scale
-}
-
-// Plot implements plot.Plotter.
-func (p powerPlot) Plot(c draw.Canvas, axes *plot.Plot) {
+// drawPower draws the powers.
+func (p *panel) drawPower(c *canvas, area box, s scale) {
 	if len(p.edges) == 0 {
 		style := textStyle(10, faintInk)
-		style.XAlign = draw.XCenter
-		c.FillText(style, c.Center(), "nothing was measured")
+		style.anchor = "middle"
+		c.text(point{area.width() / 2, area.height() / 2}, style, "nothing was measured")
 		return
 	}
 	upper := make([]float64, len(p.edges)-1)
@@ -347,52 +335,35 @@ func (p powerPlot) Plot(c draw.Canvas, axes *plot.Plot) {
 		for i, w := range p.used[zone] {
 			upper[i] += w
 		}
-		outline := p.outline(c, axes, lower)
+		outline := p.outline(area, s, lower)
 		slices.Reverse(outline)
-		c.FillPolygon(p.color(zone), c.ClipPolygonY(append(p.outline(c, axes, upper), outline...)))
+		c.fill(p.color(zone), append(p.outline(area, s, upper), outline...))
 	}
 	for _, zone := range p.besides {
-		p.line(c, axes, p.used[zone], draw.LineStyle{Color: p.color(zone), Width: 1.2, Dashes: dashed})
+		c.line(stroke{color: p.color(zone), width: 1.2, dashed: true}, p.outline(area, s, p.used[zone]))
 	}
-	p.line(c, axes, p.nodeTotal, draw.LineStyle{Color: nodeLine, Width: 0.8})
+	c.line(stroke{color: nodeLine, width: 0.8}, p.outline(area, s, p.nodeTotal))
 }
 
-// outline returns the upper edge of steps of powers.
-func (p powerPlot) outline(c draw.Canvas, axes *plot.Plot, watts []float64) (points []vg.Point) {
-	x, y := axes.Transforms(&c)
+// outline returns the upper edge of steps of powers, in an area.
+func (p *panel) outline(area box, s scale, watts []float64) (points []point) {
+	x := func(i int) float64 { return area.width() * p.edges[i].Seconds() / s.seconds }
 	for i, w := range watts {
-		height := y(w * p.y.factor)
-		points = append(points, vg.Point{X: x(p.edges[i].Seconds() * p.x.factor), Y: height},
-			vg.Point{X: x(p.edges[i+1].Seconds() * p.x.factor), Y: height})
+		height := area.height() * (1 - w/s.watts)
+		points = append(points, point{x(i), height}, point{x(i + 1), height})
 	}
 	return points
 }
 
-func (p powerPlot) line(c draw.Canvas, axes *plot.Plot, watts []float64, style draw.LineStyle) {
-	c.StrokeLines(style, c.ClipLinesXY(p.outline(c, axes, watts))...)
-}
-
-func rectangle(left, bottom, right, top vg.Length) []vg.Point {
-	return []vg.Point{{X: left, Y: bottom}, {X: right, Y: bottom}, {X: right, Y: top}, {X: left, Y: top}}
-}
-
-func sans(size font.Length) font.Font {
-	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
-}
-
-func textStyle(size font.Length, c color.Color) text.Style {
-	return text.Style{Color: c, Font: sans(size), Handler: plot.DefaultTextHandler}
-}
-
 // fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is empty where next to nothing fits.
-func fit(style text.Style, s string, width vg.Length) string {
-	if style.Width(s) <= width {
+func fit(style style, s string, width float64) string {
+	if style.width(s) <= width {
 		return s
 	}
 	runes := []rune(s)
 	low, high := 0, len(runes) // the first runes of this number fit, and do not
 	for low+1 < high {
-		if middle := (low + high) / 2; style.Width(string(runes[:middle])+"…") <= width {
+		if middle := (low + high) / 2; style.width(string(runes[:middle])+"…") <= width {
 			low = middle
 		} else {
 			high = middle

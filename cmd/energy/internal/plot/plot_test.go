@@ -153,8 +153,8 @@ func TestLongNamesAreCut(t *testing.T) {
 func TestWhereNothingFitsNothingIsWritten(t *testing.T) {
 	style := textStyle(9, ink)
 	assert.Equal(t, "install", fit(style, "install", 100))
-	assert.Equal(t, "inst…", fit(style, "install", style.Width("inst…")))
-	assert.Empty(t, fit(style, "install", style.Width("i…")))
+	assert.Equal(t, "ins…", fit(style, "install", style.width("ins…")))
+	assert.Empty(t, fit(style, "install", style.width("i…")))
 	assert.Empty(t, fit(style, "install", 0))
 }
 
@@ -283,8 +283,8 @@ func TestUnitsOfAxes(t *testing.T) {
 
 func TestTicks(t *testing.T) {
 	labels := func(n int, highest float64) (all []string) {
-		for _, tick := range ticker(n).Ticks(0, highest) {
-			all = append(all, tick.Label)
+		for _, tick := range ticker(n).ticks(highest) {
+			all = append(all, tick.label)
 		}
 		return all
 	}
@@ -301,12 +301,3 @@ func TestAFailingWriterIsTold(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
-
-func BenchmarkSVG(b *testing.B) {
-	r := build(3600)
-	for b.Loop() {
-		if err := SVG(io.Discard, Panel{Title: "make", Result: r}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -524,12 +524,3 @@ func TestThePageHasAllKeysAndColumns(t *testing.T) {
 		assert.Contains(t, string(page), fmt.Sprintf("| %s | %s |\n", viewNames[v], strings.Join(row, "; ")))
 	}
 }
-
-// BenchmarkDraw draws a screen of 500 processes.
-func BenchmarkDraw(b *testing.B) {
-	m := many(500)
-	b.ReportAllocs()
-	for b.Loop() {
-		m.Draw(200, 50)
-	}
-}

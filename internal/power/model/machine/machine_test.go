@@ -274,23 +274,3 @@ func FuzzEnvironment(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkRead reads a machine with 1,024 CPUs: two threads a core, 128 cores a socket.
-func BenchmarkRead(b *testing.B) {
-	var info strings.Builder
-	files := []txtar.File{{Name: "sys/devices/system/cpu/online", Data: []byte("0-1023\n")}}
-	for i := range 1024 {
-		info.WriteString(x86(i, "Intel(R) Xeon(R) 6787P"))
-		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", i)
-		files = append(files,
-			txtar.File{Name: dir + "core_cpus_list", Data: fmt.Appendf(nil, "%d-%d\n", i&^1, i|1)},
-			txtar.File{Name: dir + "package_cpus_list", Data: fmt.Appendf(nil, "%d-%d\n", i&^255, i|255)})
-	}
-	root := extract(b, append(files, txtar.File{Name: "proc/cpuinfo", Data: []byte(info.String())}))
-	b.ReportAllocs()
-	for b.Loop() {
-		if m, err := Read(root, noEnv); err != nil || m.Threads != 1024 || m.Cores != 512 || m.Sockets != 4 {
-			b.Fatal(m, err)
-		}
-	}
-}

@@ -6,6 +6,7 @@ package tasks
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -609,6 +610,12 @@ type Endings struct {
 }
 
 type lost struct{ Count, Run uint64 }
+
+// UnmarshalBinary implements encoding.BinaryUnmarshaler, without which a variable is read by reflection.
+func (l *lost) UnmarshalBinary(b []byte) error {
+	l.Count, l.Run = binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
+	return nil
+}
 
 // EndingsBuffer is the size of a buffer for 104,857 process exits of 40 bytes each. When half of it is full, Watch reports it.
 const EndingsBuffer = 4 << 20

@@ -280,16 +280,3 @@ func TestMeansDoNotAllocate(t *testing.T) {
 		}), "%T", s)
 	}
 }
-
-func BenchmarkMean(b *testing.B) {
-	line := NewTimeline(time.Hour)
-	var periods []Period
-	for i := range 288 {
-		periods = append(periods, period(float64(5*i), float64(5*i+5), Rate(i)))
-	}
-	put(b, line, 0, periods...)
-	b.ReportAllocs()
-	for b.Loop() {
-		line.Mean(at(700), at(700.1))
-	}
-}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyguests
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+)
+
+// Config is the configuration of the extension. It must have a path, vsock, or both.
+type Config struct {
+	// Receiver is the ID of the energy receiver whose figures the virtual machines get.
+	Receiver component.ID `mapstructure:"receiver"`
+	// Path is the absolute path of a directory in which each virtual machine has a subdirectory with a powercap tree. Share this
+	// subdirectory with the machine, read-only.
+	Path string `mapstructure:"path"`
+	// Vsock serves the virtual machines over vsock.
+	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
+
+	_ struct{}
+}
+
+// VsockConfig is a vsock port of the host.
+type VsockConfig struct {
+	// Port is the vsock port at which the extension listens, from 1 to 4294967294.
+	Port int `mapstructure:"port"`
+
+	_ struct{}
+}
+
+// maxPort is the largest port. The port above it means any port (VMADDR_PORT_ANY).
+const maxPort = math.MaxUint32 - 1
+
+func createDefaultConfig() component.Config {
+	return &Config{Receiver: component.NewID(component.MustNewType("energy"))}
+}
+
+// Validate implements xconfmap.Validator. The error names the field.
+func (c *Config) Validate() error {
+	switch {
+	case c.Path == "" && !c.Vsock.HasValue():
+		return errors.New("path: must be set if vsock is not")
+	case c.Path != "" && !filepath.IsAbs(c.Path):
+		return fmt.Errorf("path: must be an absolute path, is %q", c.Path)
+	}
+	if v := c.Vsock.Get(); v != nil && (int64(v.Port) < 1 || int64(v.Port) > maxPort) {
+		return fmt.Errorf("vsock::port: must be between 1 and %d, is %d", maxPort, v.Port)
+	}
+	return nil
+}

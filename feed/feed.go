@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package feed hands what the energy receiver attributed to other components of the same collector: integers, without limits of
+// series, window by window.
+//
+// A component finds the feed by the ID of the receiver, since a collector offers no way to find a receiver. It may open it before the
+// receiver starts. Nothing is computed while no reader is open.
+package feed
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+)
+
+// Kind is a kind of zone, such as package, and how its energy is obtained: measured, modeled or reported.
+type Kind struct{ Zone, Method string }
+
+// Window is what one attribution window of a receiver brought. Energies are in µJ, one for each of Kinds.
+type Window struct {
+	// Start and End are by the wall clock.
+	Start, End time.Time
+	Kinds      []Kind
+	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes nor in Unattributed belongs to
+	// processes that no row names, such as those that lived between two scans.
+	Active, Idle, Unattributed []uint64
+	// Attributed is the time until which all meters have reported. Energy between it and End may follow in later windows.
+	Attributed time.Time
+	// Processes has a row for each process that received energy in the window. It is empty without [Reader.Processes].
+	Processes []Process
+	// VMs has the virtual machines of the node, also those that ended since the last collection. It is empty without
+	// [Reader.VMs], and in windows that end no collection.
+	VMs []VM
+	// EndsCollection reports whether the receiver emitted metrics at the end of the window.
+	EndsCollection bool
+}
+
+// Process is what a window brought a process. Energy that a late meter reading brings is in the window of that reading.
+type Process struct {
+	PID int32
+	// Start is when the process started, since boot. With PID it identifies the process.
+	Start                         time.Duration
+	Executable, Path, ContainerID string
+	CPU                           time.Duration
+	Energy                        []uint64 // active
+}
+
+// VM is what a virtual machine received since Start, active and idle.
+type VM struct {
+	ID, Name string
+	// CID is the machine's vsock context ID (vsock(7)), 0 if it has none.
+	CID uint32
+	// Start is when the totals were 0. A series that began again has another one.
+	Start time.Time
+	// Ended marks a machine that stopped: these are its last totals.
+	Ended  bool
+	Energy []uint64
+	// Present has for each kind whether its zones are read now.
+	Present []bool
+}
+
+// Reader takes the windows of a receiver.
+type Reader struct {
+	// Processes and VMs are what the reader uses of a window.
+	Processes, VMs bool
+	// Take is called at the end of each window, while the receiver waits. The window is valid until it returns. It must not call
+	// methods of the feed.
+	Take func(*Window)
+}
+
+// Feed connects one receiver with its readers. Its methods may be called concurrently.
+type Feed struct {
+	mu      sync.Mutex
+	readers []*Reader
+	end     func(context.Context)
+}
+
+var (
+	mu    sync.Mutex
+	feeds = map[component.ID]*Feed{}
+)
+
+// Of returns the feed of the receiver with an ID, in this process.
+func Of(receiver component.ID) *Feed {
+	mu.Lock()
+	defer mu.Unlock()
+	f := feeds[receiver]
+	if f == nil {
+		f = &Feed{}
+		feeds[receiver] = f
+	}
+	return f
+}
+
+// Open adds a reader, which has all windows from now on.
+func (f *Feed) Open(r *Reader) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers = append(f.readers, r)
+}
+
+// Close removes a reader. Its Take is not called any more once Close has returned.
+func (f *Feed) Close(r *Reader) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers = slices.DeleteFunc(f.readers, func(other *Reader) bool { return other == r })
+}
+
+// EndWindow has the receiver end a window now, so that readers have all energy until now. It does nothing where no receiver runs, and
+// where the last window has just ended: a reader cannot make the receiver scan more often than every 10 ms.
+func (f *Feed) EndWindow(ctx context.Context) {
+	f.mu.Lock()
+	end := f.end
+	f.mu.Unlock()
+	if end != nil {
+		end(ctx)
+	}
+}
+
+// Serve sets what ends a window of the receiver, nil when it shuts down. The receiver calls it.
+func (f *Feed) Serve(end func(context.Context)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end = end
+}
+
+// Wanted returns what readers use. The receiver calls it.
+func (f *Feed) Wanted() (open, processes, vms bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.readers {
+		processes, vms = processes || r.Processes, vms || r.VMs
+	}
+	return len(f.readers) > 0, processes, vms
+}
+
+// Publish hands a window to the readers. The receiver calls it.
+func (f *Feed) Publish(w *Window) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.readers {
+		r.Take(w)
+	}
+}

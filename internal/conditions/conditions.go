@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conditions reports what is wrong with a component: each change once, in its log and as a status event.
+package conditions
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.uber.org/zap"
+)
+
+// Conditions holds what is wrong, by name. Its methods may be called concurrently.
+type Conditions struct {
+	// Host receives status events, if it is not nil.
+	Host component.Host
+
+	logger *zap.Logger
+	what   string // that is degraded, for the log
+
+	mu       sync.Mutex // guards what follows
+	active   map[string]error
+	observed map[string]error // in the current round
+}
+
+// New returns conditions that are logged as "WHAT degraded" and "WHAT recovered".
+func New(what string, logger *zap.Logger) *Conditions {
+	return &Conditions{what: what, logger: logger, active: map[string]error{}, observed: map[string]error{}}
+}
+
+// Set reports at once that a condition holds, or that it no longer does if err is nil.
+func (c *Conditions) Set(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.set(name, err) {
+		c.report()
+	}
+}
+
+// Observe notes that a condition holds in the current round. A nil error is ignored.
+func (c *Conditions) Observe(name string, err error) {
+	if err == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observed[name] = err
+}
+
+// Err returns why a condition holds, nil if it does not.
+func (c *Conditions) Err(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active[name]
+}
+
+// Settle ends a round: it reports the conditions that were observed in it, and that all others no longer hold.
+func (c *Conditions) Settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := false
+	for name, err := range c.observed {
+		changed = c.set(name, err) || changed
+	}
+	for name := range c.active {
+		if c.observed[name] == nil {
+			changed = c.set(name, nil) || changed
+		}
+	}
+	clear(c.observed)
+	if changed {
+		c.report()
+	}
+}
+
+// set changes a condition and logs that. It returns false if nothing changed.
+func (c *Conditions) set(name string, err error) bool {
+	switch old := c.active[name]; {
+	case err == nil && old == nil, err != nil && old != nil && err.Error() == old.Error():
+		return false
+	case err == nil:
+		delete(c.active, name)
+		c.logger.Info(c.what+" recovered", zap.String("condition", name))
+	default:
+		c.active[name] = err
+		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err))
+	}
+	return true
+}
+
+// report sends all active conditions as a status event.
+func (c *Conditions) report() {
+	switch {
+	case c.Host == nil:
+	case len(c.active) == 0:
+		componentstatus.ReportStatus(c.Host, componentstatus.NewEvent(componentstatus.StatusOK))
+	default:
+		var errs []error
+		for _, name := range slices.Sorted(maps.Keys(c.active)) {
+			errs = append(errs, c.active[name])
+		}
+		componentstatus.ReportStatus(c.Host, componentstatus.NewRecoverableErrorEvent(errors.Join(errs...)))
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+
+	"github.com/energyreceiver/energyreceiver/extension/energyguests"
+	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+const (
+	uuidA = "0a1b2c3d-0000-4000-8000-00000000000a"
+	uuidB = "0a1b2c3d-0000-4000-8000-00000000000b"
+)
+
+// qemu returns the process of a virtual machine, in the cgroup that libvirt makes for it.
+func qemu(name, uuid string) *hostsim.Process {
+	const exe = "/usr/bin/qemu-system-x86_64"
+	return &hostsim.Process{
+		Parent: 1, Comm: "qemu-system-x86", Exe: exe, Args: []string{exe, "-name", "guest=" + name, "-uuid", uuid},
+		Cgroup: "0::/machine.slice/machine-qemu-1-" + uuid[:4] + ".scope/libvirt/emulator",
+	}
+}
+
+// exporterTo starts an extension that gives virtual machines their energy by a directory.
+func exporterTo(t *testing.T, receiver component.ID, path string) extension.Extension {
+	factory := energyguests.NewFactory()
+	cfg := factory.CreateDefaultConfig().(*energyguests.Config)
+	cfg.Receiver, cfg.Path = receiver, path
+	e, err := factory.Create(context.Background(), extensiontest.NewNopSettings(factory.Type()), cfg)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(context.Background(), nil))
+	return e
+}
+
+// fed are sums over the windows of a feed, in µJ of all kinds.
+type fed struct {
+	windows, collections       int
+	active, idle, unattributed uint64
+	processes                  map[int32]uint64
+	cpu                        map[int32]time.Duration
+	vms                        []feed.VM // of the last collection
+	start, end, attributed     time.Time
+	gaps                       int // windows that do not begin where the one before ended
+	executable, container      string
+}
+
+func sumOf(energies []uint64) (sum uint64) {
+	for _, e := range energies {
+		sum += e
+	}
+	return sum
+}
+
+func (f *fed) take(w *feed.Window) {
+	if f.windows > 0 && !w.Start.Equal(f.end) {
+		f.gaps++
+	}
+	f.windows++
+	f.start, f.end, f.attributed = w.Start, w.End, w.Attributed
+	f.active += sumOf(w.Active)
+	f.idle += sumOf(w.Idle)
+	f.unattributed += sumOf(w.Unattributed)
+	for _, p := range w.Processes {
+		f.processes[p.PID] += sumOf(p.Energy)
+		f.cpu[p.PID] += p.CPU
+		f.executable, f.container = p.Executable, p.ContainerID
+	}
+	if w.EndsCollection {
+		f.collections++
+		f.vms = slices.Clone(w.VMs)
+	}
+}
+
+// feeds opens the feed of a node that has not started.
+func (n *testNode) feeds(processes, vms bool) *fed {
+	f := &fed{processes: map[int32]uint64{}, cpu: map[int32]time.Duration{}}
+	n.s.set.ID = component.NewIDWithName(metadata.Type, n.t.Name())
+	reader := &feed.Reader{Processes: processes, VMs: vms, Take: f.take}
+	feed.Of(n.s.set.ID).Open(reader)
+	n.t.Cleanup(func() { feed.Of(n.s.set.ID).Close(reader) })
+	return f
+}
+
+func TestTheFeedHasWhatTheSeriesHave(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Attribution.Idle = "equal" })
+	f := n.feeds(true, true)
+	n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
+	n.start()
+	for i := range 5 {
+		n.run(123_456_789, map[int]int64{10: 300, 11: int64(100 * i), 1: 7})
+		n.s.sample()
+		feed.Of(n.s.set.ID).EndWindow(t.Context()) // too soon for another window
+	}
+	n.run(0, nil)
+	assert.Zero(t, f.gaps)
+	assert.Equal(t, 6, f.collections)
+	assert.InDelta(t, n.sum("system.energy", nil, "energy.state=active"), float64(f.active)/joule, 1e-9)
+	assert.InDelta(t, n.sum("system.unattributed.energy", nil), float64(f.unattributed)/joule, 1e-9)
+	var processes uint64
+	for pid, energy := range f.processes {
+		processes += energy
+		assert.Positive(t, f.cpu[pid])
+	}
+	assert.Equal(t, f.active-f.unattributed, processes)
+	require.Len(t, f.vms, 2)
+	for _, vm := range f.vms {
+		assert.InDelta(t, n.sum("vm.energy", attrs{"vm.id": vm.ID}), float64(sumOf(vm.Energy))/joule, 1e-9)
+	}
+	assert.Equal(t, f.end, f.attributed)
+}
+
+func TestTheFeedHasTheLastEnergyOfAMachineAndNoneWithoutASeries(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Series.VMs.Max = 1 })
+	f := n.feeds(false, true)
+	n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
+	n.start()
+	n.run(600*joule, map[int]int64{10: 500, 11: 10})
+	delete(n.host.Processes, 10)
+	n.run(600*joule, nil)
+	require.Len(t, f.vms, 1)
+	assert.Equal(t, uuidA, f.vms[0].ID)
+	assert.True(t, f.vms[0].Ended)
+	n.run(600*joule, nil)
+	n.run(600*joule, map[int]int64{11: 100})
+	require.Len(t, f.vms, 1)
+	assert.Equal(t, uuidB, f.vms[0].ID)
+	assert.Empty(t, f.processes, "they were not asked for")
+}
+
+func TestAFeedThatOpensLateBeginsWithItsFirstWindow(t *testing.T) {
+	n := newTestNode(t)
+	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	f := n.feeds(true, false)
+	n.run(600*joule, map[int]int64{1: 100})
+	assert.Zero(t, f.active)
+	n.run(600*joule, map[int]int64{1: 100})
+	assert.Equal(t, f.active, f.processes[1])
+	assert.Positive(t, f.active)
+}
+
+func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
+	for _, isOpen := range []bool{false, true} {
+		n := newTestNode(t)
+		n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
+		if isOpen {
+			feed.Of(n.s.set.ID).Open(&feed.Reader{Processes: true, VMs: true, Take: func(*feed.Window) {}})
+		}
+		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
+		n.start()
+		n.run(600*joule, map[int]int64{10: 500, 11: 300})
+		assert.Zero(t, testing.AllocsPerRun(20, func() {
+			n.s.feeding.begin(n.s.ledger)
+			n.s.publish(isOpen)
+		}), isOpen)
+	}
+}
