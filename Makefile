@@ -28,7 +28,7 @@ LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find energyreceiver.go receiver processor converter internal extension/gpulibrary \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
+GO_FILES := $(shell find energyreceiver.go receiver processor converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
 GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 

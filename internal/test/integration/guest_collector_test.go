@@ -26,7 +26,12 @@ type guestCollector struct {
 	log       []logLine
 }
 
+// vsockHost is the name of the collector that serves virtual machines over vsock.
+const vsockHost = "host"
+
 const guestConfig = `
+extensions:
+  energyguests: {vsock: {port: 9480}}
 receivers:
   energy:
     collection_interval: 1s
@@ -39,6 +44,7 @@ exporters:
     path: /tmp/NAME.json
     flush_interval: 100ms
 service:
+  extensions: [EXTENSIONS]
   telemetry: {metrics: {level: none}, logs: {encoding: json}}
   pipelines:
     metrics: {receivers: [energy], exporters: [file]}
@@ -53,7 +59,13 @@ func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *
 			receiver = append(receiver, usual)
 		}
 	}
-	text := strings.NewReplacer("NAME", name, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)
+	extensions := ""
+	if name == vsockHost {
+		extensions = "energyguests"
+	}
+	text := strings.NewReplacer(
+		"NAME", name, "RECEIVER", "    "+strings.Join(receiver, "\n    "), "EXTENSIONS", extensions,
+	).Replace(guestConfig)
 	g.writes(t, "/tmp/"+name+".yaml", text)
 	g.starts(t, name, "", "/otelcol-energy", "--config", "/tmp/"+name+".yaml")
 	c := &guestCollector{guest: g, name: name, offset: g.clockOffset(t)}

@@ -28,6 +28,8 @@ import (
 // hostConfig is that of a hypervisor's collector. The power of the CPUs is constant, that of the memory is a counter which the
 // test serves; the virtual machines carry the idle energy too.
 const hostConfig = `
+extensions:
+  energyguests: {path: TREES}
 receivers:
   energy:
     collection_interval: 1s
@@ -39,13 +41,14 @@ receivers:
     zones: [package, dram]
     cpu_time: procfs
     attribution: {preset: kepler, idle: used}
-    guests: {path: TREES}
 ` + fileExporter
 
 // configOfHost returns the configuration of a collector that writes trees below a directory.
 func configOfHost(t *testing.T, trees string) string {
 	t.Helper()
-	return strings.NewReplacer("MEMORY", servesEnergy(t, newConsumption(30)), "TREES", trees).Replace(hostConfig)
+	return strings.NewReplacer(
+		"MEMORY", servesEnergy(t, newConsumption(30)), "TREES", trees, "service:", "service:\n  extensions: [energyguests]",
+	).Replace(hostConfig)
 }
 
 // sharedModules are the drivers of a directory that the hypervisor shares by 9p or virtiofs.

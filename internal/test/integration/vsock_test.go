@@ -31,8 +31,7 @@ func TestVsockTellsMachinesOnly(t *testing.T) {
 	})
 	g.loads(t, modules...)
 	requireLoopback(t, g)
-	host := g.startsCollector(t, "host", "meters: {use: []}", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs",
-		"guests: {vsock: {port: 9480}}")
+	host := g.startsCollector(t, vsockHost, "meters: {use: []}", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs")
 	host.emits(t, 1)
 	beside := g.startsCollector(t, "beside", "meters: {vsock: {port: 9480}}", "zones: [package]", "cpu_time: procfs")
 	beside.says(t, "Collection degraded", 0)
