@@ -85,9 +85,9 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 	files, err := filepath.Glob("../receiver/*.go")
 	require.NoError(t, err)
-	condition := regexp.MustCompile(`\b(?:check|raise)\("([^"]+)"`)
+	condition := regexp.MustCompile(`\b(?:c|conditions)\.(?:Observe|Set)\("([^"]+)"`)
 	var inCode []string
-	for _, file := range files {
+	for _, file := range append(files, "../extension/energyguests/guests.go") {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range condition.FindAllStringSubmatch(string(source), -1) {
