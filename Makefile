@@ -141,16 +141,16 @@ test: ## run all tests, with the race detector if there is a C compiler
 	fi; \
 	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race -timeout 20m ./...; done
 
-integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; docs/integration.md)
+integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
 	@internal/test/integration/run.sh
 
 integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; docs/integration.md)
 	@internal/test/integration/kubernetes.sh
 
-attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; docs/integration.md)
+attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; dev/integration.md)
 	@internal/test/integration/attack.sh
 
-nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; docs/integration.md)
+nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; dev/integration.md)
 	@.ci/nightly
 
 STORES   ?= all
@@ -203,7 +203,7 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 	go build -o build/cost ./internal/test/cost
 	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
-accuracy: ## measure the error of attributed energy on simulated machines, and of models; write docs/accuracy-tables.md, docs/other-rules.md, docs/uncertainty.md, docs/accuracy.md
+accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
 	go test ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 

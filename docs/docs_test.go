@@ -83,11 +83,15 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 }
 
 func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
-	files, err := filepath.Glob("../receiver/*.go")
-	require.NoError(t, err)
+	var files []string
+	for _, pattern := range []string{"../receiver/*.go", "../extension/energyguests/*.go"} {
+		matches, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, matches...)
+	}
 	condition := regexp.MustCompile(`\b(?:c|conditions)\.(?:Observe|Set)\("([^"]+)"`)
 	var inCode []string
-	for _, file := range append(files, "../extension/energyguests/guests.go") {
+	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range condition.FindAllStringSubmatch(string(source), -1) {

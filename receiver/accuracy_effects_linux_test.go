@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// labEffects are one machine, without and with each effect that measurements of real machines show. docs/simulation.md
+// labEffects are one machine, without and with each effect that measurements of real machines show. dev/simulation.md
 // has the measured figures and their sources.
 var labEffects = []labScenario{
 	{"none", "", effectless},

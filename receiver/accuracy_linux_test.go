@@ -31,7 +31,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of docs/accuracy-tables.md")
+var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of dev/accuracy-tables.md")
 
 // lab runs the receiver on a simulated machine that knows the true energy of each workload.
 type lab struct {

@@ -341,7 +341,7 @@ func (a *accuracy) own() compared {
 	}
 }
 
-// othersTables returns the tables of docs/other-rules.md for some scenarios, the means over them and each: all rules, and the
+// othersTables returns the tables of dev/other-rules.md for some scenarios, the means over them and each: all rules, and the
 // receiver's own under those of its settings that are measured.
 func othersTables(t *testing.T, scenarios []labScenario, measured func(*labSetting) bool) (means, each string) {
 	settings := slices.DeleteFunc(ownSettings(), func(s labSetting) bool { return !measured(&s) })
@@ -430,7 +430,7 @@ func (s *summary) largest(format func(float64) string) string {
 	return format(s.worst) + " " + s.in
 }
 
-const othersPage = "../docs/other-rules.md"
+const othersPage = "../dev/other-rules.md"
 
 // TestOtherRulesAreUpToDate writes the tables with -accuracy.write. Without it the receiver's settings that learn are left out, the
 // largest scenario, and the means over all.

@@ -21,7 +21,7 @@ import (
 // labScenario is a machine and its workloads.
 type labScenario struct {
 	name        string
-	description string // for docs/accuracy-tables.md
+	description string // for dev/accuracy-tables.md
 	// build makes the lab's machine and its workloads. The function that it returns is called before every millisecond
 	// with the time since the beginning. It is nil if nothing changes.
 	build func(*lab) (drive func(at time.Duration))

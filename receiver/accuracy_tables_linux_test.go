@@ -89,7 +89,7 @@ func labMeasure(t *testing.T, scenarios []labScenario, measured func(s *labSetti
 	return r
 }
 
-// tables returns those of docs/accuracy-tables.md, up to the idle allocation.
+// tables returns those of dev/accuracy-tables.md, up to the idle allocation.
 func (r *labResults) tables() string {
 	var b strings.Builder
 	b.WriteString("\n### All scenarios\n\nThe mean and the worst of all scenarios below, of the settings that have a row in each.\n\n" +
@@ -301,7 +301,7 @@ func signed(share float64) string {
 }
 
 const (
-	accuracyPage  = "../docs/accuracy-tables.md"
+	accuracyPage  = "../dev/accuracy-tables.md"
 	accuracyBegin = "<!-- make accuracy writes what follows -->\n"
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )

@@ -156,7 +156,7 @@ func typical(sorted []float64) float64 { return sorted[int(0.68*float64(len(sort
 func ofWorkloads(d *doubted) bool { return d.workload != "" }
 func ofTheNode(d *doubted) bool   { return d.workload == "" }
 
-// uncertaintyTables returns the tables of docs/uncertainty.md.
+// uncertaintyTables returns the tables of uncertainty of dev/accuracy-tables.md.
 func uncertaintyTables(t *testing.T) string {
 	scenarios := labAll()
 	settings := uncertaintySettings(24 * time.Hour) // as in the other tables, which have some of the same runs
@@ -237,12 +237,12 @@ func afterNights(c labCurve, night float64) labScenario {
 	return sc
 }
 
-const uncertaintyPage = "../docs/uncertainty.md"
+const uncertaintyPage = "../dev/accuracy-tables.md"
 
 // TestUncertaintyTablesAreUpToDate writes the tables with -accuracy.write. Otherwise TestTheTruthIsWithinOneStandardDeviation measures a part
 // of what they show.
 func TestUncertaintyTablesAreUpToDate(t *testing.T) {
-	if p := readGenerated(t, uncertaintyPage, 0); *accuracyWrite {
+	if p := readGenerated(t, uncertaintyPage, 1); *accuracyWrite {
 		p.write(t, uncertaintyTables(t))
 	}
 }

@@ -30,10 +30,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// recipes returns the entries of http/NAME in the code blocks of docs/meters.md, by name.
+// recipes returns the entries of http/NAME in the code blocks of docs/hardware.md, by name.
 func recipes(t *testing.T) map[string]HTTPConfig {
 	t.Helper()
-	page, err := os.ReadFile("../docs/meters.md")
+	page, err := os.ReadFile("../docs/hardware.md")
 	require.NoError(t, err)
 	found := map[string]HTTPConfig{}
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {

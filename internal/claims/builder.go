@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -308,9 +307,8 @@ func (b *Builder) dropUsage() {
 	b.Keys.forgetWork()
 }
 
-// Compact gives back the memory that was needed for more processes than there are, to the system too: Go itself would take
-// minutes, in which a collector hardly allocates. Observe calls it a while after a burst of processes. It does nothing
-// unless the scan in t was observed.
+// Compact frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
+// processes. It does nothing unless the scan in t was observed.
 func (b *Builder) Compact(t *cpu.Table) {
 	if b.scan != t.Scans() {
 		return
@@ -342,7 +340,6 @@ func (b *Builder) Compact(t *cpu.Table) {
 	b.Keys.compact()
 	b.cores.compact()
 	b.Engine.Compact()
-	go debug.FreeOSMemory()
 }
 
 // watchesCgroups reports whether anything is read from containers' cgroups.

@@ -215,7 +215,7 @@ var shapes = []shape{
 }
 
 // TestMetersAreAccurate compares ten minutes of each kind of meter with the truth. With -v it prints the table of
-// docs/meters.md: the largest error of ten runs under each load.
+// docs/hardware.md: the largest error of ten runs under each load.
 func TestMetersAreAccurate(t *testing.T) {
 	var worst [2]map[string]accuracyError
 	for i, l := range []*load{&steadyLoad, &busyLoad} {

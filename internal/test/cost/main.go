@@ -9,7 +9,7 @@
 //	go run ./internal/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
 //	go run ./internal/test/cost -processes 10000 -base /tmp/old/otelcol-energy
 //
-// docs/performance.md has the figures.
+// dev/performance-tables.md has the figures.
 package main
 
 import (

@@ -4,5 +4,5 @@
 // with restarts of the collector, is sent into each database, and the answers to Queries are compared with the Truth.
 //
 // The hour is that of the receiver itself, on a simulated machine and a simulated clock, so it takes seconds. The
-// databases are real. `make stores` runs all that are there and prints the table of docs/backends.md.
+// databases are real. `make stores` runs all that are there and prints the table of dev/backends.md.
 package stores

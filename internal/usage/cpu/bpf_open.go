@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 	"unsafe"
 
@@ -33,7 +32,6 @@ var (
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, o))
 	}
 	openRan = func(with lister) (visitor, error) {
-		defer giveBack()
 		scan, _ := with.(*tasks.Scan)
 		return orNil[visitor](tasks.OpenRan(ranRoom, scan))
 	}
@@ -46,9 +44,6 @@ func initialRoom() int {
 	_ = own.proc.Close() // it was only read from
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
 }
-
-// giveBack returns the memory to the system that reading the kernel's types took, some 8 MiB with those themselves.
-func giveBack() { go debug.FreeOSMemory() }
 
 // orNil keeps a nil pointer from becoming an interface that is not nil.
 func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
@@ -79,7 +74,6 @@ func (b *BPF) open() error {
 	}
 	b.name = "bpf (task scan)"
 	o := tasks.Options{Slices: b.slicing, Domains: len(b.domains), Types: btf.NewCache()} // which is read once
-	defer giveBack()
 	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"

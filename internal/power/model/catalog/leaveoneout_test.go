@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-var write = flag.Bool("accuracy.write", false, "write the tables of models of docs/accuracy.md")
+var write = flag.Bool("accuracy.write", false, "write the tables of models of dev/accuracy-tables.md")
 
 // deviation is how far a method is from a measured curve, relative to the measured power.
 type deviation struct{ mean, worst float64 }
@@ -219,7 +219,7 @@ func expected() string {
 		100*model.PartError, 100*model.ErrorOfPart(model.SameCPUError))
 }
 
-const page = "../../../../docs/accuracy.md"
+const page = "../../../../dev/accuracy-tables.md"
 
 // section returns the page around its tables.
 func section(t *testing.T) (before, inside, after string) {
