@@ -144,7 +144,7 @@ test: ## run all tests, with the race detector if there is a C compiler
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
 	@internal/test/integration/run.sh
 
-integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; docs/integration.md)
+integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; dev/integration.md)
 	@internal/test/integration/kubernetes.sh
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; dev/integration.md)
