@@ -144,7 +144,7 @@ test: ## run all tests, with the race detector if there is a C compiler
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
 	@internal/test/integration/run.sh
 
-integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; docs/deployment.md)
+integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; dev/integration.md)
 	@internal/test/integration/kubernetes.sh
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; dev/integration.md)
@@ -163,7 +163,7 @@ stores: build ## send an hour of churn into each database that is there, and pri
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 
-scale: build $(if $(findstring -balancers 0,$(SCALE)),,build-balancer) ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/scale.md)
+scale: build $(if $(findstring -balancers 0,$(SCALE)),,build-balancer) ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
 	@internal/test/stores/build.sh mimir
 	go run ./receiver/internal/test/scale -to mimir $(SCALE)
 

@@ -205,7 +205,7 @@ func shippedConfigs(t *testing.T) map[string]map[string]any {
 	return all
 }
 
-// docs/pipelines.md has the reasons. TestShippedPipelinesLoseNothing of `make integration` runs these pipelines.
+// docs/production.md has the reasons. TestShippedPipelinesLoseNothing of `make integration` runs these pipelines.
 func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	for path, config := range shippedConfigs(t) {
 		for _, processor := range strs(t, at(t, config, "service", "pipelines", "metrics", "processors")) {
@@ -228,7 +228,7 @@ func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	}
 }
 
-// A gateway or balancer that acknowledged what it has not delivered would lose it when it is killed: docs/scale.md.
+// A gateway or balancer that acknowledged what it has not delivered would lose it when it is killed: docs/production.md.
 func TestGatewaysAcknowledgeAfterDelivery(t *testing.T) {
 	gateway, balancer := documents(t, "gateway/gateway.yaml")[0], documents(t, "gateway/balancer.yaml")[0]
 	for _, config := range []map[string]any{gateway, balancer} {

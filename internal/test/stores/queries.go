@@ -20,7 +20,7 @@ const (
 )
 
 // Query is a question to a database, with the texts that ask it at the end of the hour. The texts are those of
-// docs/queries.md: a test compares them.
+// docs/prometheus.md: a test compares them.
 type Query struct {
 	// Name names it in tables and tests.
 	Name string

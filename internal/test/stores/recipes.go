@@ -13,7 +13,7 @@ import (
 // summed are the zones that the recipes add up.
 const summed = `energy_zone=~"package|dram|gpu|other"`
 
-// Recipes are the queries of docs/queries.md that the hour can answer. They are asked of all stores, as Queries are.
+// Recipes are the queries of docs/prometheus.md that the hour can answer. They are asked of all stores, as Queries are.
 var Recipes = []Query{
 	{
 		Name:     "recipe: containers, last value",

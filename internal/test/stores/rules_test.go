@@ -51,7 +51,7 @@ func ruleQueries(t *testing.T) (queries []Query) {
 // A query on the page is one that a test asks: of the stores, or of promtool.
 func TestQueriesOfThePageAreTested(t *testing.T) {
 	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	page, err := os.ReadFile("../../../docs/queries.md")
+	page, err := os.ReadFile("../../../docs/prometheus.md")
 	require.NoError(t, err)
 	promtool, err := os.ReadFile("../../../deploy/prometheus/rules_test.yaml")
 	require.NoError(t, err)

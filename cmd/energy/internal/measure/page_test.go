@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const page = "../../../../docs/measure.md"
+const page = "../../../../docs/command-line.md"
 
 func TestThePageHasEveryFieldOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile(page)

@@ -505,7 +505,7 @@ func TestThePictureIsCurrent(t *testing.T) {
 }
 
 func TestThePageHasAllKeysAndColumns(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/top.md")
+	page, err := os.ReadFile("../../../../docs/command-line.md")
 	require.NoError(t, err)
 	for _, k := range keys {
 		if k[0] != "" {

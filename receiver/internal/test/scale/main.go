@@ -8,7 +8,7 @@
 //
 //	go run ./receiver/internal/test/scale -gateway build/otelcol-energy -to sink
 //
-// docs/scale.md has the figures and the conclusions.
+// docs/production.md has the figures and the conclusions.
 package main
 
 import (

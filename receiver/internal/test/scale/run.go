@@ -228,7 +228,7 @@ func scrape(url string) error {
 	return err
 }
 
-// gatewayConfig is the configuration of a gateway as described in docs/scale.md.
+// gatewayConfig is the configuration of a gateway as described in docs/production.md.
 const gatewayConfig = `
 receivers:
   otlp: {protocols: {http: {endpoint: RECEIVE}}}

@@ -29,7 +29,7 @@ func TestANodeReportsTheComputedNumberOfPoints(t *testing.T) {
 			assert.Equal(t, s.points(), n.collect(10*time.Second).DataPointCount(), "%+v", s)
 		}
 	}
-	assert.Equal(t, 1822, shape{processes: 300, containers: 100}.points(), "as docs/scale.md says")
+	assert.Equal(t, 1822, shape{processes: 300, containers: 100}.points(), "as docs/production.md says")
 }
 
 func TestEveryResourceHasItsNodesName(t *testing.T) {
