@@ -257,8 +257,8 @@ var scenarios = []scenario{
 		name: "clocks-cgroups", machine: crowd.Machine{Processes: 10_000, Active: 100, Containers: 100, ActiveIn: 10}, extra: true,
 		variants: withoutBPF, goals: besideClocks(0.8),
 	},
-	{name: "clocks-asleep", machine: beside(10_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(0.5)},
-	{name: "clocks-asleep-30000", machine: beside(30_000, 0), extra: true, variants: withoutBPF, goals: besideClocks(1)},
+	{name: "clocks-asleep", machine: crowd.Machine{Processes: 10_000, Containers: 100}, extra: true, variants: withoutBPF, goals: besideClocks(0.5)},
+	{name: "clocks-asleep-30000", machine: crowd.Machine{Processes: 30_000, Containers: 300}, extra: true, variants: withoutBPF, goals: besideClocks(1)},
 	{
 		name: "clocks-containers", machine: crowd.Machine{Processes: 1000, Active: 50, Containers: 1000}, extra: true,
 		variants: withoutBPF, goals: besideClocks(0.8),
