@@ -115,7 +115,7 @@ func TestWhatKeepsMachinesFromTheirEnergyIsReportedOnce(t *testing.T) {
 		require.NoError(t, os.WriteFile(dir, nil, 0o600))
 		cfg := &Config{Path: dir}
 		cfg.Vsock.GetOrInsertDefault().Port = 9480
-		h := newHost(t, cfg, func(port uint32) (net.Listener, error) { return nil, errors.New("no vsock") })
+		h := newHost(t, cfg, func(uint32) (net.Listener, error) { return nil, errors.New("no vsock") })
 		for range 3 {
 			h.collects(feed.VM{ID: "a", Energy: []uint64{1, 0, 0}})
 		}
