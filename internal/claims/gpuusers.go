@@ -166,7 +166,8 @@ func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Mea
 	if p, ok := g.processes[pid]; ok && p.start == start {
 		delete(g.processes, pid)
 	}
-	if young := g.processes != nil && m.Table.Now-start < namedWithin; !c.usesGPU && !young {
+	young := g.processes != nil && m.Table.Now-start < namedWithin
+	if !c.usesGPU && (!young || c.sleeps) { // the sleepers' claimant is not only its own
 		b.leave(c)
 		return
 	}
