@@ -314,6 +314,26 @@ func TestAYoungProcessThatEndedBeforeItWasNamedIsFound(t *testing.T) {
 	assert.Equal(t, map[string]float64{"1": 40, "2": 20}, active)
 }
 
+func TestABurstOfYoungProcessesDoesNotReplaceAUserThatEnded(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.second(uses(1, 1))
+	for pid := range int32(maxLateUsers + 10) {
+		n.start(pid + 2)
+	}
+	n.second(uses(1, 1))
+	last := boot.Add(n.now)
+	for pid := range int32(maxLateUsers + 11) {
+		n.end(pid + 1)
+	}
+	n.second()
+	assert.Len(t, n.b.gpus.young, maxLateUsers)
+	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
+	assert.InDelta(t, 20, n.unattributed(), 0, "that of the second without users")
+	n.second()
+	n.second()
+	assert.Empty(t, n.b.gpus.young)
+}
+
 func TestAYoungSleeperThatEndsLeavesTheOthersAsleep(t *testing.T) {
 	n := newGPUNodeWith(t, 1, 2, attribution.Config{Processes: attribution.ByProgram})
 	n.second(uses(1, 1))
