@@ -169,3 +169,49 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		}), isOpen)
 	}
 }
+
+func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) {
+	n := newTestNode(t)
+	f := n.feeds(true, false)
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	windows, end := f.windows, f.end
+	endAfter := func(ctx context.Context, elapsed time.Duration) {
+		n.host.Run(elapsed, map[int]int64{1: 10})
+		require.NoError(t, n.host.Render())
+		feed.Of(n.s.set.ID).EndWindow(ctx)
+	}
+	n.s.demand.took = time.Minute
+	feed.Of(n.s.set.ID).EndWindow(t.Context())
+	assert.Equal(t, windows, f.windows, "another one would cost too much")
+	n.s.demand.took = 0
+	endAfter(t.Context(), time.Second)
+	assert.Equal(t, windows+1, f.windows)
+	assert.Equal(t, time.Second, f.end.Sub(end))
+	assert.Zero(t, f.gaps)
+
+	n.s.mu.Lock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	endAfter(ctx, time.Second)
+	n.s.mu.Unlock()
+	assert.Equal(t, windows+1, f.windows, "the receiver had no time")
+
+	require.NoError(t, n.s.shutdown(t.Context()))
+	scans := n.s.telemetry.failedScans
+	n.host.Run(time.Second, nil)
+	assert.False(t, n.s.endWindow(t.Context()), "for a reader that asked before")
+	endAfter(t.Context(), time.Second)
+	assert.Equal(t, windows+1, f.windows)
+	assert.Equal(t, scans, n.s.telemetry.failedScans, "nothing is read that is closed")
+}
+
+func TestAFeedIsUpToDateThoughTheWallClockWasSetBack(t *testing.T) {
+	n := newTestNode(t)
+	f := n.feeds(false, false)
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	n.s.timeline.stamp = n.s.timeline.stamp.Add(time.Hour)
+	n.run(600*joule, map[int]int64{1: 100})
+	assert.Equal(t, f.end, f.attributed)
+}
