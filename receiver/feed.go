@@ -50,7 +50,7 @@ func (f *feeding) begin(l *ledger) {
 
 // gain adds the row of a process.
 func (f *feeding) gain(l *ledger, id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
-	owner := l.Engine.Owner(id)
+	owner := l.Engine.Gainer(id)
 	if owner.Process.PID == 0 { // it stands for several processes
 		return
 	}

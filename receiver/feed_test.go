@@ -16,7 +16,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -162,9 +164,20 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		}
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
+		var ids []attribution.Claimant
+		gained := n.s.feeding.gained
+		n.s.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+			ids = append(ids, id)
+			gained(id, used, energy)
+		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
+		assert.Equal(t, isOpen, len(ids) > 0)
+		energy := make([]units.Energy, len(n.s.ledger.kinds))
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
 			n.s.feeding.begin(n.s.ledger)
+			for _, id := range ids {
+				gained(id, units.Second, energy)
+			}
 			n.s.publish(isOpen)
 		}), isOpen)
 	}
