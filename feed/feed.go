@@ -27,7 +27,8 @@ type Window struct {
 	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes nor in Unattributed belongs to
 	// processes that no row names, such as those that lived between two scans.
 	Active, Idle, Unattributed []uint64
-	// Attributed is the time until which all meters have reported. Energy between it and End may follow in later windows.
+	// Attributed is the time until which all meters that can be read have reported. Energy between it and End may follow in later
+	// windows, and so does that of a meter that cannot be read.
 	Attributed time.Time
 	// Processes has a row for each process that received energy in the window. It is empty without [Reader.Processes].
 	Processes []Process
@@ -109,8 +110,9 @@ func (f *Feed) Close(r *Reader) {
 	f.readers = slices.DeleteFunc(f.readers, func(other *Reader) bool { return other == r })
 }
 
-// EndWindow has the receiver end a window now, so that readers have all energy until now. It does nothing where no receiver runs, and
-// where the last window has just ended: a reader cannot make the receiver scan more often than every 10 ms.
+// EndWindow has the receiver end a window now, so that readers have all energy until now. It does nothing if no receiver runs, if ctx is
+// done before the receiver has time, or if the last window has just ended: readers cannot make the receiver scan more often than every
+// 10 ms, nor use more than a twentieth of a CPU.
 func (f *Feed) EndWindow(ctx context.Context) {
 	f.mu.Lock()
 	end := f.end

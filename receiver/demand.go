@@ -23,12 +23,18 @@ func (d *demand) allows(now time.Time) bool {
 }
 
 // endWindow ends the current window, so that usage up to now and usage from now on are attributed separately. It reports whether it
-// did. It does not if a window ended so recently that another one would cost too much, or if the CPU times cannot be read; the
-// current window then continues.
+// did. It does not if ctx is done before the receiver has time, if a window ended so recently that another one would cost too much, if
+// the CPU times cannot be read, or after shutdown; the current window then continues.
 //
-// It must be called between start and shutdown.
+// It must not be called before start has returned.
 func (s *energyScraper) endWindow(ctx context.Context) bool {
-	s.mu.Lock()
+	if !s.mu.LockUnless(ctx) {
+		return false
+	}
 	defer s.mu.Unlock()
-	return s.demand.allows(s.now()) && s.scan(ctx, false) != nil
+	if s.feeding.closed || !s.demand.allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
+		return false
+	}
+	s.publish(false)
+	return true
 }

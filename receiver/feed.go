@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -15,31 +14,19 @@ import (
 // feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from window to window.
 type feeding struct {
 	feed   *feed.Feed
+	closed bool // no more windows
 	window feed.Window
 	gained attribution.GainedFunc // adds the row of a process
 	// totals are the node's active, idle and unattributed energy by kind at the end of the last window, nil if no reader was open then.
 	totals [][3]units.Energy
 }
 
-// minFedWindow is the shortest window that a reader can cause.
-const minFedWindow = 10 * time.Millisecond
-
-// openFeed lets readers end windows.
+// openFeed begins to feed readers.
 func (s *energyScraper) openFeed() {
 	s.feeding.feed = feed.Of(s.set.ID)
 	s.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
 		s.feeding.gain(s.ledger, id, used, energy)
 	}
-	s.feeding.feed.Serve(func(context.Context) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.ledger == nil || s.now().Sub(s.ledger.Last().ReadAt) < minFedWindow {
-			return
-		}
-		if s.scan(context.Background(), false) != nil {
-			s.publish(false)
-		}
-	})
 }
 
 func (s *energyScraper) closeFeed() {
@@ -63,7 +50,7 @@ func (f *feeding) begin(l *ledger) {
 
 // gain adds the row of a process.
 func (f *feeding) gain(l *ledger, id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
-	owner := l.Engine.Owner(id)
+	owner := l.Engine.Gainer(id)
 	if owner.Process.PID == 0 { // it stands for several processes
 		return
 	}
@@ -90,8 +77,11 @@ func (s *energyScraper) publish(endsCollection bool) {
 		f.totals = nil
 		return
 	}
-	w := &f.window
-	w.Start, w.End, w.EndsCollection, w.Attributed = w.End, l.Last().Stamp, endsCollection, s.meters.attributedUntil(l.Last().Stamp)
+	defer s.watchdog.enter(s.watchdog.current())
+	s.watchdog.enter(feedingReaders)
+	w, last := &f.window, l.Last()
+	w.Start, w.End, w.EndsCollection = w.End, last.Stamp, endsCollection
+	w.Attributed = last.Stamp.Add(-s.meters.behind(last.ReadAt))
 	isFirst := f.totals == nil
 	f.fillNode(l)
 	w.VMs = w.VMs[:0]

@@ -16,7 +16,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -162,10 +164,67 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		}
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
+		var ids []attribution.Claimant
+		gained := n.s.feeding.gained
+		n.s.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+			ids = append(ids, id)
+			gained(id, used, energy)
+		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
+		assert.Equal(t, isOpen, len(ids) > 0)
+		energy := make([]units.Energy, len(n.s.ledger.kinds))
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
 			n.s.feeding.begin(n.s.ledger)
+			for _, id := range ids {
+				gained(id, units.Second, energy)
+			}
 			n.s.publish(isOpen)
 		}), isOpen)
 	}
+}
+
+func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) {
+	n := newTestNode(t)
+	f := n.feeds(true, false)
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	windows, end := f.windows, f.end
+	endAfter := func(ctx context.Context, elapsed time.Duration) {
+		n.host.Run(elapsed, map[int]int64{1: 10})
+		require.NoError(t, n.host.Render())
+		feed.Of(n.s.set.ID).EndWindow(ctx)
+	}
+	n.s.demand.took = time.Minute
+	feed.Of(n.s.set.ID).EndWindow(t.Context())
+	assert.Equal(t, windows, f.windows, "another one would cost too much")
+	n.s.demand.took = 0
+	endAfter(t.Context(), time.Second)
+	assert.Equal(t, windows+1, f.windows)
+	assert.Equal(t, time.Second, f.end.Sub(end))
+	assert.Zero(t, f.gaps)
+
+	n.s.mu.Lock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	endAfter(ctx, time.Second)
+	n.s.mu.Unlock()
+	assert.Equal(t, windows+1, f.windows, "the receiver had no time")
+
+	require.NoError(t, n.s.shutdown(t.Context()))
+	scans := n.s.telemetry.failedScans
+	n.host.Run(time.Second, nil)
+	assert.False(t, n.s.endWindow(t.Context()), "for a reader that asked before")
+	endAfter(t.Context(), time.Second)
+	assert.Equal(t, windows+1, f.windows)
+	assert.Equal(t, scans, n.s.telemetry.failedScans, "nothing is read that is closed")
+}
+
+func TestAFeedIsUpToDateThoughTheWallClockWasSetBack(t *testing.T) {
+	n := newTestNode(t)
+	f := n.feeds(false, false)
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	n.s.timeline.stamp = n.s.timeline.stamp.Add(time.Hour)
+	n.run(600*joule, map[int]int64{1: 100})
+	assert.Equal(t, f.end, f.attributed)
 }

@@ -324,15 +324,15 @@ func (m *meters) attributed() []power.Kind {
 	}
 }
 
-// attributedUntil returns the time until which all zones that are attributed have reported, at most end.
-func (m *meters) attributedUntil(end time.Time) time.Time {
+// behind returns how long before now the zone reported last that is furthest behind, of those that are attributed and could be read.
+func (m *meters) behind(now time.Time) (longest time.Duration) {
 	attributed := m.attributed()
 	for i := range m.readings {
-		if r := &m.readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) && r.At.Before(end) {
-			end = r.At
+		if r := &m.readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) {
+			longest = max(longest, now.Sub(r.At))
 		}
 	}
-	return end
+	return longest
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.

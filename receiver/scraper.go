@@ -170,6 +170,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	s.sample()
 	s.settleStart()
 	s.adjustWindow()
+	s.feeding.feed.Serve(func(ctx context.Context) { s.endWindow(ctx) })
 	return s.observeSelf()
 }
 
@@ -277,6 +278,8 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A reader may have asked for a window before closeFeed.
+	s.feeding.closed = true
 	if s.cpu == nil { // it was never started
 		s.closeStorage(ctx)
 		return nil
@@ -355,7 +358,6 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.saveState(ctx, m)
 	s.conditions.Observe("storage", s.state.err)
 	if m != nil {
-		s.watchdog.enter(feedingReaders)
 		s.publish(true)
 	}
 	s.watchdog.enter(building)

@@ -26,6 +26,16 @@ func (l lock) Lock() { l <- struct{}{} }
 // Unlock unlocks l, which must be locked.
 func (l lock) Unlock() { <-l }
 
+// LockUnless locks l unless ctx is done before. It reports whether l is locked.
+func (l lock) LockUnless(ctx context.Context) bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // LockWithin locks l if that takes at most d. It reports whether l is locked.
 func (l lock) LockWithin(d time.Duration) bool {
 	select {

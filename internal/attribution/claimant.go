@@ -70,14 +70,20 @@ func newOwned(o *units.Owner) *claimant {
 }
 
 // ownerOf returns who a claimant is.
-func (e *Engine) ownerOf(c *claimant) (o units.Owner) {
+func (e *Engine) ownerOf(c *claimant) units.Owner {
+	o := c.owner()
+	e.setCreated(&o.Process)
+	return o
+}
+
+// owner returns who a claimant is, without Process.Created unless that was set.
+func (c *claimant) owner() (o units.Owner) {
 	o.Workload = c.workload.Value()
 	p, of := &o.Process, c.program.Value()
 	p.PID, p.Start, p.Executable, p.Path, p.Owner, p.Descendants = c.pid, c.start, of.executable, of.path, of.owner, of.descendants
 	if c.own != nil {
 		p.Created, p.CommandLine, p.Parent = c.own.created, c.own.commandLine, c.own.parent
 	}
-	e.setCreated(p)
 	return o
 }
 
@@ -139,6 +145,9 @@ func (e *Engine) Continues(owner *units.Owner) bool {
 	i, known := e.series[s]
 	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
 }
+
+// Gainer returns who a claimant is, for GainedFunc. Its Process.Created, which is a text, may be empty.
+func (e *Engine) Gainer(id Claimant) units.Owner { return e.claimants[id].owner() }
 
 // Owner returns who a claimant is.
 func (e *Engine) Owner(id Claimant) units.Owner { return e.ownerOf(e.claimants[id]) }

@@ -258,16 +258,25 @@ func (c *Counters) value(w *watchedCgroup) (counter units.CPUTime, another, ok b
 
 // Ahead returns how much CPU time all processes have used since the latest reading, 0 if it is unknown.
 func (c *Counters) Ahead() (used units.CPUTime) {
-	all := c.tops
 	if c.isV1 {
-		all = []watchedCgroup{c.root}
+		return c.ahead(&c.root)
 	}
-	for i := range all {
-		if counter, another, ok := c.value(&all[i]); ok && !another {
-			used += units.Advance(all[i].counter, counter)
-		}
+	for i := range c.tops {
+		used += c.ahead(&c.tops[i])
 	}
 	return used
+}
+
+// ahead returns how much a counter has grown since it was read. It does not change what was read.
+func (c *Counters) ahead(w *watchedCgroup) units.CPUTime {
+	counter, another, ok := c.value(w)
+	if another {
+		w.read = false // the next call of value no longer tells
+	}
+	if another || !ok {
+		return 0
+	}
+	return units.Advance(w.counter, counter)
 }
 
 // StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two

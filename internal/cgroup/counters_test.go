@@ -135,6 +135,23 @@ func TestTotalCPUTimeOfVersion1IncludesTheRoot(t *testing.T) {
 	assert.Equal(t, units.CPUTime(5), grown)
 }
 
+func TestCPUTimeAheadOfTheLatestReading(t *testing.T) {
+	c := count(t, cpuacctMount+unifiedMount)
+	c.v1("/", "10")
+	c.Read()
+	c.v1("/", "15")
+	assert.Equal(t, units.CPUTime(5), c.Ahead())
+	assert.Equal(t, units.CPUTime(5), c.Ahead(), "it is no reading")
+	c.v1("/", "")
+	assert.Zero(t, c.Ahead())
+	assert.False(t, c.Counters.root.node.cpuFrom.kept.IsOpen(), "a file that cannot be read is closed")
+	c.v1("/", "16")
+	c.Read()
+	grown, _, ok := c.Grown()
+	assert.True(t, ok)
+	assert.Equal(t, units.CPUTime(6), grown)
+}
+
 func TestACounterThatWasReadForAnotherUseIsNotReadAgain(t *testing.T) {
 	c := count(t, cpuacctMount+unifiedMount)
 	tree := New(Options{Root: c.root})

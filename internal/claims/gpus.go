@@ -28,6 +28,7 @@ type gpus struct {
 	// processes are the rows of the last scan by PID. It is nil without a source of usage.
 	processes map[int32]process
 	late      []lateUser // the oldest first
+	young     []lateUser // processes that ended young and may have used a GPU, the oldest first
 	// epoch counts how often each GPU was told of since the beginning of the epoch.
 	epoch uint64
 	users []gpuUser // scratch
@@ -137,9 +138,14 @@ func (b *Builder) endEpoch(m *Measurement) {
 	if !slices.ContainsFunc(g.known, func(k knownGPU) bool { return k.listed && k.epoch <= g.epoch }) {
 		g.epoch++
 	}
-	n := 0
-	for n < len(g.late) && (g.late[n].epoch+2 <= g.epoch || m.ReadAt.Sub(g.late[n].ended) >= maxLate) {
-		n++
+	for _, list := range [...]*[]lateUser{&g.late, &g.young} {
+		n := 0
+		for _, l := range *list {
+			if l.epoch+2 > g.epoch && m.ReadAt.Sub(l.ended) < maxLate {
+				break
+			}
+			n++
+		}
+		b.endLate(list, n)
 	}
-	b.endLate(n)
 }

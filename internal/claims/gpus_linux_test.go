@@ -42,6 +42,10 @@ var attributedGPUs = []power.Kind{power.GPU}
 
 // newGPUNode returns a node whose GPUs each draw 40 W. cgroups are those of the processes 1, 2, ...
 func newGPUNode(t testing.TB, gpus, processes int, rules attribution.Rules, cgroups ...string) *gpuNode {
+	return newGPUNodeWith(t, gpus, processes, attribution.Config{Rules: rules}, cgroups...)
+}
+
+func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config, cgroups ...string) *gpuNode {
 	n := &gpuNode{t: t, now: 100 * time.Second}
 	root := t.TempDir()
 	for i := range processes {
@@ -60,7 +64,7 @@ func newGPUNode(t testing.TB, gpus, processes int, rules attribution.Rules, cgro
 	tree := cgroup.New(cgroup.Options{Root: root})
 	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
 	n.b = NewBuilder(Options{
-		Engine: attribution.New(attribution.Config{Rules: rules}, boot.Add(n.now)), Exact: true, Cgroups: tree,
+		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []Kind{{power.GPU, power.Measured}}, KeepMemory: true,
 	})
 	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })
@@ -308,6 +312,50 @@ func TestAYoungProcessThatEndedBeforeItWasNamedIsFound(t *testing.T) {
 	n.second(gpu.User{PIDs: []int32{2}, Used: 1, Last: last})
 	active, _ := n.joules()
 	assert.Equal(t, map[string]float64{"1": 40, "2": 20}, active)
+}
+
+func TestABurstOfYoungProcessesDoesNotReplaceAUserThatEnded(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.second(uses(1, 1))
+	for pid := range int32(maxLateUsers + 10) {
+		n.start(pid + 2)
+	}
+	n.second(uses(1, 1))
+	last := boot.Add(n.now)
+	for pid := range int32(maxLateUsers + 11) {
+		n.end(pid + 1)
+	}
+	n.second()
+	assert.Len(t, n.b.gpus.young, maxLateUsers)
+	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
+	assert.InDelta(t, 20, n.unattributed(), 0, "that of the second without users")
+	n.second()
+	n.second()
+	assert.Empty(t, n.b.gpus.young)
+}
+
+func TestAYoungSleeperThatEndsLeavesTheOthersAsleep(t *testing.T) {
+	n := newGPUNodeWith(t, 1, 2, attribution.Config{Processes: attribution.ByProgram})
+	n.second(uses(1, 1))
+	sleeper := n.b.claimants[n.b.gpus.processes[2].slot]
+	require.True(t, sleeper.sleeps)
+	n.start(3)
+	n.second(uses(1, 1))
+	n.end(3)
+	n.second(uses(1, 1))
+	for _, s := range n.b.sleepers {
+		assert.Equal(t, 1, s.count)
+	}
+	for range 5 {
+		n.second(uses(1, 1))
+	}
+	n.start(4) // would take the claimant of the sleepers if that was closed
+	n.second(uses(1, 1), uses(1, 4))
+	assert.Equal(t, sleeper.id, n.b.claimants[n.b.gpus.processes[2].slot].id)
+	assert.NotEqual(t, sleeper.id, n.b.claimants[n.b.gpus.processes[4].slot].id)
+	n.end(2)
+	n.second(uses(1, 1))
+	assert.Empty(t, n.b.sleepers)
 }
 
 func TestGPUsBeyondTheLimitAreUnattributed(t *testing.T) {

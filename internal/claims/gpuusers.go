@@ -12,7 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many of them.
+// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many of them: of GPU users, and as many
+// of young processes, so that a burst of processes does not take the place of users.
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
@@ -133,9 +134,11 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 			return gpuUser{c.id, c.excluded}, true
 		}
 	}
-	for i := len(g.late) - 1; i >= 0; i-- {
-		if l := &g.late[i]; l.pid == pid && lived(l.start) && !last.After(l.ended) {
-			return l.gpuUser, true
+	for _, list := range [...][]lateUser{g.late, g.young} {
+		for i := len(list) - 1; i >= 0; i-- {
+			if l := &list[i]; l.pid == pid && lived(l.start) && !last.After(l.ended) {
+				return l.gpuUser, true
+			}
 		}
 	}
 	return gpuUser{}, false
@@ -166,24 +169,29 @@ func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Mea
 	if p, ok := g.processes[pid]; ok && p.start == start {
 		delete(g.processes, pid)
 	}
-	if young := g.processes != nil && m.Table.Now-start < namedWithin; !c.usesGPU && !young {
+	young := g.processes != nil && m.Table.Now-start < namedWithin
+	if !c.usesGPU && (!young || c.sleeps) { // the sleepers' claimant is not only its own
 		b.leave(c)
 		return
 	}
 	b.Engine.Stop(c.id)
-	b.endLate(len(g.late) + 1 - maxLateUsers)
-	g.late = append(g.late, lateUser{gpuUser{c.id, c.excluded}, pid, start, m.ReadAt, g.epoch})
+	list := &g.young
+	if c.usesGPU {
+		list = &g.late
+	}
+	b.endLate(list, len(*list)+1-maxLateUsers)
+	*list = append(*list, lateUser{gpuUser{c.id, c.excluded}, pid, start, m.ReadAt, g.epoch})
 }
 
-// endLate ends the claimants of the first n GPU users whose processes have ended.
-func (b *Builder) endLate(n int) {
+// endLate ends the claimants of the first n processes in a list of those that have ended.
+func (b *Builder) endLate(list *[]lateUser, n int) {
 	if n <= 0 {
 		return
 	}
-	for i := range b.gpus.late[:n] {
-		b.end(b.gpus.late[i].id)
+	for i := range (*list)[:n] {
+		b.end((*list)[i].id)
 	}
-	b.gpus.late = slices.Delete(b.gpus.late, 0, n)
+	*list = slices.Delete(*list, 0, n)
 }
 
 // forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
@@ -213,5 +221,5 @@ func (g *gpus) compact(t *cpu.Table) {
 	if g.processes != nil {
 		g.processes = units.Rebuilt(g.processes)
 	}
-	g.late, g.users = slices.Clone(g.late), nil
+	g.late, g.young, g.users = slices.Clone(g.late), slices.Clone(g.young), nil
 }

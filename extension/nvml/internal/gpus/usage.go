@@ -75,7 +75,11 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 		return now
 	}
 	w := u.window(instants, now)
-	u.open, _ = device.Processes()
+	if open, err := device.Processes(); err == nil {
+		u.open = open
+	} else { // none of them is known to have closed it
+		u.open = append(u.open[:0], u.openBefore...)
+	}
 	entries, err := u.readEntries(device, &w)
 	missing := isMissing(err)
 	if err != nil && !missing {
@@ -157,6 +161,7 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 		d.Elapsed = now.Sub(u.until)
 		d.Busy, d.Unattributed = d.Elapsed, d.Elapsed
 	}
+	u.openBefore = append(u.openBefore[:0], u.open...)
 	u.started, u.until, u.polled = true, now, now
 }
 

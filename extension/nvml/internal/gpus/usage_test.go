@@ -22,6 +22,7 @@ type script struct {
 	instants  []nvml.Utilization
 	entries   []nvml.Sample
 	processes []uint32
+	noList    error    // of processes
 	since     []uint64 // that ProcessUtilization was called with
 }
 
@@ -49,7 +50,12 @@ func (s *script) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 	return append([]nvml.Sample(nil), s.entries...), s.noProcesses
 }
 
-func (s *script) Processes() ([]uint32, error) { return s.processes, nil }
+func (s *script) Processes() ([]uint32, error) {
+	if s.noList != nil {
+		return nil, s.noList
+	}
+	return s.processes, nil
+}
 
 // seconds is a timestamp so long after the start of the test.
 func (s *script) seconds(at float64) uint64 {
@@ -289,6 +295,42 @@ func TestTimeOfNoProcessIsOfThoseThatEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAProcessThatTheBaselineShowsMayEndBeforeTheNextPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.processes = []uint32{7}
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.processes = nil
+		s.second(2, 60)
+		if d := p.after(time.Second); len(d.Users) != 1 || !slices.Equal(d.Users[0].PIDs, []int32{7}) || d.Unattributed != 0 {
+			t.Errorf("users %+v, unattributed %v", d.Users, d.Unattributed)
+		}
+	})
+}
+
+func TestNoProcessHasEndedWhileProcessesCannotBeListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.processes = []uint32{7}
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.second(2, 0)
+		p.after(time.Second)
+		s.noList = nvml.GPUIsLost
+		for end := range 2 {
+			s.second(3+end, 60)
+			if d := p.after(time.Second); d.Unattributed != d.Busy || d.Busy == 0 {
+				t.Errorf("users %+v, %v of %v is unattributed", d.Users, d.Unattributed, d.Busy)
+			}
+		}
+	})
 }
 
 func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
