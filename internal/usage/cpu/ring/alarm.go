@@ -21,7 +21,7 @@ type Alarm struct {
 }
 
 // NewAlarm returns an alarm of the map with this descriptor, which may be closed before the alarm. It calls ring from a
-// goroutine of its own: once at first, and after each wakeup. Wakeups during a call cause one more.
+// goroutine of its own: once at first, and after each wakeup. Wakeups during a call cause at least one more.
 func NewAlarm(fd int, ring func()) (*Alarm, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
