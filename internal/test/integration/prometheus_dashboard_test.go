@@ -125,6 +125,9 @@ service:
 	}
 }
 
+// onlyUnitTested are alerts whose causes no collector of this test has. The unit tests of the rules raise them.
+var onlyUnitTested = []string{"EnergyExportFails", "EnergySeriesAreDropped", "EnergyTotalsRestarted", "EnergyModelIsNotTrained"}
+
 func (p *prometheusServer) testRules(t *testing.T) {
 	text, err := os.ReadFile(shipped(t, "prometheus", "rules.yaml"))
 	require.NoError(t, err)
@@ -134,6 +137,9 @@ func (p *prometheusServer) testRules(t *testing.T) {
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			count++
+			if slices.Contains(onlyUnitTested, rule.Alert) {
+				continue
+			}
 			if rule.Record != "" {
 				p.await(t, rule.Record)
 			}
