@@ -70,6 +70,8 @@ type Reader struct {
 	// Take is called at the end of each window, while the receiver waits. The window is valid until it returns. It must not call
 	// methods of the feed.
 	Take func(*Window)
+
+	begun bool // it was open when the current window began to be attributed
 }
 
 // Feed connects one receiver with its readers. Its methods may be called concurrently.
@@ -96,7 +98,7 @@ func Of(receiver component.ID) *Feed {
 	return f
 }
 
-// Open adds a reader, which has all windows from now on.
+// Open adds a reader. Its first window is the next that ends, which may have started before.
 func (f *Feed) Open(r *Reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,21 +131,31 @@ func (f *Feed) Serve(end func(context.Context)) {
 	f.end = end
 }
 
-// Wanted returns what readers use. The receiver calls it.
-func (f *Feed) Wanted() (open, processes, vms bool) {
+// Served reports whether the receiver runs.
+func (f *Feed) Served() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.end != nil
+}
+
+// Begin returns what the readers of the window that Publish hands out next use. The receiver calls it before it attributes the window.
+func (f *Feed) Begin() (open, processes, vms bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.readers {
+		r.begun = true
 		processes, vms = processes || r.Processes, vms || r.VMs
 	}
 	return len(f.readers) > 0, processes, vms
 }
 
-// Publish hands a window to the readers. The receiver calls it.
+// Publish hands a window to the readers that were open at Begin. The receiver calls it.
 func (f *Feed) Publish(w *Window) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.readers {
-		r.Take(w)
+		if r.begun {
+			r.Take(w)
+		}
 	}
 }

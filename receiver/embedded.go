@@ -61,7 +61,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		own.showContainer()
 	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
-		ID: component.NewID(metadata.Type),
+		ID: component.NewIDWithName(metadata.Type, "embedded"), // it feeds no reader of a receiver
 		TelemetrySettings: component.TelemetrySettings{
 			Logger:         o.Logger,
 			TracerProvider: nooptrace.NewTracerProvider(),

@@ -14,12 +14,17 @@ import (
 // feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from window to window.
 type feeding struct {
 	feed   *feed.Feed
-	closed bool // no more windows
-	window feed.Window
+	closed bool                   // no more windows
 	gained attribution.GainedFunc // adds the row of a process
-	// totals are the node's active, idle and unattributed energy by kind at the end of the last window, nil if no reader was open then.
-	totals [][3]units.Energy
+
+	window feed.Window
+	// isOpen and vms are what readers use of the window. isOpen is false once it was handed out.
+	isOpen, vms bool
+	before      []nodeEnergy // by kind, before the window
 }
+
+// nodeEnergy is the node's energy of one kind.
+type nodeEnergy struct{ active, idle, unattributed units.Energy }
 
 // openFeed begins to feed readers.
 func (s *energyScraper) openFeed() {
@@ -35,17 +40,28 @@ func (s *energyScraper) closeFeed() {
 	}
 }
 
-// begin asks the engine for the gains of processes if a reader uses them. It is called before a window is attributed.
+// begin notes what the ledger has before a window is attributed, and has the engine report the gains of processes, if readers use
+// that.
 func (f *feeding) begin(l *ledger) {
-	if f.feed == nil {
+	var processes bool
+	f.isOpen, processes, f.vms = f.feed.Begin()
+	l.Engine.OnGain(nil)
+	if !f.isOpen {
 		return
 	}
-	f.window.Processes = f.window.Processes[:0]
-	if _, processes, _ := f.feed.Wanted(); !processes {
-		l.Engine.OnGain(nil)
-		return
+	if processes {
+		l.Engine.OnGain(f.gained)
 	}
-	l.Engine.OnGain(f.gained)
+	f.window.Start, f.window.Processes, f.before = l.Last().Stamp, f.window.Processes[:0], f.before[:0]
+	for i := range l.kinds {
+		f.before = append(f.before, l.nodeEnergy(i))
+	}
+}
+
+// nodeEnergy returns the totals of a kind.
+func (l *ledger) nodeEnergy(kind int) nodeEnergy {
+	k := &l.Engine.Ledger().Kinds[kind]
+	return nodeEnergy{k.Active, k.Idle, k.Unattributed}
 }
 
 // gain adds the row of a process.
@@ -66,52 +82,36 @@ func (f *feeding) gain(l *ledger, id attribution.Claimant, used units.CPUTime, e
 	}
 }
 
-// publish hands out the window that has just been attributed. The first one after a reader was opened only begins the totals.
+// publish hands out the window that has just been attributed.
 func (s *energyScraper) publish(endsCollection bool) {
 	f, l := &s.feeding, s.ledger
-	if f.feed == nil || l == nil {
+	if !f.isOpen {
 		return
 	}
-	open, _, vms := f.feed.Wanted()
-	if !open {
-		f.totals = nil
-		return
-	}
+	f.isOpen = false
 	defer s.watchdog.enter(s.watchdog.current())
 	s.watchdog.enter(feedingReaders)
 	w, last := &f.window, l.Last()
-	w.Start, w.End, w.EndsCollection = w.End, last.Stamp, endsCollection
+	w.End, w.EndsCollection = last.Stamp, endsCollection
 	w.Attributed = last.Stamp.Add(-s.meters.behind(last.ReadAt))
-	isFirst := f.totals == nil
 	f.fillNode(l)
 	w.VMs = w.VMs[:0]
-	if vms && endsCollection {
+	if f.vms && endsCollection {
 		f.fillVMs(l)
 	}
-	if !isFirst || endsCollection {
-		f.feed.Publish(w)
-	}
+	f.feed.Publish(w)
 }
 
 // fillNode sets what the window brought the node.
 func (f *feeding) fillNode(l *ledger) {
-	w, isFirst := &f.window, f.totals == nil
+	w := &f.window
 	w.Kinds, w.Active, w.Idle, w.Unattributed = w.Kinds[:0], w.Active[:0], w.Idle[:0], w.Unattributed[:0]
-	if isFirst {
-		f.totals, w.Start, w.Processes = make([][3]units.Energy, len(l.kinds)), w.End, w.Processes[:0]
-	}
-	of := l.Engine.Ledger()
 	for i, kind := range l.kinds {
-		now := [3]units.Energy{of.Kinds[i].Active, of.Kinds[i].Idle, of.Kinds[i].Unattributed}
-		before := f.totals[i]
-		if isFirst {
-			before = now
-		}
+		before, now := f.before[i], l.nodeEnergy(i)
 		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Source)})
-		w.Active = append(w.Active, uint64(units.Advance(before[0], now[0])))
-		w.Idle = append(w.Idle, uint64(units.Advance(before[1], now[1])))
-		w.Unattributed = append(w.Unattributed, uint64(units.Advance(before[2], now[2])))
-		f.totals[i] = now
+		w.Active = append(w.Active, uint64(units.Advance(before.active, now.active)))
+		w.Idle = append(w.Idle, uint64(units.Advance(before.idle, now.idle)))
+		w.Unattributed = append(w.Unattributed, uint64(units.Advance(before.unattributed, now.unattributed)))
 	}
 }
 

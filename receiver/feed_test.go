@@ -142,17 +142,38 @@ func TestTheFeedHasTheLastEnergyOfAMachineAndNoneWithoutASeries(t *testing.T) {
 	assert.Empty(t, f.processes, "they were not asked for")
 }
 
-func TestAFeedThatOpensLateBeginsWithItsFirstWindow(t *testing.T) {
+func TestAFeedThatOpensLateHasTheWindowThatEndsNext(t *testing.T) {
 	n := newTestNode(t)
 	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
 	n.start()
 	n.run(600*joule, map[int]int64{1: 100})
+	before := n.one("system.energy", "energy.state=active").value
 	f := n.feeds(true, false)
 	n.run(600*joule, map[int]int64{1: 100})
-	assert.Zero(t, f.active)
-	n.run(600*joule, map[int]int64{1: 100})
+	assert.InDelta(t, n.one("system.energy", "energy.state=active").value-before, float64(f.active)/joule, 1e-9)
 	assert.Equal(t, f.active, f.processes[1])
 	assert.Positive(t, f.active)
+}
+
+// No row is missing of a window that a reader gets.
+func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
+	n := newTestNode(t)
+	n.feeds(false, false)
+	n.start()
+	late := &fed{processes: map[int32]uint64{}, cpu: map[int32]time.Duration{}}
+	reader := &feed.Reader{Processes: true, Take: late.take}
+	n.host.Run(10*time.Second, map[int]int64{1: 100})
+	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
+	require.NoError(t, n.host.Render())
+	n.s.mu.Lock()
+	require.NotNil(t, n.s.scan(t.Context(), false))
+	feed.Of(n.s.set.ID).Open(reader)
+	n.s.publish(false)
+	n.s.mu.Unlock()
+	assert.Zero(t, late.windows)
+	n.run(600*joule, map[int]int64{1: 100})
+	assert.Equal(t, 1, late.windows)
+	assert.Equal(t, late.active, late.processes[1])
 }
 
 func TestAWindowForAFeedAllocatesNothing(t *testing.T) {

@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"context"
-	"math"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/guest"
@@ -18,12 +17,9 @@ type VsockConfig struct {
 	_ struct{}
 }
 
-// maxVsockPort is the largest port. The port above it means any port (VMADDR_PORT_ANY).
-const maxVsockPort = math.MaxUint32 - 1
-
 func (c *VsockConfig) validate(wrong reporter) {
-	if port := int64(c.Port); port < 1 || port > maxVsockPort {
-		wrong("port", "must be between 1 and %d, is %d", maxVsockPort, port)
+	if err := guest.CheckPort(c.Port); err != nil {
+		wrong("port", "%w", err)
 	}
 }
 

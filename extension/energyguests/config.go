@@ -5,11 +5,12 @@ package energyguests
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/guest"
 )
 
 // Config is the configuration of the extension. It must have a path, vsock, or both.
@@ -33,9 +34,6 @@ type VsockConfig struct {
 	_ struct{}
 }
 
-// maxPort is the largest port. The port above it means any port (VMADDR_PORT_ANY).
-const maxPort = math.MaxUint32 - 1
-
 func createDefaultConfig() component.Config {
 	return &Config{Receiver: component.NewID(component.MustNewType("energy"))}
 }
@@ -48,8 +46,10 @@ func (c *Config) Validate() error {
 	case c.Path != "" && !filepath.IsAbs(c.Path):
 		return fmt.Errorf("path: must be an absolute path, is %q", c.Path)
 	}
-	if v := c.Vsock.Get(); v != nil && (int64(v.Port) < 1 || int64(v.Port) > maxPort) {
-		return fmt.Errorf("vsock::port: must be between 1 and %d, is %d", maxPort, v.Port)
+	if v := c.Vsock.Get(); v != nil {
+		if err := guest.CheckPort(v.Port); err != nil {
+			return fmt.Errorf("vsock::port: %w", err)
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package energyguests
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 
@@ -47,6 +48,17 @@ func (g *guests) Start(_ context.Context, host component.Host) error {
 	feed.Of(g.cfg.Receiver).Open(g.reader)
 	return nil
 }
+
+// Ready implements extensioncapabilities.PipelineWatcher. It fails if the receiver that is named does not run.
+func (g *guests) Ready() error {
+	if !feed.Of(g.cfg.Receiver).Served() {
+		return fmt.Errorf("receiver: %q is not an energy receiver in a pipeline of this collector", g.cfg.Receiver)
+	}
+	return nil
+}
+
+// NotReady implements extensioncapabilities.PipelineWatcher.
+func (*guests) NotReady() error { return nil }
 
 // Shutdown implements component.Component. The receiver has shut down before, so that its last collection is written.
 func (g *guests) Shutdown(context.Context) error {

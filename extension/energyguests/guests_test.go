@@ -5,6 +5,7 @@
 package energyguests
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -76,6 +77,7 @@ func (h *host) collects(vms ...feed.VM) {
 		vms[i].Start = h.at.Truncate(24 * time.Hour)
 		vms[i].Present = []bool{true, false, false}
 	}
+	feed.Of(h.cfg.Receiver).Begin()
 	feed.Of(h.cfg.Receiver).Publish(&feed.Window{
 		End: h.at, EndsCollection: true, VMs: vms,
 		Kinds: []feed.Kind{{Zone: "package", Method: "measured"}, {Zone: "package", Method: "modeled"}, {Zone: "dram", Method: "measured"}},
@@ -106,6 +108,17 @@ func TestATreeHasAMachinesEnergyByAllMethods(t *testing.T) {
 		}
 		feed.Of(h.cfg.Receiver).Publish(&feed.Window{EndsCollection: true}) // the extension has closed its feed
 		assert.Empty(t, h.logged())
+	})
+}
+
+func TestAReceiverThatDoesNotRunIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, &Config{Path: t.TempDir()}, nil)
+		assert.EqualError(t, h.Ready(),
+			`receiver: "energy/TestAReceiverThatDoesNotRunIsAnError" is not an energy receiver in a pipeline of this collector`)
+		feed.Of(h.cfg.Receiver).Serve(func(context.Context) {})
+		assert.NoError(t, h.Ready())
+		require.NoError(t, h.Shutdown(t.Context()))
 	})
 }
 

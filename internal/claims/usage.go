@@ -60,7 +60,7 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}
-	b.Identifier.MayDefer(!m.EndsCollection)
+	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
 	for p := range rows(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
 		if p.Born {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"syscall"
 	"time"
@@ -30,6 +31,17 @@ var (
 	errUnknown = errors.New("the hypervisor has no energy of this virtual machine")
 	errSilent  = errors.New("no answer in time")
 )
+
+// maxPort is the largest port. The port above it means any port (VMADDR_PORT_ANY).
+const maxPort = math.MaxUint32 - 1
+
+// CheckPort returns an error unless a hypervisor can listen at a vsock port.
+func CheckPort(port int) error {
+	if p := int64(port); p < 1 || p > maxPort {
+		return fmt.Errorf("must be between 1 and %d, is %d", maxPort, port)
+	}
+	return nil
+}
 
 // NewClient returns a sensor that asks at the port that the hypervisor's Server listens at. It touches nothing. want reports
 // whether zones of a kind are to be read; nil means all.
