@@ -228,7 +228,8 @@ func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	}
 }
 
-// A gateway or balancer that acknowledged what it has not delivered would lose it when it is killed: docs/production.md.
+// A gateway or balancer that acknowledged what it has not delivered would lose it when it is
+// killed: docs/production.md.
 func TestGatewaysAcknowledgeAfterDelivery(t *testing.T) {
 	gateway, balancer := documents(t, "gateway/gateway.yaml")[0], documents(t, "gateway/balancer.yaml")[0]
 	for _, config := range []map[string]any{gateway, balancer} {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed hands what the energy receiver attributed to other components of the same collector: integers, without limits of
-// series, window by window.
+// Package feed hands what the energy receiver attributed to other components of the same collector:
+// integers, without limits of series, window by window.
 //
-// A component finds the feed by the ID of the receiver, since a collector offers no way to find a receiver. It may open it before the
-// receiver starts. Nothing is computed while no reader is open.
+// A component finds the feed by the ID of the receiver, since a collector offers no way to find a
+// receiver. It may open it before the receiver starts. Nothing is computed while no reader is open.
 package feed
 
 import (
@@ -24,11 +24,12 @@ type Window struct {
 	// Start and End are by the wall clock.
 	Start, End time.Time
 	Kinds      []Kind
-	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes nor in Unattributed belongs to
-	// processes that no row names, such as those that lived between two scans.
+	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes
+	// nor in Unattributed belongs to processes that no row names, such as those that lived between
+	// two scans.
 	Active, Idle, Unattributed []uint64
-	// Attributed is the time until which all meters that can be read have reported. Energy between it and End may follow in later
-	// windows, and so does that of a meter that cannot be read.
+	// Attributed is the time until which all meters that can be read have reported. Energy between
+	// it and End may follow in later windows, and so does that of a meter that cannot be read.
 	Attributed time.Time
 	// Processes has a row for each process that received energy in the window. It is empty without [Reader.Processes].
 	Processes []Process
@@ -67,8 +68,8 @@ type VM struct {
 type Reader struct {
 	// Processes and VMs are what the reader uses of a window.
 	Processes, VMs bool
-	// Take is called at the end of each window, while the receiver waits. The window is valid until it returns. It must not call
-	// methods of the feed.
+	// Take is called at the end of each window, while the receiver waits. The window is valid until
+	// it returns. It must not call methods of the feed.
 	Take func(*Window)
 
 	begun bool // it was open when the current window began to be attributed
@@ -112,9 +113,10 @@ func (f *Feed) Close(r *Reader) {
 	f.readers = slices.DeleteFunc(f.readers, func(other *Reader) bool { return other == r })
 }
 
-// EndWindow has the receiver end a window now, so that readers have all energy until now. It does nothing if no receiver runs, if ctx is
-// done before the receiver has time, or if the last window has just ended: readers cannot make the receiver scan more often than every
-// 10 ms, nor use more than a twentieth of a CPU.
+// EndWindow has the receiver end a window now, so that readers have all energy until now. It does
+// nothing if no receiver runs, if ctx is done before the receiver has time, or if the last window
+// has just ended: readers cannot make the receiver scan more often than every 10 ms, nor use more
+// than a twentieth of a CPU.
 func (f *Feed) EndWindow(ctx context.Context) {
 	f.mu.Lock()
 	end := f.end
@@ -138,7 +140,8 @@ func (f *Feed) Served() bool {
 	return f.end != nil
 }
 
-// Begin returns what the readers of the window that Publish hands out next use. The receiver calls it before it attributes the window.
+// Begin returns what the readers of the window that Publish hands out next use. The receiver calls
+// it before it attributes the window.
 func (f *Feed) Begin() (open, processes, vms bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

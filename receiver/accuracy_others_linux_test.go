@@ -341,8 +341,8 @@ func (a *accuracy) own() compared {
 	}
 }
 
-// othersTables returns the tables of dev/other-rules.md for some scenarios, the means over them and each: all rules, and the
-// receiver's own under those of its settings that are measured.
+// othersTables returns the tables of dev/other-rules.md for some scenarios, the means over them and
+// each: all rules, and the receiver's own under those of its settings that are measured.
 func othersTables(t *testing.T, scenarios []labScenario, measured func(*labSetting) bool) (means, each string) {
 	settings := slices.DeleteFunc(ownSettings(), func(s labSetting) bool { return !measured(&s) })
 	own := make([][]compared, len(scenarios))

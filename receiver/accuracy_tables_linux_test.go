@@ -367,8 +367,9 @@ func withoutSections(tables string, titles ...string) string {
 
 var percentage = regexp.MustCompile(`([+-]?\d+\.\d) %`)
 
-// isSameRow reports whether two lines are the same. Which of two goroutines that wake at the same moment runs first is not
-// determined, so the rows of GPUs, which goroutines poll, may differ by the energy of a poll.
+// isSameRow reports whether two lines are the same. Which of two goroutines that wake at the same
+// moment runs first is not determined, so the rows of GPUs, which goroutines poll, may differ by
+// the energy of a poll.
 func isSameRow(page, measured string) bool {
 	if page == measured || !strings.Contains(page, ", fdinfo") && !strings.Contains(page, ", library") {
 		return page == measured

@@ -22,9 +22,10 @@ func (d *demand) allows(now time.Time) bool {
 	return now.Sub(d.began) >= max(minWindow, demandShare*d.took)
 }
 
-// endWindow ends the current window, so that usage up to now and usage from now on are attributed separately. It reports whether it
-// did. It does not if ctx is done before the receiver has time, if a window ended so recently that another one would cost too much, if
-// the CPU times cannot be read, or after shutdown; the current window then continues.
+// endWindow ends the current window, so that usage up to now and usage from now on are attributed
+// separately. It reports whether it did. It does not if ctx is done before the receiver has time,
+// if a window ended so recently that another one would cost too much, if the CPU times cannot be
+// read, or after shutdown; the current window then continues.
 //
 // It must not be called before start has returned.
 func (s *energyScraper) endWindow(ctx context.Context) bool {

@@ -40,8 +40,8 @@ func (s *energyScraper) closeFeed() {
 	}
 }
 
-// begin notes what the ledger has before a window is attributed, and has the engine report the gains of processes, if readers use
-// that.
+// begin notes what the ledger has before a window is attributed, and has the engine report the
+// gains of processes, if readers use that.
 func (f *feeding) begin(l *ledger) {
 	var processes bool
 	f.isOpen, processes, f.vms = f.feed.Begin()

@@ -324,7 +324,8 @@ func (m *meters) attributed() []power.Kind {
 	}
 }
 
-// behind returns how long before now the zone reported last that is furthest behind, of those that are attributed and could be read.
+// behind returns how long before now the zone reported last that is furthest behind, of those that
+// are attributed and could be read.
 func (m *meters) behind(now time.Time) (longest time.Duration) {
 	attributed := m.attributed()
 	for i := range m.readings {

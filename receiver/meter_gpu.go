@@ -33,7 +33,8 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 	return library.New(libraries, library.Options{Root: o.RootPath, Every: o.gpuInterval()}), nil
 }
 
-// gpuInterval returns the time between two polls of a library: there are two or more in a collection, so that none is without one.
+// gpuInterval returns the time between two polls of a library: there are two or more in a
+// collection, so that none is without one.
 func (c *Config) gpuInterval() time.Duration {
 	return min(c.Meters.GPU.PollInterval, max(c.CollectionInterval/2, minGPUInterval))
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pace judges once per period whether too many windows are missed. It counts time in windows, so it needs no clock. The zero pace
-// is ready to use.
+// pace judges once per period whether too many windows are missed. It counts time in windows, so it
+// needs no clock. The zero pace is ready to use.
 type pace struct {
 	length          time.Duration // of the current period
 	windows, missed int64         // in the current period

@@ -92,8 +92,9 @@ func (s *energyScraper) tooSoon() bool {
 	return s.sampler.window < window && s.now().Sub(s.ledger.Last().ReadAt) < window
 }
 
-// adjustWindow makes the windows as long as they should be: a meter that can be read only now may have
-// counters that wrap sooner, or the source of CPU times may have changed. It is called between scrapes, without the lock.
+// adjustWindow makes the windows as long as they should be: a meter that can be read only now may
+// have counters that wrap sooner, or the source of CPU times may have changed. It is called between
+// scrapes, without the lock.
 func (s *energyScraper) adjustWindow() {
 	s.mu.Lock()
 	window, why := s.window()

@@ -36,7 +36,8 @@ func newGuests(cfg *Config, set extension.Settings) *guests {
 	return g
 }
 
-// Start implements component.Component. Trees and the listener are opened in the background: what goes wrong is a condition.
+// Start implements component.Component. Trees and the listener are opened in the background: what
+// goes wrong is a condition.
 func (g *guests) Start(_ context.Context, host component.Host) error {
 	g.conditions.Host = host
 	g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: g.cfg.Path})

@@ -89,12 +89,12 @@ type Engine struct {
 	newcomers, incumbents queue
 }
 
-// GainedFunc receives the CPU time and the active energy, by kind of the ledger, that an interval brought a claimant. The slice is
-// valid until it returns.
+// GainedFunc receives the CPU time and the active energy, by kind of the ledger, that an interval
+// brought a claimant. The slice is valid until it returns.
 type GainedFunc func(id Claimant, cpu units.CPUTime, energy []units.Energy)
 
-// OnGain has f called in Observe for each claimant that the interval brings something; nil ends that. Active energy of which f receives
-// nothing belongs to no claimant.
+// OnGain has f called in Observe for each claimant that the interval brings something; nil ends
+// that. Active energy of which f receives nothing belongs to no claimant.
 func (e *Engine) OnGain(f GainedFunc) { e.gained = f }
 
 // none marks an unset index.

@@ -64,8 +64,8 @@ func (t *Tree) update(n *Node) {
 	c.counter = counter
 }
 
-// CPUTime returns the CPU time of a cgroup as of the latest ReadCPUTime, by the counter of version 2 or of version 1. ok
-// is false if ReadCPUTime did not read that counter.
+// CPUTime returns the CPU time of a cgroup as of the latest ReadCPUTime, by the counter of version
+// 2 or of version 1. ok is false if ReadCPUTime did not read that counter.
 func (t *Tree) CPUTime(path string, v2 bool) (used units.CPUTime, ok bool) {
 	n := t.byPath[path]
 	if n == nil || !n.cpu.current {
@@ -115,11 +115,12 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	return inferred
 }
 
-// ShortLived calls yield for each cgroup that a process was accounted for in this interval, the innermost first, with the
-// CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
-// so that it may include CPU time of earlier intervals. rounding is how far the CPU time of each process may be behind the
-// counter, and late how far that of all processes of a cgroup together may be: neither is taken for that of short-lived
-// processes.
+// ShortLived calls yield for each cgroup that a process was accounted for in this interval, the
+// innermost first, with the CPU time that its counter shows beyond what was accounted. first
+// reports whether the counter was read for the first time, so that it may include CPU time of
+// earlier intervals. rounding is how far the CPU time of each process may be behind the counter,
+// and late how far that of all processes of a cgroup together may be: neither is taken for that of
+// short-lived processes.
 //
 // It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would be claimed a second time
 // if the processes' child times have shown it in this one.

@@ -15,8 +15,9 @@ type deviation [3]float64
 
 const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 
-// The deviations are those with which the truth is within one standard deviation in about 68 % of the cases of the lab, as
-// dev/accuracy-tables.md shows. make accuracy measures them. In windows of 100 ms most of the lab's workloads have next to none.
+// The deviations are those with which the truth is within one standard deviation in about 68 % of
+// the cases of the lab, as dev/accuracy-tables.md shows. make accuracy measures them. In windows of
+// 100 ms most of the lab's workloads have next to none.
 var (
 	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: nothing tells how much power instructions need
 	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users

@@ -12,13 +12,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many of them: of GPU users, and as many
-// of young processes, so that a burst of processes does not take the place of users.
+// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many
+// of them: of GPU users, and as many of young processes, so that a burst of processes does not take
+// the place of users.
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start: polls of a library are a
-	// second apart, and samples show late.
+	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
+	// polls of a library are a second apart, and samples show late.
 	namedWithin = 5 * time.Second
 )
 

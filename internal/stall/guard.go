@@ -33,8 +33,9 @@ const (
 	quick = 250 * time.Microsecond
 	// firstLook is the time after which the thread is first checked for a blocked read.
 	firstLook = time.Millisecond
-	// maxStarved is the maximum time for which a read may use a CPU or wait for one. Once the reads of a scan have done so
-	// for longer in total, the scan reads nothing else: each read needs two threads, which wait for a CPU of a full machine.
+	// maxStarved is the maximum time for which a read may use a CPU or wait for one. Once the reads
+	// of a scan have done so for longer in total, the scan reads nothing else: each read needs two
+	// threads, which wait for a CPU of a full machine.
 	maxStarved = 2 * time.Second
 	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine,
 	// a process can be preempted while it holds a lock.

@@ -226,9 +226,10 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
-// MayDefer allows Identify not to look at processes that were identified before, while it is set: a process older than
-// settledAge rarely executes another program or moves. IsDeferred then reports true until Identify looks at the process.
-// It has no effect on sources that count executions and moves.
+// MayDefer allows Identify not to look at processes that were identified before, while it is set: a
+// process older than settledAge rarely executes another program or moves. IsDeferred then reports
+// true until Identify looks at the process. It has no effect on sources that count executions and
+// moves.
 func (id *Identifier) MayDefer(may bool) { id.mayDefer = may }
 
 // IsDeferred reports whether Identify has not looked at the process in a slot.

@@ -572,8 +572,8 @@ func counted(t *testing.T, counter string) time.Duration {
 	return time.Duration(n)
 }
 
-// intervalOf returns a collection interval in which a fork storm has that many exits. How fast a machine forks depends on
-// its load.
+// intervalOf returns a collection interval in which a fork storm has that many exits. How fast a
+// machine forks depends on its load.
 func intervalOf(t *testing.T, exits float64, hostile string) time.Duration {
 	t.Helper()
 	const most = 90 * time.Second
@@ -591,7 +591,8 @@ func intervalOf(t *testing.T, exits float64, hostile string) time.Duration {
 	return interval.Round(time.Second)
 }
 
-// The kernel gives each PID several times within a window. Only the counter of the storm's container shows its processes.
+// The kernel gives each PID several times within a window. Only the counter of the storm's
+// container shows its processes.
 func TestAttackReusedPIDs(t *testing.T) {
 	need(t)
 	const pids = 32768 // the default of small machines

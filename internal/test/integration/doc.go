@@ -4,7 +4,8 @@
 // RAPL and of other sensors in virtual machines, Docker, libvirt, Prometheus and Kubernetes. `make integration` runs its tests;
 // without it they are skipped.
 //
-// guest/ is the first process of a virtual machine, load/ a program with a given CPU load, rapl/ a kernel module that
-// emulates energy registers and knows their true energy, sensors/ an ACPI table with power meters. dev/integration.md lists what each
-// test proves. The tests use what users have, the binaries, their configuration and output, and no code of the receiver.
+// guest/ is the first process of a virtual machine, load/ a program with a given CPU load, rapl/ a
+// kernel module that emulates energy registers and knows their true energy, sensors/ an ACPI table
+// with power meters. dev/integration.md lists what each test proves. The tests use what users have,
+// the binaries, their configuration and output, and no code of the receiver.
 package integration

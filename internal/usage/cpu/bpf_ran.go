@@ -123,8 +123,8 @@ func (b *BPF) endRows(t *Table) {
 	}
 }
 
-// The cost of a scan of the processes that ran, compared with visiting one thread in a scan of all. A call of the hook costs about as
-// much as visiting one thread.
+// The cost of a scan of the processes that ran, compared with visiting one thread in a scan of all.
+// A call of the hook costs about as much as visiting one thread.
 const (
 	perRan  = 8           // to describe a process
 	perScan = 16 * perRan // to take the marks
@@ -237,8 +237,9 @@ func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bo
 	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
 }
 
-// decide attaches the hook when scans of all threads cost more than one and a half times as much as scans of those that ran, and
-// detaches it when they cost less. count is the number of threads, switches that of context switches since this was decided last.
+// decide attaches the hook when scans of all threads cost more than one and a half times as much as
+// scans of those that ran, and detaches it when they cost less. count is the number of threads,
+// switches that of context switches since this was decided last.
 func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {

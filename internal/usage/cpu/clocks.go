@@ -310,7 +310,8 @@ func (s *clocksScan) refreshKin() {
 	}
 }
 
-// refresh reads the files of a process that has a row. If another process has the number, the row becomes that process's.
+// refresh reads the files of a process that has a row. If another process has the number, the row
+// becomes that process's.
 func (s *clocksScan) refresh(p *Process) {
 	now := *p
 	if s.source.readProcess(p.PID, &now, false) != nil {

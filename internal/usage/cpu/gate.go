@@ -12,14 +12,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes has run. A process
-// that was moved to another cgroup may run unnoticed until its clock is read again. All clocks are read every
-// sweepEvery scans, and at once when the clocks that were read leave more than maxDebt of the node's CPU time
-// unexplained. Unexplained CPU time is that of all processes together and adds up from scan to scan, so a scan misses
-// at most maxDebt in all, plus maxDebt or what all processes used while the clocks were read, whichever is more. A scan
-// may miss more if a process waited for a child without a row: the child may have used its CPU time in earlier intervals.
-// All clocks are read without need if the clock of a parent that waited was late: refreshKin reads its child times after
-// the debt was compared.
+// gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes
+// has run. A process that was moved to another cgroup may run unnoticed until its clock is read
+// again. All clocks are read every sweepEvery scans, and at once when the clocks that were read
+// leave more than maxDebt of the node's CPU time unexplained. Unexplained CPU time is that of all
+// processes together and adds up from scan to scan, so a scan misses at most maxDebt in all, plus
+// maxDebt or what all processes used while the clocks were read, whichever is more. A scan may miss
+// more if a process waited for a child without a row: the child may have used its CPU time in
+// earlier intervals. All clocks are read without need if the clock of a parent that waited was
+// late: refreshKin reads its child times after the debt was compared.
 type gate struct {
 	root     string
 	from     int
@@ -40,8 +41,9 @@ const (
 	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
-	// lateInCgroup is how much of a cgroup's counter may be that of processes whose clocks have not been read since they moved
-	// there. It is more than maxDebt by what the node uses while clocks are read.
+	// lateInCgroup is how much of a cgroup's counter may be that of processes whose clocks have not
+	// been read since they moved there. It is more than maxDebt by what the node uses while clocks
+	// are read.
 	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
 	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
 	// few clocks.
@@ -78,7 +80,8 @@ func (g *gate) begin(all bool) {
 	}
 }
 
-// end ends a scan. What ran while the clocks were read is in the next growth of the counters, though clocks explained it.
+// end ends a scan. What ran while the clocks were read is in the next growth of the counters,
+// though clocks explained it.
 func (g *gate) end() {
 	g.ahead = time.Duration(g.counters.Ahead())
 	if g.open {

@@ -43,8 +43,8 @@ type Table struct {
 	ShortLivedBy []NamedTime
 	// Run is the CPU time of all processes that an exact source has found since the baseline. It never decreases.
 	Run units.CPUTime
-	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc, user and system time are each
-	// rounded down to a Tick.
+	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc,
+	// user and system time are each rounded down to a Tick.
 	Rounding units.CPUTime
 	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in addition.
 	Late units.CPUTime

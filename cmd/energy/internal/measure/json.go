@@ -14,8 +14,8 @@ import (
 // SchemaVersion is the version of the JSON document. It changes only where a field changes its meaning or goes: fields may be added.
 const SchemaVersion = 1
 
-// document is the JSON document. docs/command-line.md describes it. Energies are in joules with up to six decimals, which are exact: sums
-// that hold for microjoules hold for them.
+// document is the JSON document. docs/command-line.md describes it. Energies are in joules with up
+// to six decimals, which are exact: sums that hold for microjoules hold for them.
 type document struct {
 	Schema        int           `json:"schema"`
 	Command       []string      `json:"command"`

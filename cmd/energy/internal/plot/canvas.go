@@ -20,7 +20,8 @@ type box struct{ left, top, right, bottom float64 }
 func (b box) width() float64  { return b.right - b.left }
 func (b box) height() float64 { return b.bottom - b.top }
 
-// open begins an image, or within one a part that clips what is drawn. Coordinates are relative to the part. close ends it.
+// open begins an image, or within one a part that clips what is drawn. Coordinates are relative to
+// the part. close ends it.
 func (c *canvas) open(b box) {
 	const element = `<svg xmlns="http://www.w3.org/2000/svg" x="%s" y="%s" width="%[3]s" height="%[4]s" viewBox="0 0 %[3]s %[4]s" font-family="%s">`
 	fmt.Fprintf(c, element+"\n", number(b.left), number(b.top), number(b.width()), number(b.height()), fonts)

@@ -249,7 +249,8 @@ func (u *usage) addEnded(w *window) {
 	}
 }
 
-// gap returns the busy time that entries do not explain. Percents are whole: up to one for each entry, nothing is missing.
+// gap returns the busy time that entries do not explain. Percents are whole: up to one for each
+// entry, nothing is missing.
 func (u *usage) gap(w *window) time.Duration {
 	gap := w.busy - u.users.used() - u.users.anonymous
 	if gap <= time.Duration(u.users.entries)*w.covered/100 {

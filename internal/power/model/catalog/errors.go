@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
-// The errors to be expected, relative to the power: means over the machines of which each was left out in turn (dev/accuracy-tables.md). A test
-// computes them.
+// The errors to be expected, relative to the power: means over the machines of which each was left
+// out in turn (dev/accuracy-tables.md). A test computes them.
 const (
 	// scalableError is of TDP and shape on servers like those that were measured.
 	scalableError = 0.098
