@@ -182,7 +182,7 @@ func off(fitted *trainedRecord, k power.Kind, truth func(u float64) float64) (me
 // whole is the machine's power.
 func (n *node) whole(u float64) float64 { return n.packages.At(u) + n.dram.At(u) + n.board.At(u) }
 
-// The bounds are those that docs/power-models.md states.
+// docs/power-models.md states these bounds.
 func TestAMachineIsFoundAgainFromThreeHoursOfItsLoad(t *testing.T) {
 	for seed := range uint64(5) {
 		n := newNode(seed)
