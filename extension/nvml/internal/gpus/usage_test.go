@@ -57,6 +57,15 @@ func (s *script) Processes() ([]uint32, error) {
 	return s.processes, nil
 }
 
+// begun adds a second in which the GPU was so busy, and returns a poller whose first poll took it as the baseline.
+func (s *script) begun(t *testing.T, percent uint32) *polling {
+	s.second(1, percent)
+	time.Sleep(time.Second)
+	p := poller(t, s)
+	p.after(0)
+	return p
+}
+
 // seconds is a timestamp so long after the start of the test.
 func (s *script) seconds(at float64) uint64 {
 	return uint64(s.began.Add(time.Duration(at * float64(time.Second))).UnixMicro())
@@ -184,10 +193,7 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript()
-				s.second(1, 0)
-				time.Sleep(time.Second)
-				p := poller(t, s)
-				p.after(0)
+				p := s.begun(t, 0)
 				s.second(2, 100)
 				s.entries = tc.entries(s)
 				d := p.after(time.Second)
@@ -204,10 +210,7 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		for end := 2; end < 10; end++ {
 			s.second(end, 80)
 			s.entries = []nvml.Sample{
@@ -223,10 +226,7 @@ func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
 func TestWeightIsTheBusiestPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		s.second(2, 10)
 		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10}}
 		if d := p.after(time.Second); !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
@@ -273,10 +273,7 @@ func TestTimeOfNoProcessIsOfThoseThatEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript()
 				s.processes = tc.before
-				s.second(1, 0)
-				time.Sleep(time.Second)
-				p := poller(t, s)
-				p.after(0)
+				p := s.begun(t, 0)
 				s.second(2, 0)
 				p.after(time.Second)
 				s.processes, s.entries = tc.after, tc.entries
@@ -301,10 +298,7 @@ func TestAProcessThatTheBaselineShowsMayEndBeforeTheNextPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
 		s.processes = []uint32{7}
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		s.processes = nil
 		s.second(2, 60)
 		if d := p.after(time.Second); len(d.Users) != 1 || !slices.Equal(d.Users[0].PIDs, []int32{7}) || d.Unattributed != 0 {
@@ -317,10 +311,7 @@ func TestNoProcessHasEndedWhileProcessesCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
 		s.processes = []uint32{7}
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		s.second(2, 0)
 		p.after(time.Second)
 		s.noList = nvml.GPUIsLost
@@ -336,10 +327,7 @@ func TestNoProcessHasEndedWhileProcessesCannotBeListed(t *testing.T) {
 func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		asked := len(s.since)
 		s.second(2, 0)
 		if p.after(time.Second); len(s.since) != asked {
@@ -452,10 +440,7 @@ func TestClockThatIsSet(t *testing.T) {
 func TestUsageThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		s.noProcesses, s.processes = nvml.NoPermission, []uint32{1}
 		first := p.after(time.Second).UsageErr
 		d := p.after(time.Second)
@@ -557,10 +542,7 @@ func TestSamplesThatShowBeforeTheBaselineAreNotCounted(t *testing.T) {
 func TestInstantsThatCannotBeTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t, 0)
 		s.second(2, 20)
 		s.instants[15].Percent = 4_000_000_000
 		s.instants = append(s.instants, nvml.Utilization{Timestamp: s.seconds(5000), Percent: 100}, nvml.Utilization{Percent: 100})
