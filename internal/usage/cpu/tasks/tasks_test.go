@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -166,7 +167,7 @@ func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
 	}
 	again, err := s.Read()
 	require.NoError(t, err)
-	assert.InDelta(t, len(rows), len(again), 100)
+	assert.True(t, slices.ContainsFunc(again, func(p Process) bool { return int(p.Pid) == os.Getpid() }))
 }
 
 // end starts a process that ends at once, and waits for it.
