@@ -43,6 +43,7 @@ type dashboardPanel struct {
 	Title, Type string
 	GridPos     struct{ X, Y, W, H int }
 	Targets     []dashboardTarget
+	Panels      []dashboardPanel // of a collapsed row
 	// columns, if the panel is a table
 	Transformations []struct {
 		Options struct{ IndexByName map[string]int }
@@ -71,8 +72,8 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	t.Run("EveryPanelReturnsSomethingOfTwoNodes", func(t *testing.T) { p.testPanels(t, "(node-1|node-2)", nil) })
 	t.Run("PanelsReturnSomethingOfTheRealCollector", func(t *testing.T) {
 		// This machine has neither pods nor virtual machines of the test, and its energy has no host.name.
-		p.testPanels(t, "", []string{"Node", "Processes"})
-		p.testPanels(t, "real", []string{"The receiver's own cost and health"})
+		p.testPanels(t, "", []string{"Node", "Programs"})
+		p.testPanels(t, "real", []string{"Cost and health of the receiver"})
 	})
 	t.Run("AlertsAreRaisedByWhatTheySay", p.testAlerts)
 	t.Run("EveryVariableHasValues", p.testVariables)
@@ -92,7 +93,7 @@ func startRealAndSensorless(t *testing.T, p *prometheusServer) {
 	t.Helper()
 	const settings = `
 receivers:
-  energy: {collection_interval: 1s, initial_delay: 0s, attribution: {preset: kepler}, METER, zones: [package, dram]}
+  energy: {collection_interval: 1s, initial_delay: 0s, METER, zones: [package, dram]}
 service:
   telemetry:
     resource: {host.name: NAME}
@@ -153,8 +154,8 @@ func (p *prometheusServer) testRules(t *testing.T) {
 // testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that match.
 func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
 	count, row := 0, ""
-	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$zones", "package|dram|gpu", "$__rate_interval", "5m", "$__range", "6h")
-	for _, panel := range readDashboard(t).Panels {
+	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$pod", ".*", "$zones", "package|dram|gpu", "$__rate_interval", "5m", "$__range", "6h")
+	for _, panel := range readDashboard(t).all() {
 		if panel.Type == "row" {
 			row = panel.Title
 		}
@@ -211,6 +212,14 @@ func (d dashboardPanel) labels(legend string) []string {
 	return names
 }
 
+// all returns all panels, with those of collapsed rows.
+func (d dashboard) all() (panels []dashboardPanel) {
+	for _, panel := range d.Panels {
+		panels = append(append(panels, panel), panel.Panels...)
+	}
+	return panels
+}
+
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(shipped(t, "dashboards", "energy.json"))
@@ -243,7 +252,7 @@ func (p *prometheusServer) testAlerts(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-var labelValues = regexp.MustCompile(`label_values\((\w+), (\w+)\)`)
+var labelValues = regexp.MustCompile(`label_values\((\w+)(?:\{[^}]*\})?, (\w+)\)`)
 
 func (p *prometheusServer) testVariables(t *testing.T) {
 	count := 0
@@ -259,7 +268,7 @@ func (p *prometheusServer) testVariables(t *testing.T) {
 		assert.Greater(t, len(found), 1, query.Query)
 		count++
 	}
-	assert.Equal(t, 2, count)
+	assert.Equal(t, 3, count)
 }
 
 // testBrowser draws the dashboard's JSON in a browser with the page in dashboard/, which is ours, not Grafana's. The
@@ -293,12 +302,12 @@ func (p *prometheusServer) testBrowser(t *testing.T) {
 	}
 	picture := filepath.Join(p.dir, "dashboard.png")
 	_ = os.Remove(picture) // not written yet
-	document := browse("--window-size=1480,2900", "--dump-dom", page)
+	document := browse("--window-size=1480,2900", "--dump-dom", page+"&open=1")
 	require.Contains(t, document, `data-done="yes"`, "the page has come to its end")
 	assert.NotContains(t, document, `class="error"`)
 	drawn := strings.Count(document, "data-drawn=")
 	panels := 0
-	for _, panel := range readDashboard(t).Panels {
+	for _, panel := range readDashboard(t).all() {
 		if panel.Type != "row" {
 			panels++
 		}

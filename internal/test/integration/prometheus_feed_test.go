@@ -385,6 +385,7 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 		o.add(to, telemetry(name), unit, false, value, append(attributes, "receiver", "energy")...)
 	}
 	gauge("cpu_time_source", "1", 1, "cpu_time.source", "bpf")
+	gauge("static_power_state", "1", 1, "energy.zone", "package", "static_power.state", "trained")
 	gauge("processes", "{process}", math.Round(290*wave))
 	for entity, series := range map[string]float64{"process": 8, "container": 5, "k8s.pod": 5, "vm": 2} {
 		gauge("series", "{series}", series, "series.entity", entity)

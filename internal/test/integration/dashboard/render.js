@@ -1,20 +1,21 @@
 'use strict';
 
-// ?node= and ?namespace= are regular expressions, ?hours= is how far back to look, ?below= is the row of the grid
-// before which to stop. All may be left out.
+// ?node=, ?namespace= and ?pod= are regular expressions, ?hours= is how far back to look, ?below= is the row of the grid
+// before which to stop, ?open=1 opens collapsed rows. All may be left out.
 const asked = new URLSearchParams(location.search);
 const hours = Number(asked.get('hours') || 6);
 const end = Math.floor(Date.now() / 1000), start = end - hours * 3600, step = Math.max(15, hours * 12);
 const variables = {
   node: asked.get('node') || '.*',
   namespace: asked.get('namespace') || '.*',
+  pod: asked.get('pod') || '.*',
   zones: 'package|dram|gpu',
   __rate_interval: asked.get('rate') || '5m',
   __range: `${hours}h`,
 };
 
 const palette = ['#73bf69', '#f2cc0c', '#5794f2', '#ff9830', '#b877d9', '#8ab8ff', '#fa6400', '#37872d', '#ca95e5', '#e0b400', '#ffa6b0', '#96d98d'];
-const named = { green: '#73bf69', yellow: '#f2cc0c', blue: '#5794f2', orange: '#ff9830', red: '#f2495c', 'light-blue': '#2f5d9e', purple: '#b877d9' };
+const named = { white: '#d8d9da', green: '#73bf69', yellow: '#f2cc0c', blue: '#5794f2', orange: '#ff9830', red: '#f2495c', 'light-blue': '#2f5d9e', purple: '#b877d9' };
 
 const element = (tag, className, text) => {
   const e = document.createElement(tag);
@@ -67,9 +68,13 @@ function thresholdColor(defaults, value) {
   return named[color] ?? color;
 }
 
+class Nothing extends Error {
+  constructor(panel) { super(panel.fieldConfig.defaults.noValue); }
+}
+
 async function instant(panel) {
   const results = await Promise.all(panel.targets.map(t => ask('query', { query: interpolate(t.expr), time: end })));
-  if (results.every(r => r.length === 0)) throw new Error('No data');
+  if (results.every(r => r.length === 0)) throw new Nothing(panel);
   return results;
 }
 
@@ -148,12 +153,12 @@ async function timeseries(panel, body) {
     const property = id => overrides.find(o => o.matcher.options === name)?.properties.find(p => p.id === id)?.value;
     const fixed = property('color')?.fixedColor, lineWidth = property('custom.lineWidth') ?? defaults.custom.lineWidth;
     const points = new Map(r.values.map(([at, v]) => [at, Number(v)]).filter(([, v]) => Number.isFinite(v)));
-    if (points.size) lines.push({ name, lineWidth, color: fixed && (named[fixed] ?? fixed), points });
+    const stacked = (property('custom.stacking') ?? defaults.custom.stacking).mode === 'normal';
+    if (points.size) lines.push({ name, lineWidth, stacked, color: fixed && (named[fixed] ?? fixed), points });
   }));
-  if (!lines.length) throw new Error('No data');
+  if (!lines.length) throw new Nothing(panel);
   lines.forEach((l, i) => { l.color ??= palette[i % palette.length]; });
 
-  const stacked = defaults.custom.stacking.mode === 'normal';
   const times = [];
   for (let at = start; at <= end; at += step) times.push(at);
   const below = new Map(times.map(at => [at, 0]));
@@ -162,8 +167,8 @@ async function timeseries(panel, body) {
     for (const at of times) {
       const v = l.points.get(at);
       if (v === undefined) { if (l.segments.at(-1).length) l.segments.push([]); continue; }
-      const base = stacked ? below.get(at) : 0;
-      if (stacked) below.set(at, base + v);
+      const base = l.stacked ? below.get(at) : 0;
+      if (l.stacked) below.set(at, base + v);
       l.segments.at(-1).push([at, base + v, base]);
     }
   }
@@ -192,7 +197,7 @@ async function timeseries(panel, body) {
   for (const l of lines) {
     for (const s of l.segments.filter(s => s.length)) {
       const upper = s.map(([at, v]) => `${x(at).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
-      if (stacked) {
+      if (l.stacked) {
         const lower = s.map(([at, , base]) => `${x(at).toFixed(1)},${y(base).toFixed(1)}`).reverse().join(' ');
         svg += `<polygon points="${upper} ${lower}" fill="${l.color}" fill-opacity="${defaults.custom.fillOpacity / 100}"/>`;
       }
@@ -213,6 +218,18 @@ async function timeseries(panel, body) {
 
 const kinds = { stat, bargauge, table, timeseries };
 
+// opened returns all panels, with those of collapsed rows below their rows.
+function opened(panels) {
+  let moved = 0;
+  return panels.flatMap(panel => {
+    panel.gridPos.y += moved;
+    const inside = panel.panels ?? [];
+    for (const p of inside) p.gridPos.y += moved;
+    moved += Math.max(0, ...inside.map(p => p.gridPos.y + p.gridPos.h - panel.gridPos.y - 1));
+    return [panel, ...inside];
+  });
+}
+
 async function render() {
   const dashboard = await (await fetch('/energy.json')).json();
   const header = document.querySelector('header');
@@ -224,20 +241,23 @@ async function render() {
     header.append(entry);
   }
   const last = Number(asked.get('below') || Infinity);
-  const panels = dashboard.panels.filter(p => p.gridPos.y < last);
+  const panels = (asked.get('open') ? opened(dashboard.panels) : dashboard.panels).filter(p => p.gridPos.y < last);
   await Promise.all(panels.map(async panel => {
     const { x, y, w, h } = panel.gridPos, box = element('section', panel.type === 'row' ? 'row' : 'panel');
     box.style.gridColumn = `${x + 1} / span ${w}`;
     box.style.gridRow = `${y + 1} / span ${h}`;
     document.getElementById('grid').append(box);
-    if (panel.type === 'row') { box.textContent = panel.title; return; }
+    if (panel.type === 'row') {
+      box.textContent = panel.collapsed && !asked.get('open') ? `\u203a ${panel.title} (${panel.panels.length} panels)` : panel.title;
+      return;
+    }
     const body = element('div', 'body');
     box.append(element('h2', '', panel.title), body);
     try {
       await kinds[panel.type](panel, body);
       box.dataset.drawn = panel.title;
     } catch (e) {
-      body.append(element('div', 'error', e.message));
+      body.append(element('div', e instanceof Nothing ? 'nothing' : 'error', e.message));
     }
   }));
   document.body.dataset.done = 'yes';
