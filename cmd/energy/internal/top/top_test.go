@@ -68,10 +68,10 @@ func aFrame() *Frame {
 		return all
 	}
 	f := &Frame{
-		At: at, Since: at.Add(-65 * time.Second), Host: "node-1.example", Node: 3_292_000_000, Active: 9.1,
+		At: at, Since: at.Add(-65 * time.Second), Host: "node-1.example", Node: 3_292_000_000, Active: 8.544,
 		Zones: []Zone{
-			{Name: "package", Source: "measured", Active: 8.85, Idle: 38.5, Energy: 3_077_750_000},
-			{Name: "dram", Source: "measured", Active: 0.25, Idle: 2.01, Energy: 214_250_000},
+			{Name: "package", Source: "measured", Active: 8.304, Idle: 38.5, Energy: 3_077_750_000},
+			{Name: "dram", Source: "measured", Active: 0.24, Idle: 2.01, Energy: 214_250_000},
 			{Name: "core", Besides: "package", Source: "measured", Active: 2, Idle: 3, Energy: 325_000_000},
 		},
 	}
@@ -283,7 +283,7 @@ func TestKeysWriteTheFilterWhileItIsEdited(t *testing.T) {
 func TestWhatIsFilteredIsAddedUp(t *testing.T) {
 	m := press(processesOf(aFrame()), "/", "s", "h", "o", "p", "enter")
 	got, _ := text(m, 80, 24)
-	assert.Regexp(t, `(?m)^ +4\.61 W +50\.6% +299\.0 J .* 2 rows match the filter$`, got)
+	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9% +299\.0 J .* 2 rows match the filter$`, got)
 	assert.NotContains(t, got, "unattributed")
 	got, _ = text(m, 40, 10)
 	assert.Contains(t, got, "2 rows")
@@ -494,7 +494,7 @@ func TestSumsThatAreWrongAreShown(t *testing.T) {
 // TestThePictureIsCurrent writes docs/top.svg with -update.
 func TestThePictureIsCurrent(t *testing.T) {
 	g, _ := New("").Show(aFrame(), nil).Draw(120, 22)
-	got := g.SVG("energy top: what each zone of a node draws, and below it the programs that use the most, with user, power, energy and container")
+	got := g.SVG("energy top: the power of each zone of a node, and the programs with the highest power, with user, energy and container")
 	const file = "../../../../docs/top.svg"
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
@@ -502,6 +502,21 @@ func TestThePictureIsCurrent(t *testing.T) {
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got, "make screenshots")
+}
+
+// The rows of each view add up to the active power, so that the shares of a picture do.
+func TestTheExampleAddsUp(t *testing.T) {
+	f := aFrame()
+	for _, view := range []View{Programs, Processes, Users} {
+		sum := 0.0
+		for _, r := range f.Tables[view] {
+			if !math.IsNaN(r.Power) {
+				sum += r.Power
+			}
+		}
+		assert.InDelta(t, f.Active, sum, 1e-9, viewNames[view])
+	}
+	assert.InDelta(t, f.Active, f.Zones[0].Active+f.Zones[1].Active, 1e-9)
 }
 
 func TestThePageHasAllKeysAndColumns(t *testing.T) {
