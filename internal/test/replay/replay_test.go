@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,22 +20,30 @@ var (
 	page   = flag.String("page", "", "page to write the table to")
 )
 
-// TestTable prints the figures of the series in -traces, and writes them to -page. make replay runs it.
+// TestTable prints the figures of the series in -traces. With -page it writes them to dev/replay.md, and those for users to the page.
+// make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
 		t.Skip("lacks the published series, which make replay TRACES=DIR names")
 	}
 	all, err := Read(*traces)
 	require.NoError(t, err)
+	rows := Table(all)
+	t.Logf("\n%s", markdown(rows))
+	if *page != "" {
+		require.NoError(t, writeTable("../../../dev/replay.md", markdown(rows)))
+		require.NoError(t, writeTable(*page, markdown(slices.DeleteFunc(rows, Row.IsDetail))))
+	}
+}
+
+// markdown returns the table of some rows.
+func markdown(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("| figure | cases | value |\n|---|---|---|\n")
-	for _, row := range Table(all) {
+	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s | %d | %s |\n", row.Figure, row.Cases, row.Value)
 	}
-	t.Logf("\n%s", b.String())
-	if *page != "" {
-		require.NoError(t, writeTable(*page, b.String()))
-	}
+	return b.String()
 }
 
 const (

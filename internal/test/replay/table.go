@@ -17,6 +17,11 @@ type Row struct {
 	Value  string
 }
 
+// IsDetail reports whether a row is of interest to developers only.
+func (r Row) IsDetail() bool {
+	return strings.Contains(r.Figure, "after the step") || strings.Contains(r.Figure, "called trained")
+}
+
 // Table returns the figures of all series that are present.
 func Table(all []Series) (rows []Row) {
 	rows = append(rows, energyRows(all)...)

@@ -1,10 +1,10 @@
 'use strict';
 
-// ?node=, ?namespace= and ?pod= are regular expressions, ?hours= is how far back to look, ?below= is the row of the grid
-// before which to stop, ?open=1 opens collapsed rows. All may be left out.
+// ?node=, ?namespace= and ?pod= are regular expressions, ?end= is the last time (Unix) and ?hours= the hours before it, ?below= is
+// the row of the grid before which to stop, ?open=1 opens collapsed rows. All may be left out.
 const asked = new URLSearchParams(location.search);
 const hours = Number(asked.get('hours') || 6);
-const end = Math.floor(Date.now() / 1000), start = end - hours * 3600, step = Math.max(15, hours * 12);
+const end = Number(asked.get('end')) || Math.floor(Date.now() / 1000), start = end - hours * 3600, step = Math.max(15, hours * 12);
 const variables = {
   node: asked.get('node') || '.*',
   namespace: asked.get('namespace') || '.*',
