@@ -517,13 +517,3 @@ func TestTheExampleAddsUp(t *testing.T) {
 	}
 	assert.InDelta(t, f.Active, f.Zones[0].Active+f.Zones[1].Active, 1e-9)
 }
-
-func TestThePageHasAllKeys(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/command-line.md")
-	require.NoError(t, err)
-	for _, k := range keys {
-		if k[0] != "" {
-			assert.Contains(t, string(page), fmt.Sprintf("| %s | %s", k[0], k[1]))
-		}
-	}
-}
