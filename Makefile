@@ -179,13 +179,16 @@ generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC
 check-generate: ## fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
+lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of the pages
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
 		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
 		for m in . processor/emissions extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
+		go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
+		go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
