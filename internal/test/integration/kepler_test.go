@@ -336,8 +336,8 @@ func keptMetrics(t *testing.T) []string {
 	page, err := os.ReadFile("../../../docs/kepler.md")
 	require.NoError(t, err)
 	var kept []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `(kepler_[a-z_]+)` \\| yes ").FindAllSubmatch(page, -1) {
-		kept = append(kept, string(row[1]))
+	for _, names := range regexp.MustCompile("(?m)^\\| (`kepler_[a-z_`, ]+`) \\| yes ").FindAllStringSubmatch(string(page), -1) {
+		kept = append(kept, strings.Split(strings.Trim(names[1], "`"), "`, `")...)
 	}
 	require.NotEmpty(t, kept)
 	return kept
