@@ -6,7 +6,7 @@
 tests() {
 	local log=$1 status=0 passed failed skipped again
 	shift
-	INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./internal/test/integration 2>&1 | tee "$log" || status=$?
+	INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./receiver/test/integration 2>&1 | tee "$log" || status=$?
 	passed=$(grep -c '^--- PASS' "$log" || true)
 	failed=$(grep -c '^--- FAIL' "$log" || true)
 	skipped=$(grep -c '^--- SKIP' "$log" || true)
