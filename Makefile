@@ -134,14 +134,18 @@ image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev with docker
 	cp --dereference --parents $$(echo $$needed | tr ' ' '\n' | sort -u) build/image-gpu/root
 	docker build --tag $(IMAGE_GPU) --file deploy/docker/Dockerfile.gpu build/image-gpu
 
-test: ## run all tests, with the race detector if there is a C compiler
+# The engine has no goroutines, and its simulations take three times as long with the race detector.
+test: ## run all tests that need Go only, with the race detector if there is a C compiler; make nightly runs longer simulations
 	@set -e; race=-race; \
 	if [ "$$(go env CGO_ENABLED)" != 1 ] || ! command -v $$(go env CC) >/dev/null; then \
 		why="the race detector needs a C compiler, and $$(go env CC) was not found or cgo is off"; \
 		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
-	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race -timeout 20m ./...; done
+	engine=/internal/attribution; \
+	echo "go test -short (engine)"; go test -short -timeout 60m .$$engine/...; \
+	for m in $(MODULES); do echo "go test -short $$race ($$m)"; \
+		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v $$engine); done
 
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
 	@receiver/test/integration/run.sh

@@ -37,13 +37,12 @@ func TestReleasedModules(t *testing.T) {
 	run(t, energy)
 	assert.Contains(t, run(t, exec.Command(filepath.Join(dir, "bin/energy"), "version")), strings.TrimPrefix(version, "v"))
 
-	tools := exec.Command("go", "-C", filepath.Join(checkout, "internal/tools"), "build", "-o", dir+"/", "tool")
-	tools.Env = append(os.Environ(), "GOWORK=off")
-	run(t, tools)
 	config := pageBuilderConfig(t)
 	nvml := "extensions:\n  - gomod: " + receiverModule + "/extension/nvml " + version + "\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder-config.yaml"), []byte(config+nvml), 0o600))
-	builder := exec.Command("./builder", "--config", "builder-config.yaml")
+	find := exec.Command("go", "-C", filepath.Join(checkout, "internal/tools"), "tool", "-n", "builder")
+	find.Env = append(os.Environ(), "GOWORK=off")
+	builder := exec.Command(strings.TrimSpace(run(t, find)), "--config", "builder-config.yaml")
 	builder.Dir, builder.Env = dir, env
 	run(t, builder)
 	components := run(t, exec.Command(filepath.Join(dir, "otelcol/otelcol"), "components"))
@@ -62,22 +61,26 @@ func releaseModules(t *testing.T, dir string) (version string, env []string) {
 	require.NoError(t, err)
 	require.Len(t, work.Replace, 1)
 	version = work.Replace[0].Old.Version
-	proxy := filepath.Join(dir, "proxy")
+	// The checkout may be a linked worktree, which package zip does not recognize.
+	proxy, clone := filepath.Join(dir, "proxy"), filepath.Join(dir, "clone")
+	run(t, exec.Command("git", "clone", "--quiet", "--shared", checkout, clone))
 	for _, use := range work.Use {
 		if use.Path != "./receiver/test" {
-			releaseModule(t, proxy, path.Clean(use.Path), version)
+			releaseModule(t, proxy, clone, path.Clean(use.Path), version)
 		}
 	}
 	modules := strings.TrimSpace(run(t, exec.Command("go", "env", "GOMODCACHE")))
-	return version, append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOBIN="+filepath.Join(dir, "bin"),
+	// The flags are those of make build, so that the build cache has the dependencies.
+	return version, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOBIN="+filepath.Join(dir, "bin"),
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(modules, "cache/download"), "GOMODCACHE="+filepath.Join(dir, "modules"))
 }
 
-// releaseModule writes a module of the last commit into a proxy.
-func releaseModule(t *testing.T, proxy, dir, version string) {
+// releaseModule writes a module of a clone into a proxy.
+func releaseModule(t *testing.T, proxy, clone, dir, version string) {
 	t.Helper()
-	text := run(t, exec.Command("git", "-C", checkout, "show", "HEAD:"+path.Join(dir, "go.mod")))
-	mod, err := modfile.Parse("go.mod", []byte(text), nil)
+	text, err := os.ReadFile(filepath.Join(clone, dir, "go.mod"))
+	require.NoError(t, err)
+	mod, err := modfile.Parse("go.mod", text, nil)
 	require.NoError(t, err)
 	assert.Empty(t, mod.Replace, "go install refuses a module that replaces others")
 	for _, r := range mod.Require {
@@ -89,19 +92,17 @@ func releaseModule(t *testing.T, proxy, dir, version string) {
 	versions := filepath.Join(proxy, mod.Module.Mod.Path, "@v")
 	require.NoError(t, os.MkdirAll(versions, 0o755))
 	for name, content := range map[string]string{
-		version + ".mod": text, version + ".info": fmt.Sprintf("{%q: %q}", "Version", version), "list": version + "\n",
+		version + ".mod": string(text), version + ".info": fmt.Sprintf("{%q: %q}", "Version", version), "list": version + "\n",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600))
 	}
 	archive, err := os.Create(filepath.Join(versions, version+".zip"))
 	require.NoError(t, err)
-	root, err := filepath.Abs(checkout)
-	require.NoError(t, err)
 	if dir == "." {
 		dir = ""
 	}
 	m := module.Version{Path: mod.Module.Mod.Path, Version: version}
-	require.NoError(t, zip.CreateFromVCS(archive, m, root, "HEAD", dir))
+	require.NoError(t, zip.CreateFromVCS(archive, m, clone, "HEAD", dir))
 	require.NoError(t, archive.Close())
 }
 
