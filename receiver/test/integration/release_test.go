@@ -82,10 +82,10 @@ func releaseModule(t *testing.T, proxy, clone, dir, version string) {
 	require.NoError(t, err)
 	mod, err := modfile.Parse("go.mod", text, nil)
 	require.NoError(t, err)
-	assert.Empty(t, mod.Replace, "go install refuses a module that replaces others")
+	require.Empty(t, mod.Replace, "go install refuses a module that replaces others")
 	for _, r := range mod.Require {
 		if strings.HasPrefix(r.Mod.Path, receiverModule) {
-			assert.Equal(t, version, r.Mod.Version, "%s requires %s", dir, r.Mod.Path)
+			require.Equal(t, version, r.Mod.Version, "%s requires %s", dir, r.Mod.Path)
 		}
 	}
 
