@@ -225,8 +225,8 @@ replay: ## replay published measurements of real machines (TRACES=DIR, see dev/r
 
 soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
 	go test -tags accuracy ./receiver ./internal/usage/cpu -count 1 -timeout 60m
-	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \
-		-timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600
+	go test ./receiver -run '^Test(NothingIsLostWhateverHappens|MemoryIsFlatUnderAThousandBirthsASecond|GuestsHaveWhatTheirHostAttributedToThem)$$' \
+		-count 1 -v -timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600 -guests.histories 100
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -count 1 -timeout 60m -other.histories 1000
