@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var otherHistories = flag.Int("other.histories", 100, "histories of 1000 intervals in TestOtherAgreesWithTheReferenceWhateverHappens")
+var otherHistories = flag.Int("other.histories", 25, "histories of 1000 intervals in TestOtherAgreesWithTheReferenceWhateverHappens")
 
 // simulated is a zone with its true energy and the meter that reads it.
 type simulated struct {

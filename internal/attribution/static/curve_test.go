@@ -204,7 +204,7 @@ func logErrors(t *testing.T) {
 }
 
 // Static power does not drift on these curves, but the standard error allows for drift. On measured machines
-// it is exceeded more often: see internal/test/replay.
+// it is exceeded more often: see receiver/test/replay.
 func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T) {
 	within := func(name string, cases []*learnedCase, of func(*learnedCase) bool) (n, in float64) {
 		for _, c := range cases {

@@ -1,4 +1,4 @@
-module github.com/energyreceiver/energyreceiver/internal/test/stores/victoriametrics
+module github.com/energyreceiver/energyreceiver/receiver/test/stores/victoriametrics
 
 go 1.26.0
 

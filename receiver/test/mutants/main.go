@@ -6,7 +6,7 @@
 // package's tests on each, and prints whether they failed. Source and seed determine the draw, so that a run before a
 // change of the tests and a run after it compare line by line:
 //
-//	go run ./internal/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
+//	go run ./receiver/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
 package main
 
 import (

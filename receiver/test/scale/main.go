@@ -6,7 +6,7 @@
 // node's collections. They get the node's name as in the shipped configurations, and go to the gateway as OTLP over
 // HTTP with gzip, each node at its own time. The measurements are written to standard output:
 //
-//	go run ./receiver/internal/test/scale -gateway build/otelcol-energy -to sink
+//	go run ./receiver/test/scale -gateway build/otelcol-energy -to sink
 //
 // docs/production.md has the figures and the conclusions.
 package main

@@ -6,8 +6,8 @@
 // commits, programs that do only what cannot be done without, and Kepler. They take turns, A B A B, and the figures are
 // medians over the turns, with the least and the most. It takes root, for BPF and for cgroups:
 //
-//	go run ./internal/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
-//	go run ./internal/test/cost -processes 10000 -base /tmp/old/otelcol-energy
+//	go run ./receiver/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
+//	go run ./receiver/test/cost -processes 10000 -base /tmp/old/otelcol-energy
 //
 // dev/performance-tables.md has the figures.
 package main

@@ -7,7 +7,7 @@ tests() {
 	local log=$1 status=0 passed failed skipped again
 	shift
 	# Port 0: the collectors of parallel runs do not compete for the port of their own metrics.
-	INTEGRATION=1 ENERGY_TELEMETRY_PORT=0 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./internal/test/integration 2>&1 | tee "$log" || status=$?
+	INTEGRATION=1 ENERGY_TELEMETRY_PORT=0 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./receiver/test/integration 2>&1 | tee "$log" || status=$?
 	passed=$(grep -c '^--- PASS' "$log" || true)
 	failed=$(grep -c '^--- FAIL' "$log" || true)
 	skipped=$(grep -c '^--- SKIP' "$log" || true)

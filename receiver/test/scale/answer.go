@@ -18,7 +18,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/stores"
+	"github.com/energyreceiver/energyreceiver/receiver/test/stores"
 )
 
 // window is the time that the store is asked about. Its begin is between two collections of each node, and so is its end.

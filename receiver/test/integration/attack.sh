@@ -5,5 +5,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 mkdir -p build/integration
-. internal/test/integration/tests.sh
+. receiver/test/integration/tests.sh
 tests build/integration/attacks.log -run "${RUN:-^TestAttack}"

@@ -14,7 +14,7 @@ mkdir -p "$bin"
 log=$cache/kubernetes.log
 : >"$log"
 
-. internal/test/integration/tests.sh
+. receiver/test/integration/tests.sh
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
@@ -45,6 +45,7 @@ builds_kubernetes() {
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	local free source module=$cache/kubernetes/module
+	local -x GOWORK=off
 	free=$(df --output=avail -B1G "$cache" | tail -n 1)
 	if [ "$free" -lt 10 ]; then
 		say "not enough room to build Kubernetes: that takes 8 GB, there are $free"

@@ -99,7 +99,7 @@ func armCollector(t *testing.T) string {
 	}
 	out := filepath.Join(cache(t), "otelcol-energy-arm64")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, ".")
-	cmd.Dir, cmd.Env = sources, append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
+	cmd.Dir, cmd.Env = sources, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOARCH=arm64")
 	began := time.Now()
 	run(t, cmd)
 	t.Logf("built for ARM in %.1f s", time.Since(began).Seconds())

@@ -13,7 +13,7 @@ mkdir -p "$cache/debs"
 log=$cache/prepare.log
 : >"$log"
 
-. internal/test/integration/tests.sh
+. receiver/test/integration/tests.sh
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 

@@ -41,6 +41,7 @@ func TestCount(t *testing.T) {
 `
 
 func TestMutants(t *testing.T) {
+	t.Setenv("GOWORK", "off")
 	dir := filepath.Join(t.TempDir(), "small")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	for name, text := range map[string]string{"go.mod": "module small\n\ngo 1.24\n", "small.go": source, "small_test.go": test} {

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
 cache=$PWD/build/integration
-export CGO_ENABLED=0
+export CGO_ENABLED=0 GOWORK=off
 only=" $* "
 
 # wanted NAME reports whether a program is to be built
@@ -29,21 +29,21 @@ builds() {
 	fi
 }
 
-builds internal/test/integration/prometheus prometheus -tags=remove_all_sd,netgo \
+builds receiver/test/integration/prometheus prometheus -tags=remove_all_sd,netgo \
 	github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
 
 # The collector that writes remotely
 name=otelcol-stores
-if wanted "$name" && ! cmp -s internal/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
+if wanted "$name" && ! cmp -s receiver/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
 	echo "Building $name; the first time, this takes some minutes"
-	if timeout 600 go tool -modfile=internal/tools/go.mod builder --config internal/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
-		cp internal/test/stores/otelcol.yaml "$cache/$name/"
+	if timeout 600 go tool -modfile=internal/tools/go.mod builder --config receiver/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
+		cp receiver/test/stores/otelcol.yaml "$cache/$name/"
 	else
 		echo "could not build $name, see $cache/$name.log"
 	fi
 fi
 
-builds internal/test/stores/victoriametrics victoriametrics github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
+builds receiver/test/stores/victoriametrics victoriametrics github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
 
 # builds_mimir builds Mimir by the go.mod of its own module, which pins all that it needs.
 builds_mimir() {
@@ -87,14 +87,14 @@ if wanted victoriametrics-1.79 && ! [ -e "$cache/victoriametrics-1.79/usr/bin/vi
 fi
 
 # the engine of ClickHouse, as a library of Node.js
-if wanted clickhouse && ! cmp -s internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/package-lock.json" && command -v npm >/dev/null; then
+if wanted clickhouse && ! cmp -s receiver/test/stores/clickhouse/package-lock.json "$cache/clickhouse/package-lock.json" && command -v npm >/dev/null; then
 	mkdir -p "$cache/clickhouse"
-	cp internal/test/stores/clickhouse/package.json "$cache/clickhouse/"
+	cp receiver/test/stores/clickhouse/package.json "$cache/clickhouse/"
 	echo "Installing chdb, 550 MB"
-	cp internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/"
+	cp receiver/test/stores/clickhouse/package-lock.json "$cache/clickhouse/"
 	# Not npm ci: it asks for the libraries of all systems.
 	if (cd "$cache/clickhouse" && timeout 300 npm install --ignore-scripts --no-audit --no-fund --loglevel=error); then
-		cp internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/"
+		cp receiver/test/stores/clickhouse/package-lock.json "$cache/clickhouse/"
 	else
 		rm -f "$cache/clickhouse/package-lock.json"
 		echo "could not install chdb"

@@ -1,4 +1,4 @@
-module github.com/energyreceiver/energyreceiver/internal/test/integration/prometheus
+module github.com/energyreceiver/energyreceiver/receiver/test/integration/prometheus
 
 go 1.26.0
 

@@ -134,7 +134,7 @@ func (l *layers) log(kind layer, index int) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%s-%d.log", kind, index+1))
 }
 
-const mimirConfig = "internal/test/stores/mimir/mimir.yaml"
+const mimirConfig = "receiver/test/stores/mimir/mimir.yaml"
 
 // startStores starts processes of Mimir that know each other, and returns an address that stands for all of them.
 func (l *layers) startStores(p *plan) (address string, err error) {
