@@ -1,0 +1,7 @@
+.PHONY: release test-release
+
+release: ## build archives, packages, images, SBOMs and the chart of this version into dist/ (dev/release/README.md)
+	@dev/release/release.sh
+
+test-release: ## install what make release has built, in throwaway roots (root, apt)
+	@dev/release/test.sh
