@@ -16,14 +16,14 @@ go -C dev/release run ./schemas "$scratch/schemas" "$(module k8s.io/kubernetes@v
 	"$operator"/monitoring.coreos.com_{podmonitors,prometheusrules}.yaml "$openshift"/*_securitycontextconstraints.crd.yaml
 
 # render FILE [ARGUMENT...]
-render() { helm template otelcol-energy "$chart" --namespace energy --values "$@" 2>"$scratch/log" || { cat "$scratch/log" >&2; return 1; }; }
+render() { helm template otelcol-energy "$chart" --namespace energy --kube-version 1.34 --values "$@" 2>"$scratch/log" || { cat "$scratch/log" >&2; return 1; }; }
 
 # The variables that the DaemonSet sets, and what a node has.
 export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 OTLP_INSECURE=true KUBERNETES_SERVICE_HOST=127.0.0.1 \
 	KUBERNETES_SERVICE_PORT=6443 TOKEN=x REDFISH_USERNAME=x
 for values in "$chart"/ci/*.yaml; do
 	name=$(basename "$values" .yaml)
-	helm lint --strict --quiet "$chart" --values "$values" 2>/dev/null
+	helm lint --strict --quiet --kube-version 1.34 "$chart" --values "$values" 2>/dev/null
 	render "$values" >"$scratch/$name.yaml"
 	kubeconform -strict -summary -schema-location "$scratch/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" "$scratch/$name.yaml"
 	# The configurations of the ConfigMaps: first that of the other nodes, then that of the nodes with NVIDIA GPUs.
