@@ -17,7 +17,7 @@ rm -rf "$dist" "$work/stage"
 mkdir -p "$dist" "$work/stage"
 
 say() { printf '== %s\n' "$*"; }
-tool() { go tool -modfile="$here/go.mod" "$@"; }
+tool() { CGO_ENABLED=0 GOFLAGS='-buildvcs=false -trimpath' go tool -modfile="$here/go.mod" "$@"; }
 
 # pack DIRECTORY FILE: a reproducible archive.
 pack() {
@@ -25,9 +25,10 @@ pack() {
 		--directory "${1%/*}" "${1##*/}" | gzip -9n >"$2"
 }
 
-# sbom PROGRAM ARCH FILE: the modules of a program. Those of the checkout have relative paths in place of names.
+# sbom PROGRAM ARCH FILE: the modules of a program. Those of the checkout have relative paths in place of names and versions.
 sbom() {
-	tool cyclonedx-gomod bin -json -noserial -version "v$VERSION" -output "$3" "$work/$2/$1" 2>/dev/null
+	tool cyclonedx-gomod bin -json -std -noserial -notimestamp -version "v$VERSION" "$work/$2/$1" 2>/dev/null |
+		sed "s#\(\.\./\)*\.\.\([\"/@]\)#github.com/energyreceiver/energyreceiver\2#g; s#(devel)#v$VERSION#g" >"$3"
 }
 
 say "programs $VERSION, for $ARCHS"
