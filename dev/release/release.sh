@@ -106,5 +106,10 @@ rm -r "$work/stage/chart/otelcol-energy/"{ci,test.sh}
 sed -i "s/^\(version\|appVersion\): .*/\1: $VERSION/" "$work/stage/chart/otelcol-energy/Chart.yaml"
 pack "$work/stage/chart/otelcol-energy" "$dist/otelcol-energy-chart-$VERSION.tgz"
 
+# In the form that grafana.com takes.
+requires='{"type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0"},'
+requires+='{"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}'
+sed "1a \  \"__inputs\": [], \"__requires\": [$requires]," deploy/dashboards/energy.json >"$dist/grafana-dashboard.json"
+
 say "checksums"
 (cd "$dist" && find . -maxdepth 1 -type f -not -name SHA256SUMS -printf '%f\n' | sort | xargs sha256sum >SHA256SUMS && ls -sh)

@@ -40,7 +40,7 @@ copy() {
 
 # changed NAME: the files that were created or changed in a copy, without logs, caches and package databases.
 changed() {
-	(cd "$scratch/$1/upper" && find . -type f | grep -vE '^\./(tmp|run|var/(log|cache|lib/(dpkg|apt|rpm))|root)/' | sort)
+	(cd "$scratch/$1/upper" && find . -type f -o -type l | grep -vE '^\./(tmp|run|var/(log|cache|lib/(dpkg|apt|rpm)))/' | sort || :)
 }
 
 # The unit's command with the identity, capabilities and system call rights that systemd gives it, until it serves energy.
