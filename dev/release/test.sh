@@ -50,7 +50,7 @@ service() { # ROOT
 		command=$(sed -n "s/^ExecStart=//p" /usr/lib/systemd/system/otelcol-energy.service)
 		caps=$(sed -n "s/^AmbientCapabilities=CAP_//p" /usr/lib/systemd/system/otelcol-energy.service | tr A-Z a-z | sed "s/ cap_/,+/g")
 		install -d -o 64123 -g 64123 -m 0700 /var/lib/otelcol-energy
-		export STATE_DIRECTORY=/var/lib/otelcol-energy ENERGY_PROMETHEUS_ENDPOINT=127.0.0.1:18887
+		export STATE_DIRECTORY=/var/lib/otelcol-energy ENERGY_PROMETHEUS_ENDPOINT=127.0.0.1:18887 ENERGY_TELEMETRY_PORT=18885
 		setpriv --reuid=64123 --regid=64123 --clear-groups --inh-caps="-all,+$caps" --ambient-caps="-all,+$caps" --bounding-set="-all,+$caps" \
 			--no-new-privs $command >/tmp/service.log 2>&1 &
 		for i in $(seq 100); do
@@ -131,7 +131,7 @@ for mount in proc sys/bus sys/class sys/devices sys/fs/cgroup; do
 	mkdir -p "$root/hostfs/$mount"
 	mount --bind "/$mount" "$root/hostfs/$mount" && mount -o remount,bind,ro "$root/hostfs/$mount"
 done
-measures='ENERGY_PROMETHEUS_ENDPOINT=127.0.0.1:18886 setpriv --bounding-set=-all,+sys_ptrace,+bpf,+perfmon,+sys_chroot chroot "$0" /otelcol-energy \
+measures='ENERGY_PROMETHEUS_ENDPOINT=127.0.0.1:18886 ENERGY_TELEMETRY_PORT=18884 setpriv --bounding-set=-all,+sys_ptrace,+bpf,+perfmon,+sys_chroot chroot "$0" /otelcol-energy \
 	--config /etc/otelcol-energy/config.yaml & trap "kill $! && wait $!" EXIT
 	for i in $(seq 100); do curl -sf http://127.0.0.1:18886/metrics | grep -m1 "^system_energy_joules_total" && exit 0; sleep 0.2; done; exit 1'
 checks "image otelcol-energy measures with the DaemonSet's mounts and capabilities" bash -c "$measures" "$root"
