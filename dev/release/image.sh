@@ -13,7 +13,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$layout/blobs/sha256"
 
-title=otelcol-energy env= cmd='"--config","/etc/otelcol-energy/config.yaml"'
+title=otelcol-energy env='' cmd='"--config","/etc/otelcol-energy/config.yaml"'
 if [ "$collector" = otelcol-energy-gpu ]; then
 	title=$collector cmd=$cmd',"--config","/etc/otelcol-energy/gpu.yaml"'
 	# The directories into which NVIDIA's runtimes put the driver's library; all GPUs; only the management library.
@@ -58,7 +58,7 @@ labels='"org.opencontainers.image.title":"'$title'","org.opencontainers.image.ve
 "org.opencontainers.image.description":"OpenTelemetry Collector that measures the energy of a node, its pods, containers and processes"'
 manifests=
 for arch in $ARCHS; do
-	base=$scratch/$arch/base program=$scratch/$arch/program layers= diffs=
+	base=$scratch/$arch/base program=$scratch/$arch/program layers='' diffs=''
 	install -D -m 0644 "${CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt}" "$base/etc/ssl/certs/ca-certificates.crt"
 	install -d "$base/var/lib/otelcol-energy"
 	install -D -m 0755 "build/release/$arch/$collector" "$program/otelcol-energy"

@@ -111,7 +111,7 @@ checks "from the archive to the first figures of energy top, at most 5 s" timeou
 
 # image NAME: unpacks the image of this architecture, and prints its root.
 image() {
-	local layout=$dist/$1.oci blob manifest
+	local layout=$dist/$1.oci manifest
 	blob() { cat "$layout/blobs/sha256/$1"; }
 	manifest=$(grep -o '"digest":"sha256:[^"]*"[^{}]*"platform":{"architecture":"'"$arch" < <(blob "$(grep -o 'sha256:[0-9a-f]*' "$layout/index.json" | cut -d: -f2)") |
 		sed 's/.*sha256:\([0-9a-f]*\).*/\1/')
