@@ -86,6 +86,50 @@ checks "a removal leaves only configuration and state" test -z "$(grep -vE '^\./
 checks "dpkg -P" chroot "$root" dpkg -P otelcol-energy
 checks "a purge leaves nothing" test -z "$(changed deb)"
 
+# installs PACKAGE: with a real systemd, the service measures after the installation, and ends with the removal.
+installs() {
+	local boot=$scratch/systemd result=/dev/shm/test-release-$$ pid status=1
+	mkdir -p "$boot"/{copy,root/opt,root/etc/systemd/system/otelcol-energy.service.d}
+	cp "$1" "$boot/root/opt/package.deb"
+	local units=$boot/root/etc/systemd/system
+	printf '[Unit]\nDefaultDependencies=no\nWants=\nAfter=\n' >"$units/otelcol-energy.service.d/test.conf"
+	printf '[Unit]\nDefaultDependencies=no\nWants=test-release.service\n' >"$units/test-release.target"
+	printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nEnvironment=RESULT=%s\nExecStart=/bin/bash /opt/test.sh\n' \
+		"$result" >"$units/test-release.service"
+	cat >"$boot/root/opt/test.sh" <<-'SCRIPT'
+	exec >"$RESULT" 2>&1
+	ip link set lo up
+	dpkg -i /opt/package.deb
+	for i in $(seq 150); do
+		curl -sf http://127.0.0.1:8889/metrics | grep -m1 '^system_energy_joules_total' && break
+		sleep 0.2
+	done
+	ps -o user,args -C otelcol-energy
+	dpkg -r otelcol-energy
+	systemctl is-active otelcol-energy.service || echo stopped
+	echo end
+	SCRIPT
+	: >"$result"
+	internal/test/integration/systemd.sh "$boot" test-release.target test-release >"$boot/log" 2>&1 &
+	pid=$!
+	for _ in $(seq 450); do
+		if grep -qx end "$result" || ! kill -0 $pid 2>/dev/null; then break; fi
+		sleep 0.2
+	done
+	kill -9 $pid 2>/dev/null
+	wait $pid 2>/dev/null
+	cat "$boot/log" "$result"
+	grep -q '^system_energy_joules_total' "$result" && grep -q '^otelcol.*/usr/bin/otelcol-energy' "$result" && grep -qx stopped "$result" && status=0
+	rm "$result"
+	for _ in $(seq 20); do
+		find /sys/fs/cgroup -depth -type d -path '*/test-release*' -exec rmdir {} + 2>/dev/null
+		test -n "$(find /sys/fs/cgroup -type d -name test-release)" || break
+		sleep 0.2
+	done
+	return $status
+}
+checks "one command installs the package, and the service measures, with a real systemd" installs "$deb"
+
 gpu=$(ls "$dist"/otelcol-energy-gpu_*_"$arch".deb)
 copy gpu
 checks "dpkg -i of the package for GPUs" chroot "$scratch/gpu/root" dpkg -i "/tmp/dist/${gpu##*/}"
