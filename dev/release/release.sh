@@ -82,6 +82,7 @@ package() {
 		conflicts=otelcol-energy-gpu
 	fi
 	cp -R "$here/packaging" "$stage/scripts" && mv "$stage/scripts/openrc" "$stage/openrc"
+	find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} + # the apk has the times of the files
 	for format in $3; do
 		(cd "$stage" && NAME=$1 ARCH=$2 PROVIDES=$(test "$1" = otelcol-energy || echo otelcol-energy) CONFLICTS=$conflicts \
 			DEB_DEPENDS=$(test "$1" = otelcol-energy || echo libc6) \
