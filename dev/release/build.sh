@@ -21,6 +21,12 @@ collector() {
 collector otelcol-energy builder-config.yaml
 collector otelcol-energy-k8s deploy/builder-config-k8s.yaml
 collector otelcol-energy-gpu deploy/builder-config-gpu.yaml
+
+# With the receiver of this checkout, and otherwise exactly the versions of its go.mod.
+cp cmd/energy/go.mod build/release/src/energy.mod
+cp cmd/energy/go.sum build/release/src/energy.sum
+go mod edit -replace=github.com/energyreceiver/energyreceiver=../.. build/release/src/energy.mod
 for arch in $ARCHS; do
-	GOARCH=$arch go -C cmd/energy build -ldflags="-s -w -X main.release=v$VERSION" -o "$out/$arch/energy" .
+	GOARCH=$arch go -C cmd/energy build -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
+		-o "$out/$arch/energy" .
 done

@@ -110,7 +110,7 @@ installs() {
 	echo end
 	SCRIPT
 	: >"$result"
-	internal/test/integration/systemd.sh "$boot" test-release.target test-release >"$boot/log" 2>&1 &
+	*/test/integration/systemd.sh "$boot" test-release.target test-release >"$boot/log" 2>&1 &
 	pid=$!
 	for _ in $(seq 450); do
 		if grep -qx end "$result" || ! kill -0 $pid 2>/dev/null; then break; fi
