@@ -242,5 +242,7 @@ fuzz: ## fuzz every fuzz target for FUZZTIME
 		done; \
 	done; done
 
+include dev/release/release.mk
+
 clean: ## remove what was built
-	rm -rf build
+	rm -rf build dist

@@ -78,7 +78,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	container := at(t, pod, "containers")
 
 	assert.Equal(t, documents(t, "kubernetes/config.yaml")[0], values["alternateConfig"])
-	for _, key := range []string{"hostPID", "tolerations", "priorityClassName"} {
+	for _, key := range []string{"hostPID", "tolerations", "priorityClassName", "nodeSelector"} {
 		assert.Equal(t, at(t, pod, key), values[key], key)
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])

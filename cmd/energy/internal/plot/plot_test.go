@@ -113,7 +113,7 @@ func golden(t *testing.T, name, got string) {
 // the power at rest is the program's.
 func nx12(t *testing.T) *measure.Result {
 	t.Helper()
-	file, err := os.Open("../../../../internal/test/replay/testdata/kmdb-nx12-cputime.csv")
+	file, err := os.Open("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, file.Close()) }()
 	lines := csv.NewReader(file)
