@@ -9,7 +9,6 @@
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //	energy version                            the version of this program
-//	energy convert FILE                       a configuration from before version 1, converted
 //
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
 //
@@ -44,7 +43,6 @@ var commands = []struct {
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
 	{"version", "print the version of this program", reported("version", printVersion)},
-	{"convert", "convert a configuration from before version 1", reported("convert", convertConfig)},
 }
 
 func usage() string {
