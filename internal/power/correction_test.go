@@ -117,33 +117,6 @@ func TestNoOffsetIsAddedForAReset(t *testing.T) {
 	}
 }
 
-// The case of Kavanagh and Djemame (2019), whose BMC reads 15.75 % too little, and 5.58 % after a
-// calibration.
-func TestACorrectedBMCAgreesWithTheWall(t *testing.T) {
-	const factor, offset = 1.2065, -3.0
-	c := Correction{Factor: uint64(math.Round(factor * Unscaled)), Offset: int64(math.Round(offset * 1e6))}
-	m := &fake{readings: []Reading{bmcReading(time.Now())}}
-	s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(c)})
-	s.Read(context.Background(), Sample{})
-	wall, bmc := 0.0, NewIntegrator(MaxPlatformWatts, time.Minute)
-	at := m.readings[0].At
-	bmc.Add(100e6, 0, at)
-	var r Reading
-	for i := range 3600 {
-		watts := 180 + 100*math.Sin(float64(i)/200)
-		wall += watts
-		at = at.Add(time.Second)
-		bmc.Add(int64(math.Round((watts-offset)/factor))*1e6, time.Second, at) // in whole watts
-		m.readings[0].Total, m.readings[0].At = bmc.Total(), at
-		r = s.Read(context.Background(), Sample{})[0]
-	}
-	before, after := bmc.Total().Joules()/wall-1, r.Total.Joules()/wall-1
-	t.Logf("error %+.2f %%, corrected %+.3f %%", 100*before, 100*after)
-	if math.Abs(before+0.1575) > 0.001 || math.Abs(after) > 0.001 {
-		t.Errorf("error %+.2f %%, corrected %+.3f %%", 100*before, 100*after)
-	}
-}
-
 // Whatever the restarts, the energy of a counter is corrected as if there had been none, but for
 // less than a microjoule each.
 func TestARestartCorrectsTheEnergyOfTheTimeDown(t *testing.T) {
@@ -180,48 +153,6 @@ func TestARestartCorrectsTheEnergyOfTheTimeDown(t *testing.T) {
 	want := float64(meter)*1.190003 + 12.345678*float64(last.At.Add(correction.Lag).Sub(began).Microseconds())
 	if off := float64(sum) - want; math.Abs(off) > restarts {
 		t.Errorf("%d µJ, want %.0f: off by %.0f", sum, want, off)
-	}
-}
-
-// The machine and its package draw 50 W and 40 W, and 150 W and 140 W every other ten seconds. The
-// BMC is 7 s late.
-func TestOtherOfALateMeterHasNoStepsOfThePackage(t *testing.T) {
-	for _, lag := range []time.Duration{0, 7 * time.Second} {
-		bmc, rapl := &fake{readings: []Reading{bmcReading(time.Time{})}}, &fake{readings: []Reading{{Zone: socket("0")}}}
-		s := NewSet(Member{Name: "bmc", Meter: bmc, Correction: correctedBy(Correction{Lag: lag})}, Member{Name: "rapl", Meter: rapl})
-		s.Remainder = new(Remainder)
-		began := time.Now()
-		energy := []units.Energy{0}
-		var least, most units.Energy // of other in ten seconds
-		var ten, before units.Energy
-		for i := range 200 {
-			watts := units.Energy(50 + 100*(i/10%2))
-			energy = append(energy, energy[i]+watts*units.Joule)
-			at := began.Add(time.Duration(i+1) * time.Second)
-			rapl.readings[0].Total, rapl.readings[0].At = energy[i+1]-units.Energy(i+1)*10*units.Joule, at
-			bmc.readings[0].Total, bmc.readings[0].At = energy[max(0, i+1-7)], at
-			for _, r := range s.Read(context.Background(), Sample{At: at}) {
-				if r.Zone.Kind == Other {
-					ten = r.Total
-				}
-			}
-			if i >= 50 && i%10 == 9 {
-				if least = min(least, ten-before); least == 0 {
-					least = ten - before
-				}
-				most = max(most, ten-before)
-			}
-			if i%10 == 9 {
-				before = ten
-			}
-		}
-		t.Logf("lag %v: %v to %v J in ten seconds", lag, least.Joules(), most.Joules())
-		if lag > 0 && (least != 100*units.Joule || most != 100*units.Joule) {
-			t.Errorf("%v to %v J in ten seconds", least.Joules(), most.Joules())
-		}
-		if lag == 0 && most < 150*units.Joule {
-			t.Errorf("without the lag %v J at most", most.Joules())
-		}
 	}
 }
 

@@ -66,18 +66,6 @@ func TestCounterThatStandsStillAddsNothing(t *testing.T) {
 	expectStep(t, 7, 7, raplRange, time.Second, 0, NoEvent)
 }
 
-func TestTrap05CounterWrapStaysMonotonic(t *testing.T) {
-	c := NewCounter(MaxWatts(Package), raplRange)
-	c.Add(raplRange-60*units.Joule, after(0))
-	c.Add(raplRange-10*units.Joule, after(time.Second))
-	if d, e := c.Add(40*units.Joule, after(2*time.Second)); d != 50*units.Joule || e != Wrapped {
-		t.Errorf("delta %d, event %d; want 50 J and Wrapped", d, e)
-	}
-	if c.Total() != 100*units.Joule {
-		t.Errorf("total %d, want 100 J", c.Total())
-	}
-}
-
 func TestTrap05StepBackWithoutKnownRangeIsRebased(t *testing.T) {
 	expectStep(t, 0, raplRange, 0, time.Hour, 0, Rebased)
 }

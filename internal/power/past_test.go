@@ -417,38 +417,6 @@ func (n *node) restarted() *node {
 	return next
 }
 
-func TestOtherGoesOnWhereItWas(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 400)
-	n.expect(10, 600, 10, 0)
-	n = n.restarted() // for 90 s
-	n.count(platform, 100, 9000)
-	n.count(pkg, 100, 4000)
-	n.expect(100, 5000, 100, 0)
-}
-
-func TestOtherGoesOnWithWhatItHadNotSettled(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 400)
-	n.expect(10, 600, 10, 0)
-	n.count(pkg, 20, 900) // the platform is slower
-	n.expect(20, 600, 10, 0)
-	n = n.restarted()
-	n.count(platform, 30, 2000) // since 10 s
-	n.count(pkg, 30, 500)       // since 20 s
-	n.expect(30, 1000, 30, 0)   // 2000 - 1000
-
-	n, platform, pkg = newNode(t)
-	n.count(platform, 10, 1000) // the package is slower
-	n.expect(10, 0, 0, 0)
-	n = n.restarted()
-	n.count(platform, 20, 1000)
-	n.count(pkg, 20, 800)
-	n.expect(20, 1200, 20, 0)
-}
-
 func TestOtherWaitsForZonesOfThePast(t *testing.T) {
 	n, platform, pkg := newNode(t)
 	n.count(platform, 10, 1000)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -536,6 +535,20 @@ func TestAZoneThatIsNoLongerListedIsLeftOutAfterTheLongestGap(t *testing.T) {
 	})
 }
 
+func TestAZoneThatIsReadInAnotherWayTakesThePlaceOfTheZoneWithItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, poll := script(t, PollOptions{})
+		counter, power := platform("redfish:1"), platform("redfish:1")
+		poll(EnergyValue(counter, 100*units.Joule, time.Now()))
+		poll(EnergyValue(counter, 150*units.Joule, time.Now()))
+		poll(PowerValue(power, 20*watt, 0, time.Now()))
+		readings := poll(PowerValue(power, 20*watt, 0, time.Now()))
+		if len(readings) != 1 || readings[0].Zone != power || readings[0].Total != 20*units.Joule || readings[0].Err != nil {
+			t.Errorf("%+v", readings)
+		}
+	})
+}
+
 func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, poll := script(t, PollOptions{StandsStill: 10 * time.Second})
@@ -643,45 +656,6 @@ func TestAZoneWithoutABoundHasThatOfItsKind(t *testing.T) {
 		v := PowerValue(z.reading.Zone, tc.watts*watt, 0, after(time.Duration(i)*time.Second))
 		if z.take(&v, 0); z.reading.Rejected != tc.rejected {
 			t.Errorf("%d W: %+v", tc.watts, z.reading)
-		}
-	}
-}
-
-// Whatever a sensor answers, totals never go down, are never more than the bound allows, and times move only with good
-// readings.
-func TestNothingThatASensorAnswersBreaksItsReading(t *testing.T) {
-	for seed := range uint64(300) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		z := newPolledZone(platform("any"), time.Minute)
-		now, raw := time.Duration(0), uint64(rng.Int64())
-		for range 200 {
-			now += time.Duration(rng.Int64N(int64(90 * time.Second)))
-			at := after(now)
-			if rng.IntN(20) == 0 {
-				at = after(time.Duration(rng.Int64())) // a clock that steps
-			}
-			v := FailedValue(z.reading.Zone, errBroken)
-			switch rng.IntN(8) {
-			case 0, 1, 2:
-				raw += rng.Uint64N(1e9)
-				v = EnergyValue(z.reading.Zone, units.Energy(raw), at)
-			case 3, 4, 5:
-				v = PowerValue(z.reading.Zone, rng.Int64N(1e9), time.Duration(rng.Int64N(1e11)), at)
-			case 6:
-				v = PowerValue(z.reading.Zone, int64(rng.Uint64()), time.Duration(rng.Uint64()), at)
-			}
-			before := z.reading
-			z.take(&v, time.Minute)
-			r := z.reading
-			if r.Total < before.Total || r.Unmeasured < before.Unmeasured || r.Gaps < before.Gaps || r.Rejected < before.Rejected {
-				t.Fatalf("seed %d: from %+v to %+v", seed, before, r)
-			}
-			if r.Err != nil && (r.Total != before.Total || !r.At.Equal(before.At)) {
-				t.Fatalf("seed %d: an error moved %+v to %+v", seed, before, r)
-			}
-			if r.Total > before.Total && r.At.Equal(before.At) {
-				t.Fatalf("seed %d: energy without news: from %+v to %+v", seed, before, r)
-			}
 		}
 	}
 }

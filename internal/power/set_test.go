@@ -125,16 +125,6 @@ func TestAModelOfTheWholeMachineIsUsedBesidePSys(t *testing.T) {
 	expectZones(t, s, "first:psys", "model:platform")
 }
 
-func TestAModeledPackageIsReplacedByAMeasuredPlatform(t *testing.T) {
-	first := new(fake)
-	s := setOf(first, new(fake), new(fake).has("model", Package))
-	expectZones(t, s, "model:package") // a slow meter has not answered yet
-	first.has("first", Platform)
-	expectZones(t, s, "first:platform")
-	first.fail(Platform, errUnreadable)
-	expectZones(t, s, "first:platform")
-}
-
 // A model has a package and memory. Which of them is used depends on what else can be read, then and later.
 func TestAModelOfPackageAndMemoryStandsInForWhatNothingMeasures(t *testing.T) {
 	const pkg, dram = "model:package", "model:dram"

@@ -109,18 +109,6 @@ func TestACounterIsExact(t *testing.T) {
 	})
 }
 
-func TestAPowerIsIntegrated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New([]Source{source(t, "feed", "/apower", "W", func(*http.Request) (string, error) {
-			return `{"apower": 106.3}`, nil
-		})})
-		defer func() { require.NoError(t, m.Close()) }()
-		start(t, m)
-		pass(10 * time.Minute)
-		assert.Equal(t, units.Energy(600*106_300_000), readAll(t, m)["http:feed"].Total)
-	})
-}
-
 func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -198,22 +186,6 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		assert.Equal(t, 60*50*units.Joule, rs["http:answers"].Total)
 		require.NoError(t, rs["http:answers"].Err)
 		assert.ErrorContains(t, rs["http:hangs"].Err, "no answer within 5s")
-	})
-}
-
-func TestSourcesOfOneKindStandSideBySide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answers := func(*http.Request) (string, error) { return "50", nil }
-		sources := []Source{source(t, "a", "", "W", answers), source(t, "b", "", "W", answers), source(t, "card", "", "W", answers)}
-		sources[2].Kind = power.GPU
-		m := New(sources)
-		start(t, m)
-		rs := readAll(t, m)
-		assert.Len(t, rs, 3)
-		assert.Equal(t, rs["http:a"].Zone.Kind, rs["http:b"].Zone.Kind)
-		assert.Equal(t, units.Domain("gpu-card"), rs["http:card"].Zone.Domain, "a card is a domain of its own")
-		require.NoError(t, m.Close())
-		require.NoError(t, m.Close())
 	})
 }
 

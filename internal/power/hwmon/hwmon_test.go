@@ -128,12 +128,6 @@ func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
 	tr.expectTotal(rs["amd_energy.0:Esocket1"], 500_000)
 }
 
-// The driver has a counter for each NUMA node, all of which read the register of their package.
-func TestNodesOfOnePackageAreOneZone(t *testing.T) {
-	tr := newTree(t, "amd_energy_nps2")
-	tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
-}
-
 func TestANodeThatTakesThePlaceOfAnotherIsNotCountedBesideIt(t *testing.T) {
 	tr := newTree(t, "amd_energy_nps2")
 	m := tr.meter()
@@ -189,26 +183,6 @@ func TestOnlyWantedKindsAreRead(t *testing.T) {
 	tr.expectIDs(m, 0, "opal-sensor:Chip 0 Memory", "opal-sensor:Chip 8 Memory")
 }
 
-func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
-	tr := newTree(t, "ibmpowernv")
-	tr.write("mystery\n", "sys/class/hwmon/hwmon7/name")
-	tr.write("1\n", "sys/class/hwmon/hwmon7/energy2_input")
-	tr.write("1\n", "sys/class/hwmon/hwmon7/energy_input")
-	tr.write("1\n", "sys/class/hwmon/hwmon7/energyx_input")
-	tr.write("1\n", "sys/class/hwmon/hwmon8/energy1_input") // without a name
-	m := tr.meter()
-	if n := len(tr.read(m, 0)); n != 5 {
-		t.Errorf("%d zones, want 5", n)
-	}
-	if want := []string{
-		`ibmpowernv/opal-sensor/Fan`,
-		`ibmpowernv/opal-sensor/Chip 0 Vdd`,
-		`mystery/mystery/energy2`,
-	}; !slices.Equal(m.Unused(), want) {
-		t.Errorf("unused %q, want %q", m.Unused(), want)
-	}
-}
-
 func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
@@ -236,15 +210,6 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
 
-func TestACounterThatIsMadeAgainIsOpenedAgain(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	tr.read(m, 0)
-	tr.ok(os.Remove(tr.path(socket0)))
-	tr.write("3000\n", socket0)
-	tr.expectTotal(tr.read(m, searchEvery)["amd_energy.0:Esocket0"], 2000)
-}
-
 func TestADriversOverflowIsAWrap(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	tr.write(strconv.Itoa(1<<48-100)+"\n", socket0)
@@ -259,23 +224,6 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	if m.SoonestWrap() < 24*time.Hour {
 		t.Errorf("soonest wrap %v", m.SoonestWrap())
 	}
-}
-
-// The counters of POWER9's controllers are updated every 40 ms.
-func TestACounterThatIsUpdatedRarelyLosesNothing(t *testing.T) {
-	tr := newTree(t, "ibmpowernv")
-	m := tr.meter()
-	const chip = "sys/devices/platform/opal-sensor/hwmon/hwmon0/energy3_input"
-	var raw units.Energy = 1000
-	tr.read(m, 0)
-	for i := range 100 { // of 10 ms at 1 kW
-		if i%4 == 3 {
-			raw += 40 * units.Joule
-			tr.write(strconv.FormatUint(uint64(raw), 10)+"\n", chip)
-		}
-		tr.read(m, time.Duration(i+1)*10*time.Millisecond)
-	}
-	tr.expectTotal(tr.read(m, 2*time.Second)["opal-sensor:Chip 0"], 1000*units.Joule)
 }
 
 func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
@@ -381,21 +329,6 @@ func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("%s: %v allocations a read, want none", name, n)
 		}
-	}
-}
-
-func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
-	tr := newTree(t, "ibmpowernv")
-	m := tr.meter()
-	at := time.Duration(0)
-	tr.read(m, at)
-	if n := testing.AllocsPerRun(1000, func() {
-		at += time.Millisecond
-		if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(at)}); err != nil {
-			t.Error(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations a read, want none", n)
 	}
 }
 

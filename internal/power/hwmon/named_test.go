@@ -66,15 +66,6 @@ func TestANamedSensorTakesThePlaceOfTheKnownOnesOfItsKind(t *testing.T) {
 	})
 }
 
-func TestNoKnownSensorStandsInForANamedOneThatIsNotThere(t *testing.T) {
-	tr := newTree(t, "acpi_one")
-	tr.bubble(t, Options{Sensors: []Sensor{{Chip: "psu", Sensor: "power1", Kind: power.Platform}}}, func(t *testing.T, m *Meter) {
-		if rs, err := readNamed(t, m); len(rs) != 0 || err == nil {
-			t.Errorf("%d zones, error %v", len(rs), err)
-		}
-	})
-}
-
 // readNamed reads a meter twice and returns its readings and its error.
 func readNamed(t *testing.T, m *Meter) ([]power.Reading, error) {
 	t.Helper()

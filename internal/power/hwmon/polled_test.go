@@ -21,7 +21,6 @@ import (
 
 const (
 	acpi  = "sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:00/"
-	grace = "sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:01/hwmon/hwmon2/"
 	cards = "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0/"
 )
 
@@ -150,15 +149,6 @@ func TestTheCPUIsNotThePackageOnceThereIsAGrace(t *testing.T) {
 		if got := kinds(); got != "package core uncore " {
 			t.Errorf("with: %s", got)
 		}
-	})
-}
-
-func TestThePowerOfFamily15hIsThatOfTheProcessor(t *testing.T) {
-	tr := newTree(t, "fam15h")
-	tr.bubble(t, Options{}, func(_ *testing.T, m *Meter) {
-		tr.one(m, "0000:00:18.4:power1")
-		later(10 * time.Second)
-		tr.expectTotal(tr.one(m, "0000:00:18.4:power1"), 480*units.Joule)
 	})
 }
 
@@ -367,22 +357,6 @@ func TestAChipThatComesBackAsAnotherDeviceLeavesNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestASecondMeterMakesTheMeaningOfTheFirstUnknown(t *testing.T) {
-	tr := newTree(t, "acpi_two")
-	second := tr.path("sys/class/hwmon/hwmon1")
-	tr.ok(os.Remove(second))
-	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
-		if n := len(tr.poll(m)); n != 1 {
-			t.Fatalf("%d zones", n)
-		}
-		tr.ok(os.Symlink("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:01/hwmon/hwmon1", second))
-		later(searchEvery)
-		if rs := tr.poll(m); len(rs) != 0 || len(m.Unused()) != 2 {
-			t.Errorf("%d zones, unused %q", len(rs), m.Unused())
-		}
-	})
-}
-
 func TestASuspendedCardIsNotReadAndUsesNothing(t *testing.T) {
 	const id = "0000:03:00.0:PPT"
 	for _, status := range []string{"suspended", "suspending"} {
@@ -415,20 +389,6 @@ func TestASuspendedCardIsNotReadAndUsesNothing(t *testing.T) {
 		})
 		restore()
 	}
-}
-
-func TestACardThatFallsAsleepDuringAReadIsNoError(t *testing.T) {
-	tr := newTree(t, "amdgpu")
-	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if strings.HasSuffix(path, "hwmon1/power1_average") {
-			tr.write("suspended\n", cards+"power/runtime_status")
-			return nil, syscall.EPERM
-		}
-		return got, err
-	})()
-	tr.bubble(t, Options{}, func(_ *testing.T, m *Meter) {
-		tr.expectTotal(tr.one(m, "0000:03:00.0:PPT"), 0)
-	})
 }
 
 // amdgpu refuses a read of a suspended card (since Linux 6.15, amdgpu_pm_get_access_if_active) and of one that is reset.
@@ -492,17 +452,6 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 		later(2 * time.Minute)
 		if r := tr.one(m, "aem.0:energy1"); r.Err == nil || !strings.Contains(r.Err.Error(), "stands still") {
 			t.Errorf("%+v", r)
-		}
-	})
-}
-
-func TestUnwantedKindsAreNotRead(t *testing.T) {
-	tr := newTree(t, "acpi_grace")
-	reads := counting(t, "power1_average")
-	want := func(k power.Kind) bool { return k == power.Package }
-	tr.bubble(t, Options{Want: want}, func(t *testing.T, m *Meter) {
-		if rs := tr.poll(m); len(rs) != 1 || *reads != 1 {
-			t.Errorf("%d zones, %d reads", len(rs), *reads)
 		}
 	})
 }

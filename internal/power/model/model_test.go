@@ -60,13 +60,6 @@ func TestCurveIsStraightBetweenItsPointsAndConstantBeyond(t *testing.T) {
 	}
 }
 
-func TestCurveOfOnePointIsAConstantPower(t *testing.T) {
-	c := mustCurve(t, Point{0.5, 30})
-	if c.Watts(0) != 30 || c.Watts(0.5) != 30 || c.Watts(1) != 30 {
-		t.Errorf("%v, %v, %v W; want 30", c.Watts(0), c.Watts(0.5), c.Watts(1))
-	}
-}
-
 func TestCurveKeepsItsOwnPoints(t *testing.T) {
 	points := []Point{{0, 1}, {1, 2}}
 	c := mustCurve(t, points...)
@@ -135,14 +128,6 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 	}
 }
 
-func TestModelOfTheWholeMachineIsOneModeledPlatform(t *testing.T) {
-	r := readModel(t, New(ZoneCurve{Kind: power.Platform, Curve: mustCurve(t, Point{0, 10})}), load(0, 5, 10))
-	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts}
-	if *r.Zone != want {
-		t.Errorf("zone %+v, want %+v", *r.Zone, want)
-	}
-}
-
 func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, 40}, Point{1, 120}))
 	readModel(t, m, load(0, 100, 1000))
@@ -151,18 +136,6 @@ func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 	}
 	if r := readModel(t, m, load(20*time.Second, 110, 1080)); r.Total != 1000*units.Joule || !r.At.Equal(after(20*time.Second)) {
 		t.Errorf("then 10 s idle: %+v, want 1000 J", r)
-	}
-}
-
-func TestModelCarriesFractionsOfAMicrojoule(t *testing.T) {
-	const reads = 100_000
-	m := newPackage(mustCurve(t, Point{0, 1. / 3}))
-	var r power.Reading
-	for i := range reads + 1 {
-		r = readModel(t, m, load(time.Duration(i)*time.Microsecond, 0, float64(i+1))) // 0.333 µJ each
-	}
-	if r.Total < reads/3-1 || r.Total > reads/3 {
-		t.Errorf("total %d µJ, want %d", r.Total, reads/3)
 	}
 }
 

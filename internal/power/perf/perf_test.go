@@ -229,34 +229,6 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 	}
 }
 
-func TestEnergyIsThatOfTheEvents(t *testing.T) {
-	m := newMachine(t, "laptop")
-	m.joules = map[string]float64{"24/1": 5, "24/2": 70, "24/3": 9, "24/4": 0.25, "24/5": 11}
-	for id, r := range m.read(0) {
-		assert.Equal(t, power.Appeared, r.Event, id)
-		assert.Zero(t, r.Total, id)
-	}
-	m.joules = map[string]float64{"24/1": 15, "24/2": 100, "24/3": 12.5, "24/4": 0.75, "24/5": 61}
-	got := map[string]float64{}
-	for id, r := range m.read(time.Second) {
-		require.NoError(t, r.Err)
-		assert.Equal(t, m.now, r.At)
-		got[id] = joules(r)
-	}
-	assert.Equal(t, map[string]float64{
-		"power:energy-cores:0": 10, "power:energy-pkg:0": 30, "power:energy-ram:0": 3.5, "power:energy-gpu:0": 0.5, "power:energy-psys:0": 50,
-	}, got)
-}
-
-func TestOneSystemCallReadsAllCountersOfACPU(t *testing.T) {
-	m := newMachine(t, "dies")
-	m.read(0)
-	assert.Equal(t, 4, m.opens)
-	before := m.reads
-	m.read(time.Second)
-	assert.Equal(t, 4, m.reads-before, "two events on four dies")
-}
-
 func TestOnlyWantedKindsAreCounted(t *testing.T) {
 	m := newMachine(t, "genoa", power.Package, power.DRAM)
 	assert.Len(t, m.read(0), 2)
@@ -285,15 +257,6 @@ func TestAPackageWaitsForAllOfItsCores(t *testing.T) {
 	m.failing = nil
 	m.joules = map[string]float64{"16/1@0": 2, "16/1@1": 3}
 	assert.InDelta(t, 5, joules(m.read(time.Second)["power_core:energy-core:0"]), 1e-6)
-}
-
-func TestEachDieOfAMDShowsTheWholePackageAndIsCountedOnce(t *testing.T) {
-	m := newMachine(t, "genoa_ccd", power.Package)
-	m.read(0)
-	m.joules["15/2"] = 100
-	r := m.read(time.Second)
-	assert.Len(t, r, 2)
-	assert.InDelta(t, 100, joules(r["power:energy-pkg:0"]), 1e-6)
 }
 
 func TestPsysThatNeverMovesIsNoZone(t *testing.T) {
@@ -351,17 +314,6 @@ func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
 	back := m.read(time.Second)["power:energy-pkg:1:1"]
 	require.NoError(t, back.Err)
 	assert.InDelta(t, 170, joules(back), 1e-6)
-}
-
-func TestACounterThatStepsBackAddsNothing(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.joules["24/2"] = 50
-	m.read(time.Second)
-	m.joules["24/2"] = 40
-	assert.Equal(t, power.Rebased, m.read(time.Second)["power:energy-pkg:0"].Event)
-	m.joules["24/2"] = 45
-	assert.InDelta(t, 55, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
 }
 
 func TestAnotherCPUIsFoundAtTheNextRead(t *testing.T) {

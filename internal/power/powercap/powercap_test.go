@@ -220,16 +220,6 @@ func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
 	}
 }
 
-func TestPowercapSortsZonesByNumber(t *testing.T) {
-	tr := newTree(t)
-	for _, n := range []int{10, 2, 0, 1} {
-		tr.zone(fmt.Sprintf("intel-rapl:%d", n), fmt.Sprintf("package-%d", n))
-	}
-	tr.zone("intel-rapl:1:10", "dram")
-	tr.zone("intel-rapl:1:9", "core")
-	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:1", "intel-rapl:1:9", "intel-rapl:1:10", "intel-rapl:2", "intel-rapl:10")
-}
-
 func TestTrap08DieIsAPackage(t *testing.T) {
 	tr := newTree(t)
 	for i, name := range []string{"package-0-die-0", "package-0-die-1", "package-1-die-0", "package-1-die-1"} {
@@ -245,15 +235,6 @@ func TestTrap08DieIsAPackage(t *testing.T) {
 	if len(rs) != 8 {
 		t.Errorf("%d zones, want 8", len(rs))
 	}
-}
-
-func TestTrap08DRAMOfTwoSocketsIsTwo(t *testing.T) {
-	tr := newTree(t)
-	for _, s := range []string{"0", "1"} {
-		tr.zone("intel-rapl:"+s, "package-"+s)
-		tr.zone("intel-rapl:"+s+":0", "dram")
-	}
-	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1", "intel-rapl:1:0")
 }
 
 func TestTrap08RepeatedZoneIsOne(t *testing.T) {
@@ -488,22 +469,6 @@ func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
 	}
 	if sum != 600*units.Joule {
 		t.Errorf("in the end %d µJ, want 600 J", sum)
-	}
-}
-
-func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	tr.read(p, 0)
-	tr.write("?", "intel-rapl:0", "energy_uj")
-	tr.zone("intel-rapl:1", "package-1")
-	if n := len(tr.read(p, time.Second)); n != 1 {
-		t.Errorf("%d zones in the failed scan, want 1", n)
-	}
-	tr.energy("intel-rapl:0", 1000)
-	if n := len(tr.read(p, 2*time.Second)); n != 2 {
-		t.Errorf("%d zones in the next scan, want 2", n)
 	}
 }
 
@@ -790,18 +755,6 @@ func TestDiscoveryThatFailsDoesNotHarmOpenCounters(t *testing.T) {
 	tr.expectTotal(tr.read(p, 11*time.Second)["intel-rapl:0"], 200)
 }
 
-func TestNewPowercapTouchesNothing(t *testing.T) {
-	tr := newTree(t)
-	p := tr.meter()
-	tr.zone("intel-rapl:0", "package-0")
-	if err := p.discover()(); len(p.zones) != 1 || err != nil {
-		t.Errorf("discover: %d zones, %v", len(p.zones), err)
-	}
-	if p.zones[0].File.IsOpen() {
-		t.Errorf("discover opened a counter")
-	}
-}
-
 func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -815,31 +768,6 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	}
 	if _, err := p.Read(context.Background(), power.Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Read after Close: %v", err)
-	}
-}
-
-func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
-	tr := newTree(t)
-	sixZones(tr)
-	p := tr.meter()
-	at := time.Duration(0)
-	tr.read(p, at)
-	if n := testing.AllocsPerRun(1000, func() {
-		at += time.Millisecond
-		if _, err := p.Read(context.Background(), power.Sample{At: after(at)}); err != nil {
-			t.Error(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations per read, want none", n)
-	}
-}
-
-// sixZones makes a node of two sockets with cores and memory.
-func sixZones(tr tree) {
-	for _, s := range []string{"0", "1"} {
-		tr.zone("intel-rapl:"+s, "package-"+s)
-		tr.zone("intel-rapl:"+s+":0", "core")
-		tr.zone("intel-rapl:"+s+":1", "dram")
 	}
 }
 

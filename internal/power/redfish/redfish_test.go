@@ -374,15 +374,6 @@ func TestASupplyThatIsPluggedInIsCountedWithinTheHour(t *testing.T) {
 	})
 }
 
-func TestTheSameSuppliesAreReadOnWithTheSameZone(t *testing.T) {
-	withService(t, rt.HPE(rt.Live{Watts: 400}), func(b *bench) {
-		first := b.one(time.Minute)
-		second := b.one(3 * time.Hour)
-		assert.Same(b, first.Zone, second.Zone)
-		assert.Equal(b, 400*3*3600*units.Joule, second.Total-first.Total)
-	})
-}
-
 func TestABMCThatTakesHalfAMinuteForEachAnswerIsRead(t *testing.T) {
 	for name, tree := range map[string]func(rt.Live) rt.Tree{"Dell": rt.Dell, "HPE": rt.HPE, "Lenovo": rt.Lenovo} {
 		t.Run(name, func(t *testing.T) {

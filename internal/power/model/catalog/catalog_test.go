@@ -90,13 +90,6 @@ func TestAVirtualMachineHasThePartOfItsThreads(t *testing.T) {
 	}
 }
 
-func TestAPartOfAHostHasALargerErrorThanTheHost(t *testing.T) {
-	want := map[power.Kind]float64{power.Package: math.Hypot(model.SameCPUError, model.PartError), power.DRAM: memoryError}
-	for kind, want := range want {
-		near(t, string(kind), mustCurves(t, m5large, Options{Kinds: []power.Kind{kind}})[0].ExpectedError, want)
-	}
-}
-
 func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 	for _, c := range mustCurves(t, m5large, Options{Kinds: all, WithoutIdle: true}) {
 		with := mustCurves(t, m5large, Options{Kinds: []power.Kind{c.Kind}})[0].Curve
@@ -187,14 +180,6 @@ func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
 	near(t, "8 of 40 threads", c.Curve.Watts(1), 1.0246*125*8/40)
 	if c.Basis != "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads where a chip has 40" {
 		t.Error(c.Basis)
-	}
-}
-
-func TestACPUThatIsNotOfAMeasuredFamilyHasALargerError(t *testing.T) {
-	m := gold6230
-	m.CPU, m.Vendor, m.Family, m.Model = "AMD EPYC 7713 64-Core Processor", "AuthenticAMD", 25, 1
-	if c := packagesCurve(t, m, Options{}); c.ExpectedError != otherError {
-		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
 	}
 }
 

@@ -291,18 +291,3 @@ func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 		}
 	}
 }
-
-// TestTheReferenceIsNotOfOneMachine shows what one machine more or less changes.
-func TestTheReferenceIsNotOfOneMachine(t *testing.T) {
-	all := reference("")
-	for i := range measured {
-		if m := &measured[i]; isServer(m) {
-			rest := reference(m.cpu)
-			for u := 0.0; u <= 1; u += 0.1 {
-				if d := math.Abs(rest(u)/all(u) - 1); d > 0.15 {
-					t.Errorf("without %s: %.0f %% off at %.0f %% load", m.cpu, 100*d, 100*u)
-				}
-			}
-		}
-	}
-}

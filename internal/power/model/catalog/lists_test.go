@@ -150,10 +150,3 @@ func TestMedian(t *testing.T) {
 		}
 	}
 }
-
-// TestTheListsAreSmall bounds what they add to the binary.
-func TestTheListsAreSmall(t *testing.T) {
-	if n := len(cpuList) + len(instanceList) + len(familyList); n > 200_000 {
-		t.Errorf("%d bytes", n)
-	}
-}
