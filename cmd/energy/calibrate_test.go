@@ -171,16 +171,6 @@ func TestCalibrationIsPrintedToBePasted(t *testing.T) {
 	}
 }
 
-func TestAModelOfPackagesIsFittedToTheirZone(t *testing.T) {
-	s := kavanagh()
-	f, text, err := s.calibrated(t, "-zone", "intel-rapl:0")
-	require.NoError(t, err)
-	assert.Contains(t, text, "zone: package")
-	for _, p := range f.curve {
-		assert.InEpsilon(t, 0.9*cpuPower(s.truth.At(p.X)), p.Y, 0.002)
-	}
-}
-
 func TestAStraightMachineHasTwoPoints(t *testing.T) {
 	s := kavanagh()
 	s.truth = calibration.Curve{{X: 0, Y: 80}, {X: 1, Y: 200}}
@@ -273,21 +263,6 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	assert.Len(t, f.levels, len(s.loads)-1)
 	assert.Contains(t, text, "50 readings missing")
 	assert.Contains(t, text, "1 left out")
-}
-
-// Fans that start in the middle of a plateau.
-func TestAPlateauWhosePowerIsNotSteadyIsLeftOut(t *testing.T) {
-	s := kavanagh()
-	r, wall := s.run()
-	lines := strings.Split(wall, "\n")
-	for i := 450; i < 600; i++ { // the second half of the second plateau
-		at, power, _ := strings.Cut(lines[i], ";")
-		lines[i] = at + ";" + strings.Replace(power, "13", "14", 1)
-	}
-	f, _, err := fitFiles(t, r, strings.Join(lines, "\n"), "-wall", "wall.csv")
-	require.NoError(t, err)
-	assert.Len(t, f.levels, len(s.loads)-1)
-	assert.Equal(t, 1, f.left)
 }
 
 func TestACollectorThatRestartsHasAGap(t *testing.T) {

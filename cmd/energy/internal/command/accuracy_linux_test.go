@@ -120,19 +120,3 @@ func TestEnergyIsThatOfTheCommandsCPUTimeWhateverElseRuns(t *testing.T) {
 		}
 	}
 }
-
-func TestAThousandChildrenOfFiveMillisecondsCount(t *testing.T) {
-	burn, children := burner(t), "1000"
-	if testing.Short() {
-		children = "100"
-	}
-	for _, method := range methods {
-		t.Run(string(method), func(t *testing.T) {
-			m := measure(t, open(t, method), burn, "5ms", children)
-			m.log(t, children+" children")
-			// Their starts and ends are theirs, too, and their own clocks do not show all of these.
-			assert.GreaterOrEqual(t, m.container.Joules(), 0.99*joulesOf(t, m.truth))
-			assert.LessOrEqual(t, m.container.Joules(), joulesOf(t, m.truth+m.wall))
-		})
-	}
-}

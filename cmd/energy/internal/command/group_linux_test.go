@@ -222,19 +222,6 @@ func TestTheCgroupItselfHasNoProcesses(t *testing.T) {
 	assert.NoDirExists(t, c.dir)
 }
 
-func TestACgroupOfAnotherGroupIsNotStale(t *testing.T) {
-	for _, method := range []Method{CgroupV1, CgroupV2} {
-		t.Run(string(method), func(t *testing.T) {
-			first, second := open(t, method), open(t, method)
-			assert.NotEqual(t, first.Path(), second.Path())
-			run(t, first, "true")
-			run(t, second, "true")
-			assert.NotZero(t, usedBy(t, first))
-			assert.NotZero(t, usedBy(t, second))
-		})
-	}
-}
-
 func TestGroupsThatBeginAtOnceDoNotTakeEachOthersForStale(t *testing.T) {
 	first, err := newGroup(Options{}, CgroupV2)
 	if err != nil {
