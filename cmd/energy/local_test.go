@@ -61,7 +61,10 @@ func tableOf(t *testing.T, h *hostsim.Host, cfg *energyreceiver.Config) (text st
 		o := onceOptions(defaultEndpoint)
 		o.interval = time.Second
 		var out bytes.Buffer
-		err = runLocal(t.Context(), o, cfg, nil, &out)
+		var from *opened
+		if from, err = openedLocal(t.Context(), o, cfg, nil); err == nil {
+			err = from.show(t.Context(), o, &out)
+		}
 		text = out.String()
 	})
 	return text, err

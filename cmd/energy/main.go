@@ -86,8 +86,9 @@ func reported(name string, run func(args []string) error) func(args []string) in
 	return func(args []string) int { return report(name, run(args)) }
 }
 
-// parseWithUsage parses the flags of a subcommand. It writes the usage if help is asked for, and one line if a flag is wrong.
-func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer) error {
+// parseWithUsage parses the flags of a subcommand and checks them; check may be nil. It writes the
+// usage if help is requested, and one line if a flag is wrong.
+func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer, check func() error) error {
 	fs.SetOutput(io.Discard)
 	restore := explainDurations(fs)
 	err := fs.Parse(args)
@@ -99,6 +100,10 @@ func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer)
 		fs.PrintDefaults()
 	case err != nil:
 		fmt.Fprintf(to, "%s: %v (-h lists the flags)\n", fs.Name(), err)
+	case check != nil:
+		if err = check(); err != nil {
+			fmt.Fprintf(to, "%s: %v\n", fs.Name(), err)
+		}
 	}
 	return err
 }

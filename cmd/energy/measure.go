@@ -128,15 +128,11 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
 	o.several.flags(fs)
 	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
-	if err := parseWithUsage(fs, args, measureUsage, usage); err != nil {
-		return o, err
-	}
-	o.Command = fs.Args()
-	fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
-	err := o.check()
-	if err != nil {
-		fmt.Fprintln(usage, "energy measure:", err)
-	}
+	err := parseWithUsage(fs, args, measureUsage, usage, func() error {
+		o.Command = fs.Args()
+		fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
+		return o.check()
+	})
 	return o, err
 }
 

@@ -197,6 +197,17 @@ func TestAMachineIsFoundAgainFromThreeHoursOfItsLoad(t *testing.T) {
 	}
 }
 
+func TestAMachineIsFoundAgainWithoutNoiseOnSteadyLoads(t *testing.T) {
+	n := newNode(1)
+	n.noise, n.load = 0, func(at float64) float64 { return math.Mod(math.Floor(at/120)*8, 21) / 20 }
+	fitted := n.trained(t, 90*time.Minute)
+	for k, truth := range map[power.Kind]func(float64) float64{power.Package: n.packages.At, power.DRAM: n.dram.At, power.Platform: n.whole} {
+		mean, worst := off(fitted, k, truth)
+		assert.Less(t, mean, 0.002, k)
+		assert.Less(t, worst, 0.02, k)
+	}
+}
+
 // notNumbers matches the values of samples.
 var notNumbers = regexp.MustCompile(` [0-9.]+ 1`)
 
