@@ -94,23 +94,6 @@ func TestKnownZonesAreReadWhileADiscoveryHangs(t *testing.T) {
 // searchedFor is more than a discovery takes in a bubble.
 const searchedFor = 10 * time.Millisecond
 
-func TestTheFirstDiscoveryHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBlockable(t)
-		b.blocked = "name"
-		r, err := b.read(0, time.Second)
-		b.expectHangs(err)
-		if len(r) != 0 {
-			t.Error(r)
-		}
-		close(b.unblocked)
-		synctest.Wait()
-		if r, err = b.read(time.Second, 0); err != nil || r["intel-rapl:0"].Event != power.Appeared {
-			t.Error(r, err)
-		}
-	})
-}
-
 // A counter that was closed is opened by the next discovery.
 func TestOpeningACounterHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
