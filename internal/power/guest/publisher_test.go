@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // publishing is a publisher in a bubble, with what it is given.
@@ -138,18 +137,6 @@ func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
 		p.Publish([]VM{{ID: "a", Name: "a", CID: 3, Zones: told.Zones}}, p.at)
 		r, _ = p.Report(3)
 		assert.Equal(t, stopped+2, r.Generation, "with the end, and with the return")
-	})
-}
-
-func TestTotalsDoNotOverflow(t *testing.T) {
-	published(t, func(p *publishing) {
-		huge := VM{ID: "a", CID: 7, Zones: []Zone{{Kind: power.Package, Energy: ^units.Energy(0) - 5}}}
-		p.publish(huge)
-		huge.Start = noon
-		p.publish(huge)
-		r, _ := p.Report(7)
-		assert.Equal(t, maxEnergy, r.Zones[0].Energy)
-		p.shows("a", "9223372036854775807", "a")
 	})
 }
 

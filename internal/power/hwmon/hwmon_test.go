@@ -176,13 +176,6 @@ func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.
 	}
 }
 
-func TestOnlyWantedKindsAreRead(t *testing.T) {
-	tr := newTree(t, "ibmpowernv")
-	m := New(Options{Root: tr.root, Want: func(k power.Kind) bool { return k == power.DRAM }})
-	defer func() { tr.ok(m.Close()) }()
-	tr.expectIDs(m, 0, "opal-sensor:Chip 0 Memory", "opal-sensor:Chip 8 Memory")
-}
-
 func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
@@ -270,19 +263,6 @@ func TestACounterThatMayNotBeReadRecoversWhenItMay(t *testing.T) {
 	}
 }
 
-// Linux lets only root and its group read the labels of amd_energy too.
-func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	grant := refuse(m, "_label", syscall.EACCES)
-	rs, err := m.Read(context.Background(), power.Sample{At: epoch})
-	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("%+v, %v; want no zones, and why", rs, err)
-	}
-	grant()
-	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
-}
-
 func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr := tree{t, t.TempDir()}
 	m := tr.meter()
@@ -307,14 +287,6 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 		t.Errorf("before the next discovery is due: %v", err)
 	}
 	tr.expectIDs(m, 2*searchEvery, "ibmpowernv:System") // without a device
-}
-
-func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
-	tr := tree{t, t.TempDir()}
-	tr.write("", "sys/class/hwmon")
-	if _, err := tr.meter().Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("error %v", err)
-	}
 }
 
 func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {

@@ -229,12 +229,6 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 	}
 }
 
-func TestOnlyWantedKindsAreCounted(t *testing.T) {
-	m := newMachine(t, "genoa", power.Package, power.DRAM)
-	assert.Len(t, m.read(0), 2)
-	assert.Equal(t, 2, m.opens, "no counter of each core")
-}
-
 func TestCoresAreSummedByPackage(t *testing.T) {
 	m := newMachine(t, "genoa", power.Core)
 	m.read(0)
@@ -434,17 +428,6 @@ func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	assert.Len(t, m.counting, 1)
 }
 
-// After a suspend to RAM the registers start at 0, which the kernel takes for a wrap.
-func TestAJumpThatNoPackageCanCauseIsNotCounted(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.joules["24/2"] = 262_000
-	r := m.read(time.Second)["power:energy-pkg:0"]
-	assert.Equal(t, power.Rebased, r.Event)
-	m.joules["24/2"] += 20
-	assert.InDelta(t, 20, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
-}
-
 func TestMachinesWithoutCounters(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *machine)
@@ -490,15 +473,6 @@ func TestAnEventThatCannotBeConvertedIsLeftOut(t *testing.T) {
 		require.ErrorIs(t, err, power.ErrNoZones)
 		require.ErrorContains(t, err, "energy-ram", "the event is named")
 	}
-}
-
-func TestTheMeterFindsAPMUThatComesLater(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	require.NoError(t, os.Rename(m.path("sys/devices/power"), m.path("sys/devices/away")))
-	_, err := m.tryRead(0)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, os.Rename(m.path("sys/devices/away"), m.path("sys/devices/power")))
-	assert.Len(t, m.read(time.Second), 1)
 }
 
 func TestCloseClosesAllCounters(t *testing.T) {

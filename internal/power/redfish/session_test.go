@@ -349,18 +349,6 @@ func TestCredentialsGoToTheEndpointOnly(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForTheBMCForTwoSecondsAtMost(t *testing.T) {
-	withService(t, dell(), func(b *bench) {
-		b.one(time.Second)
-		b.server.Fail(rt.Hang, nil)
-		began := time.Now()
-		assert.ErrorContains(b, b.meter.Close(), "a session was not ended and expires by itself")
-		assert.LessOrEqual(b, time.Since(began), 2*time.Second)
-		b.server.EndSessions()
-		b.meter = nil
-	})
-}
-
 func TestTLS(t *testing.T) {
 	server := rt.New(dell())
 	web := httptest.NewTLSServer(server)
