@@ -26,6 +26,7 @@ type fault func(r *http.Request) (*http.Response, error)
 
 // hostile is a BMC that misbehaves, between the client and a server.
 type hostile struct {
+	random *rand.Rand
 	*bench
 	answer fault
 
@@ -33,7 +34,6 @@ type hostile struct {
 	most     int        // sessions that were open at the same time
 	logins   []time.Time
 	requests int // with a token
-	random   *rand.Rand
 }
 
 func (h *hostile) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -235,6 +235,45 @@ func (h *hostile) redirect(r *http.Request) (*http.Response, error) {
 	answer, err := status(r, 307)
 	answer.Header.Set("Location", "/redfish/v1/Sessions")
 	return answer, err
+}
+
+func TestOneSessionIsOpenAtMostWhateverRequestsFail(t *testing.T) {
+	for seed := range uint64(20) {
+		withService(t, dell(), func(b *bench) {
+			h := &hostile{bench: b, random: rand.New(rand.NewPCG(seed, 0))}
+			faults := []fault{
+				func(r *http.Request) (*http.Response, error) {
+					if _, _, basic := r.BasicAuth(); basic || r.Method == http.MethodPost { // else refused logins end the test
+						return h.serve(r)
+					}
+					return status(r, 401)
+				},
+				func(r *http.Request) (*http.Response, error) { return status(r, 503) },
+				func(r *http.Request) (*http.Response, error) { return status(r, 500) },
+				func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+				h.then(502), h.lost, h.late(5 * time.Second), h.late(3 * time.Minute), h.late(time.Hour),
+			}
+			share := h.random.Float64()
+			h.answer = func(r *http.Request) (*http.Response, error) {
+				h.mu.Lock()
+				fails, which := h.random.Float64() < share, h.random.IntN(len(faults))
+				h.mu.Unlock()
+				if fails {
+					return faults[which](r)
+				}
+				return h.serve(r)
+			}
+			b.options.Client.Transport = h
+			_, _ = b.read(4 * time.Hour)
+			h.count()
+			assert.LessOrEqual(b, h.most, 1, "seed %d", seed)
+			for i := range h.logins[min(1, len(h.logins)):] {
+				assert.GreaterOrEqual(b, h.logins[i+1].Sub(h.logins[i]), 10*time.Minute, "seed %d", seed)
+			}
+			_ = b.meter.Close()
+			b.meter = nil
+		})
+	}
 }
 
 // letters returns the letters and digits of a text, which a server may write in another way.
