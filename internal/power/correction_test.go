@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -67,9 +69,7 @@ func TestALagMovesATimeOnly(t *testing.T) {
 		if r.Total != before.Total || !r.At.Equal(before.At.Add(-5*time.Second)) || r.Correction.Lag != 5*time.Second {
 			t.Errorf("%+v of %+v", r, before)
 		}
-		if m.readings[0] != before {
-			t.Error("the meter's own reading was changed")
-		}
+		assert.Equal(t, before, m.readings[0], "the meter's own reading was changed")
 	}
 }
 
@@ -88,17 +88,13 @@ func TestACorrectedTotalNeverGoesDown(t *testing.T) {
 		}
 		last = r.Total
 	}
-	if want := 10 * (10 + 10 + 20 - 2*4) * units.Joule; last != want {
-		t.Errorf("%d µJ, want %d", last, want)
-	}
+	assert.Equal(t, 10*(10+10+20-2*4)*units.Joule, last)
 	for range 1000 {
 		at = at.Add(10 * time.Second)
 		r = Reading{Zone: r.Zone, Total: meter, At: at}
 		c.correct(&r)
 	}
-	if want := -60 * int64(10*units.Joule); c.lacks != want {
-		t.Errorf("lacks %d µJ, want %d: the offset of a minute", c.lacks, want)
-	}
+	assert.Equal(t, -60*int64(10*units.Joule), c.lacks)
 }
 
 // The energy of a time whose counter was reset is not known, so no offset is added for it.
@@ -163,9 +159,7 @@ func TestCorrectionDoesNotAllocate(t *testing.T) {
 		m.readings[0].At, m.readings[0].Total = m.readings[0].At.Add(time.Second), m.readings[0].Total+units.Joule
 		s.Read(context.Background(), Sample{})
 	})
-	if n != 0 {
-		t.Errorf("%d allocations", n)
-	}
+	assert.Zero(t, n)
 }
 
 // A factor that is known only after a reading would make a restored static power that of other
@@ -195,9 +189,7 @@ func TestASensorWhoseClockIsSetBackAddsNoOffsetTwice(t *testing.T) {
 			t.Errorf("%d s: of %v", second, r.At)
 		}
 	}
-	if want := 610 * units.Joule; c.total != want {
-		t.Errorf("%d µJ, want %d", c.total, want)
-	}
+	assert.Equal(t, 610*units.Joule, c.total)
 }
 
 // Redfish has another zone whenever the URI of its figure changes.
@@ -209,13 +201,9 @@ func TestAZoneWithTheSameIDReplacesTheCorrectionOfTheOneBefore(t *testing.T) {
 		m.readings = []Reading{bmcReading(at)}
 		for range 2 {
 			r := s.Read(context.Background(), Sample{At: at})[0]
-			if want := units.Energy(at.Sub(m.readings[0].At)); r.Total != want {
-				t.Errorf("zone %d: %d µJ, want %d", i, r.Total, want)
-			}
+			assert.Equal(t, units.Energy(at.Sub(m.readings[0].At)), r.Total, i)
 		}
 		at = at.Add(time.Minute)
 	}
-	if n := len(s.meters[0].corrections); n != 1 {
-		t.Errorf("%d corrections", n)
-	}
+	assert.Len(t, s.meters[0].corrections, 1)
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -141,9 +144,7 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 			n.count(n.zone(k), 0, 0)
 		}
 		n.expectNone(0)
-		if got := n.remainder.Lacks(); got != c.lacks {
-			t.Errorf("with %q it lacks %q, want %q", c.kinds, got, c.lacks)
-		}
+		assert.Equal(t, c.lacks, n.remainder.Lacks(), c.kinds)
 	}
 	n := &node{TB: t}
 	platform, pkg := n.zone(Platform), n.zone(Package)
@@ -153,9 +154,7 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	n.count(platform, 5, 100)
 	n.count(pkg, 10, 50)
 	n.expect(10, 0, 5, 0)
-	if got := n.remainder.Lacks(); got != "" {
-		t.Errorf("it lacks %q", got)
-	}
+	assert.Empty(t, n.remainder.Lacks())
 }
 
 func TestAReportedPartMakesNoOther(t *testing.T) {
@@ -187,9 +186,7 @@ func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
 			t.Errorf("after %d s: %d zones, the last is %v with %d µJ", at, len(readings), other.Zone, other.Total)
 		}
 	}
-	if err := s.Remainder.Err(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, s.Remainder.Err())
 }
 
 func TestAModeledPartMakesNoOther(t *testing.T) {
@@ -209,15 +206,11 @@ func TestAModeledPartMakesNoOther(t *testing.T) {
 	n.count(pkg, 20, 200)
 	n.count(dram, 20, 0)
 	n.expect(20, 0, 20, 0)
-	if n.remainder.Err() != nil {
-		t.Error(n.remainder.Err())
-	}
+	assert.NoError(t, n.remainder.Err())
 	n.readings = n.readings[1:]
 	n.readings[0].Zone = &Zone{Kind: Package, Source: Modeled}
 	n.expectNone(30)
-	if n.remainder.Err() != nil {
-		t.Errorf("without a whole there is nothing to tell: %v", n.remainder.Err())
-	}
+	assert.NoError(t, n.remainder.Err())
 }
 
 func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
@@ -245,9 +238,7 @@ func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
 	run(80_000, 200, 201) // half a percent
 	expect(false)
 	run(900, 200, 100)
-	if n.remainder.Deficit() != 0 {
-		t.Fatal(n.remainder.Deficit())
-	}
+	require.Zero(t, n.remainder.Deficit())
 	run(290, 200, 400)
 	expect(false)
 	run(20, 200, 400)
@@ -283,9 +274,7 @@ func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
 	expectZones(t, s, "bmc", "rapl:psys", "rapl:package", "other")
 	bmc.readings[0].At, bmc.readings[0].Total = after(time.Second), 500
 	rapl.readings[1].At, rapl.readings[1].Total = after(time.Second), 100
-	if rs := s.Read(context.Background(), Sample{At: after(time.Second)}); rs[3].Total != 400 {
-		t.Errorf("%+v", rs[3])
-	}
+	assert.Equal(t, units.Energy(400), s.Read(context.Background(), Sample{At: after(time.Second)})[3].Total)
 }
 
 func TestDerivingOtherAllocatesNothing(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -45,9 +47,7 @@ func TestAMeterOfCardsIsClosedOnlyOnceNoCardCanBeIts(t *testing.T) {
 		t.Errorf("the library was closed %d times after %d reads, the sensors %d times", library.closed, library.reads, sensors.closed)
 	}
 	for i, want := range []bool{true, false, false} {
-		if got := s.Status()[i].InUse; got != want {
-			t.Errorf("meter %d in use: %t", i, got)
-		}
+		assert.Equal(t, want, s.Status()[i].InUse, i)
 	}
 }
 
@@ -80,9 +80,7 @@ func TestReadingASetOfCardsAllocatesNothing(t *testing.T) {
 	}
 	s := setOf(library, sensors, new(fake))
 	s.Read(context.Background(), Sample{})
-	if n := testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }))
 }
 
 // machine is a machine whose cards several meters list, some without their addresses, and with what was ever read of them.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -119,9 +121,7 @@ func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
 			t.Errorf("%+v of %+v, want the baseline of %+v", r, r.Zone, want)
 		}
 	}
-	if len(rs) != 2 {
-		t.Errorf("%d zones, want 2", len(rs))
-	}
+	assert.Len(t, rs, 2)
 	tr.write("501000\n", socket1)
 	rs = tr.read(m, time.Second)
 	tr.expectTotal(rs["amd_energy.0:Esocket0"], 0)
@@ -171,9 +171,7 @@ func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.
 			t.Errorf("%+v, want %+v", r.Zone, want)
 		}
 	}
-	if len(rs) != 5 {
-		t.Errorf("%d zones, want 5", len(rs))
-	}
+	assert.Len(t, rs, 5)
 }
 
 func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
@@ -211,9 +209,7 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	tr.write("50\n", socket0)
 	r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]
 	tr.expectTotal(r, 150)
-	if r.Event != power.Wrapped {
-		t.Errorf("event %d, want Wrapped", r.Event)
-	}
+	assert.Equal(t, power.Wrapped, r.Event)
 	if m.SoonestWrap() < 24*time.Hour {
 		t.Errorf("soonest wrap %v", m.SoonestWrap())
 	}
@@ -268,9 +264,7 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	m := tr.meter()
 	read := func(d time.Duration) error {
 		rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(d)})
-		if len(rs) != 0 {
-			t.Errorf("zones %+v", rs)
-		}
+		assert.Empty(t, rs)
 		return err
 	}
 	if err := read(0); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no hwmon interface below "+tr.root) {
@@ -283,9 +277,7 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
 	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
-	if err := read(2*searchEvery - time.Millisecond); !errors.Is(err, power.ErrNoZones) {
-		t.Errorf("before the next discovery is due: %v", err)
-	}
+	assert.ErrorIs(t, read(2*searchEvery-time.Millisecond), power.ErrNoZones)
 	tr.expectIDs(m, 2*searchEvery, "ibmpowernv:System") // without a device
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -33,9 +35,7 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 				t.Errorf("%+v", r.Zone)
 			}
 		}
-		if total != 1500*units.Joule {
-			t.Errorf("%d µJ in two supplies, want 1500 J", total)
-		}
+		assert.Equal(t, 1500*units.Joule, total)
 		if z := tr.one(m, "2-005c:Power").Zone; z.Kind != power.GPU || z.Domain != "gpu-2-005c" {
 			t.Errorf("%+v", z)
 		}
@@ -99,9 +99,7 @@ func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 			t.Errorf("a sensor that was there is a failed zone: %v", err)
 		}
 		later(time.Second)
-		if r := tr.one(m, "2-005c:energy1"); r.Err == nil {
-			t.Error("no error")
-		}
+		assert.Error(t, tr.one(m, "2-005c:energy1").Err, "no error")
 	})
 }
 

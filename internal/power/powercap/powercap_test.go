@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -154,9 +157,7 @@ func TestTheRawCounterOutlivesTheMeter(t *testing.T) {
 	tr.read(p, 0)
 	tr.energy("intel-rapl:0", 5000)
 	want := power.Raw{Energy: 5000, Range: raplRange, MaxWatts: power.MaxSocketWatts, At: after(time.Second)}
-	if got := tr.read(p, time.Second)["intel-rapl:0"].Raw; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	assert.Equal(t, want, tr.read(p, time.Second)["intel-rapl:0"].Raw)
 	tr.write("no number\n", "intel-rapl:0", "energy_uj")
 	rs, _ := p.Read(context.Background(), power.Sample{At: after(2 * time.Second)})
 	if got := rs[0]; got.Err == nil || got.Raw != want {
@@ -173,9 +174,7 @@ func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
 	tr.energy("intel-rapl:0", 20)
 	r := tr.read(p, time.Second)["intel-rapl:0"]
 	tr.expectTotal(r, 30)
-	if r.Event != power.Wrapped {
-		t.Errorf("event %d, want Wrapped", r.Event)
-	}
+	assert.Equal(t, power.Wrapped, r.Event)
 	tr.energy("intel-rapl:0", 15)
 	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 30 {
 		t.Errorf("small step back: %+v, want the total of before, re-based", r)
@@ -232,9 +231,16 @@ func TestTrap08DieIsAPackage(t *testing.T) {
 			t.Errorf("die %d: %+v is not a package", i, r.Zone)
 		}
 	}
-	if len(rs) != 8 {
-		t.Errorf("%d zones, want 8", len(rs))
+	assert.Len(t, rs, 8)
+}
+
+func TestTrap08DRAMOfTwoSocketsIsTwo(t *testing.T) {
+	tr := newTree(t)
+	for _, s := range []string{"0", "1"} {
+		tr.zone("intel-rapl:"+s, "package-"+s)
+		tr.zone("intel-rapl:"+s+":0", "dram")
 	}
+	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1", "intel-rapl:1:0")
 }
 
 func TestTrap08RepeatedZoneIsOne(t *testing.T) {
@@ -312,9 +318,7 @@ func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
 	p := tr.meter()
 	first := tr.read(p, 0)["intel-rapl:0"].Zone
 	tr.zone("intel-rapl:1", "package-1")
-	if n := len(tr.read(p, 9*time.Second)); n != 1 {
-		t.Errorf("%d zones before the next discovery is due, want 1", n)
-	}
+	assert.Len(t, tr.read(p, 9*time.Second), 1)
 	rs := tr.read(p, 10*time.Second)
 	if len(rs) != 2 || rs["intel-rapl:1"].Event != power.Appeared {
 		t.Errorf("%+v, want the second to have appeared", rs)
@@ -322,6 +326,18 @@ func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
 	if rs["intel-rapl:0"].Zone != first {
 		t.Errorf("the first zone's pointer changed")
 	}
+}
+
+func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write("?", "intel-rapl:0", "energy_uj")
+	tr.zone("intel-rapl:1", "package-1")
+	assert.Len(t, tr.read(p, time.Second), 1)
+	tr.energy("intel-rapl:0", 1000)
+	assert.Len(t, tr.read(p, 2*time.Second), 2)
 }
 
 func TestTrap08ZoneThatVanishesAndReturnsLosesNothing(t *testing.T) {
@@ -452,9 +468,7 @@ func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
 			t.Errorf("second 4: %d µJ, want the good socket's 200 J and the other's 100 J", sum)
 		}
 	}
-	if sum != 600*units.Joule {
-		t.Errorf("in the end %d µJ, want 600 J", sum)
-	}
+	assert.Equal(t, 600*units.Joule, sum)
 }
 
 func TestReplacedCounterFileIsReopened(t *testing.T) {
@@ -500,9 +514,7 @@ func TestTrap13AllCountersUnreadableIsNotAnErrorOfTheRead(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()
 	refuse(p, "intel-rapl:0", syscall.EPERM)
-	if r := tr.read(p, 0)["intel-rapl:0"]; !errors.Is(r.Err, fs.ErrPermission) {
-		t.Errorf("error %v", r.Err)
-	}
+	assert.ErrorIs(t, tr.read(p, 0)["intel-rapl:0"].Err, fs.ErrPermission)
 }
 
 func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
@@ -541,9 +553,7 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 		if err := p.discover()(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		if got := p.SoonestWrap(); got != want {
-			t.Errorf("soonest wrap %v, want %v", got, want)
-		}
+		assert.Equal(t, want, p.SoonestWrap())
 	}
 	expect(0)
 	tr.zone("intel-rapl:0", "package-0")
@@ -586,9 +596,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	counts := opens(p)
 	expect := func(what, file string, want int) {
 		t.Helper()
-		if got := counts[file]; got != want {
-			t.Errorf("%s: %s was opened %d times, want %d", what, file, got, want)
-		}
+		assert.Equal(t, want, counts[file], "%v, %v", what, file)
 		clear(counts)
 	}
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
@@ -598,9 +606,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	read()
 	expect("right after", "name", 1)
 	for range 200 {
-		if r := read(); r.Err == nil {
-			t.Fatal("no error from a counter that may not be opened")
-		}
+		require.Error(t, read().Err, "no error from a counter that may not be opened")
 	}
 	expect("in two seconds", "name", 2)
 
@@ -639,9 +645,7 @@ func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 		}
 	}
 	tr.zone("intel-rapl:0", "package-0")
-	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Appeared {
-		t.Errorf("%+v, want the zone to have appeared", r)
-	}
+	assert.Equal(t, power.Appeared, tr.read(p, 2*time.Second)["intel-rapl:0"].Event)
 }
 
 func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
@@ -716,9 +720,7 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr.read(p, 0)
 	tr.ok(p.Close())
 	tr.ok(p.Close())
-	if err := (*f).Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the descriptor was open: %v", err)
-	}
+	assert.ErrorIs(t, (*f).Close(), os.ErrClosed)
 	if _, err := p.Read(context.Background(), power.Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Read after Close: %v", err)
 	}

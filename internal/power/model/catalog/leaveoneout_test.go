@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
@@ -225,9 +227,7 @@ const page = "../../../../dev/accuracy-tables.md"
 func section(t *testing.T) (before, inside, after string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const begin, end = "<!-- tables of models: make accuracy -->\n", "\n<!-- end of the tables of models -->"
 	before, rest, ok := strings.Cut(string(content), begin)
 	inside, after, okEnd := strings.Cut(rest, end)
@@ -246,9 +246,7 @@ func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
 	if !*write {
 		t.Fatalf("%s has other tables; write them with make accuracy", page)
 	}
-	if err := os.WriteFile(page, []byte(before+tables()+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(page, []byte(before+tables()+after), 0o644))
 }
 
 func TestLeaveOneOutReachesWhatIsPromised(t *testing.T) {

@@ -379,9 +379,7 @@ func FuzzParse(f *testing.F) {
 		}
 		if own, err := Parse(data); err == nil {
 			again, err := own.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := Parse(again); err != nil {
 				t.Fatalf("%v: %s", err, again)
 			}

@@ -198,17 +198,6 @@ func TestEveryProviderBearsABadServer(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutAKnownCertificateIsNotTrusted(t *testing.T) {
-	f := newFake(t)
-	for name, open := range table {
-		p, err := open(Server{Client: &http.Client{Transport: new(http.Transport)}, Endpoint: f.URL})
-		require.NoError(t, err)
-		_, err = ask(t, p, 10*time.Second)
-		assert.ErrorIs(t, err, fetch.ErrAuthority, name)
-		assert.NoError(t, p.Close())
-	}
-}
-
 func TestAnEndpointIsAnAddress(t *testing.T) {
 	for _, endpoint := range []string{"", "api.electricitymaps.com", "ftp://host", "https://", "https://host?token=secret", "https://host#x", ":"} {
 		for name, open := range table {
