@@ -94,7 +94,7 @@ func TestTableOfThisMachine(t *testing.T) {
 func TestEnergyOfWhatHasEndedIsShown(t *testing.T) {
 	l := ledger{strict: true}
 	l.add(parseText(t, exposition(10, 1, map[string]float64{"a": 4, "b": 5})))
-	s := parseText(t, exposition(13, 1, map[string]float64{"b": 8})) // the receiver told the end of a only once
+	s := parseText(t, exposition(13, 1, map[string]float64{"b": 8})) // the receiver reported the end of a only once
 	assert.Regexp(t, `ended .* 4.00 J +- +what has ended\n`, render(s, l.add(s), 5, time.Now()))
 }
 

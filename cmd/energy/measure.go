@@ -82,7 +82,7 @@ func measureCommand(args []string) int {
 	case err != nil:
 		return exitFailed
 	}
-	// Whether anybody reads what is told here changes nothing: writes fail in place of SIGPIPE.
+	// A closed standard error changes nothing: writes to it fail in place of SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := untilSignal()
 	defer stop()
@@ -194,7 +194,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	return o.report(r, out)
 }
 
-// failed tells why a command was not started, and returns the exit status.
+// failed prints why a command was not started, and returns the exit status.
 func (o *measureOptions) failed(err error) int {
 	if signal := interrupted(0); errors.As(err, &signal) {
 		return signal.exit()
@@ -297,7 +297,7 @@ func (o *measureOptions) report(r *measure.Result, out *output) int {
 	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r))
 }
 
-// checkUsed returns the exit status of an energy of runs, and tells if it is too much.
+// checkUsed returns the exit status of an energy of runs, and prints an energy above the limit.
 func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...measure.Result) int {
 	missing := func(z measure.Zone) bool { return z.Missing > 0 }
 	switch {

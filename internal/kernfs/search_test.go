@@ -59,7 +59,7 @@ func TestASearchThatHangs(t *testing.T) {
 		}
 
 		unblocked = make(chan struct{})
-		run(false, searchHaste) // who blocks again and again delays nothing
+		run(false, searchHaste) // a directory that is blocked again and again delays nothing
 		assert.NoError(t, s.Err())
 		close(unblocked)
 	})

@@ -309,7 +309,7 @@ func TestTheRawCounterOfAPolledZoneHasWhatItsPowersAdded(t *testing.T) {
 	assert.Equal(t, 104*units.Joule, take(EnergyValue(zone, 104*units.Joule, after(5*time.Second))).Energy)
 }
 
-// TestNoRestartLosesEnergy reads counters that wrap, now and then by a new set, and compares the sum of what all of them told with
+// TestNoRestartLosesEnergy reads counters that wrap, now and then by a new set, and compares the sum of what all of them reported with
 // the truth.
 func TestNoRestartLosesEnergy(t *testing.T) {
 	for seed := range uint64(200) {

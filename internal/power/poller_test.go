@@ -258,7 +258,7 @@ func TestAPollWithoutAnswerIsOneError(t *testing.T) {
 	})
 }
 
-// A sensor that ignores its context is a mistake, and must cost nobody else anything.
+// A sensor that ignores its context is a mistake, and must not delay the others.
 func TestAPollThatIgnoresItsContextBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		zone, release := platform("bmc"), make(chan struct{})
@@ -575,7 +575,7 @@ func TestAZoneMayReportPowersWhileItsCounterIsGone(t *testing.T) {
 	energy := func(joules units.Energy) Value { return EnergyValue(nil, joules*j, time.Time{}) }
 	take(0, power(100), 0, Appeared)
 	take(10, power(100), 1000*j, NoEvent)
-	take(20, energy(50_000), 1000*j, Appeared) // nothing tells the energy since the last power
+	take(20, energy(50_000), 1000*j, Appeared) // the energy since the last power is not known
 	assert.Equal(t, 10*time.Second, z.reading.Unmeasured)
 	take(30, energy(51_000), 2000*j, NoEvent)
 	take(40, power(200), 2000*j, Gap) // that of a moment

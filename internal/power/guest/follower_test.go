@@ -63,7 +63,7 @@ func follow(t *testing.T, test func(*bubble)) {
 	})
 }
 
-// tell makes another report with the package's energy in joules.
+// tell makes the next report with the package's energy in joules.
 func (b *bubble) tell(joules uint64) {
 	zones := []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}
 	b.report = &Report{Epoch: b.report.Epoch, Generation: b.report.Generation + 2, Zones: zones}

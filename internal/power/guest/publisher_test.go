@@ -178,7 +178,7 @@ func TestOfTwoMachinesOfOneNameTheFirstKeepsItsTree(t *testing.T) {
 		require.EqualError(t, err, `no directory for virtual machine with the ID "a": the one with the ID "b" has the same name, "web"`)
 		for range 3 {
 			p.restart()
-			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // who had it is only known from the tree
+			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // only the tree says which machine had it
 			p.publish(vm("a", "web", 100), vm("b", "web", 2))
 			require.EqualError(t, p.Err(), err.Error())
 		}
@@ -276,7 +276,7 @@ func TestAMachineThatIsRenamedHasBothTrees(t *testing.T) {
 	})
 }
 
-// A paused machine uses nothing, and is told so. One that stopped is told nothing.
+// A paused machine gets a total that stands still. One that stopped gets none.
 func TestAPausedMachineGetsNewGenerations(t *testing.T) {
 	published(t, func(p *publishing) {
 		generation := func() string {

@@ -467,7 +467,7 @@ func TestAClientThatIsClosedDoesNotWaitForItsHost(t *testing.T) {
 	})
 }
 
-// The kernel's own sockets, where a machine can connect to itself and to nobody else.
+// The kernel's own sockets, where a machine can connect only to itself.
 func TestOverTheKernelsLoopback(t *testing.T) {
 	if _, err := os.Stat("/sys/module/vsock_loopback"); err != nil {
 		t.Skip("vsock_loopback is not loaded")

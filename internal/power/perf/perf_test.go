@@ -176,7 +176,7 @@ func (c *fakeCounters) close() error {
 
 func joules(r power.Reading) float64 { return float64(r.Total) / float64(units.Joule) }
 
-// described is what a zone tells about itself.
+// described is how a zone describes itself.
 type described struct {
 	name   string
 	kind   power.Kind

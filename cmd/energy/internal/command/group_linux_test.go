@@ -152,7 +152,7 @@ func TestChildrenOfSomebodyElseAreNotReapedAndDoNotCount(t *testing.T) {
 	assert.NoError(t, g.Close())
 }
 
-// A cgroup counts what its processes use, however they end. Child times need somebody who waits.
+// A cgroup counts what its processes use, however they end. Child times need a parent that waits.
 func TestTimesOfChildrenThatNobodyWaitsForCountInACgroup(t *testing.T) {
 	burn := burner(t)
 	eachMethod(t, func(t *testing.T, g *Group) {

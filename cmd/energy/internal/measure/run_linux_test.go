@@ -248,7 +248,7 @@ func TestASlowMeterIsWaitedFor(t *testing.T) {
 	assert.Contains(t, said[0], "until the meter of platform has told")
 }
 
-// What the command leaves behind uses CPU time until the slow meter tells the energy of the end, too.
+// What the command leaves behind uses CPU time until the slow meter has the energy of the end, too.
 func TestASlowMeterTellsNothingOfWhatIsLeftBehind(t *testing.T) {
 	settings := plug(t)
 	settings["meters"].(map[string]any)["http/plug"].(map[string]any)["poll_interval"] = "2s"

@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// watch polls a GPU every second, for so long, and returns what the polls told. each is called after every poll.
+// watch polls a GPU every second, for so long, and returns what the polls returned. each is called after every poll.
 func watch(t *testing.T, g *gpu, every, length time.Duration, each func(a *account)) *account {
 	t.Helper()
 	r := New((&driver{devices: []nvml.Device{g}}).open)
@@ -44,7 +44,7 @@ func jitter(most time.Duration) func(int) time.Duration {
 	}
 }
 
-// bursts returns who runs: bursts of random length, of random processes, with pauses.
+// bursts returns which process runs: bursts of random length, of random processes, with pauses.
 func bursts(seed uint64, processes int, shortest, longest time.Duration) func(at time.Duration) uint32 {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var until time.Duration
