@@ -201,6 +201,15 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
 
+func TestACounterThatIsMadeAgainIsOpenedAgain(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	tr.read(m, 0)
+	tr.ok(os.Remove(tr.path(socket0)))
+	tr.write("3000\n", socket0)
+	tr.expectTotal(tr.read(m, searchEvery)["amd_energy.0:Esocket0"], 2000)
+}
+
 func TestADriversOverflowIsAWrap(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	tr.write(strconv.Itoa(1<<48-100)+"\n", socket0)
