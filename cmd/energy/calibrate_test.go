@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 )
 
 // server is a simulated machine whose true power is known: the case of Kavanagh and Djemame, whose server had a wall meter, a BMC
@@ -156,17 +157,10 @@ func TestCalibrationIsPrintedToBePasted(t *testing.T) {
 		"calibrate_over": {"-wall", "wall.csv", "-settle", "60s", "-over", "intel-rapl:0,intel-rapl:0:0"},
 		"calibrate_zone": {"-zone", "intel-rapl:0"},
 	} {
-		golden, err := filepath.Abs(filepath.Join("testdata", name+".golden"))
-		require.NoError(t, err)
 		t.Run(name, func(t *testing.T) {
 			_, got, err := kavanagh().calibrated(t, args...)
 			require.NoError(t, err)
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got)
+			golden.Equal(t, name+".golden", got)
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -80,13 +81,7 @@ func TestTableOfThisMachine(t *testing.T) {
 			maps.Copy(h.Zones, zones)
 			got, err := tableOf(t, h, configOf(t, h, "auto"))
 			require.NoError(t, err)
-			golden := filepath.Join("testdata", name+".golden")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), strings.ReplaceAll(got, h.Root(), ""))
+			golden.Equal(t, name+".golden", strings.ReplaceAll(got, h.Root(), ""))
 		})
 	}
 }

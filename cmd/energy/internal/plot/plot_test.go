@@ -6,10 +6,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes both, and a GPU that nobody uses.
 func build(seconds int) *measure.Result {
@@ -92,27 +89,13 @@ func texts(t *testing.T, image string) (all []string) {
 	}
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	if string(want) != got { // too long to be shown
-		t.Errorf("%s differs: -update writes it", file)
-	}
-}
-
 func TestGoldenPlots(t *testing.T) {
-	golden(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
+	golden.Equal(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
 	b := build(40)
 	for i := range b.Samples {
 		b.Samples[i].Phase = ""
 	}
-	golden(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
+	golden.Equal(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
 
