@@ -217,6 +217,16 @@ func TestAnAnswerNeverChanges(t *testing.T) {
 	}
 }
 
+func TestAMeanIsWeightedByLength(t *testing.T) {
+	line := NewTimeline(0)
+	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, 50))
+	assert.Equal(t, "100", tell(line, 0, 30))
+	assert.Equal(t, "250", tell(line, 0, 60))
+	assert.Equal(t, "183", tell(line, 0, 90))
+	assert.Equal(t, "50", tell(line, 60, 90))
+	assert.Equal(t, "325", tell(line, 29, 33))
+}
+
 func TestAMeanIsThatOfItsParts(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	line := NewTimeline(5 * time.Minute)
