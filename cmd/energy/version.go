@@ -26,7 +26,7 @@ var release string
 // printVersion is the subcommand version.
 func printVersion(args []string) error {
 	fs := flag.NewFlagSet("energy version", flag.ContinueOnError)
-	return runParsed(parseWithUsage(fs, args, versionUsage, os.Stderr), func(context.Context) error {
+	return runParsed(parseWithUsage(fs, args, versionUsage, os.Stderr, nil), func(context.Context) error {
 		if fs.NArg() > 0 {
 			return errors.New("takes no arguments")
 		}

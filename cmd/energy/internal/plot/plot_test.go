@@ -7,7 +7,6 @@ import (
 	"encoding/csv"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -20,12 +19,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes both, and a GPU that nobody uses.
 func build(seconds int) *measure.Result {
@@ -95,20 +93,6 @@ func texts(t *testing.T, image string) (all []string) {
 	}
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	if string(want) != got { // too long to be shown
-		t.Errorf("%s differs: -update writes it", file)
-	}
-}
-
 // nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to 89 % of its CPUs. The power above
 // the power at rest is the program's.
 func nx12(t *testing.T) *measure.Result {
@@ -154,16 +138,16 @@ func nx12(t *testing.T) *measure.Result {
 
 // docs/measure-plot.svg is written with -update.
 func TestThePictureIsCurrent(t *testing.T) {
-	golden(t, "../../../../../docs/measure-plot.svg", svg(t, Panel{Title: "./load.sh", Result: nx12(t)}))
+	golden.Equal(t, "../../../../../docs/measure-plot.svg", svg(t, Panel{Title: "./load.sh", Result: nx12(t)}))
 }
 
 func TestGoldenPlots(t *testing.T) {
-	golden(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
+	golden.Equal(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
 	b := build(40)
 	for i := range b.Samples {
 		b.Samples[i].Phase = ""
 	}
-	golden(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
+	golden.Equal(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
 
