@@ -18,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/durations"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -256,18 +257,18 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	for entity := range limits {
 		limits[entity].Max = maxHostSeries
 	}
-	limits[units.ProcessEntity] = attribution.Limit{
+	limits[identity.ProcessEntity] = attribution.Limit{
 		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
 	}
 	if s.Processes.GroupBy == "" {
-		limits[units.ProcessEntity].MinAge = s.Processes.minAge
-		limits[units.ProcessEntity].Births = maxBirths
+		limits[identity.ProcessEntity].MinAge = s.Processes.minAge
+		limits[identity.ProcessEntity].Births = maxBirths
 	}
-	limits[units.ProgramEntity].Max = maxPrograms
-	limits[units.ContainerEntity].Max = s.Containers.Max
-	limits[units.PodEntity].Max = s.Pods.Max
-	limits[units.VMEntity].Max = s.VMs.Max
-	for _, entity := range []units.Entity{units.ProgramEntity, units.ContainerEntity, units.PodEntity} {
+	limits[identity.ProgramEntity].Max = maxPrograms
+	limits[identity.ContainerEntity].Max = s.Containers.Max
+	limits[identity.PodEntity].Max = s.Pods.Max
+	limits[identity.VMEntity].Max = s.VMs.Max
+	for _, entity := range []identity.Entity{identity.ProgramEntity, identity.ContainerEntity, identity.PodEntity} {
 		if limits[entity].Max > 0 {
 			limits[entity].Births = maxBirths
 		}

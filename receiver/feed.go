@@ -8,6 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -119,7 +120,7 @@ func (f *feeding) fillNode(l *ledger) {
 func (f *feeding) fillVMs(l *ledger) {
 	w, of := &f.window, l.Engine.Ledger()
 	for a := range of.Accounts {
-		if a.Entity != units.VMEntity || a.Other {
+		if a.Entity != identity.VMEntity || a.Other {
 			continue
 		}
 		n := len(w.VMs)

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -77,7 +77,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		MissedUnattributed:     presets[s.cfg.Attribution.Preset].missedUnattributed,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
-		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)
+		l.Engine.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: s.container}}}, baseline)
 	}
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,

@@ -18,9 +18,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -261,7 +261,7 @@ func (s *energyScraper) openSiblings() (unshared error) {
 
 func (s *energyScraper) warnOfSharedSeries() {
 	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
-		without := map[GroupBy]units.Entity{GroupByPID: units.ProgramEntity, GroupByProgram: units.ProcessEntity}
+		without := map[GroupBy]identity.Entity{GroupByPID: identity.ProgramEntity, GroupByProgram: identity.ProcessEntity}
 		if entity, ok := without[s.cfg.Series.Processes.GroupBy]; ok && shared.Entity == entity.String() {
 			continue
 		}

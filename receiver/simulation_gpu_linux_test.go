@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -176,7 +177,7 @@ func (sim *simulation) checkCards() {
 		users[gpuUser{int32(c.Task.PID), c.Task.Born / hostsim.Tick}] = true
 	}
 	for a := range l.Engine.Ledger().Accounts {
-		if a.Entity != units.ProcessEntity || a.Other || a.Amounts(kind).Energy == 0 {
+		if a.Entity != identity.ProcessEntity || a.Other || a.Amounts(kind).Energy == 0 {
 			continue
 		}
 		sim.charged++

@@ -37,6 +37,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -498,12 +499,12 @@ func (sim *simulation) checkLedgers() {
 			for kind := range attribution.MaxKinds {
 				energy := a.Amounts(kind).Energy
 				switch a.Entity {
-				case units.ProcessEntity, units.ProgramEntity:
+				case identity.ProcessEntity, identity.ProgramEntity:
 					processes[kind] += energy
-				case units.ContainerEntity:
+				case identity.ContainerEntity:
 					containers[kind] += energy
 					byPod[a.Owner.Pod.UID] += energy
-				case units.PodEntity:
+				case identity.PodEntity:
 					pods[kind] += energy
 				}
 			}
@@ -554,7 +555,7 @@ func (sim *simulation) checkInterval() {
 	}
 	used := maps.Clone(sim.deliveredCPU)
 	for a := range l.Engine.Ledger().Accounts {
-		if a.Entity == units.ProcessEntity && !a.Other {
+		if a.Entity == identity.ProcessEntity && !a.Other {
 			used[processOf(a)] += a.CPU
 		}
 	}
@@ -664,7 +665,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 		delete(before, a)
 	}
 	for _, a := range before {
-		if a.Entity == units.ProcessEntity {
+		if a.Entity == identity.ProcessEntity {
 			sim.deliveredCPU[processOf(&a)] += a.CPU
 		}
 		for kind := range attribution.MaxKinds {
@@ -951,7 +952,7 @@ func (sim *simulation) end() {
 	}
 	sim.checkClaims()
 	for a := range sim.s.ledger.Engine.Ledger().Accounts {
-		if a.Entity == units.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init goes on
+		if a.Entity == identity.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init goes on
 			continue
 		}
 		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {

@@ -8,9 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -130,7 +130,7 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	pack.Uint(p, &a.Usage)
 	pack.Uint(p, &a.Lost)
 	pack.Slice(p, &a.Amounts, packAmounts)
-	if a.Entity >= units.NumEntities {
+	if a.Entity >= identity.NumEntities {
 		p.Fail()
 		return
 	}
@@ -152,7 +152,7 @@ func packAmounts(p *pack.Packer, a *attribution.KindAmounts) {
 	pack.Uint(p, &a.Idle)
 }
 
-func packProcess(p *pack.Packer, o *units.Process) {
+func packProcess(p *pack.Packer, o *identity.Process) {
 	pack.Int(p, &o.PID)
 	pack.Int(p, &o.Start)
 	pack.String(p, &o.Created)
@@ -165,7 +165,7 @@ func packProcess(p *pack.Packer, o *units.Process) {
 }
 
 // packNames packs names, which the accounts of a container and its pod may share. Names never change after they are read.
-func packNames(p *pack.Packer, n *units.Names) {
+func packNames(p *pack.Packer, n *identity.Names) {
 	pack.String(p, &n.Namespace)
 	pack.String(p, &n.Pod)
 	pack.String(p, &n.KubernetesContainer)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -120,8 +121,8 @@ func (z zoneTallies) miss(r *power.Resumption) {
 // observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
-	entities := map[units.Entity]metric.MeasurementOption{}
-	for entity := range units.NumEntities {
+	entities := map[identity.Entity]metric.MeasurementOption{}
+	for entity := range identity.NumEntities {
 		entities[entity] = t.with(attribute.String("series.entity", entity.String()))
 	}
 	kinds := map[power.Kind]metric.MeasurementOption{}
@@ -246,8 +247,8 @@ func (s *energyScraper) droppedSeries() int64 {
 	return int64(s.ledger.Engine.Ledger().Dropped)
 }
 
-func (s *energyScraper) countSeries() map[units.Entity]int64 {
-	series := map[units.Entity]int64{}
+func (s *energyScraper) countSeries() map[identity.Entity]int64 {
+	series := map[identity.Entity]int64{}
 	if s.ledger == nil {
 		return series
 	}

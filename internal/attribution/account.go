@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -23,9 +24,9 @@ type Amounts struct {
 // Totals never decrease while the account is in the ledger. An account that ended stays until its end is acknowledged,
 // and continues if its owner returns before that.
 type Account struct {
-	Entity units.Entity
+	Entity identity.Entity
 	// Owner describes the owner. Only the parts that belong to the entity are set; none in an account of others.
-	Owner units.Owner
+	Owner identity.Owner
 	// Other marks the account of all of an entity that have no series of their own. Those of other entities than
 	// processes exist once there is anything in them.
 	Other bool

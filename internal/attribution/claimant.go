@@ -7,6 +7,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -20,14 +21,14 @@ const NoClaimant Claimant = -1
 
 // claimant is kept for each process, so it is small: what processes have in common they share.
 type claimant struct {
-	workload unique.Handle[units.Workload]
+	workload unique.Handle[identity.Workload]
 	program  unique.Handle[program]
 	own      *ownText      // nil if empty
 	start    time.Duration // of the process, since boot
 	since    int64         // in nanoseconds since 1970
 	pid      int32         // 0 of what stands for processes that are not known by name
 
-	accounts [units.NumEntities]int32 // index of its account of each entity, or none
+	accounts [identity.NumEntities]int32 // index of its account of each entity, or none
 	open     bool
 	early    bool // it was opened before the first interval, or before the first one since the engine was restored
 	running  bool
@@ -45,20 +46,20 @@ type claimant struct {
 	cpu     units.CPUTime
 }
 
-// program is the part of a units.Process that processes have in common.
+// program is the part of a identity.Process that processes have in common.
 type program struct {
 	executable, path, owner string
 	descendants             bool
 }
 
-// ownText is the part of a units.Process that no other process shares and that most processes lack.
+// ownText is the part of a identity.Process that no other process shares and that most processes lack.
 type ownText struct {
 	created, commandLine string
 	parent               int32
 }
 
 // newOwned returns a claimant of an owner.
-func newOwned(o *units.Owner) *claimant {
+func newOwned(o *identity.Owner) *claimant {
 	p := &o.Process
 	c := &claimant{
 		workload: unique.Make(o.Workload), program: unique.Make(program{p.Executable, p.Path, p.Owner, p.Descendants}), pid: p.PID, start: p.Start,
@@ -70,14 +71,14 @@ func newOwned(o *units.Owner) *claimant {
 }
 
 // ownerOf returns who a claimant is.
-func (e *Engine) ownerOf(c *claimant) units.Owner {
+func (e *Engine) ownerOf(c *claimant) identity.Owner {
 	o := c.owner()
 	e.setCreated(&o.Process)
 	return o
 }
 
 // owner returns who a claimant is, without Process.Created unless that was set.
-func (c *claimant) owner() (o units.Owner) {
+func (c *claimant) owner() (o identity.Owner) {
 	o.Workload = c.workload.Value()
 	p, of := &o.Process, c.program.Value()
 	p.PID, p.Start, p.Executable, p.Path, p.Owner, p.Descendants = c.pid, c.start, of.executable, of.path, of.owner, of.descendants
@@ -87,31 +88,31 @@ func (c *claimant) owner() (o units.Owner) {
 	return o
 }
 
-func (e *Engine) setCreated(p *units.Process) {
+func (e *Engine) setCreated(p *identity.Process) {
 	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
 		p.Created = e.cfg.Created(p.Start)
 	}
 }
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline.
-func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
+func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 	id := e.newClaimant()
 	c := newOwned(&owner)
 	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
 	c.early = !e.observed || e.restoring
 	e.claimants[id] = c
-	c.accounts[units.ProcessEntity], c.accounts[units.ProgramEntity] = none, none
+	c.accounts[identity.ProcessEntity], c.accounts[identity.ProgramEntity] = none, none
 	if e.cfg.Processes != ByPID {
-		c.accounts[units.ProgramEntity] = e.openAccount(units.ProgramEntity, &owner, since, e.hasRoom(units.ProgramEntity))
+		c.accounts[identity.ProgramEntity] = e.openAccount(identity.ProgramEntity, &owner, since, e.hasRoom(identity.ProgramEntity))
 	}
-	for entity := units.ContainerEntity; entity < units.NumEntities; entity++ {
+	for entity := identity.ContainerEntity; entity < identity.NumEntities; entity++ {
 		c.accounts[entity] = e.openAccount(entity, &owner, since, e.hasRoom(entity))
 	}
 	e.joinIdle(id)
 	if e.cfg.Processes != ByProgram {
-		room := e.wasLive(c) && e.mayContinue(units.ProcessEntity)
-		if e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) {
-			room = room || e.hasRoom(units.ProcessEntity)
+		room := e.wasLive(c) && e.mayContinue(identity.ProcessEntity)
+		if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) {
+			room = room || e.hasRoom(identity.ProcessEntity)
 		}
 		e.openProcess(id, room)
 	}
@@ -131,29 +132,29 @@ func (e *Engine) newClaimant() Claimant {
 // NeedsSleepers reports whether claimants without any claims make a difference: their processes have series at once, or carry idle
 // energy.
 func (e *Engine) NeedsSleepers() bool {
-	return e.cfg.Processes != ByProgram && e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
+	return e.cfg.Processes != ByProgram && e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
 }
 
 // Continues reports whether the process of an owner has a series that goes on if a claimant is opened for it now.
-func (e *Engine) Continues(owner *units.Owner) bool {
-	if e.live[units.ProcessEntity] == 0 && !e.restoring {
+func (e *Engine) Continues(owner *identity.Owner) bool {
+	if e.live[identity.ProcessEntity] == 0 && !e.restoring {
 		return false
 	}
 	o := *owner
 	e.setCreated(&o.Process)
-	s, _ := seriesOf(units.ProcessEntity, &o)
+	s, _ := seriesOf(identity.ProcessEntity, &o)
 	i, known := e.series[s]
 	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
 }
 
 // Gainer returns who a claimant is, for GainedFunc. Its Process.Created, which is a text, may be empty.
-func (e *Engine) Gainer(id Claimant) units.Owner { return e.claimants[id].owner() }
+func (e *Engine) Gainer(id Claimant) identity.Owner { return e.claimants[id].owner() }
 
 // Owner returns who a claimant is.
-func (e *Engine) Owner(id Claimant) units.Owner { return e.ownerOf(e.claimants[id]) }
+func (e *Engine) Owner(id Claimant) identity.Owner { return e.ownerOf(e.claimants[id]) }
 
 // Workload returns what a claimant is part of.
-func (e *Engine) Workload(id Claimant) units.Workload { return e.claimants[id].workload.Value() }
+func (e *Engine) Workload(id Claimant) identity.Workload { return e.claimants[id].workload.Value() }
 
 // Excluded reports whether a claimant is excluded.
 func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
@@ -208,7 +209,7 @@ func (e *Engine) releaseIfDone(id Claimant) {
 		}
 		a := &e.ledger.accounts[account]
 		if a.refs == 1 {
-			if units.Entity(entity) == units.ProgramEntity {
+			if identity.Entity(entity) == identity.ProgramEntity {
 				e.leaveProgram(account)
 			} else {
 				e.endAccount(account)
@@ -263,7 +264,7 @@ func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
 	if id == NoClaimant {
 		return
 	}
-	for _, account := range e.claimants[id].accounts[units.ContainerEntity:] {
+	for _, account := range e.claimants[id].accounts[identity.ContainerEntity:] {
 		if account != none {
 			yield(&e.ledger.accounts[account])
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -17,7 +18,7 @@ type Config struct {
 	Processes ProcessSeries
 	// HiddenNames are names that are not reported. Groups that would differ only by them are one group.
 	HiddenNames GroupNames
-	// Created returns units.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
+	// Created returns identity.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
 	// a series. Nil: it stays empty.
 	Created func(start time.Duration) string
 }
@@ -58,14 +59,14 @@ type Engine struct {
 	closed    uint64                 // how many claimants were closed so far
 	deficits  []deficits             // by domain
 
-	live       [units.NumEntities]int     // series that go on, without the others'
-	ended      [units.NumEntities]int     // series that ended and were not acknowledged yet
-	others     [units.NumEntities]int32   // accounts of the others, or none
-	waiting    []candidate                // processes that have no series
-	candidates [units.NumEntities][]int32 // accounts of other entities that have no series
+	live       [identity.NumEntities]int     // series that go on, without the others'
+	ended      [identity.NumEntities]int     // series that ended and were not acknowledged yet
+	others     [identity.NumEntities]int32   // accounts of the others, or none
+	waiting    []candidate                   // processes that have no series
+	candidates [identity.NumEntities][]int32 // accounts of other entities that have no series
 
-	births      [units.NumEntities]births // of accounts that claimants opened
-	groupBirths [units.NumEntities]births
+	births      [identity.NumEntities]births // of accounts that claimants opened
+	groupBirths [identity.NumEntities]births
 
 	emissions uint64
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
@@ -107,7 +108,7 @@ const othersIndex = 0
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
 		cfg: cfg, baseline: baseline, at: baseline, emittedAt: baseline, series: map[series]int32{},
-		idle: idleSharing{index: map[[units.NumEntities]int32]int32{}},
+		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
 	}
 	for kind, model := range cfg.Rules.Models {
 		e.trained[kind], _ = model.(TrainedModel)
@@ -115,8 +116,8 @@ func New(cfg Config, baseline time.Time) *Engine {
 	for entity := range e.others {
 		e.others[entity] = none
 	}
-	e.others[units.ProgramEntity] = othersIndex
-	e.others[units.ProcessEntity] = e.ledger.add(Account{Entity: units.ProcessEntity, Other: true, Start: baseline, refs: 1})
+	e.others[identity.ProgramEntity] = othersIndex
+	e.others[identity.ProcessEntity] = e.ledger.add(Account{Entity: identity.ProcessEntity, Other: true, Start: baseline, refs: 1})
 	return e
 }
 

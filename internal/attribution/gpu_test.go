@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -33,9 +34,9 @@ func openGPU(idle attribution.IdleAllocation) *shared {
 	n := newShared(rulesOf(idle))
 	n.engine = attribution.New(attribution.Config{Rules: rulesOf(idle)}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		n.claimants[i] = n.engine.Open(units.Owner{
-			Process:  units.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: container}},
+		n.claimants[i] = n.engine.Open(identity.Owner{
+			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: container}},
 		}, n.at)
 		n.engine.SetRequest(n.claimants[i], []uint64{3000, 3000, 1000, 0}[i])
 	}

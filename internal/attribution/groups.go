@@ -5,7 +5,7 @@ package attribution
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // If Limit.Births is set, a group is the account of workloads without a series that have the same names: containers
@@ -33,26 +33,26 @@ func (a *Account) series() series {
 }
 
 // groupSeries returns the series of the group of an owner's entity. It has no names if the group would have none.
-func groupSeries(e units.Entity, o *units.Owner) series {
+func groupSeries(e identity.Entity, o *identity.Owner) series {
 	s := series{entity: e, group: true}
 	switch n := o.Names; {
-	case e == units.ProgramEntity:
+	case e == identity.ProgramEntity:
 		s.process = o.Process.Program()
 	case n == nil:
-	case e == units.ContainerEntity:
-		s.in = units.Key{n.Namespace, n.KubernetesContainer, n.Image}
-	case e == units.PodEntity:
-		s.in = units.Key{n.Namespace}
+	case e == identity.ContainerEntity:
+		s.in = identity.Key{n.Namespace, n.KubernetesContainer, n.Image}
+	case e == identity.PodEntity:
+		s.in = identity.Key{n.Namespace}
 	}
 	return s
 }
 
 // groupOf returns the series of the group of an owner's entity, with the names that are reported; ok is false if it
 // has none.
-func (e *Engine) groupOf(entity units.Entity, o *units.Owner) (s series, ok bool) {
+func (e *Engine) groupOf(entity identity.Entity, o *identity.Owner) (s series, ok bool) {
 	s = groupSeries(entity, o)
-	if entity == units.ProgramEntity {
-		return s, entity.Of(o) && entity.Key(&o.Workload) != units.Key{}
+	if entity == identity.ProgramEntity {
+		return s, entity.Of(o) && entity.Key(&o.Workload) != identity.Key{}
 	}
 	hidden := &e.cfg.HiddenNames
 	for i, isHidden := range [...]bool{hidden.Namespace, hidden.KubernetesContainer, hidden.Image} {
@@ -60,14 +60,14 @@ func (e *Engine) groupOf(entity units.Entity, o *units.Owner) (s series, ok bool
 			s.in[i] = ""
 		}
 	}
-	return s, s.in != units.Key{}
+	return s, s.in != identity.Key{}
 }
 
 // groupOwner returns the owner of a group.
-func (s *series) groupOwner() *units.Owner {
-	o := &units.Owner{Process: s.process}
-	if s.entity != units.ProgramEntity {
-		o.Names = &units.Names{Namespace: s.in[0], KubernetesContainer: s.in[1], Image: s.in[2]}
+func (s *series) groupOwner() *identity.Owner {
+	o := &identity.Owner{Process: s.process}
+	if s.entity != identity.ProgramEntity {
+		o.Names = &identity.Names{Namespace: s.in[0], KubernetesContainer: s.in[1], Image: s.in[2]}
 	}
 	return o
 }
@@ -75,9 +75,9 @@ func (s *series) groupOwner() *units.Owner {
 // openGroup returns the account of the group of an account's owner, or none. The group of a process is that of its
 // program.
 func (e *Engine) openGroup(a *Account) int32 {
-	entity := max(a.Entity, units.ProgramEntity)
+	entity := max(a.Entity, identity.ProgramEntity)
 	limit := e.cfg.Limits[entity].Births
-	if limit == 0 || a.group || a.Entity == units.ProcessEntity && e.cfg.Processes == ByPID {
+	if limit == 0 || a.group || a.Entity == identity.ProcessEntity && e.cfg.Processes == ByPID {
 		return none
 	}
 	s, ok := e.groupOf(entity, &a.Owner)

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -25,16 +26,16 @@ const (
 // idleSharing is who carries idle energy under an allocation that does not go by use.
 type idleSharing struct {
 	groups []idleGroup
-	index  map[[units.NumEntities]int32]int32 // groups by their accounts
-	unused []int32                            // groups without members
-	weight uint64                             // of all groups
-	stale  bool                               // the weights must be computed anew
-	claims []idleClaim                        // scratch
+	index  map[[identity.NumEntities]int32]int32 // groups by their accounts
+	unused []int32                               // groups without members
+	weight uint64                                // of all groups
+	stale  bool                                  // the weights must be computed anew
+	claims []idleClaim                           // scratch
 }
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
 type idleGroup struct {
-	accounts [units.NumEntities]int32 // none for the process and the program
+	accounts [identity.NumEntities]int32 // none for the process and the program
 	count    int32
 	named    []idleMember
 	unnamed  []idleRest // each account once
@@ -66,8 +67,8 @@ type idleMember struct {
 
 // idleHolder returns the account of the container that idle energy is given to, which is the first of a container, a VM
 // and a pod, or none.
-func idleHolder(accounts *[units.NumEntities]int32) int32 {
-	for _, entity := range [...]units.Entity{units.ContainerEntity, units.VMEntity, units.PodEntity} {
+func idleHolder(accounts *[identity.NumEntities]int32) int32 {
+	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		if account := accounts[entity]; account != none {
 			return account
 		}
@@ -95,7 +96,7 @@ func (e *Engine) joinIdle(id Claimant) {
 		return
 	}
 	key := c.accounts
-	key[units.ProcessEntity], key[units.ProgramEntity] = none, none
+	key[identity.ProcessEntity], key[identity.ProgramEntity] = none, none
 	i, ok := e.idle.index[key]
 	if !ok {
 		i = e.idle.newGroup(key)
@@ -108,7 +109,7 @@ func (e *Engine) joinIdle(id Claimant) {
 	}
 }
 
-func (s *idleSharing) newGroup(key [units.NumEntities]int32) (i int32) {
+func (s *idleSharing) newGroup(key [identity.NumEntities]int32) (i int32) {
 	if n := len(s.unused); n > 0 {
 		i, s.unused = s.unused[n-1], s.unused[:n-1]
 	} else {
@@ -143,7 +144,7 @@ func (e *Engine) leaveIdle(id Claimant) {
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
 func (e *Engine) nameIdleMember(id Claimant) {
 	c := e.claimants[id]
-	if account := c.accounts[units.ProcessEntity]; c.idleGroup != none && account != none {
+	if account := c.accounts[identity.ProcessEntity]; c.idleGroup != none && account != none {
 		group := &e.idle.groups[c.idleGroup]
 		c.idleIndex = int32(len(group.named))
 		group.named = append(group.named, idleMember{id, account})
@@ -205,7 +206,7 @@ func (e *Engine) addClaimIdle(p Portion, claim *Claim, energy units.Energy) {
 		accounts[othersIndex].addIdle(p.Kind, energy, recent)
 		return
 	}
-	process := e.claimants[claim.Claimant].accounts[units.ProcessEntity]
+	process := e.claimants[claim.Claimant].accounts[identity.ProcessEntity]
 	if process == none || claim.ShortLived {
 		process = e.restOf(claim.Claimant)
 	}
@@ -260,7 +261,7 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 			accounts[account].addIdle(p.Kind, energy, e.recentPart(energy, p.Elapsed))
 		}
 	}
-	for _, account := range group.accounts[units.ContainerEntity:] {
+	for _, account := range group.accounts[identity.ContainerEntity:] {
 		add(account, energy)
 	}
 	s := shares{amount: uint64(energy), total: uint64(group.count)}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -27,9 +28,9 @@ func newShared(rules attribution.Rules) *shared {
 	n := &shared{at: time.Unix(1, 0)}
 	n.engine = attribution.New(attribution.Config{Rules: rules}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		owner := units.Owner{
-			Process:  units.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: container}},
+		owner := identity.Owner{
+			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: container}},
 		}
 		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
 	}
@@ -63,7 +64,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 		switch {
 		case a.Other:
 			name = "other"
-		case a.Entity == units.ProcessEntity:
+		case a.Entity == identity.ProcessEntity:
 			name = strconv.Itoa(int(a.Owner.Process.PID))
 		}
 		active[name], idle[name] = a.Amounts(0).Energy.Joules(), a.Amounts(0).Idle.Joules()
@@ -168,9 +169,9 @@ func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	for pid := range 9000 {
-		owner := units.Owner{
-			Process:  units.Process{PID: int32(100 + pid), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: "A"}},
+		owner := identity.Owner{
+			Process:  identity.Process{PID: int32(100 + pid), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: "A"}},
 		}
 		n.engine.Open(owner, n.at)
 	}

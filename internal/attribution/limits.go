@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -36,7 +37,7 @@ type Limit struct {
 }
 
 // Limits are those of each entity.
-type Limits [units.NumEntities]Limit
+type Limits [identity.NumEntities]Limit
 
 // What is planned for where there is no limit, and at most for those that ended.
 const (
@@ -48,13 +49,13 @@ func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
 // hasRoom reports whether one more series of an entity may begin.
-func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.allowsBirth(entity))
+func (e *Engine) hasRoom(entity identity.Entity) bool {
+	return e.mayContinue(entity) && (entity != identity.ProcessEntity || e.allowsBirth(entity))
 }
 
 // mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
 // no birth.
-func (e *Engine) mayContinue(entity units.Entity) bool {
+func (e *Engine) mayContinue(entity identity.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live()
 }
 
@@ -83,18 +84,18 @@ func (b *births) add(at time.Time, limit int) {
 }
 
 // countsBirths reports whether an account that begins now counts.
-func (e *Engine) countsBirths(entity units.Entity) bool {
+func (e *Engine) countsBirths(entity identity.Entity) bool {
 	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
 }
 
 // allowsBirth reports whether an account that begins now may have a series from the start.
-func (e *Engine) allowsBirth(entity units.Entity) bool {
+func (e *Engine) allowsBirth(entity identity.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
 // recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
 // one from the start.
-func (e *Engine) recordBirth(entity units.Entity) (notBefore time.Time) {
+func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
 	if !e.allowsBirth(entity) {
 		notBefore = e.at.Add(lateAge)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -117,7 +118,7 @@ func newLife(tb testing.TB) *hostsim.Life {
 	return hostsim.NewLife(m)
 }
 
-func (n *observer) open(owner units.Owner, since time.Time) attribution.Claimant {
+func (n *observer) open(owner identity.Owner, since time.Time) attribution.Claimant {
 	id := n.engine.Open(owner, since)
 	if n.oracle != nil {
 		n.check(n.oracle.open(id, owner, since))
@@ -297,8 +298,8 @@ func (n *observer) identify(o *observed, since time.Time) {
 	o.exe, o.cgroup = t.Shown().Exe, t.Cgroup
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != "" || in.Job.ID != ""
-	o.claimant = n.open(units.Owner{
-		Process:  units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe, Owner: userOf(t)},
+	o.claimant = n.open(identity.Owner{
+		Process:  identity.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe, Owner: userOf(t)},
 		Workload: in.Workload,
 	}, since)
 }
@@ -335,14 +336,14 @@ func (n *observer) missed(t *hostsim.Task) {
 	}
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	if n.programs && t.PID%3 > 0 {
-		claim.Claimant = n.open(units.Owner{
-			Process: units.Process{Executable: path.Base(t.Shown().Exe), Owner: userOf(t), Descendants: t.PID%5 == 0}, Workload: in.Workload,
+		claim.Claimant = n.open(identity.Owner{
+			Process: identity.Process{Executable: path.Base(t.Shown().Exe), Owner: userOf(t), Descendants: t.PID%5 == 0}, Workload: in.Workload,
 		}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["named exit"]++
 	}
 	if claim.Claimant == attribution.NoClaimant && in.Container.ID != "" {
-		claim.Claimant = n.open(units.Owner{Workload: units.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
+		claim.Claimant = n.open(identity.Owner{Workload: identity.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["stand-in"]++
 	}

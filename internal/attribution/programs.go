@@ -2,7 +2,10 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // A program is the account of the processes of one executable, workload and user that have no account of their own. Unlike a
 // container, a program outlives its claimants, since most programs run again. Its series ends when a larger program takes its
@@ -23,7 +26,7 @@ func (e *Engine) restOf(id Claimant) int32 {
 	if id == NoClaimant {
 		return othersIndex
 	}
-	if program := e.claimants[id].accounts[units.ProgramEntity]; program != none {
+	if program := e.claimants[id].accounts[identity.ProgramEntity]; program != none {
 		return program
 	}
 	return othersIndex
@@ -34,7 +37,7 @@ func (e *Engine) seriesOfProgram(a *Account) int32 {
 	if e.cfg.Processes == ByPID {
 		return none
 	}
-	s, ok := seriesOf(units.ProgramEntity, &a.Owner)
+	s, ok := seriesOf(identity.ProgramEntity, &a.Owner)
 	if !ok {
 		return none
 	}
@@ -58,7 +61,7 @@ func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 func (e *Engine) leaveProgram(account int32) {
 	a := &e.ledger.accounts[account]
 	a.refs = 0
-	if a.candidate != none && len(e.candidates[units.ProgramEntity]) > maxCandidatePrograms {
+	if a.candidate != none && len(e.candidates[identity.ProgramEntity]) > maxCandidatePrograms {
 		e.endAccount(account)
 	}
 }
@@ -68,7 +71,7 @@ func (e *Engine) leaveProgram(account int32) {
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if (a.Entity == units.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity == identity.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

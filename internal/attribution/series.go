@@ -5,19 +5,19 @@ package attribution
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
 type series struct {
-	entity  units.Entity
-	process units.Process // or program, none for other entities
-	in      units.Key     // of a group its names
+	entity  identity.Entity
+	process identity.Process // or program, none for other entities
+	in      identity.Key     // of a group its names
 	group   bool
 }
 
 // seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
-func seriesOf(e units.Entity, o *units.Owner) (s series, ok bool) {
+func seriesOf(e identity.Entity, o *identity.Owner) (s series, ok bool) {
 	if !e.Of(o) {
 		return series{}, false
 	}
@@ -27,14 +27,14 @@ func seriesOf(e units.Entity, o *units.Owner) (s series, ok bool) {
 }
 
 // processOf returns the part of an owner that an account of the entity has besides its workload.
-func processOf(e units.Entity, o *units.Owner) units.Process {
+func processOf(e identity.Entity, o *identity.Owner) identity.Process {
 	switch e {
-	case units.ProcessEntity:
+	case identity.ProcessEntity:
 		return o.Process
-	case units.ProgramEntity:
+	case identity.ProgramEntity:
 		return o.Process.Program()
 	}
-	return units.Process{}
+	return identity.Process{}
 }
 
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
@@ -42,7 +42,7 @@ func processOf(e units.Entity, o *units.Owner) units.Process {
 //
 // A program, container, pod or VM for whose series there is no room has an account that is a candidate, and so has a new
 // program: its series begins with its first energy. A series that ended and was not acknowledged goes on.
-func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time.Time, room bool) int32 {
+func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
 		return none
@@ -54,14 +54,14 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		return i
 	}
 	var notBefore time.Time
-	if !known && (room || entity != units.ProcessEntity) {
+	if !known && (room || entity != identity.ProcessEntity) {
 		notBefore = e.recordBirth(entity)
 	}
-	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
+	if !notBefore.IsZero() || !known && (entity == identity.ProgramEntity || entity != identity.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
 	}
 	switch {
-	case !room && entity == units.ProcessEntity:
+	case !room && entity == identity.ProcessEntity:
 		return none
 	case !room:
 		twin := int32(none)
@@ -90,7 +90,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 }
 
 // newAccount adds an account of an entity of the owner and returns its index.
-func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.Time) int32 {
+func (e *Engine) newAccount(entity identity.Entity, owner *identity.Owner, start time.Time) int32 {
 	i := e.ledger.add(Account{Entity: entity, Start: start})
 	described := &e.ledger.accounts[i].Owner
 	entity.Describe(&described.Workload, &owner.Workload)
@@ -99,8 +99,8 @@ func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.
 }
 
 // updateCID sets a virtual machine's context ID, which is another one when the machine was started again.
-func (e *Engine) updateCID(account int32, owner *units.Owner) {
-	if a := &e.ledger.accounts[account]; a.Entity == units.VMEntity {
+func (e *Engine) updateCID(account int32, owner *identity.Owner) {
+	if a := &e.ledger.accounts[account]; a.Entity == identity.VMEntity {
 		a.Owner.VM.CID = owner.VM.CID
 	}
 }
@@ -126,7 +126,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 	if start.Before(e.at) {
 		start = e.at
 	}
-	i := e.openAccount(units.ProcessEntity, &owner, start, room)
+	i := e.openAccount(identity.ProcessEntity, &owner, start, room)
 	if i == none {
 		return
 	}
@@ -135,7 +135,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 		a.rank = e.standingOf(c).rank
 		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
 	}
-	a.claimant, c.accounts[units.ProcessEntity] = id, i
+	a.claimant, c.accounts[identity.ProcessEntity] = id, i
 	e.dequeueProcess(c)
 	e.nameIdleMember(id)
 }
@@ -203,7 +203,7 @@ func (e *Engine) moveToOthers(account int32) {
 // that has a series, else the group, else the account of the entity's others.
 func (e *Engine) accountInstead(account int32) int32 {
 	a := &e.ledger.accounts[account]
-	if a.Entity == units.ProcessEntity {
+	if a.Entity == identity.ProcessEntity {
 		if program := e.seriesOfProgram(a); program != none {
 			return program
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -51,8 +52,8 @@ type KindState struct {
 
 // AccountState is the part of an Account that is kept.
 type AccountState struct {
-	Entity units.Entity
-	Owner  units.Owner
+	Entity identity.Entity
+	Owner  identity.Owner
 	Other  bool
 	// Group marks an account of a group.
 	Group bool
@@ -290,7 +291,7 @@ func (e *Engine) restoreAccount(s *AccountState) {
 	case a.Other:
 		a.refs = 1
 		e.others[a.Entity] = e.ledger.add(a)
-	case a.Entity == units.ProgramEntity && s.Live && e.hasRoom(a.Entity):
+	case a.Entity == identity.ProgramEntity && s.Live && e.hasRoom(a.Entity):
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
 		a.wasLive = false
 		e.live[a.Entity]++
@@ -312,7 +313,7 @@ func (e *Engine) wasLive(c *claimant) bool {
 		return false
 	}
 	owner := e.ownerOf(c)
-	s, _ := seriesOf(units.ProcessEntity, &owner)
+	s, _ := seriesOf(identity.ProcessEntity, &owner)
 	i, known := e.series[s]
 	if !known || !e.ledger.accounts[i].wasLive {
 		return false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -32,7 +33,7 @@ type sleepers struct {
 }
 
 type sleepersOf struct {
-	in       units.Workload
+	in       identity.Workload
 	excluded bool
 }
 
@@ -51,29 +52,29 @@ func hasClaims(p *cpu.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
 
 // renew opens another claimant for a process that has become someone else.
 func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
-	identity, changed := b.Identifier.Identity(p.Slot)
+	found, changed := b.Identifier.Identity(p.Slot)
 	b.Identifier.Moved(p.Slot)
-	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
-	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup) || identity.Unit.Name != ""
+	excluded := b.Exclusion.Excludes(found, m.ReadAt)
+	c.withCgroup = b.Exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
 	if !changed && excluded == c.excluded {
 		return
 	}
 	b.leave(c)
 	c.open, c.excluded = true, excluded
-	beside := identity.Workload
-	beside.Unit = units.SystemdUnit{}
-	c.inWorkload = beside != units.Workload{}
-	owner := b.ownerOf(p.PID, p.Start, identity)
+	beside := found.Workload
+	beside.Unit = identity.SystemdUnit{}
+	c.inWorkload = beside != identity.Workload{}
+	owner := b.ownerOf(p.PID, p.Start, found)
 	if b.Programs && b.Exact {
 		b.programs.learn(&owner)
 	}
 	if !hasClaims(p) && b.mayWait(&owner) {
-		b.sleep(c, sleepersOf{identity.Workload, excluded}, b.since(p.Start, m))
+		b.sleep(c, sleepersOf{found.Workload, excluded}, b.since(p.Start, m))
 	} else {
 		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
 	}
 	if b.watchesCgroups() {
-		b.enter(c, identity.Cgroup, p, m)
+		b.enter(c, found.Cgroup, p, m)
 	}
 	if b.Requests {
 		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
@@ -81,7 +82,7 @@ func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 }
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
-func (b *Builder) mayWait(owner *units.Owner) bool {
+func (b *Builder) mayWait(owner *identity.Owner) bool {
 	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
 }
 
@@ -89,7 +90,7 @@ func (b *Builder) mayWait(owner *units.Owner) bool {
 func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
 	s := b.sleepers[of]
 	if s == nil {
-		s = &sleepers{id: b.openClaimant(units.Owner{Workload: of.in}, since, of.excluded)}
+		s = &sleepers{id: b.openClaimant(identity.Owner{Workload: of.in}, since, of.excluded)}
 		b.sleepers[of] = s
 	}
 	s.count++
@@ -98,8 +99,8 @@ func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
 
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
-	identity, _ := b.Identifier.Identity(slot)
-	id := b.openClaimant(b.ownerOf(pid, start, identity), b.since(start, m), c.excluded)
+	found, _ := b.Identifier.Identity(slot)
+	id := b.openClaimant(b.ownerOf(pid, start, found), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id
 }
@@ -137,9 +138,9 @@ func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
-	owner := units.Owner{Workload: placed.Workload}
-	owner.VM = units.VM{}
-	if !b.begun || !excluded && owner == (units.Owner{}) {
+	owner := identity.Owner{Workload: placed.Workload}
+	owner.VM = identity.VM{}
+	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant, nil, false
 	}
 	id = b.openClaimant(owner, b.last.Stamp, excluded)
@@ -150,7 +151,7 @@ func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *c
 	return id, in, true
 }
 
-func (b *Builder) openClaimant(owner units.Owner, since time.Time, excluded bool) attribution.Claimant {
+func (b *Builder) openClaimant(owner identity.Owner, since time.Time, excluded bool) attribution.Claimant {
 	id := b.Engine.Open(owner, since)
 	if excluded {
 		b.Engine.Exclude(id)
@@ -207,16 +208,16 @@ func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 	return created
 }
 
-// Created returns a function that tells units.Process.Created on a machine that booted at boot.
+// Created returns a function that tells identity.Process.Created on a machine that booted at boot.
 func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
 // ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it
 // would have if the process had exited.
-func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) units.Owner {
-	o := units.Owner{
-		Process: units.Process{
+func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) identity.Owner {
+	o := identity.Owner{
+		Process: identity.Process{
 			PID:         pid,
 			Start:       start.Truncate(time.Duration(units.Tick)), // as every source shows it
 			Executable:  i.Executable,

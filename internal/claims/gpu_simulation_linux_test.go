@@ -23,6 +23,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -555,7 +556,7 @@ func (s *gpuSimulation) deliver() {
 		}
 		for i := range amounts {
 			s.delivered[key][i] += amounts[i].Energy
-			if account.Entity == units.ProcessEntity {
+			if account.Entity == identity.ProcessEntity {
 				s.active[i] += amounts[i].Energy
 				s.idled[i] += amounts[i].Idle
 			}
@@ -568,9 +569,9 @@ func keyOf(a *attribution.Account) string {
 	switch {
 	case a.Other:
 		return "other " + a.Entity.String()
-	case a.Entity == units.ProcessEntity:
+	case a.Entity == identity.ProcessEntity:
 		return fmt.Sprint("p ", a.Owner.Process.PID, " ", a.Owner.Process.Start)
-	case a.Entity == units.ContainerEntity:
+	case a.Entity == identity.ContainerEntity:
 		return "c " + a.Owner.Container.ID
 	default:
 		return "d " + a.Owner.Pod.UID
@@ -584,7 +585,7 @@ func (s *gpuSimulation) check() error {
 	for a := range l.Accounts {
 		for i := range s.gpus {
 			amounts := a.Amounts(i)
-			if a.Entity != units.ProcessEntity {
+			if a.Entity != identity.ProcessEntity {
 				continue
 			}
 			active[i] += amounts.Energy

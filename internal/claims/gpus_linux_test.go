@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -125,7 +126,7 @@ func (n *gpuNode) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
 	for a := range n.b.Engine.Ledger().Accounts {
 		name := keyOf(a)
-		if a.Entity == units.ProcessEntity && !a.Other {
+		if a.Entity == identity.ProcessEntity && !a.Other {
 			name = fmt.Sprint(a.Owner.Process.PID)
 		}
 		if amounts := a.Amounts(0); amounts.Energy > 0 || amounts.Idle > 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -85,7 +86,7 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 		same = same && b.Engine.Workload(found.id) == workload
 	}
 	if same {
-		return first.id, workload != units.Workload{}
+		return first.id, workload != identity.Workload{}
 	}
 	return b.claimantForCommon(first.excluded)
 }
@@ -95,12 +96,12 @@ func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok 
 	common := b.Engine.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
 		workload := b.Engine.Workload(found.id)
-		common = units.Common(&common, &workload)
+		common = identity.Common(&common, &workload)
 	}
-	if common == (units.Workload{}) {
+	if common == (identity.Workload{}) {
 		return attribution.NoClaimant, false
 	}
-	id = b.openClaimant(units.Owner{Workload: common}, b.last.Stamp, excluded)
+	id = b.openClaimant(identity.Owner{Workload: common}, b.last.Stamp, excluded)
 	b.end(id)
 	return id, true
 }

@@ -5,6 +5,7 @@ package claims
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -19,7 +20,7 @@ type programs struct {
 
 // standIn identifies a claimant that stands for processes without their own claimant.
 type standIn struct {
-	owner    units.Owner
+	owner    identity.Owner
 	excluded bool
 }
 
@@ -32,7 +33,7 @@ type family struct {
 // longName is the part of a program's name that fits in a task's name, with its workload and user.
 type longName struct {
 	begin, owner string
-	in           units.Key
+	in           identity.Key
 }
 
 const (
@@ -55,12 +56,12 @@ func (g *programs) endInterval() {
 }
 
 // learn records the name of a process's executable if it does not fit in a task's name.
-func (g *programs) learn(o *units.Owner) {
+func (g *programs) learn(o *identity.Owner) {
 	name := o.Process.Executable
 	if len(name) <= maxTaskName {
 		return
 	}
-	key := longName{name[:maxTaskName], o.Process.Owner, units.ProcessEntity.Key(&o.Workload)}
+	key := longName{name[:maxTaskName], o.Process.Owner, identity.ProcessEntity.Key(&o.Workload)}
 	known, ok := g.long[key]
 	switch {
 	case ok && known != name:
@@ -76,12 +77,12 @@ func (g *programs) learn(o *units.Owner) {
 // nameOf returns the name of the program of a process of which only the name of its task is known: that name,
 // or the longer name of the only known program of its workload and user that begins with the name of the
 // task.
-func (g *programs) nameOf(name, user string, in *units.Workload) string {
+func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 	switch len(name) {
 	case 0:
 		return "?"
 	case maxTaskName:
-		if long := g.long[longName{name, user, units.ProcessEntity.Key(in)}]; long != "" {
+		if long := g.long[longName{name, user, identity.ProcessEntity.Key(in)}]; long != "" {
 			return long
 		}
 	}
@@ -95,8 +96,8 @@ func (g *programs) noteFamily(p *cpu.Process, of attribution.Claimant) {
 
 // standIn returns a claimant, for this interval, for processes without their own claimant. There is no claimant for an owner of
 // which nothing is known.
-func (b *Builder) standIn(owner units.Owner, excluded bool) attribution.Claimant {
-	if !b.begun || !excluded && owner == (units.Owner{}) {
+func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claimant {
+	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant
 	}
 	key := standIn{owner, excluded}
@@ -127,7 +128,7 @@ func (b *Builder) besideOf(c *claimant) attribution.Claimant {
 	if !b.Exact {
 		return b.descendantsOf(c.id)
 	}
-	return b.standIn(units.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
+	return b.standIn(identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
 }
 
 // claimByNames claims the time of short-lived processes whose names are known.
@@ -163,15 +164,15 @@ func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribut
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
 		who.Placement = b.Identifier.PlaceShortLived(n.Path)
-		who.VM = units.VM{} // only the processes of a virtual machine identify the machine of a cgroup
+		who.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
 			in = b.Cgroups.Node(who.Cgroup)
 		}
 	}
 	who.Executable = b.programs.nameOf(n.Comm.String(), who.Owner, &who.Workload)
 	excluded = excluded || b.Exclusion.Excludes(&who, b.last.ReadAt)
-	program := units.Process{Executable: who.Executable, Owner: who.Owner}
-	return b.standIn(units.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
+	program := identity.Process{Executable: who.Executable, Owner: who.Owner}
+	return b.standIn(identity.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of their nearest ancestors. The
@@ -187,7 +188,7 @@ func (b *Builder) claimFamilies(m *Measurement) {
 		upTo = units.AddSaturating(upTo, f.row.ShortLived)
 		next := units.CPUTime(units.MulDiv(uint64(limit), uint64(upTo), uint64(all)))
 		owner := b.Engine.Owner(f.of)
-		owner.Unit = units.SystemdUnit{}
+		owner.Unit = identity.SystemdUnit{}
 		owner.Process = owner.Process.Program()
 		owner.Process.Descendants = owner.Process.Executable != ""
 		id := b.standIn(owner, false)

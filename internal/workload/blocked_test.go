@@ -89,13 +89,13 @@ func (h *blockedHost) look(pids ...int) {
 }
 
 func (h *blockedHost) container(pid int) string {
-	identity, _ := h.id.Identity(int32(pid))
-	return identity.Container.ID
+	found, _ := h.id.Identity(int32(pid))
+	return found.Container.ID
 }
 
 func (h *blockedHost) vm(pid int) string {
-	identity, _ := h.id.Identity(int32(pid))
-	return identity.VM.Name
+	found, _ := h.id.Identity(int32(pid))
+	return found.VM.Name
 }
 
 func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
@@ -104,8 +104,8 @@ func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	h.look(10, 11)
 	assert.Empty(t, h.vm(10))
 	assert.Equal(t, "vm11", h.vm(11))
-	identity, _ := h.id.Identity(10)
-	assert.Equal(t, "qemu-system-x86_64", identity.Executable)
+	found, _ := h.id.Identity(10)
+	assert.Equal(t, "qemu-system-x86_64", found.Executable)
 	require.NoError(t, h.id.Blocked(), "the read may return soon")
 	h.look(10, 11)
 	require.EqualError(t, h.id.Blocked(), "names and command lines of some processes cannot be read, because processes of these users block "+
@@ -142,8 +142,8 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	h.scan = func(p *cpu.Process) { p.Cgroup = 7 }
 	unblock := h.block(10, "cgroup")
 	h.look(10)
-	identity, changed := h.id.Identity(10)
-	before := *identity
+	found, changed := h.id.Identity(10)
+	before := *found
 	assert.True(t, changed)
 	assert.True(t, h.id.Moved(10))
 	assert.Equal(t, hexA, before.Container.ID)
@@ -151,8 +151,8 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	h.look(10)
 	unblock()
 	h.look(10)
-	identity, changed = h.id.Identity(10)
-	assert.Equal(t, before, *identity)
+	found, changed = h.id.Identity(10)
+	assert.Equal(t, before, *found)
 	assert.False(t, changed)
 	assert.False(t, h.id.Moved(10))
 	assert.True(t, h.id.known[10].settled)
@@ -239,8 +239,8 @@ func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 		h.scan = func(p *cpu.Process) { p.Cgroup = cgroup }
 		h.block(10, "cgroup")
 		unit := func() string {
-			identity, _ := h.id.Identity(10)
-			return identity.Unit.Name
+			found, _ := h.id.Identity(10)
+			return found.Unit.Name
 		}
 		h.look(9, 10)
 		assert.Equal(t, daemon, unit(), file)
@@ -260,8 +260,8 @@ func TestABlockedProcessThatExecutesAProgramIsKnownByItsNewName(t *testing.T) {
 	row.Cgroups, row.Execs = 1, 1
 	name := func() string {
 		i.id.Identify(row, time.Hour)
-		identity, _ := i.id.Identity(10)
-		return identity.Executable
+		found, _ := i.id.Identity(10)
+		return found.Executable
 	}
 	assert.Equal(t, "runc:[2:INIT]", name())
 	copy(row.Comm[:], "renamed\x00       ")

@@ -6,12 +6,12 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // Placement is what a cgroup file alone tells of a process.
 type Placement struct {
-	units.Workload // the ID of a VM is its scope's name
+	identity.Workload // the ID of a VM is its scope's name
 	// Cgroup is the path of the container's own cgroup (not of a child that the process is in), below
 	// each hierarchy's mount point: where the container's CPU counter is. Outside of a container it is that of the step
 	// of a Slurm job, and empty outside of these.
@@ -42,8 +42,8 @@ func ParseCgroup(b []byte) Placement {
 
 // parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
 func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, below *cgroupLine         // the best line for the container and its pod, and for the delegate, or nil
-	var of [units.NumEntities]*cgroupLine // and for each other part of the workload
+	var inside, below *cgroupLine            // the best line for the container and its pod, and for the delegate, or nil
+	var of [identity.NumEntities]*cgroupLine // and for each other part of the workload
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -55,7 +55,7 @@ func parseCgroup(b []byte) (Placement, delegate) {
 		if l.delegate.name != "" {
 			below = best(below, l)
 		}
-		for entity := units.VMEntity; entity < units.NumEntities; entity++ {
+		for entity := identity.VMEntity; entity < identity.NumEntities; entity++ {
 			of[entity] = bestOf(entity, of[entity], l)
 		}
 	}
@@ -69,13 +69,13 @@ func parseCgroup(b []byte) (Placement, delegate) {
 	}
 	for entity, line := range of {
 		if line != nil {
-			units.Entity(entity).Describe(&p.Workload, &line.Workload)
+			identity.Entity(entity).Describe(&p.Workload, &line.Workload)
 		}
 	}
-	if guest := of[units.VMEntity]; guest != nil {
+	if guest := of[identity.VMEntity]; guest != nil {
 		by = guest.delegate
 	}
-	if job := of[units.SlurmStepEntity]; job != nil && p.Container.ID == "" {
+	if job := of[identity.SlurmStepEntity]; job != nil && p.Container.ID == "" {
 		p.Cgroup = job.jobCgroup
 	}
 	boundWorkload(&p.Workload)
@@ -122,7 +122,7 @@ func best(a, b *cgroupLine) *cgroupLine {
 }
 
 // bestOf returns the line that tells the most of the entity, among equals the better one; a, and the result, may be nil.
-func bestOf(entity units.Entity, a, b *cgroupLine) *cgroupLine {
+func bestOf(entity identity.Entity, a, b *cgroupLine) *cgroupLine {
 	told := tells(entity, b)
 	switch {
 	case told == 0:
@@ -140,7 +140,7 @@ func bestOf(entity units.Entity, a, b *cgroupLine) *cgroupLine {
 }
 
 // tells returns how many of the attributes that distinguish the entity a line tells.
-func tells(entity units.Entity, l *cgroupLine) (n int) {
+func tells(entity identity.Entity, l *cgroupLine) (n int) {
 	for _, text := range entity.Key(&l.Workload) {
 		if text != "" {
 			n++

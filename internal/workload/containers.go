@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 const kata = "kata"
@@ -123,7 +123,7 @@ func findContainer(w *walk, name string) verdict {
 	w.by = w.by.container(c.id)
 	w.line.levels++
 	w.line.Pod = w.pod
-	w.line.Container = units.Container{ID: w.by.name, Runtime: c.runtime}
+	w.line.Container = identity.Container{ID: w.by.name, Runtime: c.runtime}
 	w.line.Cgroup = w.path[:own]
 	w.above = w.at + 1
 	return entered

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // delegates are directories in which others than the host may create cgroups, with the prefixes of IDs below them.
@@ -177,8 +177,8 @@ func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
 			t.Parallel()
 			i := newIdentified(t, false)
 			i.hypervisor(10, 100, tt.cgroup, uuid1)
-			identity, _ := i.round(10)
-			assert.Equal(t, units.VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, identity.VM)
+			found, _ := i.round(10)
+			assert.Equal(t, identity.VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, found.VM)
 		})
 	}
 }
@@ -225,8 +225,8 @@ func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.id.Identify(row, 0)
-	identity, changed := i.id.Identity(10)
-	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), identity.Placement)
+	found, changed := i.id.Identity(10)
+	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), found.Placement)
 	assert.False(t, changed)
 }
 

@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
 	id := NewIdentifier("/nowhere", Wanted{CommandLine: true, ProcessCgroup: true, Unit: true, Everything: "build"})
 	defer func() { assert.NoError(t, id.Close()) }()
-	in := units.Workload{Container: units.Container{ID: "build"}}
+	in := identity.Workload{Container: identity.Container{ID: "build"}}
 	p := &cpu.Process{PID: 7, Comm: cpu.Comm{'c', 'c'}}
 	id.Identify(p, 0)
 	got, changed := id.Identity(0)

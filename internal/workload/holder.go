@@ -2,7 +2,7 @@
 
 package workload
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import "github.com/energyreceiver/energyreceiver/internal/identity"
 
 // holders are the containers that have processes, by their IDs.
 //
@@ -16,12 +16,12 @@ type holder struct {
 	id, cgroup, runtime string
 	processes           int
 	named               bool
-	names               *units.Names
+	names               *identity.Names
 }
 
 // nameBy returns the names of the container that p is in. They are the same for all its processes. The holder of a process
 // outside of containers is nil.
-func (h *holder) nameBy(by *Names, p *Placement) *units.Names {
+func (h *holder) nameBy(by *Names, p *Placement) *identity.Names {
 	if h == nil {
 		return by.of(p)
 	}

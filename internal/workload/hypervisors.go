@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)). Empty
@@ -44,7 +44,7 @@ type hypervisor struct {
 	programs []string // base names of its executable
 	prefixes []string // or what they start with
 	// describe reads the machine's own identity from the arguments behind the program's name. The ID need not be a UUID.
-	describe func(args arguments) units.VM
+	describe func(args arguments) identity.VM
 }
 
 // hypervisors are the programs that are known. To support another one, add a line.
@@ -71,7 +71,7 @@ var hypervisors = []hypervisor{
 // caller makes so that no other process on the node has it. It is never made from a name: names repeat. Its CID is that of
 // a vsock device that it was started with.
 // The line is not kept.
-func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
+func ParseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
 	program := comm
@@ -82,7 +82,7 @@ func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
 	}
 	h := hypervisorOf(program)
 	if h == nil {
-		return units.VM{}, false
+		return identity.VM{}, false
 	}
 	vm := h.describe(args)
 	if vm.ID, ok = machineUUID(vm.ID); !ok {
@@ -126,7 +126,7 @@ func machineUUID(s string) (string, bool) {
 // describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one dash or
 // two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set it wins; a
 // later -name changes what it names and no more. A guest uses one vsock device, the first.
-func describeQEMU(args arguments) (vm units.VM) {
+func describeQEMU(args arguments) (vm identity.VM) {
 	for {
 		arg, ok := args.next()
 		if !ok {
@@ -270,18 +270,18 @@ func cutQEMUValue(s string) (value, rest string) {
 // describeFirecracker reads --id, which has a default and is unique only if the caller makes it so. It is
 // an identity only if it is a UUID, and else a name. Its vsock is a Unix socket on the host, whatever the guest's context
 // ID is (docs/vsock.md); so is Cloud Hypervisor's.
-func describeFirecracker(args arguments) units.VM {
+func describeFirecracker(args arguments) identity.VM {
 	id := longOption(args, "--id")
 	switch {
 	case isUUID(id):
-		return units.VM{ID: id}
+		return identity.VM{ID: id}
 	case id == "anonymous-instance":
-		return units.VM{}
+		return identity.VM{}
 	}
-	return units.VM{Name: id}
+	return identity.VM{Name: id}
 }
 
-func describeCloudHypervisor(args arguments) (vm units.VM) {
+func describeCloudHypervisor(args arguments) (vm identity.VM) {
 	for field := range strings.SplitSeq(longOption(args, "--platform"), ",") {
 		if k, v, ok := strings.Cut(field, "="); ok && (k == "uuid" || k == "system_uuid") {
 			vm.ID = v
@@ -291,21 +291,21 @@ func describeCloudHypervisor(args arguments) (vm units.VM) {
 }
 
 // describeCrosvm reads --cid, or the cid of --vsock, whose key may be left out.
-func describeCrosvm(args arguments) units.VM {
+func describeCrosvm(args arguments) identity.VM {
 	cid := longOption(args, "--cid")
 	eachQEMUOption(longOption(args, "--vsock"), "cid", func(k, v string) {
 		if k == "cid" {
 			cid = v
 		}
 	})
-	return units.VM{CID: guestCID(cid)}
+	return identity.VM{CID: guestCID(cid)}
 }
 
-func describeVirtualBox(args arguments) units.VM {
-	return units.VM{ID: longOption(args, "--startvm"), Name: longOption(args, "--comment")}
+func describeVirtualBox(args arguments) identity.VM {
+	return identity.VM{ID: longOption(args, "--startvm"), Name: longOption(args, "--comment")}
 }
 
-func describeNothing(arguments) units.VM { return units.VM{} }
+func describeNothing(arguments) identity.VM { return identity.VM{} }
 
 // longOption returns the value of "--option value" or "--option=value", the last one if there are more.
 // What follows "--" is not options.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -115,8 +115,8 @@ type commandLine struct {
 type guestMember struct {
 	pid      int32
 	start    time.Duration
-	vm       units.VM      // what Resolve found
-	fromArgs units.VM      // what its command line tells
+	vm       identity.VM   // what Resolve found
+	fromArgs identity.VM   // what its command line tells
 	unique   string        // ID of a virtual machine without a better one
 	argued   time.Duration // when the command line was last read
 	listed   bool          // in machines
@@ -286,7 +286,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		id.place(e, in)
 	}
 	e.compare(&before)
-	if e.fromArgs() != argsBefore || in != nil && (in.VM != units.VM{} || e.isListed()) {
+	if e.fromArgs() != argsBefore || in != nil && (in.VM != identity.VM{} || e.isListed()) {
 		id.noteMachine(e, p)
 	}
 }
@@ -357,16 +357,16 @@ func (e *entry) asGuest(p *cpu.Process) *guestMember {
 
 func (e *entry) isListed() bool { return e.guest != nil && e.guest.listed }
 
-func (e *entry) fromArgs() units.VM {
+func (e *entry) fromArgs() identity.VM {
 	if e.guest == nil {
-		return units.VM{}
+		return identity.VM{}
 	}
 	return e.guest.fromArgs
 }
 
-func (e *entry) vm() units.VM {
+func (e *entry) vm() identity.VM {
 	if e.guest == nil {
-		return units.VM{}
+		return identity.VM{}
 	}
 	return e.guest.vm
 }
@@ -389,7 +389,7 @@ func (e *entry) own() string {
 // place sets the placement of a process, except for its virtual machine, which Resolve sets.
 func (id *Identifier) place(e *entry, in *cgroupText) {
 	p := in.Placement
-	p.VM = units.VM{}
+	p.VM = identity.VM{}
 	if e.holder == nil || e.holder.cgroup != in.Cgroup {
 		id.holders.release(e.holder)
 		e.holder = id.holders.hold(&p)
@@ -416,7 +416,7 @@ func (id *Identifier) HasNews(slot int32) bool {
 
 // Identity returns the identity of the process in a slot. It is valid until the next call. changed reports whether it is another one
 // than at the last call for the slot, except for its ProcessCgroup.
-func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
+func (id *Identifier) Identity(slot int32) (found *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	id.identity = Identity{

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -65,8 +65,8 @@ func (i *identified) round(pid int) (Identity, bool) {
 		i.id.Identify(process(pid, p), 0)
 	}
 	i.id.Resolve()
-	identity, changed := i.id.Identity(int32(pid))
-	return *identity, changed
+	found, changed := i.id.Identity(int32(pid))
+	return *found, changed
 }
 
 func (i *identified) expect(pid int, want Identity, wantChanged bool) {
@@ -102,7 +102,7 @@ func TestIdentity(t *testing.T) {
 		"a container": {
 			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
 			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
-				Workload: units.Workload{Container: units.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
+				Workload: identity.Workload{Container: identity.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
 			}},
 		},
 	} {
@@ -317,7 +317,7 @@ func TestHelpersInTheScopeHaveTheHypervisorsMachine(t *testing.T) {
 	}
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: 200,
 		Args: []string{"qemu-system-x86_64", "-name", "guest=web", "-uuid", uuid1}, Cgroup: scope + "/libvirt/emulator"}
-	want := units.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
+	want := identity.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
 	helper, changed := i.round(9)
 	if helper.VM != want || !changed {
 		t.Errorf("the helper: %+v, changed %v", helper.VM, changed)
@@ -337,7 +337,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
 	i.host.Processes[10] = p
-	if got, _ := i.round(10); got.VM != (units.VM{}) {
+	if got, _ := i.round(10); got.VM != (identity.VM{}) {
 		t.Errorf("%+v", got.VM)
 	}
 	p.Comm, p.Exe, p.Args = "qemu-kvm", "/usr/libexec/qemu-kvm", []string{"qemu-kvm", "-uuid", uuid1}
@@ -345,7 +345,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
-	if got, changed := i.round(10); got.VM != (units.VM{}) || !changed {
+	if got, changed := i.round(10); got.VM != (identity.VM{}) || !changed {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 }
@@ -424,8 +424,8 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 				edit(row)
 				i.id.Identify(row, now)
 				i.id.Resolve()
-				identity, _ := i.id.Identity(10)
-				return *identity
+				found, _ := i.id.Identity(10)
+				return *found
 			}
 			identify(10*second, func(*cpu.Process) {})
 			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
@@ -459,8 +459,8 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 				row := process(10, p)
 				edit(row)
 				i.id.Identify(row, now)
-				identity, _ := i.id.Identity(10)
-				return identity.Executable
+				found, _ := i.id.Identity(10)
+				return found.Executable
 			}
 			i.id.MayDefer(true)
 			require.Equal(t, "before", identify(tt.first, func(*cpu.Process) {}), "the first time")

@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's directory.
@@ -18,10 +18,10 @@ func findMachine(w *walk, name string) verdict {
 }
 
 // vmAt returns the virtual machine that the directory name, below dirs, is of.
-func vmAt(dirs []string, name string) (units.VM, bool) {
+func vmAt(dirs []string, name string) (identity.VM, bool) {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	if d, machine, ok := libvirtMachine(name); ok && d.vm {
-		vm := units.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
+		vm := identity.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
 		if isScope {
 			vm.ID = "machine-" + machine
 		}
@@ -29,9 +29,9 @@ func vmAt(dirs []string, name string) (units.VM, bool) {
 	}
 	// Proxmox VE puts the machine with the number 100 into qemu.slice/100.scope.
 	if isScope && isDigits(scope) && len(dirs) > 0 && dirs[len(dirs)-1] == "qemu.slice" {
-		return units.VM{ID: scope, Hypervisor: "qemu"}, true
+		return identity.VM{ID: scope, Hypervisor: "qemu"}, true
 	}
-	return units.VM{}, false
+	return identity.VM{}, false
 }
 
 // libvirtDrivers are the drivers of libvirt that make cgroups, by the names that these start with.

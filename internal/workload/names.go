@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // NameSource is who keeps names of containers in files that are read.
@@ -111,12 +111,12 @@ type Names struct {
 	logs   map[string]logLink // by the container's ID, nil if they were not listed in this scan
 	listed time.Time          // when they were
 	noLogs bool               // they could not be listed
-	podman map[string]units.Names
+	podman map[string]identity.Names
 }
 
 // named is a container, or a pod with processes outside of its containers, such as the monitors of CRI-O.
 type named struct {
-	*units.Names
+	*identity.Names
 	id, runtime, pod string    // id is empty for a pod; pod is its UID
 	read             bool      // its runtime's files were read
 	sandbox          bool      // it holds the namespaces of its pod, and has no name of its own
@@ -170,7 +170,7 @@ func (n *Names) begin(now time.Time, running func(id string) bool) {
 
 // of returns the names of the container that p is in, and of its pod. Of what is in a pod, and in no container that the host
 // itself named, it returns those of the pod, nil if there is none.
-func (n *Names) of(p *Placement) *units.Names {
+func (n *Names) of(p *Placement) *identity.Names {
 	if n == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (n *Names) of(p *Placement) *units.Names {
 	}
 	c := n.known[key]
 	if c == nil {
-		c = &named{Names: &units.Names{Pending: true}, id: id, pod: uid}
+		c = &named{Names: &identity.Names{Pending: true}, id: id, pod: uid}
 		if id != "" {
 			c.runtime = p.Container.Runtime
 		}
@@ -222,7 +222,7 @@ func (c *named) lacksNames() bool {
 }
 
 // fill sets the names that are not known yet.
-func (c *named) fill(from *units.Names) {
+func (c *named) fill(from *identity.Names) {
 	if c.Pod == "" && from.Namespace != "" && from.Pod != "" {
 		c.Namespace, c.Pod = bound(from.Namespace, maxName), bound(from.Pod, maxName)
 	}
@@ -256,7 +256,7 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 	}
 	if c.Pod == "" {
 		pod := n.options.Pods.again(c.pod, n.now)
-		c.fill(&units.Names{Namespace: pod.namespace, Pod: pod.name})
+		c.fill(&identity.Names{Namespace: pod.namespace, Pod: pod.name})
 	}
 	if !c.lacksNames() {
 		return false
@@ -266,7 +266,7 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 	}
 	if l, ok := n.logs[c.id]; ok {
 		n.options.Pods.learn(c.pod, l.podName, n.now)
-		c.fill(&units.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
+		c.fill(&identity.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
 	}
 	return !n.noLogs
 }

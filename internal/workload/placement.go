@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -82,8 +82,8 @@ func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
 // process in a container may still be in the version 2 cgroup of the daemon that started the container.
 func (c *cgroupText) isInside() bool {
 	w := c.Workload
-	w.Unit, w.Names = units.SystemdUnit{}, nil
-	return w != units.Workload{}
+	w.Unit, w.Names = identity.SystemdUnit{}, nil
+	return w != identity.Workload{}
 }
 
 // isUnified reports whether the process is only in a version 2 cgroup.
@@ -119,7 +119,7 @@ func (id *Identifier) textOf(text string) *cgroupText {
 func (id *Identifier) parse(file []byte) (Placement, delegate) {
 	p, by := parseCgroup(file)
 	if !id.wanted.Unit {
-		p.Unit = units.SystemdUnit{}
+		p.Unit = identity.SystemdUnit{}
 	}
 	return p, by
 }
@@ -128,7 +128,7 @@ func (id *Identifier) parse(file []byte) (Placement, delegate) {
 // in version 2.
 func (id *Identifier) PlaceShortLived(path string) Placement {
 	if id.wanted.Everything != "" {
-		return Placement{Workload: units.Workload{Container: units.Container{ID: id.wanted.Everything}}}
+		return Placement{Workload: identity.Workload{Container: identity.Container{ID: id.wanted.Everything}}}
 	}
 	p, _ := id.parse(fileOf(path))
 	var by *holder

@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // findPod finds pods.
@@ -30,11 +30,11 @@ func findPod(w *walk, name string) verdict {
 // cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
 // kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
 // administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
-func podAt(dirs []string, name string) (units.Pod, bool) {
+func podAt(dirs []string, name string) (identity.Pod, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		at := strings.LastIndex(slice, "kubepods-")
 		if at < 0 || at > 0 && slice[at-1] != '-' {
-			return units.Pod{}, false
+			return identity.Pod{}, false
 		}
 		rest := slice[at+len("kubepods-"):]
 		class := "Guaranteed"
@@ -44,13 +44,13 @@ func podAt(dirs []string, name string) (units.Pod, bool) {
 		uid, ok := strings.CutPrefix(rest, "pod")
 		uid = strings.ReplaceAll(uid, "_", "-")
 		if !ok || !isPodUID(uid) {
-			return units.Pod{}, false
+			return identity.Pod{}, false
 		}
-		return units.Pod{UID: uid, QoSClass: class}, true
+		return identity.Pod{UID: uid, QoSClass: class}, true
 	}
 	uid, ok := strings.CutPrefix(name, "pod")
 	if !ok || !isPodUID(uid) || len(dirs) == 0 {
-		return units.Pod{}, false
+		return identity.Pod{}, false
 	}
 	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
 	class := ""
@@ -61,9 +61,9 @@ func podAt(dirs []string, name string) (units.Pod, bool) {
 		class = "Guaranteed"
 	}
 	if parent != "kubepods" && parent != ".." {
-		return units.Pod{}, false
+		return identity.Pod{}, false
 	}
-	return units.Pod{UID: uid, QoSClass: class}, true
+	return identity.Pod{UID: uid, QoSClass: class}, true
 }
 
 func qosClass(dir string) string {

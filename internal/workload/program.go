@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -156,7 +156,7 @@ func (e *entry) readLine(line []byte, hash uint64, wanted bool) {
 // isNoHypervisor records that the arguments tell of no virtual machine.
 func (e *entry) isNoHypervisor() {
 	if e.guest != nil {
-		e.guest.fromArgs = units.VM{}
+		e.guest.fromArgs = identity.VM{}
 	}
 }
 

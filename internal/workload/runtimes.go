@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it knows the container.
@@ -57,7 +57,7 @@ func (n *Names) readContainerd(dir string, c *named) bool {
 		}
 		if spec, ok := n.readSpec(dir, filepath.Join(namespace, c.id, "config.json")); ok {
 			c.sandbox = spec["io.kubernetes.cri.container-type"] == "sandbox"
-			c.fill(&units.Names{
+			c.fill(&identity.Names{
 				Namespace:           spec["io.kubernetes.cri.sandbox-namespace"],
 				Pod:                 spec["io.kubernetes.cri.sandbox-name"],
 				KubernetesContainer: spec["io.kubernetes.cri.container-name"],
@@ -76,7 +76,7 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 	if !ok || spec["io.kubernetes.pod.name"] == "" {
 		return false // Podman's, perhaps
 	}
-	names := units.Names{
+	names := identity.Names{
 		Namespace:           spec["io.kubernetes.pod.namespace"],
 		Pod:                 spec["io.kubernetes.pod.name"],
 		KubernetesContainer: spec["io.kubernetes.container.name"],
@@ -94,7 +94,7 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 // one that is removed when it ends is in a list of its own.
 func (n *Names) readPodman(_ string, c *named) bool {
 	if n.podman == nil {
-		n.podman = map[string]units.Names{}
+		n.podman = map[string]identity.Names{}
 		for _, dir := range n.options.Dirs(NamesPodman) {
 			for _, list := range []string{"containers.json", "volatile-containers.json"} {
 				n.listPodman(filepath.Join(dir, subdirectories[NamesPodman]), list)
@@ -121,7 +121,7 @@ func (n *Names) listPodman(dir, list string) {
 			Image string `json:"image-name"`
 		}
 		_ = json.Unmarshal([]byte(at.Metadata), &metadata) // the image is not known
-		names := units.Names{Image: metadata.Image}
+		names := identity.Names{Image: metadata.Image}
 		if len(at.Names) > 0 {
 			names.Container = at.Names[0]
 		}
@@ -142,7 +142,7 @@ func (n *Names) readDocker(dir string, c *named) bool {
 		return false
 	}
 	labels := state.Config.Labels // of cri-dockerd; a user who runs a container without it may choose them
-	names := units.Names{Container: strings.TrimPrefix(state.Name, "/"), Image: state.Config.Image}
+	names := identity.Names{Container: strings.TrimPrefix(state.Name, "/"), Image: state.Config.Image}
 	if c.pod != "" {
 		names.Namespace, names.Pod = labels["io.kubernetes.pod.namespace"], labels["io.kubernetes.pod.name"]
 		if c.sandbox = labels["io.kubernetes.docker.type"] == "podsandbox"; !c.sandbox {

@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // finders are the functions that look at each directory of a path, in order.
@@ -33,11 +33,11 @@ type walk struct {
 	parts   []string // the directories of the path
 	unified bool     // the hierarchy is cgroup v2
 
-	at    int       // index of the current directory
-	end   int       // path[:end] is the path of the current directory
-	above int       // parts[above:at] are the directories between the innermost container and the current one
-	by    delegate  // who created the current directory
-	pod   units.Pod // the innermost pod so far
+	at    int          // index of the current directory
+	end   int          // path[:end] is the path of the current directory
+	above int          // parts[above:at] are the directories between the innermost container and the current one
+	by    delegate     // who created the current directory
+	pod   identity.Pod // the innermost pod so far
 	slurm slurmWalk
 
 	behindSlices bool // a directory before was no slice of systemd

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -50,7 +51,7 @@ type CPU struct {
 type Emitter struct {
 	generated
 	node     nodeMetrics
-	entities [units.NumEntities]entityMetrics
+	entities [identity.NumEntities]entityMetrics
 	filters  filters
 	kinds    []kindLabels
 	// overflowKinds are the labels of overflow series.
@@ -66,7 +67,7 @@ func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
 	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle, zeros: cfg.ZeroPoints}
-	for entity := range units.NumEntities {
+	for entity := range identity.NumEntities {
 		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}
 	for _, k := range cfg.Kinds {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -75,14 +76,14 @@ func engine(n int) (*attribution.Engine, []attribution.Claimant) {
 	return e, claimants
 }
 
-func owner(i int) units.Owner {
-	return units.Owner{
-		Process: units.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
+func owner(i int) identity.Owner {
+	return identity.Owner{
+		Process: identity.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
 			Executable: "app", Path: "/usr/bin/app", CommandLine: "app -x"},
-		Workload: units.Workload{
-			Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd"},
-			Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
-			VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+		Workload: identity.Workload{
+			Container: identity.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd"},
+			Pod:       identity.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
+			VM:        identity.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
 		},
 	}
 }
@@ -166,9 +167,9 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 
 func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	e := attribution.New(attribution.Config{}, baseline)
-	c := e.Open(units.Owner{
-		Process:  units.Process{PID: 7, Executable: "kworker/0:1"},
-		Workload: units.Workload{Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"}},
+	c := e.Open(identity.Owner{
+		Process:  identity.Process{PID: 7, Executable: "kworker/0:1"},
+		Workload: identity.Workload{Container: identity.Container{ID: "c"}, VM: identity.VM{ID: "v"}},
 	}, baseline)
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)
@@ -223,14 +224,14 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 
 func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 	var limits attribution.Limits
-	limits[units.ProgramEntity].Births, limits[units.ContainerEntity].Births, limits[units.PodEntity].Births = 1, 1, 1
+	limits[identity.ProgramEntity].Births, limits[identity.ContainerEntity].Births, limits[identity.PodEntity].Births = 1, 1, 1
 	e := attribution.New(attribution.Config{Processes: attribution.ByProgram, Limits: limits}, baseline)
 	observe(e, baseline, nil, 0)
 	var claimants []attribution.Claimant
 	for i := range 3 {
 		o := owner(i)
 		o.Process.Executable, o.Process.Owner = "app", "root"
-		o.Names = &units.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
+		o.Names = &identity.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
 		claimants = append(claimants, e.Open(o, baseline))
 	}
 	observe(e, at, claimants, units.Joule)

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -66,7 +66,7 @@ type SharedSeries struct{ Attribute, Entity string }
 func FindSharedSeries(cfg metadata.MetricsBuilderConfig) (shared []SharedSeries) {
 	metrics := generate(cfg, component.BuildInfo{}).metrics
 	settings := settingsByName(&cfg.ResourceAttributes)
-	for entity := range units.NumEntities {
+	for entity := range identity.NumEntities {
 		e := newEntityMetrics(entity, metrics, settings)
 		if !e.any() {
 			continue
