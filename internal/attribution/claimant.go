@@ -46,13 +46,13 @@ type claimant struct {
 	cpu     units.CPUTime
 }
 
-// program is the part of a identity.Process that processes have in common.
+// program is the part of an identity.Process that processes have in common.
 type program struct {
 	executable, path, owner string
 	descendants             bool
 }
 
-// ownText is the part of a identity.Process that no other process shares and that most processes lack.
+// ownText is the part of an identity.Process that no other process shares and that most processes lack.
 type ownText struct {
 	created, commandLine string
 	parent               int32

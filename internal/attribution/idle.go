@@ -187,7 +187,7 @@ func (e *Engine) shareIdleByUse(p Portion, idle units.Energy, u *Usage) {
 	k := &e.ledger.Kinds[p.Kind]
 	b := e.basis(p.Kind, u)
 	s := e.newShares(idle, u.Claims, &b)
-	if s.total == 0 {
+	if s.Total == 0 {
 		k.UnattributedIdle += idle
 		return
 	}
@@ -222,10 +222,10 @@ func (e *Engine) shareIdleAmongGroups(p Portion, idle units.Energy) {
 		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
 		return
 	}
-	s := shares{amount: uint64(idle), total: e.idle.weight}
+	s := units.Division{Amount: uint64(idle), Total: e.idle.weight}
 	for i := range e.idle.groups {
 		if group := &e.idle.groups[i]; group.weight > 0 {
-			e.addGroupIdle(p, group, units.Energy(s.next(group.weight)))
+			e.addGroupIdle(p, group, units.Energy(s.Next(group.weight)))
 		}
 	}
 }
@@ -264,12 +264,12 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 	for _, account := range group.accounts[identity.ContainerEntity:] {
 		add(account, energy)
 	}
-	s := shares{amount: uint64(energy), total: uint64(group.count)}
+	s := units.Division{Amount: uint64(energy), Total: uint64(group.count)}
 	for _, n := range group.named {
-		add(n.account, units.Energy(s.next(1)))
+		add(n.account, units.Energy(s.Next(1)))
 	}
 	for _, r := range group.unnamed {
-		add(r.account, units.Energy(s.next(uint64(r.count))))
+		add(r.account, units.Energy(s.Next(uint64(r.count))))
 	}
 }
 
@@ -283,11 +283,11 @@ type idleClaim struct {
 // shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a claim.
 func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 	carriers := e.idleClaims(u)
-	s := shares{amount: uint64(idle)}
+	s := units.Division{Amount: uint64(idle)}
 	for members := range byHolder(carriers) {
-		s.total += e.holderWeight(members)
+		s.Total += e.holderWeight(members)
 	}
-	if s.total == 0 {
+	if s.Total == 0 {
 		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
 		return
 	}
@@ -296,9 +296,9 @@ func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 		if weight == 0 {
 			continue
 		}
-		of := shares{amount: s.next(weight), total: uint64(len(members))}
+		of := units.Division{Amount: s.Next(weight), Total: uint64(len(members))}
 		for _, c := range members {
-			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.next(1)))
+			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.Next(1)))
 		}
 	}
 }

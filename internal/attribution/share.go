@@ -46,7 +46,7 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 	k := &e.ledger.Kinds[p.Kind]
 	b := e.basis(p.Kind, u)
 	s := e.newShares(active, u.Claims, &b)
-	if s.total == 0 {
+	if s.Total == 0 {
 		k.Unattributed += active
 		return
 	}
@@ -144,13 +144,10 @@ func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.En
 	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
 }
 
-// shares divides an amount in proportion to weights that add up to total. Each share is the difference of two rounded
-// prefix sums, so that all shares together are exactly the amount, and each is within one unit of its exact value
-// whatever the order.
+// shares divides an amount in proportion to weights.
 type shares struct {
-	amount, total  uint64
-	weights, given uint64
-	shift          uint // scales weights down, as total already is
+	units.Division
+	shift uint // scales weights down, as Total already is
 }
 
 // newShares prepares to share an amount among claims. Where the sum of the weights does not fit into 64 bits, all of
@@ -164,16 +161,10 @@ func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares
 			overflow |= carry
 		}
 		if overflow == 0 {
-			return shares{amount: uint64(amount), total: total, shift: shift}
+			return shares{units.Division{Amount: uint64(amount), Total: total}, shift}
 		}
 	}
 }
 
 // next returns the share of the next weight.
-func (s *shares) next(weight uint64) uint64 {
-	s.weights += weight >> s.shift
-	upTo := units.MulDiv(s.amount, s.weights, s.total)
-	share := upTo - s.given
-	s.given = upTo
-	return share
-}
+func (s *shares) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }

@@ -258,7 +258,7 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 		return
 	}
 	var divided [cpu.MaxDomains]attribution.Claim
-	cpu.Divide(d.parts, c.CPU, place)
+	units.Divide(d.parts, c.CPU, place)
 	for k, part := range d.parts {
 		divided[k] = attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part}
 	}
@@ -267,12 +267,12 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 		case weight == 0:
 			continue
 		case memory != nil && d.held[w]:
-			cpu.Divide(d.andElsewhere, units.CPUTime(weight), memory)
+			units.Divide(d.andElsewhere, units.CPUTime(weight), memory)
 			copy(d.parts, d.andElsewhere)
 		case d.keys.discounts(w) && d.cores.divide(d.counted, place, i, d.topology):
-			cpu.Divide(d.parts, units.CPUTime(weight), d.counted)
+			units.Divide(d.parts, units.CPUTime(weight), d.counted)
 		default:
-			cpu.Divide(d.parts, units.CPUTime(weight), place)
+			units.Divide(d.parts, units.CPUTime(weight), place)
 		}
 		for k, part := range d.parts {
 			divided[k].Weights[w] = uint64(part)
@@ -342,7 +342,7 @@ func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
 	if slices.Max(places) == 0 {
 		places = d.process
 	}
-	cpu.Divide(d.parts, all, places)
+	units.Divide(d.parts, all, places)
 	for i, part := range d.parts {
 		d.usage[i].Unattributed += part
 	}

@@ -179,20 +179,18 @@ func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribut
 // child times may include what the counter of a container showed, so they count for no more than what is unclaimed. The unit of a
 // descendant that was adopted is not that of the process that adopted it, and so is not known.
 func (b *Builder) claimFamilies(m *Measurement) {
-	var all, upTo, given units.CPUTime
+	var all units.CPUTime
 	for _, f := range b.programs.families {
 		all = units.AddSaturating(all, f.row.ShortLived)
 	}
-	limit := min(all, b.unclaimed(m))
+	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
 	for _, f := range b.programs.families {
-		upTo = units.AddSaturating(upTo, f.row.ShortLived)
-		next := units.CPUTime(units.MulDiv(uint64(limit), uint64(upTo), uint64(all)))
+		used := units.CPUTime(division.Next(uint64(f.row.ShortLived)))
 		owner := b.Engine.Owner(f.of)
 		owner.Unit = identity.SystemdUnit{}
 		owner.Process = owner.Process.Program()
 		owner.Process.Descendants = owner.Process.Executable != ""
 		id := b.standIn(owner, false)
-		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: next - given}, m.Table.ShortLivedParts(f.row), nil, nil, f.row, m)
-		given = next
+		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, m.Table.ShortLivedParts(f.row), nil, nil, f.row, m)
 	}
 }

@@ -271,7 +271,7 @@ func (s *shortLived) add(run units.CPUTime, weights []uint64, domains int) {
 		s.parts = new([MaxDomains]uint64)
 	}
 	var parts [MaxDomains]units.CPUTime
-	Divide(parts[:domains], run, weights[:min(domains, len(weights))])
+	units.Divide(parts[:domains], run, weights[:min(domains, len(weights))])
 	for i, part := range parts {
 		s.parts[i] += uint64(part)
 	}

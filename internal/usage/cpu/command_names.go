@@ -66,16 +66,12 @@ func (n *commandNames) name(t *Table) (named units.CPUTime) {
 
 // share lists an amount of CPU time by name, in proportion to weights, and returns how much that is: all, or nothing without weights.
 func share(t *Table, weights map[Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
-	var upTo, all units.CPUTime
+	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {
-		all += w
-	}
-	if all == 0 {
-		return 0
+		division.Total += uint64(w)
 	}
 	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b Comm) int { return bytes.Compare(a[:], b[:]) }) {
-		upTo += weights[comm]
-		if part := portion(amount, upTo, all) - given; part > 0 {
+		if part := units.CPUTime(division.Next(uint64(weights[comm]))); part > 0 {
 			t.ShortLivedBy = append(t.ShortLivedBy, NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
 			given += part
 		}

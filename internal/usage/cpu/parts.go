@@ -81,32 +81,11 @@ func (d *division) addParts(i int32, used units.CPUTime, weights []uint64) int32
 		d.weights = slices.Grow(d.weights, n)[:len(d.weights)+n]
 		clear(d.weights[int(i)*n:])
 	}
-	Divide(d.parts, used, weights)
+	units.Divide(d.parts, used, weights)
 	for k, part := range d.parts {
 		d.weights[int(i)*n+k] = units.AddSaturating(d.weights[int(i)*n+k], uint64(part))
 	}
 	return i
-}
-
-// Divide sets parts to amount, divided in proportion to weights. The parts add up to amount exactly, and each is within one
-// unit of its exact value. If all weights are 0 the first part is amount.
-func Divide[W ~uint64](parts []units.CPUTime, amount units.CPUTime, weights []W) {
-	clear(parts)
-	var total, upTo uint64
-	for _, w := range weights {
-		total = units.AddSaturating(total, uint64(w))
-	}
-	if total == 0 {
-		parts[0] = amount
-		return
-	}
-	var given units.CPUTime
-	for i, w := range weights {
-		upTo = units.AddSaturating(upTo, uint64(w))
-		next := units.CPUTime(units.MulDiv(uint64(amount), upTo, total))
-		parts[i] = next - given
-		given = next
-	}
 }
 
 // divided returns amount divided by a block of weights, or if there is none all of it in the domain of a CPU.
@@ -115,7 +94,7 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 		return nil
 	}
 	if weights := t.block(block); weights != nil && slices.ContainsFunc(weights, func(w uint64) bool { return w > 0 }) {
-		Divide(t.parts, amount, weights)
+		units.Divide(t.parts, amount, weights)
 		return t.parts
 	}
 	clear(t.parts)
@@ -160,16 +139,14 @@ func (d *division) appendSlices(to []Slice, p *Process) []Slice {
 	var total uint64
 	for s := d.slice(p.parts); s != nil; s = d.slice(s.next) {
 		total = units.AddSaturating(total, s.run)
-		to = append(to, Slice{s.cpu, units.CPUTime(total)})
+		to = append(to, Slice{s.cpu, units.CPUTime(s.run)})
 	}
 	if total == 0 {
 		return append(to[:0], Slice{p.LastCPU, p.Used})
 	}
-	var given units.CPUTime
+	division := units.Division{Amount: uint64(p.Used), Total: total}
 	for i := range to {
-		upTo := units.CPUTime(units.MulDiv(uint64(p.Used), uint64(to[i].Used), total))
-		to[i].Used = upTo - given
-		given = upTo
+		to[i].Used = units.CPUTime(division.Next(uint64(to[i].Used)))
 	}
 	return to
 }

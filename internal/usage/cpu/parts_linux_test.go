@@ -21,19 +21,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-func TestPartsAddUpExactly(t *testing.T) {
-	require.NoError(t, quick.Check(func(amount units.CPUTime, a, b, c uint64) bool {
-		var parts [3]units.CPUTime
-		Divide(parts[:], amount, []uint64{a, b, c})
-		return parts[0]+parts[1]+parts[2] == amount
-	}, &quick.Config{MaxCount: 10_000}))
-	var parts [3]units.CPUTime
-	Divide(parts[:], 100, []uint64{0, 3, 1})
-	assert.Equal(t, [3]units.CPUTime{0, 75, 25}, parts)
-	Divide(parts[:], 100, []uint64{0, 0, 0})
-	assert.Equal(t, [3]units.CPUTime{100, 0, 0}, parts)
-}
-
 // A list that the programs did not write, such as one with a circle, ends too.
 func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
 	require.NoError(t, quick.Check(func(used units.CPUTime, first uint8, runs [8]uint64, next [8]uint8) bool {

@@ -101,13 +101,9 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 		parts[len(parts)-1] += e
 		return
 	}
-	var so time.Duration
-	var given units.Energy
+	division := units.Division{Amount: uint64(e), Total: uint64(whole)}
 	for i := range parts {
-		so += weight(i)
-		until := units.Energy(units.MulDiv(uint64(e), uint64(so), uint64(whole)))
-		parts[i] += until - given
-		given = until
+		parts[i] += units.Energy(division.Next(uint64(weight(i))))
 	}
 }
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+// Division divides an amount in proportion to weights that add up to Total. Each part is the
+// difference of two rounded prefix sums, so that all parts together are exactly the amount, and each
+// is within one unit of its exact value, whatever the order of the weights.
+type Division struct {
+	Amount, Total uint64
+	weights       uint64 // so far
+	divided       uint64 // so far
+}
+
+// Next returns the part of the next weight. It returns 0 if Total is 0.
+func (d *Division) Next(weight uint64) uint64 {
+	d.weights = AddSaturating(d.weights, weight)
+	upTo := MulDiv(d.Amount, d.weights, d.Total)
+	part := upTo - d.divided
+	d.divided = upTo
+	return part
+}
+
+// Divide sets parts to the amount divided in proportion to weights. If all weights are 0, the first
+// part is the amount. Parts without a weight are 0.
+func Divide[T, W ~uint64](parts []T, amount T, weights []W) {
+	clear(parts)
+	d := Division{Amount: uint64(amount)}
+	for _, w := range weights {
+		d.Total = AddSaturating(d.Total, uint64(w))
+	}
+	if d.Total == 0 {
+		parts[0] = amount
+		return
+	}
+	for i, w := range weights {
+		parts[i] = T(d.Next(uint64(w)))
+	}
+}
