@@ -45,7 +45,7 @@ type Config struct {
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks.
 	// clocks requires the PID namespace of the host and is procfs without it.
-	CPUTime cpu.Kind `mapstructure:"cpu_time"`
+	CPUTime cpu.SourceKind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
 	// per collection. With a preset other than smartwatts, the default is one window per collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`

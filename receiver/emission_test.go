@@ -116,10 +116,10 @@ type (
 )
 
 var cardZone = power.Zone{
-	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Source: power.Measured, Domain: "gpu-0000:03:00.0",
+	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Method: power.Measured, Domain: "gpu-0000:03:00.0",
 }
 
-var machineZone = power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs}
+var machineZone = power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs}
 
 func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	for i, zone := range []*power.Zone{&cardZone, &machineZone} {

@@ -109,7 +109,7 @@ func (f *feeding) fillNode(l *ledger) {
 	w.Kinds, w.Active, w.Idle, w.Unattributed = w.Kinds[:0], w.Active[:0], w.Idle[:0], w.Unattributed[:0]
 	for i, kind := range l.kinds {
 		before, now := f.before[i], l.nodeEnergy(i)
-		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Source)})
+		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Method)})
 		w.Active = append(w.Active, uint64(units.Advance(before.active, now.active)))
 		w.Idle = append(w.Idle, uint64(units.Advance(before.idle, now.idle)))
 		w.Unattributed = append(w.Unattributed, uint64(units.Advance(before.unattributed, now.unattributed)))

@@ -50,7 +50,7 @@ func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
 // plugCard adds a GPU to a node that has not started.
 func plugCard(n *testNode) *card {
 	c := &card{reading: power.Reading{Zone: &power.Zone{
-		ID: "GPU-1", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0"),
+		ID: "GPU-1", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0"),
 	}}}
 	open := n.s.openMeters
 	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {

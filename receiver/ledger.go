@@ -25,7 +25,7 @@ type ledger struct {
 	*claims.Builder
 	emitter  *emit.Emitter
 	rules    attribution.Rules
-	kinds    []claims.Kind // of the ledger, by their index
+	kinds    []power.Class // of the ledger, by their index
 	bootTime time.Time     // from which creation times of processes are computed
 }
 
@@ -132,16 +132,16 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 // ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
 // package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
 // memory up to the last kind that is in use, so what is likely in use comes first.
-func (c *Config) ledgerKinds() (kinds []claims.Kind) {
+func (c *Config) ledgerKinds() (kinds []power.Class) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {
 		if c.mayStandIn(zone) {
 			attributed = append(attributed, zone)
 		}
 	}
-	add := func(source power.Source, zones []power.Kind) {
+	add := func(source power.Method, zones []power.Kind) {
 		for _, zone := range zones {
-			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
+			kinds = append(kinds, power.Class{Zone: zone, Method: source})
 		}
 	}
 	if c.Meters.reports() {
@@ -159,11 +159,11 @@ func (c *Config) mayStandIn(zone power.Kind) bool {
 	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
 }
 
-func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
-	out := make([]emit.Kind, len(kinds))
+func (c *Config) emittedKinds(kinds []power.Class) []emit.Column {
+	out := make([]emit.Column, len(kinds))
 	for i, kind := range kinds {
 		key := c.Attribution.keyOf(kind.Zone)
-		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
+		out[i] = emit.Column{Class: kind, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
@@ -54,7 +55,7 @@ type energyScraper struct {
 	siblings     *cpu.Siblings // nil where CPU time counts in full
 	sampler      sampler
 	// staticPower is that of EmbeddedOptions, in watts.
-	staticPower map[claims.Kind]float64
+	staticPower map[power.Class]float64
 
 	ledger  *ledger // nil until the first measurement
 	emitted bool    // the last scrape returned the ledger, and it is not known yet whether it was delivered
@@ -516,7 +517,7 @@ func blockedProcesses(parts ...any) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.New(oneLine(err))
+		return errors.New(oneline.Text(err))
 	}
 	return nil
 }

@@ -36,7 +36,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -282,7 +281,7 @@ func (sim *simulation) addSlowMeter(seed uint64, other bool) {
 	sim.slow = &slowPlatform{
 		lateMeter: lateMeter{
 			zone: power.Zone{
-				ID: slowID, Name: slowID, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+				ID: slowID, Name: slowID, Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 			},
 			state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0,
 		},
@@ -488,7 +487,7 @@ func (sim *simulation) checkLedgers() {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, claims.Kind{Zone: l.Zones()[i].Kind, Source: l.Zones()[i].Source}); kind >= 0 {
+			if kind := slices.Index(l.kinds, power.Class{Zone: l.Zones()[i].Kind, Method: l.Zones()[i].Method}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -744,7 +743,7 @@ func (sim *simulation) absent(zone string) bool {
 		return false
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
-	i := slices.Index(l.kinds, claims.Kind{Zone: kind, Source: power.Measured})
+	i := slices.Index(l.kinds, power.Class{Zone: kind, Method: power.Measured})
 	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
 }
 

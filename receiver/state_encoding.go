@@ -71,9 +71,9 @@ func packClaims(p *pack.Packer, s *claims.State) {
 	}
 }
 
-func packKind(p *pack.Packer, k *claims.Kind) {
+func packKind(p *pack.Packer, k *power.Class) {
 	pack.String(p, &k.Zone)
-	pack.String(p, &k.Source)
+	pack.String(p, &k.Method)
 }
 
 func packZone(p *pack.Packer, z *power.Zone) {
@@ -82,7 +82,7 @@ func packZone(p *pack.Packer, z *power.Zone) {
 	pack.String(p, &z.Vendor)
 	pack.String(p, &z.Kind)
 	pack.String(p, &z.Parent)
-	pack.String(p, &z.Source)
+	pack.String(p, &z.Method)
 	pack.String(p, &z.Domain)
 	pack.Uint(p, &z.MaxWatts)
 }

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -174,7 +173,7 @@ func (s *energyScraper) observeSelf() error {
 		})),
 		b.RegisterReceiverEnergyStaticPowerStateCallback(locked(s, func(o metric.Int64Observer) {
 			for kind, state := range s.staticPowerStates() {
-				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Source)),
+				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Method)),
 					attribute.String("static_power.state", state.String())))
 			}
 		})),
@@ -226,8 +225,8 @@ func (s *energyScraper) pendingEnergy() map[power.Kind]units.Energy {
 }
 
 // staticPowerStates returns the state of the static power model of each kind that has one.
-func (s *energyScraper) staticPowerStates() map[claims.Kind]attribution.ModelState {
-	states := map[claims.Kind]attribution.ModelState{}
+func (s *energyScraper) staticPowerStates() map[power.Class]attribution.ModelState {
+	states := map[power.Class]attribution.ModelState{}
 	if s.ledger == nil {
 		return states
 	}

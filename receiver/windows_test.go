@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -215,7 +214,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
 	l := s.ledger.Engine.Ledger()
-	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
+	modeled := slices.Index(s.ledger.kinds, power.Class{Zone: power.Package, Method: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity.OfProcesses() {

@@ -15,7 +15,7 @@ type Ledger struct {
 	// Zones are the totals of each zone, by its index in the readings.
 	Zones []Zone
 	// Kinds are the totals of each kind.
-	Kinds [MaxKinds]Kind
+	Kinds [MaxKinds]KindTotals
 	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
@@ -90,7 +90,7 @@ type Zone struct {
 
 // Kind is the totals of all zones of one kind. Active is the energy of all processes and Unattributed together. The zero
 // Kind is one of which no zone was ever read.
-type Kind struct {
+type KindTotals struct {
 	Present bool
 	// Start is when the totals were 0.
 	Start time.Time

@@ -156,7 +156,7 @@ func (e *Engine) supersedeZones() {
 // beginKind marks a kind present from its first good reading.
 func (e *Engine) beginKind(kind int, at time.Time) {
 	if kind != NotAttributed && !e.ledger.Kinds[kind].Present {
-		e.ledger.Kinds[kind] = Kind{Present: true, Start: at}
+		e.ledger.Kinds[kind] = KindTotals{Present: true, Start: at}
 	}
 }
 

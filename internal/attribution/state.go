@@ -230,7 +230,7 @@ func (e *Engine) Restore(s *State) {
 	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
 		k := &s.Kinds[i]
 		emitted := k.Present && k.Start.Before(s.At)
-		l.Kinds[i] = Kind{
+		l.Kinds[i] = KindTotals{
 			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, emitted: emitted, Settled: emitted, Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, Doubt: -1,
 		}

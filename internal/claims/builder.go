@@ -27,7 +27,7 @@ type Options struct {
 	Exclusion *workload.Exclusion // nil: nobody is excluded
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
-	Kinds []Kind
+	Kinds []power.Class
 	// Places, if set, tells in which domain of the topology memory is. Claims then weigh there under the keys of memory.
 	Places *cgroup.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
@@ -50,12 +50,6 @@ type Options struct {
 	// Eager opens a claimant for each process at once. Otherwise one that never ran has one together with others of its workload,
 	// unless that makes a difference.
 	Eager bool
-}
-
-// Kind is a kind of the ledger: the zones of one zone kind and source together.
-type Kind struct {
-	Zone   power.Kind
-	Source power.Source
 }
 
 // Measurement is what one tick has read.
@@ -271,7 +265,7 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 	if !slices.Contains(attributed, z.Kind) {
 		return attribution.NotAttributed
 	}
-	return slices.Index(b.Kinds, Kind{z.Kind, z.Source})
+	return slices.Index(b.Kinds, power.Class{Zone: z.Kind, Method: z.Method})
 }
 
 // weigh sets the claims' weights under the allocation keys, and divides the claims by domain.

@@ -169,15 +169,15 @@ func newGPUSimulation(t testing.TB, seed uint64) *gpuSimulation {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::"+simGroups[groupOf(int32(pid+1))].path+"\n"), 0o600))
 	}
-	var kinds []Kind
+	var kinds []power.Class
 	for i := range s.gpus {
 		g := &simGPU{number: i, how: gpuSource((uint64(i) + seed) % 3)}
-		source := power.Source(fmt.Sprint("gpu", i)) // so that each GPU is a kind of the ledger
-		g.zone = &power.Zone{ID: string(source), Kind: power.GPU, Source: source, Domain: units.GPU(string(source))}
+		source := power.Method(fmt.Sprint("gpu", i)) // so that each GPU is a kind of the ledger
+		g.zone = &power.Zone{ID: string(source), Kind: power.GPU, Method: source, Domain: units.GPU(string(source))}
 		g.reading = power.Reading{Zone: g.zone, Err: errors.New("not yet")}
 		g.oracle = gpuOracle{s: s, kind: i}
 		s.gpus[i] = g
-		kinds = append(kinds, Kind{power.GPU, source})
+		kinds = append(kinds, power.Class{Zone: power.GPU, Method: source})
 	}
 	s.stamp = boot.Add(s.now)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{Idle: s.idle}}, s.stamp)

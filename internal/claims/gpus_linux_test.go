@@ -58,7 +58,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 		}
 	}
 	for i := range gpus {
-		zone := &power.Zone{ID: fmt.Sprint(i), Kind: power.GPU, Source: power.Measured, Domain: units.GPU(fmt.Sprint(i))}
+		zone := &power.Zone{ID: fmt.Sprint(i), Kind: power.GPU, Method: power.Measured, Domain: units.GPU(fmt.Sprint(i))}
 		n.readings = append(n.readings, power.Reading{Zone: zone})
 		n.usages = append(n.usages, gpu.Usage{Domain: zone.Domain})
 	}
@@ -66,7 +66,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
 	n.b = NewBuilder(Options{
 		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
-		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []Kind{{power.GPU, power.Measured}}, KeepMemory: true,
+		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}}, KeepMemory: true,
 	})
 	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })
 	n.second()

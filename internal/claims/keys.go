@@ -349,7 +349,7 @@ func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Ener
 	zones := 0
 	for i := range readings {
 		r := &readings[i]
-		if r.Zone.Kind != kind || r.Zone.Source != power.Measured {
+		if r.Zone.Kind != kind || r.Zone.Method != power.Measured {
 			continue
 		}
 		if total += r.Total; zones == 0 || r.At.Before(at) {

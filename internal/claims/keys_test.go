@@ -76,7 +76,7 @@ func BenchmarkWeigh(b *testing.B) {
 
 func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	zone := func(kind power.Kind, source power.Source) *power.Zone { return &power.Zone{Kind: kind, Source: source} }
+	zone := func(kind power.Kind, source power.Method) *power.Zone { return &power.Zone{Kind: kind, Method: source} }
 	first, second := zone(power.Package, power.Measured), zone(power.Package, power.Measured)
 	dram, modeled := zone(power.DRAM, power.Measured), zone(power.Package, power.Modeled)
 	for name, c := range map[string]struct {
@@ -110,8 +110,8 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 		return models[key], nil, nil
 	}})
 	k.weigh(time.Unix(1, 0), []power.Reading{
-		{Zone: &power.Zone{Kind: power.Package, Source: power.Measured}, Total: 5, At: time.Unix(1, 0)},
-		{Zone: &power.Zone{Kind: power.DRAM, Source: power.Measured}, Total: 3, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
 	}, nil)
 	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
 	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)

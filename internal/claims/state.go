@@ -17,7 +17,7 @@ import (
 type State struct {
 	Engine attribution.State
 	// Kinds, Domains and Zones are what the engine's indices mean.
-	Kinds   []Kind
+	Kinds   []power.Class
 	Domains []units.Domain
 	Zones   []power.Zone
 	Cgroups []cgroup.Past

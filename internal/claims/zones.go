@@ -98,5 +98,5 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 
 // sameSeries reports whether the points of two zones have the same metric and attributes.
 func sameSeries(a, b *power.Zone) bool {
-	return a.ID == b.ID && a.Kind == b.Kind && a.Source == b.Source && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
+	return a.ID == b.ID && a.Kind == b.Kind && a.Method == b.Method && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 )
 
@@ -445,7 +446,7 @@ func (c *converter) points(shape string) {
 	most, mostErr := strconv.ParseFloat(c.text("model::max_power"), 64)
 	curve, err := catalog.Between(idle, most, shape)
 	if err := errors.Join(idleErr, mostErr, err); err != nil {
-		c.note("model::shape", "left out: the points of the curve are not known: %v", strings.ReplaceAll(err.Error(), "\n", "; "))
+		c.note("model::shape", "left out: the points of the curve are not known: %v", oneline.Text(err))
 		return
 	}
 	at := index(c.conf, "model")

@@ -325,7 +325,7 @@ func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
 			{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
 			{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
 		} {
-			want.Source, want.Domain, want.MaxWatts = power.Reported, units.NodeCPUs, power.MaxPlatformWatts
+			want.Method, want.Domain, want.MaxWatts = power.Reported, units.NodeCPUs, power.MaxPlatformWatts
 			assert.Equal(t, want, *readings[i].Zone)
 			assert.NoError(t, readings[i].Err)
 		}

@@ -122,7 +122,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("%+v, %v", rs, err)
 	}
-	if want := (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}); *rs[0].Zone != want {
+	if want := (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}); *rs[0].Zone != want {
 		t.Errorf("zone %+v, want %+v", *rs[0].Zone, want)
 	}
 	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
@@ -137,7 +137,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 
 func TestModelOfTheWholeMachineIsOneModeledPlatform(t *testing.T) {
 	r := readModel(t, New(ZoneCurve{Kind: power.Platform, Curve: mustCurve(t, Point{0, 10})}), load(0, 5, 10))
-	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts}
+	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts}
 	if *r.Zone != want {
 		t.Errorf("zone %+v, want %+v", *r.Zone, want)
 	}

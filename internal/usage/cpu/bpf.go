@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
@@ -104,7 +105,7 @@ func (b *BPF) Name() string { return b.name }
 
 // Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
 // it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
-func (b *BPF) Lacks() error { return oneLine(b.unsliced, b.cgroups.refused, b.hook.refused) }
+func (b *BPF) Lacks() error { return oneline.Join(b.unsliced, b.cgroups.refused, b.hook.refused) }
 
 // clock returns the clock that start times are measured with.
 func (b *BPF) clock() func() time.Duration { return b.bootNow }

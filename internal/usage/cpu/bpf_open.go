@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -63,7 +64,7 @@ func OpenBPF(o Options) (*BPF, error) {
 		b.divide(o.Topology)
 	}
 	if err := b.open(); err != nil {
-		return nil, oneLine(err, b.Close())
+		return nil, oneline.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -84,7 +85,7 @@ func (b *BPF) open() error {
 			list, err = openStream(o) // before Linux 5.13 programs cannot note what each thread used
 		}
 		if err != nil {
-			return oneLine(scanErr, err)
+			return oneline.Join(scanErr, err)
 		}
 	}
 	b.list = list
@@ -102,21 +103,6 @@ func (b *BPF) open() error {
 		return err
 	}
 	return b.watch()
-}
-
-// oneLine joins errors as errors.Join does, but in one line.
-func oneLine(errs ...error) error {
-	var all error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-		case all == nil:
-			all = err
-		default:
-			all = fmt.Errorf("%w; %w", all, err)
-		}
-	}
-	return all
 }
 
 // bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick scan.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
@@ -180,7 +181,7 @@ func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	}
 	ran, count, err := h.visitor.Visit(h.most)
 	if err != nil {
-		h.refused = oneLine(err, h.detach(now))
+		h.refused = oneline.Join(err, h.detach(now))
 		return tasks.Listing{}, false
 	}
 	if count > h.most {

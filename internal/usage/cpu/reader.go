@@ -19,7 +19,7 @@ type Options struct {
 	// Root is where the host's root directory is: "/", or where it is mounted in a container.
 	Root string
 	// Kind is the CPU time source to use.
-	Kind Kind
+	Kind SourceKind
 	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source gives the node's CPU
 	// time, too.
 	Window time.Duration

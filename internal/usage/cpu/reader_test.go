@@ -34,7 +34,7 @@ func (f *failing) ReadProcesses(t *Table) error {
 	return err
 }
 
-func newFailing(t *testing.T, kind Kind) (*hostsim.Host, *failing, *Reader) {
+func newFailing(t *testing.T, kind SourceKind) (*hostsim.Host, *failing, *Reader) {
 	host := hostsim.New(t.TempDir())
 	source := &failing{Procfs: NewProcfs(host.Root())}
 	r := NewReader(source, Options{Root: host.Root(), Kind: kind})

@@ -137,7 +137,7 @@ func (p *polled) device(found *gpulibrary.Device) *device {
 		return p.devices[i]
 	}
 	d := &device{zone: power.Zone{
-		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Source: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
+		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Method: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
 	}}
 	if i >= 0 {
 		p.devices[i] = d

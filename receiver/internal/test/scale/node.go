@@ -69,10 +69,10 @@ type mortal struct {
 }
 
 var zones = []power.Zone{
-	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
-	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
-	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package, Source: power.Measured},
-	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1", Source: power.Measured},
+	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured},
+	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Method: power.Measured},
+	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package, Method: power.Measured},
+	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1", Method: power.Measured},
 }
 
 func newNode(number int, s shape, now time.Time) *node {
@@ -108,7 +108,7 @@ func newNode(number int, s shape, now time.Time) *node {
 	return n
 }
 
-var kinds = []emit.Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}}
+var kinds = []emit.Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}, {Class: power.Class{Zone: power.DRAM, Method: power.Measured}}}
 
 // metrics returns the node's collection under the receiver's defaults, without the metrics that the shape omits.
 func (s shape) metrics() metadata.MetricsBuilderConfig {
