@@ -20,13 +20,17 @@ import (
 )
 
 // ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts
-// as long as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
+// as long as the receiver. Observe, Outside, Zones and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
-	emitter  *emit.Emitter
-	rules    attribution.Rules
-	kinds    []power.Class // of the ledger, by their index
-	bootTime time.Time     // from which creation times of processes are computed
+	Engine     *attribution.Engine
+	Identifier *workload.Identifier
+	Exclusion  *workload.Exclusion // nil: no workload is excluded
+	Places     *cgroup.Places      // nil: memory is not divided
+	emitter    *emit.Emitter
+	rules      attribution.Rules
+	kinds      []power.Class // of the ledger, by their index
+	bootTime   time.Time     // from which creation times of processes are computed
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -45,24 +49,25 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l := &ledger{kinds: s.cfg.ledgerKinds(), bootTime: boot}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
+	l.Engine = attribution.New(attribution.Config{
+		Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
+		HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
+	}, baseline)
+	l.Identifier = workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
+		CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+		ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
+		Unit:          s.cfg.wantsUnits(),
+		Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
+		Users:         s.cfg.openUsers(),
+		Everything:    s.container,
+		CgroupPath:    s.cpu.CgroupPath,
+		Names:         names,
+	})
+	l.Exclusion, l.Places = newExclusion(&s.cfg.Attribution.Exclude, pods), places
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{
-			Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
-			HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
-		}, baseline),
-		Exact: s.cpu.Source().Exact(),
-		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
-			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
-			Unit:          s.cfg.wantsUnits(),
-			Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
-			Users:         s.cfg.openUsers(),
-			Everything:    s.container,
-			CgroupPath:    s.cpu.CgroupPath,
-			Names:         names,
-		}),
+		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
+		Exact:     s.cpu.Source().Exact(),
 		Cgroups:   s.cgroups,
-		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, pods),
 		Keys:      s.keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,

@@ -494,7 +494,7 @@ func (s *energyScraper) check() {
 	s.conditions.Observe("containers' cgroups", s.ledger.Outside())
 	s.conditions.Observe("exclusion", s.ledger.Exclusion.Err())
 	s.conditions.Observe("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
-	s.conditions.Observe("blocked cgroups", s.ledger.Cgroups.Blocked())
+	s.conditions.Observe("blocked cgroups", s.cgroups.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.Observe("memory placement", s.ledger.Places.Err())
 	}

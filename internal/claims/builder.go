@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// Options are what a Builder joins.
+// Options are the dependencies and settings of a Builder.
 type Options struct {
 	Engine *attribution.Engine
 	// Exact reports whether scans account for all CPU time, including processes that ended. If false, the counters of
@@ -24,7 +24,7 @@ type Options struct {
 	Identifier *workload.Identifier
 	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
 	Cgroups   *cgroup.Tree
-	Exclusion *workload.Exclusion // nil: nobody is excluded
+	Exclusion *workload.Exclusion // nil: no workload is excluded
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
@@ -81,7 +81,19 @@ type Measurement struct {
 //
 // A Builder lasts as long as its engine. It is not safe for concurrent use.
 type Builder struct {
-	Options
+	// KeepMemory keeps the memory that was needed for more processes.
+	KeepMemory bool
+
+	engine     *attribution.Engine
+	identifier *workload.Identifier
+	exclusion  *workload.Exclusion
+	cgroups    *cgroup.Tree
+	places     *cgroup.Places
+	keys       *Keys
+	kinds      []power.Class
+
+	// As in Options.
+	exact, interruptsUnattributed, missedUnattributed, requests, byProgram, eager bool
 
 	zones   zones
 	domains *domains // nil: all zones share the node's CPUs
@@ -95,12 +107,12 @@ type Builder struct {
 	ended     []attribution.Claimant // in this interval
 	programs  programs
 
-	requested time.Time // when the engine was told last what containers request
+	requested time.Time // when the engine was last given what containers request
 
 	interval   attribution.Interval
 	node       *attribution.Usage // of the interval: the node's CPUs
 	claimed    units.CPUTime      // by the interval's claims so far
-	shortLived units.CPUTime      // of short-lived processes of which it is not known, so far, in which workload they ran
+	shortLived units.CPUTime      // of short-lived processes of which the workload is not known so far
 	interrupts units.CPUTime      // of interrupts that is unattributed
 	missed     missed
 	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of interrupts.
@@ -114,18 +126,25 @@ type Builder struct {
 }
 
 // NewBuilder returns a Builder. It reads nothing yet.
-func NewBuilder(options Options) *Builder {
+func NewBuilder(o Options) *Builder {
 	b := &Builder{
-		Options: options, domains: newDomains(options.Topology), cores: newCores(options.Siblings, options.SMTWeight),
+		KeepMemory: o.KeepMemory,
+
+		engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
+
+		exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
+		requests: o.Requests, byProgram: o.Programs, eager: o.Eager,
+
+		domains: newDomains(o.Topology), cores: newCores(o.Siblings, o.SMTWeight),
 		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{},
 	}
 	if b.domains != nil {
-		b.domains.cores, b.domains.keys = b.cores, b.Keys
+		b.domains.cores, b.domains.keys = b.cores, b.keys
 	}
-	if options.Topology != nil {
-		b.named = append(b.named, options.Topology.Domains()...)
+	if o.Topology != nil {
+		b.named = append(b.named, o.Topology.Domains()...)
 	}
-	b.Cgroups.Restart()
+	b.cgroups.Restart()
 	b.interval.Domains = make([]attribution.Usage, 1+b.domains.number())
 	b.node = &b.interval.Domains[0]
 	return b
@@ -146,11 +165,11 @@ func (b *Builder) Domains() []units.Domain { return b.named }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
 func (b *Builder) Held() (processes, containers int) {
-	return len(b.claimants), len(b.Cgroups.Nodes())
+	return len(b.claimants), len(b.cgroups.Nodes())
 }
 
 // ReadCounters reads the counters of containers' cgroups. Call it right before each scan that is not exact.
-func (b *Builder) ReadCounters() { b.Cgroups.ReadCPUTime() }
+func (b *Builder) ReadCounters() { b.cgroups.ReadCPUTime() }
 
 // Observe has the engine attribute the interval since the last measurement. The first measurement is the baseline.
 func (b *Builder) Observe(m *Measurement) {
@@ -173,10 +192,10 @@ func (b *Builder) Observe(m *Measurement) {
 	if !b.begun {
 		b.dropUsage()
 	}
-	b.Engine.Observe(&b.interval)
+	b.engine.Observe(&b.interval)
 	b.closeEnded()
 	b.programs.endInterval()
-	b.Cgroups.Sweep()
+	b.cgroups.Sweep()
 	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
 		b.Compact(t)
@@ -201,13 +220,13 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	b.Observe(&without)
 	b.last = *m
 
-	b.keepUsers(m)
+	b.endUsers(m)
 	before := b.claimants
 	for slot := range before {
-		b.Identifier.Forget(int32(slot))
+		b.identifier.Forget(int32(slot))
 	}
-	b.Cgroups.Restart()
-	b.Exact, b.claimants = exact, make([]claimant, m.Table.Slots())
+	b.cgroups.Restart()
+	b.exact, b.claimants = exact, make([]claimant, m.Table.Slots())
 	b.identify(m)
 	for p := range rows(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
@@ -216,7 +235,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 		b.leave(&before[i])
 	}
 	b.ReadCounters() // so that the next interval has a counter to start from
-	b.Keys.forgetWork()
+	b.keys.forgetWork()
 }
 
 // beginInterval starts the interval that ends with a measurement, without claims.
@@ -226,7 +245,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 	iv.Elapsed = m.ReadAt.Sub(b.last.ReadAt)
 	iv.EndsCollection = m.EndsCollection
 	iv.Resolution = 0
-	if !b.Exact {
+	if !b.exact {
 		iv.Resolution = cpu.Tick
 	}
 	iv.Zones = iv.Zones[:0]
@@ -245,10 +264,10 @@ func (b *Builder) beginInterval(m *Measurement) {
 	b.node.Busy = m.Node.Busy - b.last.Node.Busy
 	b.node.Total = m.Node.Total - b.last.Node.Total
 	b.node.Claims = b.node.Claims[:0]
-	b.domains.beginPlaces(b.Places, b.Keys, m.ReadAt)
+	b.domains.beginPlaces(b.places, b.keys, m.ReadAt)
 	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
 	b.claimed, b.shortLived = 0, m.Table.ShortLived
-	b.Keys.begin()
+	b.keys.begin()
 	b.cores.begin(m)
 }
 
@@ -265,13 +284,13 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 	if !slices.Contains(attributed, z.Kind) {
 		return attribution.NotAttributed
 	}
-	return slices.Index(b.Kinds, power.Class{Zone: z.Kind, Method: z.Method})
+	return slices.Index(b.kinds, power.Class{Zone: z.Kind, Method: z.Method})
 }
 
 // weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
 func (b *Builder) weigh(m *Measurement) {
-	b.cores.discount(b.Keys, b.interval.Elapsed)
-	b.node.Unweighed = b.Keys.weigh(m.ReadAt, m.Readings, b.node.Claims)
+	b.cores.discount(b.keys, b.interval.Elapsed)
+	b.node.Unweighed = b.keys.weigh(m.ReadAt, m.Readings, b.node.Claims)
 	if b.restored { // of most of the interval no work was measured
 		for i := range b.node.Unweighed {
 			b.node.Unweighed[i] = true
@@ -283,13 +302,13 @@ func (b *Builder) weigh(m *Measurement) {
 
 // updateRequests tells the engine what CPU time containers request, from time to time.
 func (b *Builder) updateRequests(m *Measurement) {
-	if !b.Requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
+	if !b.requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
 		return
 	}
 	b.requested = m.ReadAt
 	for i := range b.claimants {
 		if c := &b.claimants[i]; c.open {
-			b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+			b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
 		}
 	}
 }
@@ -298,7 +317,7 @@ func (b *Builder) updateRequests(m *Measurement) {
 func (b *Builder) dropUsage() {
 	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
 	b.domains.drop()
-	b.Keys.forgetWork()
+	b.keys.forgetWork()
 }
 
 // Compact frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
@@ -317,32 +336,31 @@ func (b *Builder) Compact(t *cpu.Table) {
 	for i := range b.claimants { // of processes that ended in a scan that was not observed
 		if c := &b.claimants[i]; c.open {
 			b.leave(c)
-			c.cgroup.Leave()
-			b.Identifier.Forget(int32(i))
+			b.release(c, int32(i))
 		}
 	}
 	b.claimants, b.sleepers = claimants, units.Rebuilt(b.sleepers)
 	b.gpus.compact(t)
-	b.Identifier.Compact(slots)
-	b.Cgroups.Compact()
+	b.identifier.Compact(slots)
+	b.cgroups.Compact()
 	for i := range b.interval.Domains {
 		b.interval.Domains[i].Claims = nil
 	}
 	b.closeEnded()
 	b.ended = nil
 	b.domains.compact()
-	b.Keys.compact()
+	b.keys.compact()
 	b.cores.compact()
-	b.Engine.Compact()
+	b.engine.Compact()
 }
 
 // watchesCgroups reports whether anything is read from containers' cgroups.
-func (b *Builder) watchesCgroups() bool { return !b.Exact || b.Requests || b.Keys.readCgroups() }
+func (b *Builder) watchesCgroups() bool { return !b.exact || b.requests || b.keys.readCgroups() }
 
 // Outside returns why containers' cgroups cannot be looked at, where anything is read there or told by their paths.
 func (b *Builder) Outside() error {
-	if !b.watchesCgroups() && !b.Exclusion.ByCgroup() {
+	if !b.watchesCgroups() && !b.exclusion.ByCgroup() {
 		return nil
 	}
-	return b.Identifier.Outside(b.last.ReadAt)
+	return b.identifier.Outside(b.last.ReadAt)
 }

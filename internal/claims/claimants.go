@@ -39,7 +39,7 @@ type sleepersOf struct {
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
 func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
-	if b.Identifier.HasNews(p.Slot) {
+	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
 	}
 	if c.sleeps && hasClaims(p) {
@@ -52,10 +52,10 @@ func hasClaims(p *cpu.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
 
 // renew opens another claimant for a process that has become someone else.
 func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
-	found, changed := b.Identifier.Identity(p.Slot)
-	b.Identifier.Moved(p.Slot)
-	excluded := b.Exclusion.Excludes(found, m.ReadAt)
-	c.withCgroup = b.Exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
+	found, changed := b.identifier.Identity(p.Slot)
+	b.identifier.Moved(p.Slot)
+	excluded := b.exclusion.Excludes(found, m.ReadAt)
+	c.withCgroup = b.exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
 	if !changed && excluded == c.excluded {
 		return
 	}
@@ -65,7 +65,7 @@ func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 	beside.Unit = identity.SystemdUnit{}
 	c.inWorkload = beside != identity.Workload{}
 	owner := b.ownerOf(p.PID, p.Start, found)
-	if b.Programs && b.Exact {
+	if b.byProgram && b.exact {
 		b.programs.learn(&owner)
 	}
 	if !hasClaims(p) && b.mayWait(&owner) {
@@ -76,14 +76,14 @@ func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 	if b.watchesCgroups() {
 		b.enter(c, found.Cgroup, p, m)
 	}
-	if b.Requests {
-		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+	if b.requests {
+		b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
 	}
 }
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
 func (b *Builder) mayWait(owner *identity.Owner) bool {
-	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
+	return !b.eager && !b.keys.Sleepers() && !b.engine.NeedsSleepers() && !b.engine.Continues(owner)
 }
 
 // sleep makes a process one of the sleepers of its workload.
@@ -99,35 +99,18 @@ func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
 
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
-	found, _ := b.Identifier.Identity(slot)
+	found, _ := b.identifier.Identity(slot)
 	id := b.openClaimant(b.ownerOf(pid, start, found), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id
 }
 
-// leave ends the claimant of a process with this interval, unless other sleepers have it.
-func (b *Builder) leave(c *claimant) {
-	switch {
-	case !c.open:
-	case c.sleeps:
-		c.sleeps = false
-		of := sleepersOf{b.Engine.Workload(c.id), c.excluded}
-		s := b.sleepers[of]
-		if s.count--; s.count == 0 {
-			delete(b.sleepers, of)
-			b.end(s.id)
-		}
-	default:
-		b.end(c.id)
-	}
-}
-
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
 func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement) {
 	from := c.cgroup
-	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
+	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
 	from.Leave()
-	if !b.Exact {
+	if !b.exact {
 		cgroup.AccountMove(from, c.cgroup, p.Used+p.ShortLived)
 	}
 }
@@ -136,8 +119,8 @@ func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement
 // by their cgroup. It is not ok if the path names no workload, unless the cgroup is excluded: only a virtual machine's
 // processes tell which one a cgroup is of.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
-	placed := b.Identifier.PlaceShortLived(path)
-	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
+	placed := b.identifier.PlaceShortLived(path)
+	excluded := b.exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
 	owner := identity.Owner{Workload: placed.Workload}
 	owner.VM = identity.VM{}
 	if !b.begun || !excluded && owner == (identity.Owner{}) {
@@ -146,22 +129,22 @@ func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *c
 	id = b.openClaimant(owner, b.last.Stamp, excluded)
 	b.end(id)
 	if b.watchesCgroups() {
-		in = b.Cgroups.Node(placed.Cgroup)
+		in = b.cgroups.Node(placed.Cgroup)
 	}
 	return id, in, true
 }
 
 func (b *Builder) openClaimant(owner identity.Owner, since time.Time, excluded bool) attribution.Claimant {
-	id := b.Engine.Open(owner, since)
+	id := b.engine.Open(owner, since)
 	if excluded {
-		b.Engine.Exclude(id)
+		b.engine.Exclude(id)
 	}
 	return id
 }
 
 // excludeLate applies exclusions to pods whose namespace was resolved after they were first seen.
 func (b *Builder) excludeLate(m *Measurement) {
-	if !b.Exclusion.Resolved(m.ReadAt) {
+	if !b.exclusion.Resolved(m.ReadAt) {
 		return
 	}
 	for i := range b.claimants {
@@ -169,30 +152,16 @@ func (b *Builder) excludeLate(m *Measurement) {
 		if !c.open || c.excluded {
 			continue
 		}
-		if in := b.Engine.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
+		if in := b.engine.Workload(c.id); !b.exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
 			continue
 		} else if c.sleeps {
 			b.leave(c)
 			b.sleep(c, sleepersOf{in, true}, b.last.Stamp)
 		} else {
-			b.Engine.Exclude(c.id)
+			b.engine.Exclude(c.id)
 		}
 		c.excluded = true
 	}
-}
-
-// end ends a claimant with this interval, in which it may claim its last slice.
-func (b *Builder) end(id attribution.Claimant) {
-	b.Engine.Stop(id)
-	b.ended = append(b.ended, id)
-}
-
-// closeEnded closes the claimants that ended, once the engine has observed their last interval.
-func (b *Builder) closeEnded() {
-	for _, id := range b.ended {
-		b.Engine.Close(id)
-	}
-	b.ended = b.ended[:0]
 }
 
 // since returns when the series of a process that is new to the engine was at 0: when the process was created, or at the
@@ -228,7 +197,7 @@ func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) 
 		},
 		Workload: i.Workload,
 	}
-	if b.Programs && b.Exact && i.Path == "" {
+	if b.byProgram && b.exact && i.Path == "" {
 		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &o.Workload)
 	}
 	return o

@@ -195,7 +195,7 @@ func newGPUSimulation(t testing.TB, seed uint64) *gpuSimulation {
 func groupOf(pid int32) int { return int(pid) % len(simGroups) }
 
 func (s *gpuSimulation) close(t testing.TB) {
-	require.NoError(t, errors.Join(s.builder.Identifier.Close(), s.cgroups.Close(), s.reader.Close()))
+	require.NoError(t, errors.Join(s.builder.identifier.Close(), s.cgroups.Close(), s.reader.Close()))
 }
 
 func (s *gpuSimulation) openReader() {
@@ -520,7 +520,7 @@ func (s *gpuSimulation) resolve() {
 
 // deliver emits the ledger, and has it acknowledged or not.
 func (s *gpuSimulation) deliver() {
-	e := s.builder.Engine
+	e := s.builder.engine
 	e.Emitted()
 	switch s.IntN(4) {
 	case 0:
@@ -580,7 +580,7 @@ func keyOf(a *attribution.Account) string {
 
 // check compares the ledger with what the meters counted and with the oracle.
 func (s *gpuSimulation) check() error {
-	l := s.builder.Engine.Ledger()
+	l := s.builder.engine.Ledger()
 	active, idled := s.active, s.idled
 	for a := range l.Accounts {
 		for i := range s.gpus {
@@ -643,7 +643,7 @@ func (s *gpuSimulation) checkShares() error {
 	for key, energies := range s.delivered {
 		got[key] = *energies
 	}
-	for a := range s.builder.Engine.Ledger().Accounts {
+	for a := range s.builder.engine.Ledger().Accounts {
 		energies := got[keyOf(a)]
 		for i := range energies {
 			energies[i] += a.Amounts(i).Energy

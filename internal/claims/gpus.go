@@ -131,21 +131,11 @@ func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	}
 }
 
-// endEpoch begins an epoch once all GPUs were told of, and closes the claimants that usage cannot name any more: those whose
-// processes ended before the epoch before.
+// endEpoch begins an epoch once all GPUs were told of.
 func (b *Builder) endEpoch(m *Measurement) {
 	g := &b.gpus
 	if !slices.ContainsFunc(g.known, func(k knownGPU) bool { return k.listed && k.epoch <= g.epoch }) {
 		g.epoch++
 	}
-	for _, list := range [...]*[]lateUser{&g.late, &g.young} {
-		n := 0
-		for _, l := range *list {
-			if l.epoch+2 > g.epoch && m.ReadAt.Sub(l.ended) < maxLate {
-				break
-			}
-			n++
-		}
-		b.endLate(list, n)
-	}
+	b.endLateUsers(m)
 }

@@ -13,17 +13,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many
-// of them: of GPU users, and as many of young processes, so that a burst of processes does not take
-// the place of users.
-const (
-	maxLate      = time.Minute
-	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
-	// polls of a library are a second apart, and samples show late.
-	namedWithin = 5 * time.Second
-)
-
 // process is the slot and the start of a process. With the PID the start tells it from an earlier one.
 type process struct {
 	slot  int32
@@ -34,15 +23,6 @@ type process struct {
 type gpuUser struct {
 	id       attribution.Claimant
 	excluded bool
-}
-
-// lateUser is a GPU user whose process has ended, or a young process that may be one.
-type lateUser struct {
-	gpuUser
-	pid   int32
-	start time.Duration
-	ended time.Time // or before
-	epoch uint64    // in which it ended
 }
 
 // claimGPUUser claims the GPU time of a user. That of several processes that cannot be told apart belongs to what they are
@@ -78,12 +58,12 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 		return attribution.NoClaimant, false
 	}
 	first, same := b.gpus.users[0], true
-	workload := b.Engine.Workload(first.id)
+	workload := b.engine.Workload(first.id)
 	for _, found := range b.gpus.users[1:] {
 		if found.excluded != first.excluded {
 			return attribution.NoClaimant, false
 		}
-		same = same && b.Engine.Workload(found.id) == workload
+		same = same && b.engine.Workload(found.id) == workload
 	}
 	if same {
 		return first.id, workload != identity.Workload{}
@@ -93,9 +73,9 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 
 // claimantForCommon opens a claimant, for this interval, for what all the users found are part of. It is not ok if that is nothing.
 func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
-	common := b.Engine.Workload(b.gpus.users[0].id)
+	common := b.engine.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
-		workload := b.Engine.Workload(found.id)
+		workload := b.engine.Workload(found.id)
 		common = identity.Common(&common, &workload)
 	}
 	if common == (identity.Workload{}) {
@@ -164,38 +144,6 @@ func (g *gpus) renew(t *cpu.Table) {
 	}
 }
 
-// endProcess ends the claimant of a process that ended. That of a GPU user is only stopped, as usage may still name it;
-// also that of a young process on a node with GPU users, as it may not have been named yet.
-func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Measurement) {
-	g := &b.gpus
-	if p, ok := g.processes[pid]; ok && p.start == start {
-		delete(g.processes, pid)
-	}
-	young := g.processes != nil && m.Table.Now-start < namedWithin
-	if !c.usesGPU && (!young || c.sleeps) { // the sleepers' claimant is not only its own
-		b.leave(c)
-		return
-	}
-	b.Engine.Stop(c.id)
-	list := &g.young
-	if c.usesGPU {
-		list = &g.late
-	}
-	b.endLate(list, len(*list)+1-maxLateUsers)
-	*list = append(*list, lateUser{gpuUser{c.id, c.excluded}, pid, start, m.ReadAt, g.epoch})
-}
-
-// endLate ends the claimants of the first n processes in a list of those that have ended.
-func (b *Builder) endLate(list *[]lateUser, n int) {
-	if n <= 0 {
-		return
-	}
-	for i := range (*list)[:n] {
-		b.end((*list)[i].id)
-	}
-	*list = slices.Delete(*list, 0, n)
-}
-
 // forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
 func (g *gpus) forgetReplaced(t *cpu.Table) {
 	for i := range t.Processes {
@@ -204,17 +152,6 @@ func (g *gpus) forgetReplaced(t *cpu.Table) {
 			delete(g.processes, now.PID)
 		}
 	}
-}
-
-// keepUsers stops the claimants of GPU users that go on as others, with another CPU time source, and forgets their processes.
-func (b *Builder) keepUsers(m *Measurement) {
-	for pid, p := range b.gpus.processes {
-		if c := &b.claimants[p.slot]; c.open && c.usesGPU {
-			b.endProcess(c, pid, p.start, m)
-			*c = claimant{}
-		}
-	}
-	clear(b.gpus.processes)
 }
 
 // compact gives back the memory that was needed for more processes, whose slots are renumbered.

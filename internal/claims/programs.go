@@ -116,24 +116,24 @@ func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claim
 // descendantsOf returns a claimant for descendants of a claimant's process that no source can name. They are assigned to its
 // program, and marked as descendants.
 func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
-	owner := b.Engine.Owner(id)
+	owner := b.engine.Owner(id)
 	owner.Process = owner.Process.Program()
 	owner.Process.Descendants = owner.Process.Executable != ""
-	return b.standIn(owner, b.Engine.Excluded(id))
+	return b.standIn(owner, b.engine.Excluded(id))
 }
 
 // besideOf returns a claimant for short-lived processes in the workload of a process. With an exact source these are the
 // processes beyond the maximum number of names, so they have no program.
 func (b *Builder) besideOf(c *claimant) attribution.Claimant {
-	if !b.Exact {
+	if !b.exact {
 		return b.descendantsOf(c.id)
 	}
-	return b.standIn(identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
+	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
 }
 
 // claimByNames claims the time of short-lived processes whose names are known.
 func (b *Builder) claimByNames(m *Measurement) {
-	if !b.Programs {
+	if !b.byProgram {
 		return
 	}
 	for i := range m.Table.ShortLivedBy {
@@ -152,7 +152,7 @@ func (b *Builder) claimByNames(m *Measurement) {
 // claimantForName returns a claimant for short-lived processes with a name, the cgroup of their container and a process in their
 // cgroup, both nil if there is none.
 func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *cpu.Process) {
-	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.Identifier.UserName(n.UID)}
+	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
 	if n.Row >= 0 {
 		row = &m.Table.Processes[n.Row]
@@ -160,17 +160,17 @@ func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribut
 		if !c.open {
 			return attribution.NoClaimant, nil, nil
 		}
-		who.Workload, who.ProcessCgroup = b.Engine.Workload(c.id), b.Identifier.ProcessCgroup(row.Slot)
+		who.Workload, who.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
-		who.Placement = b.Identifier.PlaceShortLived(n.Path)
+		who.Placement = b.identifier.PlaceShortLived(n.Path)
 		who.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
-			in = b.Cgroups.Node(who.Cgroup)
+			in = b.cgroups.Node(who.Cgroup)
 		}
 	}
 	who.Executable = b.programs.nameOf(n.Comm.String(), who.Owner, &who.Workload)
-	excluded = excluded || b.Exclusion.Excludes(&who, b.last.ReadAt)
+	excluded = excluded || b.exclusion.Excludes(&who, b.last.ReadAt)
 	program := identity.Process{Executable: who.Executable, Owner: who.Owner}
 	return b.standIn(identity.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
 }
@@ -186,7 +186,7 @@ func (b *Builder) claimFamilies(m *Measurement) {
 	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
 	for _, f := range b.programs.families {
 		used := units.CPUTime(division.Next(uint64(f.row.ShortLived)))
-		owner := b.Engine.Owner(f.of)
+		owner := b.engine.Owner(f.of)
 		owner.Unit = identity.SystemdUnit{}
 		owner.Process = owner.Process.Program()
 		owner.Process.Descendants = owner.Process.Executable != ""

@@ -26,13 +26,13 @@ type State struct {
 // State sets s to the state of the Builder and its engine, in the memory that s has. Call it after Observe and before the ledger is
 // emitted.
 func (b *Builder) State(s *State) {
-	b.Engine.State(&s.Engine)
-	s.Kinds = append(s.Kinds[:0], b.Kinds...)
+	b.engine.State(&s.Engine)
+	s.Kinds = append(s.Kinds[:0], b.kinds...)
 	s.Domains = append(s.Domains[:0], b.named...)
 	s.Zones = append(s.Zones[:0], b.zones.known...)
 	s.Cgroups = s.Cgroups[:0]
-	if !b.Exact {
-		s.Cgroups = b.Cgroups.AppendPast(s.Cgroups)
+	if !b.exact {
+		s.Cgroups = b.cgroups.AppendPast(s.Cgroups)
 	}
 }
 
@@ -60,12 +60,12 @@ func (s *State) IsValid() bool {
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
 	s.Engine.Renumber(
-		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
+		func(i int) int { return slices.Index(b.kinds, s.Kinds[i]) }, // NotAttributed is -1
 		func(i int) int { return b.restoreDomain(s.Domains[i]) },
 	)
 	b.zones.restore(s.Zones)
-	b.Engine.Restore(&s.Engine)
-	b.Cgroups.Resume(s.Cgroups)
+	b.engine.Restore(&s.Engine)
+	b.cgroups.Resume(s.Cgroups)
 	b.domains.restore(domains)
 	b.last = Measurement{ReadAt: readAt, Stamp: s.Engine.At, Node: node, Domains: domains}
 	b.begun, b.restored = true, true

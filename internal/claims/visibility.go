@@ -69,9 +69,9 @@ func (v *Visibility) begin(m *Measurement, b *Builder) {
 // totals returns the active energy of all zones so far, and the unattributed part of it. Those of GPUs are left out, of which
 // scans show nothing.
 func (b *Builder) totals() (active, unattributed units.Energy) {
-	kinds := &b.Engine.Ledger().Kinds
+	kinds := &b.engine.Ledger().Kinds
 	for i := range kinds {
-		if i < len(b.Kinds) && b.Kinds[i].Zone == power.GPU {
+		if i < len(b.kinds) && b.kinds[i].Zone == power.GPU {
 			continue
 		}
 		active += kinds[i].Active
@@ -86,7 +86,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(v.builder.Cgroups.Root(), m.Table))
+			cpu.WhyHidden(v.builder.cgroups.Root(), m.Table))
 	}
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
@@ -118,7 +118,7 @@ func (v *Visibility) cause() error {
 	switch {
 	case v.lostEnds > 0:
 		return ErrEndsLost
-	case !v.builder.Exact:
+	case !v.builder.exact:
 		return errTooShort
 	default:
 		return errNoClaims
