@@ -15,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -35,7 +36,7 @@ func (*card) Close() error { return nil }
 // cardUsers is the source of the usage of a card. It tells it since the last read.
 type cardUsers struct{ *card }
 
-func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
+func (c cardUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
 	u := gpu.Usage{Domain: c.reading.Zone.Domain}
 	if !c.at.IsZero() {
 		u.Busy = units.CPUTime(now.Sub(c.at))

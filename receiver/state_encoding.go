@@ -12,6 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // These functions are the format of a state.
@@ -230,7 +231,7 @@ func packTicks(p *pack.Packer, columns *[8]uint64) {
 	}
 }
 
-func packPastProcess(p *pack.Packer, o *cpu.PastProcess) {
+func packPastProcess(p *pack.Packer, o *scan.PastProcess) {
 	pack.Int(p, &o.PID)
 	pack.Int(p, &o.Parent)
 	pack.Int(p, &o.Threads)

@@ -21,6 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -223,7 +224,7 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 type losingSource struct{ exactSource }
 
 func (losingSource) Name() string { return "bpf (task scan)" }
-func (s losingSource) ReadProcesses(t *cpu.Table) error {
+func (s losingSource) ReadProcesses(t *scan.Table) error {
 	err := s.exactSource.ReadProcesses(t)
 	t.LostEnds = 3
 	return err

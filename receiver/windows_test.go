@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -124,7 +125,7 @@ type failingSource struct {
 
 func (*failingSource) Exact() bool    { return true }
 func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failingSource) ReadProcesses(t *cpu.Table) error {
+func (f *failingSource) ReadProcesses(t *scan.Table) error {
 	if f.fail != nil {
 		return f.fail
 	}

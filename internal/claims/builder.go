@@ -11,6 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
@@ -38,10 +40,10 @@ type Options struct {
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
-	Topology *cpu.Topology
+	Topology *divide.Topology
 	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is busy, under the allocation
 	// keys of Keys that weigh cores.
-	Siblings  *cpu.Siblings
+	Siblings  *divide.Siblings
 	SMTWeight float64
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
@@ -65,7 +67,7 @@ type Measurement struct {
 	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
 	CPUs []units.CPUTime
 	// Table is the scan. The Builder reads it in Observe only.
-	Table *cpu.Table
+	Table *scan.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading
 	// GPUs is who used each GPU since the last measurement.
@@ -209,7 +211,7 @@ func (b *Builder) Observe(m *Measurement) {
 // of its energy if nothing shows how busy the node was. Processes keep their series.
 func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without := *m
-	without.Table = &cpu.Table{Hidden: true, Now: m.Table.Now}
+	without.Table = &scan.Table{Hidden: true, Now: m.Table.Now}
 	if without.Node.Total == b.last.Node.Total {
 		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
 		without.Node.Busy += elapsed
@@ -322,7 +324,7 @@ func (b *Builder) dropUsage() {
 
 // Compact frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
 // processes. It does nothing unless the scan in t was observed.
-func (b *Builder) Compact(t *cpu.Table) {
+func (b *Builder) Compact(t *scan.Table) {
 	if b.scan != t.Scans() {
 		return
 	}

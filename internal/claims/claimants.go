@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -38,7 +38,7 @@ type sleepersOf struct {
 }
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
-func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
+func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
 	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
 	}
@@ -48,10 +48,10 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 }
 
 // hasClaims reports whether there is CPU time to claim for a process.
-func hasClaims(p *cpu.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
+func hasClaims(p *scan.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
 
 // renew opens another claimant for a process that has become someone else.
-func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
+func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
 	found, changed := b.identifier.Identity(p.Slot)
 	b.identifier.Moved(p.Slot)
 	excluded := b.exclusion.Excludes(found, m.ReadAt)
@@ -106,7 +106,7 @@ func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Mea
 }
 
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
-func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement) {
+func (b *Builder) enter(c *claimant, path string, p *scan.Process, m *Measurement) {
 	from := c.cgroup
 	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
 	from.Leave()

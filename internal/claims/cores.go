@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -17,14 +18,14 @@ import (
 // busy a thread was in an interval is known, and when it was is not: threads are taken to be busy independently of each
 // other.
 type cores struct {
-	siblings *cpu.Siblings
+	siblings *divide.Siblings
 	further  float64
-	cpus     []core       // by number, those of siblings
-	slices   []cpu.Slice  // of all claims
-	ends     []int        // of each claim's slices
-	counted  bool         // busy is what the kernel counted in the interval, and not what claims add up to
-	one      [1]cpu.Slice // returned last
-	mean     uint64       // discount of CPU time whose CPU is not known
+	cpus     []core          // by number, those of siblings
+	slices   []divide.Slice  // of all claims
+	ends     []int           // of each claim's slices
+	counted  bool            // busy is what the kernel counted in the interval, and not what claims add up to
+	one      [1]divide.Slice // returned last
+	mean     uint64          // discount of CPU time whose CPU is not known
 }
 
 // core is a logical CPU in an interval.
@@ -40,7 +41,7 @@ type core struct {
 const full = 1 << 32
 
 // newCores returns nil if siblings is nil. Two busy threads draw 2 * weight.
-func newCores(siblings *cpu.Siblings, weight float64) *cores {
+func newCores(siblings *divide.Siblings, weight float64) *cores {
 	if siblings == nil {
 		return nil
 	}
@@ -73,7 +74,7 @@ func (c *cores) works() bool { return c != nil && c.siblings.Shared() }
 
 // slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs tells the CPU of a process's first thread
 // only.
-func (c *cores) slicesOf(p *cpu.Process, t *cpu.Table, exact bool) []cpu.Slice {
+func (c *cores) slicesOf(p *scan.Process, t *scan.Table, exact bool) []divide.Slice {
 	if !c.works() || !exact && p.Threads > 1 {
 		return nil
 	}
@@ -81,16 +82,16 @@ func (c *cores) slicesOf(p *cpu.Process, t *cpu.Table, exact bool) []cpu.Slice {
 }
 
 // lastSlice returns where the last slice of a process was used, nil if that is not known.
-func (c *cores) lastSlice(e *cpu.Ended, used units.CPUTime, exact bool) []cpu.Slice {
+func (c *cores) lastSlice(e *scan.Ended, used units.CPUTime, exact bool) []divide.Slice {
 	if !c.works() || !exact && e.Threads > 1 {
 		return nil
 	}
-	c.one[0] = cpu.Slice{CPU: e.LastCPU, Used: used}
+	c.one[0] = divide.Slice{CPU: e.LastCPU, Used: used}
 	return c.one[:]
 }
 
 // claimed notes where the next claim's CPU time was used, as far as that is known.
-func (c *cores) claimed(on []cpu.Slice) {
+func (c *cores) claimed(on []divide.Slice) {
 	if c.works() {
 		c.slices = append(c.slices, on...)
 		c.ends = append(c.ends, len(c.slices))
@@ -184,7 +185,7 @@ func (c *cores) counts(others float64) float64 {
 	return of(whole) + (others-whole)*(of(whole+1)-of(whole))
 }
 
-func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.CPUTime) {
+func (c *cores) discountOf(used units.CPUTime, on []divide.Slice) (discount units.CPUTime) {
 	for i := range on {
 		part := min(on[i].Used, used)
 		used -= part
@@ -199,7 +200,7 @@ func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.C
 
 // divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether that is known in each domain
 // where place has time. Of a process that ended, only the CPU where it was last is known. Call it after discount.
-func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
+func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *divide.Topology) (known bool) {
 	if !c.works() || claim >= len(c.ends) {
 		return false
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a claim on each package
@@ -21,7 +23,7 @@ import (
 // holds memory there. A claim without CPU time, of a process that sleeps and holds memory, is else in the package where the
 // process was last.
 type domains struct {
-	topology *cpu.Topology
+	topology *divide.Topology
 	cores    *cores
 	keys     *Keys
 	usage    []attribution.Usage // Interval.Domains without the node's
@@ -51,7 +53,7 @@ type domains struct {
 	none         []units.CPUTime // all 0
 }
 
-func newDomains(topology *cpu.Topology) *domains {
+func newDomains(topology *divide.Topology) *domains {
 	if topology == nil {
 		return nil
 	}
@@ -110,7 +112,7 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 
 // claimed notes where the next claim's CPU time was used. Where parts tells nothing, it is where p was last, or else
 // where all claims before it were.
-func (d *domains) claimed(parts []units.CPUTime, p *cpu.Process) {
+func (d *domains) claimed(parts []units.CPUTime, p *scan.Process) {
 	if d == nil {
 		return
 	}
@@ -168,7 +170,7 @@ func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
 }
 
 // ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not run.
-func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *cpu.Process) {
+func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *scan.Process) {
 	if d == nil {
 		return
 	}
@@ -257,7 +259,7 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 		d.usage[only].Claims = append(d.usage[only].Claims, *c)
 		return
 	}
-	var divided [cpu.MaxDomains]attribution.Claim
+	var divided [divide.MaxDomains]attribution.Claim
 	units.Divide(d.parts, c.CPU, place)
 	for k, part := range d.parts {
 		divided[k] = attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part}

@@ -16,6 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in another.
@@ -30,7 +32,7 @@ func newTwoPackages(t *testing.T) *domains {
 	for i := range 2 {
 		write(fmt.Sprintf("cpu%d/topology/physical_package_id", i), fmt.Sprintln(i))
 	}
-	topology, err := cpu.OpenTopology(root)
+	topology, err := divide.OpenTopology(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, topology.Close()) })
 	return newDomains(topology)
@@ -38,7 +40,7 @@ func newTwoPackages(t *testing.T) *domains {
 
 // begin starts an interval in which each package had so much CPU time of processes.
 func begin(d *domains, usage []attribution.Usage, process ...units.CPUTime) {
-	m := &Measurement{Table: &cpu.Table{}, Domains: make([]cpu.Node, len(process))}
+	m := &Measurement{Table: &scan.Table{}, Domains: make([]cpu.Node, len(process))}
 	for i := range process {
 		if d.last != nil {
 			m.Domains[i] = d.last[i]
@@ -64,7 +66,7 @@ func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
 	}, Unattributed: 90, Unweighed: [attribution.Weights]bool{true}}
 	d.claimed([]units.CPUTime{30, 0}, nil)
 	d.claimed([]units.CPUTime{25, 75}, nil)
-	d.claimed(nil, &cpu.Process{LastCPU: 1})
+	d.claimed(nil, &scan.Process{LastCPU: 1})
 	d.claimed(nil, nil) // as all before
 	d.divide(&node, 0)
 	assert.Equal(t, []attribution.Claim{

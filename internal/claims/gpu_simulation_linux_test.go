@@ -27,6 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -477,7 +478,7 @@ func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 		s.resolve() // by the processes of the last scan of the other source
 		s.builder.StartOver(m, true)
 		for _, p := range slices.Concat(s.processes, s.old) {
-			p.told = p.told && !slices.ContainsFunc(m.Table.Processes, func(r cpu.Process) bool { return r.PID == p.pid })
+			p.told = p.told && !slices.ContainsFunc(m.Table.Processes, func(r scan.Process) bool { return r.PID == p.pid })
 		}
 		s.look(m.Table)
 	} else {
@@ -496,9 +497,9 @@ func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 }
 
 // look notes which processes are in a scan.
-func (s *gpuSimulation) look(t *cpu.Table) {
+func (s *gpuSimulation) look(t *scan.Table) {
 	for _, p := range slices.Concat(s.processes, s.old) {
-		row := slices.ContainsFunc(t.Processes, func(r cpu.Process) bool { return r.PID == p.pid && r.Start == p.start })
+		row := slices.ContainsFunc(t.Processes, func(r scan.Process) bool { return r.PID == p.pid && r.Start == p.start })
 		if p.row && !row {
 			p.endSeen, p.seenAt = s.interval, s.now
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -127,7 +127,7 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 }
 
 // note takes note of a process that a scan has found.
-func (g *gpus) note(p *cpu.Process) {
+func (g *gpus) note(p *scan.Process) {
 	if g.processes == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (g *gpus) note(p *cpu.Process) {
 }
 
 // renew forgets the processes and takes note of those in a scan.
-func (g *gpus) renew(t *cpu.Table) {
+func (g *gpus) renew(t *scan.Table) {
 	clear(g.processes)
 	for i := range t.Processes {
 		g.note(&t.Processes[i])
@@ -145,7 +145,7 @@ func (g *gpus) renew(t *cpu.Table) {
 }
 
 // forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
-func (g *gpus) forgetReplaced(t *cpu.Table) {
+func (g *gpus) forgetReplaced(t *scan.Table) {
 	for i := range t.Processes {
 		now := &t.Processes[i]
 		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
@@ -155,7 +155,7 @@ func (g *gpus) forgetReplaced(t *cpu.Table) {
 }
 
 // compact gives back the memory that was needed for more processes, whose slots are renumbered.
-func (g *gpus) compact(t *cpu.Table) {
+func (g *gpus) compact(t *scan.Table) {
 	g.renew(t)
 	if g.processes != nil {
 		g.processes = units.Rebuilt(g.processes)

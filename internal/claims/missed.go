@@ -7,6 +7,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // missed finds the CPU time of processes that start and exit between two scans and that neither child times nor
@@ -40,7 +41,7 @@ func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) 
 // noise returns about one standard deviation, in ns, of the difference between the node's CPU time and that of all
 // processes, which used some. The node's is counted in timer ticks, each of which finds a CPU busy or not: the variance
 // of a binomial distribution. A process's user and system time are each rounded to ticks at both ends of the interval.
-func (b *Builder) noise(used float64, t *cpu.Table) float64 {
+func (b *Builder) noise(used float64, t *scan.Table) float64 {
 	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))
 	ran := float64(len(t.Active) + len(t.Ended))
 	return math.Sqrt(used*idle*float64(cpu.Tick) + ran*float64(cpu.Tick)*float64(cpu.Tick))

@@ -7,7 +7,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -26,7 +26,7 @@ type standIn struct {
 
 // family is the short-lived descendants of a process.
 type family struct {
-	row *cpu.Process
+	row *scan.Process
 	of  attribution.Claimant
 }
 
@@ -90,7 +90,7 @@ func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 }
 
 // noteFamily records the short-lived descendants of a process.
-func (g *programs) noteFamily(p *cpu.Process, of attribution.Claimant) {
+func (g *programs) noteFamily(p *scan.Process, of attribution.Claimant) {
 	g.families = append(g.families, family{p, of})
 }
 
@@ -151,7 +151,7 @@ func (b *Builder) claimByNames(m *Measurement) {
 
 // claimantForName returns a claimant for short-lived processes with a name, the cgroup of their container and a process in their
 // cgroup, both nil if there is none.
-func (b *Builder) claimantForName(n *cpu.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *cpu.Process) {
+func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *scan.Process) {
 	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
 	if n.Row >= 0 {

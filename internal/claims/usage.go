@@ -8,7 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -155,7 +156,7 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 // claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, and on tells on which
 // CPUs; either is nil if it is not known. in is the cgroup of the claimant's container. p is the process that used the time, or
 // beside which it was used, nil if that is not known.
-func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Slice, in *cgroup.Node, p *cpu.Process, m *Measurement) {
+func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.Slice, in *cgroup.Node, p *scan.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
 		return
@@ -180,7 +181,7 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Sli
 
 // pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not matter or is not known. The
 // arguments are those of claim.
-func (b *Builder) pathOf(in *cgroup.Node, p *cpu.Process) string {
+func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
 	switch {
 	case b.places == nil:
 		return ""
@@ -193,8 +194,8 @@ func (b *Builder) pathOf(in *cgroup.Node, p *cpu.Process) string {
 }
 
 // rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.
-func rows(t *cpu.Table, all bool) iter.Seq[*cpu.Process] {
-	return func(yield func(*cpu.Process) bool) {
+func rows(t *scan.Table, all bool) iter.Seq[*scan.Process] {
+	return func(yield func(*scan.Process) bool) {
 		n := len(t.Active)
 		if all {
 			n = len(t.Processes)

@@ -36,3 +36,8 @@ func Divide[T, W ~uint64](parts []T, amount T, weights []W) {
 		parts[i] = T(d.Next(uint64(w)))
 	}
 }
+
+// Portion returns amount*part/whole rounded down, and 0 if whole is 0. The part must not exceed the whole.
+func Portion[T ~uint64](amount, part, whole T) T {
+	return T(MulDiv(uint64(amount), uint64(part), uint64(whole)))
+}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // maxFile is the maximum number of bytes read of a cgroup file or of a hypervisor's command line, whose sizes the kernel does
@@ -59,7 +59,7 @@ func (f *files) readWhole(name string) {
 }
 
 // read reads a file of a process that the process may block. The result is valid until the next read.
-func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
+func (id *Identifier) read(p *scan.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable
 	var err error
@@ -75,7 +75,7 @@ func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 }
 
 // readFound is like read for a file that cannot be blocked after its name has been looked up (dev/kernel-reads.md).
-func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
+func (id *Identifier) readFound(p *scan.Process, e *entry, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	if e.found || f.cached.NeverWaits() {
 		f.pid, f.proc = p.PID, f.cached

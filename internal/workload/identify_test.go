@@ -21,7 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 const (
@@ -49,8 +49,8 @@ func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	return i
 }
 
-func process(pid int, p *hostsim.Process) *cpu.Process {
-	q := &cpu.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
+func process(pid int, p *hostsim.Process) *scan.Process {
+	q := &scan.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
 	copy(q.Comm[:15], p.Comm)
 	return q
 }
@@ -362,7 +362,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
 	i.host.Processes[15].Comm = "renamed"
 	i.round(10)
-	var rows []*cpu.Process
+	var rows []*scan.Process
 	for pid, p := range i.host.Processes {
 		rows = append(rows, process(pid, p))
 	}
@@ -398,24 +398,24 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		now  time.Duration
-		edit func(*cpu.Process)
+		edit func(*scan.Process)
 		want string
 	}{
-		"it merely ran":                      {11 * second, func(*cpu.Process) {}, "before"},
-		"an hour ago":                        {10*second + lookAgain, func(*cpu.Process) {}, "after"},
-		"the clock went back":                {9 * second, func(*cpu.Process) {}, "after"},
-		"it executed a program":              {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
-		"it moved":                           {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":          {10 * second, func(p *cpu.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                {11 * second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute": {10*second + lookSoon, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source no longer reports it":    {10 * second, func(p *cpu.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+		"it merely ran":                      {11 * second, func(*scan.Process) {}, "before"},
+		"an hour ago":                        {10*second + lookAgain, func(*scan.Process) {}, "after"},
+		"the clock went back":                {9 * second, func(*scan.Process) {}, "after"},
+		"it executed a program":              {10 * second, func(p *scan.Process) { p.Execs++ }, "after"},
+		"it moved":                           {10 * second, func(p *scan.Process) { p.Cgroups++ }, "after"},
+		"its cgroup is another one":          {10 * second, func(p *scan.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                {11 * second, func(p *scan.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute": {10*second + lookSoon, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source no longer reports it":    {10 * second, func(p *scan.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*cpu.Process)) Identity {
+			identify := func(now time.Duration, edit func(*scan.Process)) Identity {
 				if err := i.host.Render(); err != nil {
 					t.Fatal(err)
 				}
@@ -427,7 +427,7 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 				found, _ := i.id.Identity(10)
 				return *found
 			}
-			identify(10*second, func(*cpu.Process) {})
+			identify(10*second, func(*scan.Process) {})
 			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
 			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
 			if got.Executable != tt.want || got.Container.ID != container {
@@ -441,20 +441,20 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		first, now time.Duration // when it is identified, and when again
-		edit       func(*cpu.Process)
+		edit       func(*scan.Process)
 		want       string
 	}{
-		"old":                                {settledAge, settledAge + second, func(*cpu.Process) {}, "before"},
-		"young when it was identified":       {settledAge - second, settledAge + second, func(*cpu.Process) {}, "after"},
-		"with another name":                  {settledAge, settledAge + second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
-		"after the clock went back":          {settledAge + second, settledAge, func(*cpu.Process) {}, "after"},
-		"of a source that counts executions": {settledAge, settledAge + second, func(p *cpu.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
+		"old":                                {settledAge, settledAge + second, func(*scan.Process) {}, "before"},
+		"young when it was identified":       {settledAge - second, settledAge + second, func(*scan.Process) {}, "after"},
+		"with another name":                  {settledAge, settledAge + second, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
+		"after the clock went back":          {settledAge + second, settledAge, func(*scan.Process) {}, "after"},
+		"of a source that counts executions": {settledAge, settledAge + second, func(p *scan.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*cpu.Process)) string {
+			identify := func(now time.Duration, edit func(*scan.Process)) string {
 				require.NoError(t, i.host.Render())
 				row := process(10, p)
 				edit(row)
@@ -463,7 +463,7 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 				return found.Executable
 			}
 			i.id.MayDefer(true)
-			require.Equal(t, "before", identify(tt.first, func(*cpu.Process) {}), "the first time")
+			require.Equal(t, "before", identify(tt.first, func(*scan.Process) {}), "the first time")
 			p.Exe = "/bin/after"
 			require.Equal(t, tt.want, identify(tt.now, tt.edit))
 			require.Equal(t, tt.want == "before", i.id.IsDeferred(10))
@@ -520,7 +520,7 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 }
 
 // renamers are processes that the test renames before each identification.
-func (i *identified) renamers() (rows []*cpu.Process) {
+func (i *identified) renamers() (rows []*scan.Process) {
 	nul := strings.Repeat("\x00", 900_000)
 	for pid, p := range map[int]hostsim.Process{
 		10: {Comm: "app", Exe: "/bin/app", Args: []string{"app", nul}},
@@ -644,7 +644,7 @@ func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
 	const processes, scans = 200, 100
 	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
 		i := newIdentified(t, false)
-		var rows []*cpu.Process
+		var rows []*scan.Process
 		for pid := 10; pid < 10+processes; pid++ {
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 			i.host.Processes[pid] = p
@@ -746,7 +746,7 @@ func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 		if err := i.host.Render(); err != nil {
 			t.Fatal(err)
 		}
-		row.Comm, row.Execs = cpu.Comm{}, execs
+		row.Comm, row.Execs = scan.Comm{}, execs
 		copy(row.Comm[:], comm)
 		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {

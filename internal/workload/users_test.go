@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestUsersHaveTheirNamesOfPasswd(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\n"), 0o600))
 	id := NewIdentifier(root, Wanted{Users: NewUsers(root), Parent: true})
-	p := &cpu.Process{PID: 10, Parent: 7}
+	p := &scan.Process{PID: 10, Parent: 7}
 	owner := func(now time.Duration) string {
 		id.Begin(time.Unix(0, 0).Add(now))
 		id.Identify(p, now)

@@ -17,14 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which measure a scan
 // without the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
-	scan := func(b *testing.B, source *BPF) {
-		var table Table
+	rescan := func(b *testing.B, source *BPF) {
+		var table scan.Table
 		require.NoError(b, source.ReadProcesses(&table))
 		b.ReportAllocs()
 		for b.Loop() {
@@ -41,11 +42,11 @@ func BenchmarkBPFPass(b *testing.B) {
 		if !strings.Contains(source.Name(), "scan") {
 			b.Skip("the kernel lacks what the scan needs")
 		}
-		scan(b, source)
+		rescan(b, source)
 	})
 	b.Run("source=stream", func(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
-		scan(b, openHere(b))
+		rescan(b, openHere(b))
 	})
 	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and unusual ends.
 	for _, c := range []struct {
@@ -68,7 +69,7 @@ func BenchmarkBPFPass(b *testing.B) {
 			}
 			source := newBPF("/", k, k)
 			source.bootNow = func() time.Duration { return k.now }
-			var table Table
+			var table scan.Table
 			require.NoError(b, source.ReadProcesses(&table))
 			c.odd(k)
 			ends := k.ends
@@ -103,7 +104,7 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 		startBurner(b, nil, pool, "say", "wait").said()
 	}
 	var sources [2]*BPF
-	var tables [2]Table
+	var tables [2]scan.Table
 	for i := range sources {
 		sources[i], err = OpenBPF(Options{Root: "/", Slices: i == 1})
 		skipUnlessPossible(b, err)
@@ -128,7 +129,9 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 			took[which] = append(took[which], float64((threadTime() - before).Microseconds()))
 			if which == 3 {
 				ran += len(table.Active)
-				used += max(0, len(table.used)-1)
+				for _, row := range table.Active {
+					used += len(table.Slices(&table.Processes[row]))
+				}
 			}
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -43,11 +44,11 @@ const schedulerTick = 10 * ms
 type observed struct {
 	testing.TB
 	source *BPF
-	table  Table
+	table  scan.Table
 	scans  int
 
-	billed       map[identity]units.CPUTime // Used plus LastSlice
-	shortLived   map[identity]units.CPUTime // short-lived time given to this row
+	billed       map[scan.ID]units.CPUTime // Used plus LastSlice
+	shortLived   map[scan.ID]units.CPUTime // short-lived time given to this row
 	unattributed units.CPUTime
 	inside       map[uint64]units.CPUTime // all of both, by cgroup
 	lost         units.CPUTime
@@ -59,7 +60,7 @@ func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
-		billed: map[identity]units.CPUTime{}, shortLived: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+		billed: map[scan.ID]units.CPUTime{}, shortLived: map[scan.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
 	if ofWhoRan {
 		o.partial = true
@@ -106,11 +107,11 @@ func skipUnlessPossible(t testing.TB, err error) {
 }
 
 var tryScan = sync.OnceValue(func() error {
-	scan, err := openScan(tasks.Options{})
+	rescan, err := openScan(tasks.Options{})
 	if err != nil {
 		return err
 	}
-	return scan.Close()
+	return rescan.Close()
 })
 
 // bothLists runs a test with each way to list processes, and with scans of those that ran.
@@ -156,14 +157,14 @@ func (o *observed) scan() {
 	o.unattributed += t.ShortLived
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		id := identity{p.PID, p.Start}
+		id := scan.ID{PID: p.PID, Start: p.Start}
 		o.billed[id] += p.Used
 		o.shortLived[id] += p.ShortLived
 		o.inside[p.Cgroup] += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
-		o.billed[identity{e.PID, e.Start}] += e.LastSlice
+		o.billed[scan.ID{PID: e.PID, Start: e.Start}] += e.LastSlice
 		o.inside[e.Cgroup] += e.LastSlice
 	}
 }
@@ -182,8 +183,8 @@ func (o *observed) until(what string, holds func() bool) {
 }
 
 // row returns the row of a running process, which must be the only one.
-func (o *observed) row(pid int) *Process {
-	var row *Process
+func (o *observed) row(pid int) *scan.Process {
+	var row *scan.Process
 	for i := range o.table.Processes {
 		if p := &o.table.Processes[i]; p.PID == int32(pid) && !p.Zombie {
 			require.Nil(o, row, "process %d has two rows", pid)
@@ -193,7 +194,7 @@ func (o *observed) row(pid int) *Process {
 	return row
 }
 
-func (o *observed) self() *Process {
+func (o *observed) self() *scan.Process {
 	o.Helper()
 	p := o.row(os.Getpid())
 	require.NotNil(o, p)
@@ -462,7 +463,7 @@ func TestBPFShowsTheTimeOfThisProcess(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		p := o.self()
-		id := identity{p.PID, p.Start}
+		id := scan.ID{PID: p.PID, Start: p.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		spin(100 * time.Millisecond)
 		used := rusage(unix.RUSAGE_SELF) - before

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -33,8 +34,8 @@ var (
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, o))
 	}
 	openRan = func(with lister) (visitor, error) {
-		scan, _ := with.(*tasks.Scan)
-		return orNil[visitor](tasks.OpenRan(ranRoom, scan))
+		rescan, _ := with.(*tasks.Scan)
+		return orNil[visitor](tasks.OpenRan(ranRoom, rescan))
 	}
 )
 
@@ -44,15 +45,6 @@ func initialRoom() int {
 	tasks, _ := own.tasks()
 	_ = own.proc.Close() // it was only read from
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
-}
-
-// orNil keeps a nil pointer from becoming an interface that is not nil.
-func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
-	if err != nil {
-		var none I
-		return none, err
-	}
-	return any(opened).(I), nil
 }
 
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
@@ -145,7 +137,7 @@ func (b *BPF) sameProcesses() error {
 	}
 	same := 0
 	for i := range listed {
-		var p Process
+		var p scan.Process
 		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)
 		if err != nil || parseProcess(text, &p) != nil {
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -27,8 +28,8 @@ type visitor interface {
 
 // scanRan scans only the processes that ran, where the table allows it and it is cheaper. It returns false, and leaves the table
 // as it is, where all processes must be scanned.
-func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err error) {
-	if all || !t.MayBePartial || t.final > max(64, len(t.Processes)/8) {
+func (b *BPF) scanRan(t *scan.Table, now time.Duration, all bool) (done bool, err error) {
+	if all || !t.MayBePartial || t.Finals() > max(64, len(t.Processes)/8) {
 		b.hook.ready(now) // before the list: all that it lacks is marked
 		return false, nil
 	}
@@ -43,29 +44,29 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 	}
 	b.lossUnlisted = b.lossUnlisted || lost.isAny()
 	b.cgroups.learn()
-	t.beginPartial(now)
-	t.take(ran.Slices)
+	t.BeginPartial(now)
+	takeSlices(t, ran.Slices)
 	b.fillRan(t, ran.Processes)
 	b.endRows(t)
 	b.giveShortLived(t)
 	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.table = t
-	t.addLost(lost)
+	t.AddLost(lost.count, lost.run)
 	t.Hidden = b.hidden
-	t.addUp()
+	t.AddUp()
 	b.noteNewest(t)
-	t.scans++
+	t.EndScan()
 	return true, nil
 }
 
 // fillRan brings the rows of processes that ran up to date, and adds rows for new ones.
-func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
+func (b *BPF) fillRan(t *scan.Table, ran []tasks.Process) {
 	b.born = b.born[:0]
 	for i := range ran {
-		var p Process
+		var p scan.Process
 		fill(&p, &ran[i])
-		row := b.rowOf(t, identity{p.PID, p.Start})
+		row := b.rowOf(t, scan.ID{PID: p.PID, Start: p.Start})
 		if row < 0 {
 			b.born = append(b.born, p)
 			continue
@@ -73,12 +74,12 @@ func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
 		if t.Processes[row].Cgroup != p.Cgroup {
 			b.settle(p.Cgroup, row)
 		}
-		t.advance(row, &p)
+		t.Advance(row, &p)
 	}
 	if len(b.born) == 0 {
 		return
 	}
-	first := t.insertBorn(byAge, b.born)
+	first := t.InsertBorn(scan.ByAge, b.born)
 	for i := first; i < len(t.Processes); i++ {
 		if t.Processes[i].Born {
 			b.settle(t.Processes[i].Cgroup, int32(i))
@@ -94,9 +95,9 @@ const hints = 1024
 
 // rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like PID was last time: most of
 // those that run do so again, and a search touches many rows.
-func (b *BPF) rowOf(t *Table, id identity) int32 {
-	hint := &b.hints[uint32(id.pid)%hints]
-	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.pid && t.Processes[i].Start == id.start {
+func (b *BPF) rowOf(t *scan.Table, id scan.ID) int32 {
+	hint := &b.hints[uint32(id.PID)%hints]
+	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.PID && t.Processes[i].Start == id.Start {
 		return *hint
 	}
 	row := int32(rowOf(t.Processes, id))
@@ -114,10 +115,10 @@ func (b *BPF) settle(cgroup uint64, row int32) {
 }
 
 // endRows gives rows whose processes ended all that these used.
-func (b *BPF) endRows(t *Table) {
+func (b *BPF) endRows(t *scan.Table) {
 	for id, e := range b.ended {
 		if row := b.rowOf(t, id); row >= 0 {
-			t.end(row, e.run)
+			t.End(row, e.run)
 			delete(b.ended, id)
 			delete(b.missing, id)
 		}
@@ -212,7 +213,7 @@ func (h *switchHook) close() error {
 }
 
 // considerHook compares costs after a scan of all processes, and has the hook attached or detached.
-func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bool) {
+func (b *BPF) considerHook(t *scan.Table, l *tasks.Listing, now time.Duration, all bool) {
 	h := &b.hook
 	if h.open == nil || h.refused != nil {
 		return

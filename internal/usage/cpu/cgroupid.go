@@ -10,6 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/cgroups"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // cgroupPaths finds the paths of the cgroups that BPF knows by their ids.
@@ -31,6 +32,15 @@ type creations interface {
 // openCreations is a variable so that a test can refuse it.
 var openCreations = func(types *btf.Cache) (creations, error) {
 	return orNil[creations](cgroups.OpenCreations(cgroups.CreationsBuffer, types))
+}
+
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
+	if err != nil {
+		var none I
+		return none, err
+	}
+	return any(opened).(I), nil
 }
 
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
@@ -70,13 +80,13 @@ func (c *cgroupPaths) pathOf(id uint64) string {
 
 // share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
 // its index in ShortLivedIn, below 0 where the cgroup's path is not known.
-func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) int {
+func (c *cgroupPaths) share(t *scan.Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {
 		i = -1
 		if path := c.pathOf(id); path != "" {
 			i = len(t.ShortLivedIn)
-			t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: path})
+			t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: path})
 		}
 		c.shared[id] = i
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // Group is a group of processes whose CPU time is counted as a whole, such as the processes of a cgroup.
@@ -107,7 +108,7 @@ func isNear(columns, had units.CPUTime) bool {
 }
 
 // ReadProcesses implements Source.
-func (c *Command) ReadProcesses(t *Table) error {
+func (c *Command) ReadProcesses(t *scan.Table) error {
 	b, err := c.read("uptime")
 	if err != nil {
 		return err
@@ -116,26 +117,26 @@ func (c *Command) ReadProcesses(t *Table) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path("uptime"), err)
 	}
-	t.begin(now)
-	if t.scans == 0 {
-		t.exact, t.baseline = true, now
+	t.Begin(now)
+	if t.Scans() == 0 {
+		t.Exact, t.Baseline = true, now
 	}
 	if err := c.group.Processes(func(pid int32) { c.addRow(t, pid) }); err != nil {
-		t.abort()
+		t.Abort()
 		return err
 	}
 	t.Hidden = true
-	found := t.match(byPID, nil)
+	found := t.Match(scan.ByPID, nil)
 	c.claim(t, found)
-	t.activate()
-	t.addUp()
-	t.scans++
+	t.Activate()
+	t.AddUp()
+	t.EndScan()
 	return nil
 }
 
 // addRow adds the row of a process, unless the process is gone.
-func (c *Command) addRow(t *Table, pid int32) {
-	var p Process
+func (c *Command) addRow(t *scan.Table, pid int32) {
+	var p scan.Process
 	b, err := c.proc.ReadOf(pid, "stat", c.buf)
 	if err != nil {
 		return // Used has its CPU time
@@ -150,16 +151,16 @@ const groupPath = "/command"
 
 // claim makes the rows and ShortLived together show what the group used since the last scan. found is what the rows show, which
 // is in ticks and may be more than that.
-func (c *Command) claim(t *Table, found units.CPUTime) {
+func (c *Command) claim(t *scan.Table, found units.CPUTime) {
 	used := c.used - c.claimed
 	c.claimed = c.used
 	t.ShortLived = used
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		p.Used = portion(min(used, found), p.Used, max(found, 1))
+		p.Used = units.Portion(min(used, found), p.Used, max(found, 1))
 		t.ShortLived -= p.Used
 	}
 	if rest := t.ShortLived - c.names.name(t); rest > 0 {
-		t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: groupPath, Used: rest})
+		t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: groupPath, Used: rest})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // commandNames finds the names of the processes of a group that no scan of the group has seen, by a source of the whole machine. A
@@ -18,7 +19,7 @@ import (
 type commandNames struct {
 	source  Source
 	path    func() string
-	table   Table
+	table   scan.Table
 	members map[int32]bool // the processes of the group in the last scan
 }
 
@@ -40,7 +41,7 @@ func (n *commandNames) close() error {
 }
 
 // name lists the CPU time of t.ShortLived by name, as far as names are known, and returns how much that is.
-func (n *commandNames) name(t *Table) (named units.CPUTime) {
+func (n *commandNames) name(t *scan.Table) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
@@ -50,7 +51,7 @@ func (n *commandNames) name(t *Table) (named units.CPUTime) {
 	}
 	before := n.members
 	n.members = members
-	if n.source.ReadProcesses(&n.table) != nil || n.table.scans == 1 {
+	if n.source.ReadProcesses(&n.table) != nil || n.table.Scans() == 1 {
 		return 0
 	}
 	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
@@ -65,14 +66,14 @@ func (n *commandNames) name(t *Table) (named units.CPUTime) {
 }
 
 // share lists an amount of CPU time by name, in proportion to weights, and returns how much that is: all, or nothing without weights.
-func share(t *Table, weights map[Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
+func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
 	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {
 		division.Total += uint64(w)
 	}
-	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b Comm) int { return bytes.Compare(a[:], b[:]) }) {
+	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b scan.Comm) int { return bytes.Compare(a[:], b[:]) }) {
 		if part := units.CPUTime(division.Next(uint64(weights[comm]))); part > 0 {
-			t.ShortLivedBy = append(t.ShortLivedBy, NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
+			t.ShortLivedBy = append(t.ShortLivedBy, scan.NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
 			given += part
 		}
 	}
@@ -80,9 +81,9 @@ func share(t *Table, weights map[Comm]units.CPUTime, amount units.CPUTime) (give
 }
 
 // used returns the CPU time since the last scan of the exited processes of the group, by name, and the sum.
-func (n *commandNames) used(isMember func(pid int32) bool) (used map[Comm]units.CPUTime, all units.CPUTime) {
-	used = map[Comm]units.CPUTime{}
-	add := func(comm Comm, run units.CPUTime) {
+func (n *commandNames) used(isMember func(pid int32) bool) (used map[scan.Comm]units.CPUTime, all units.CPUTime) {
+	used = map[scan.Comm]units.CPUTime{}
+	add := func(comm scan.Comm, run units.CPUTime) {
 		if run > 0 {
 			used[comm] += run
 			all += run

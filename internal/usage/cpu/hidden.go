@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // kthreadd is the PID of the kernel's thread that starts the others, in the first PID namespace.
@@ -20,7 +22,7 @@ var (
 )
 
 // WhyHidden returns the likely cause of processes that a scan of root into t could not see or read, and what to do.
-func WhyHidden(root string, t *Table) error {
+func WhyHidden(root string, t *scan.Table) error {
 	proc := filepath.Join(root, "proc")
 	if option := hidepid(proc); option != "" {
 		return fmt.Errorf("%s is mounted with hidepid=%s: grant the receiver CAP_SYS_PTRACE, or mount it with gid= of one of its groups",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // keptStats are the files /proc/<pid>/stat that stay open between scans: to read an open file takes half of the time of opening it
@@ -48,7 +49,7 @@ func (k *keptStats) of(pid int32) *kernfs.Kept {
 }
 
 // update closes the files of processes that exited, and opens those of processes that two consecutive scans have shown.
-func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
+func (k *keptStats) update(proc *kernfs.Dir, t *scan.Table) {
 	row, before := 0, len(k.files)
 	k.files = slices.DeleteFunc(k.files, func(f keptStat) bool {
 		for row < len(t.Processes) && t.Processes[row].PID < f.pid {
@@ -62,7 +63,7 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 	})
 	known := len(k.files)
 	k.allowance.GiveBack(before - known)
-	if k.allowance.Held >= k.allowance.Most || t.Now-t.beforeNow > keepWithin {
+	if k.allowance.Held >= k.allowance.Most || t.Now-t.BeforeNow > keepWithin {
 		return
 	}
 	i := 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
 // nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of /proc that do not belong
@@ -26,10 +27,10 @@ type nodeReader struct {
 	last  cpuTicks
 	begun bool
 
-	topology *Topology    // nil: the node is not divided
-	domains  []domainTime // by the topology's order
-	nodes    []Node       // what Domains returned last
-	cpus     []lastTicks  // by number
+	topology *divide.Topology // nil: the node is not divided
+	domains  []domainTime     // by the topology's order
+	nodes    []Node           // what Domains returned last
+	cpus     []lastTicks      // by number
 
 	countsCreated bool   // the number of created tasks is read, too
 	created       uint64 // tasks created since boot
@@ -104,7 +105,7 @@ func (n *nodeReader) takeCreated() (created uint64, known bool) {
 }
 
 // divide makes the reader count CPU time by domain, too.
-func (n *nodeReader) divide(t *Topology) {
+func (n *nodeReader) divide(t *divide.Topology) {
 	n.topology = t
 	n.domains, n.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
 }
@@ -251,7 +252,7 @@ func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path
 // read reads a file of /proc that does not belong to a process.
 func (n *nodeReader) read(name string) ([]byte, error) {
 	if n.topology != nil {
-		if room := 4096 + lineRoom*len(n.topology.of); len(n.buf) < room {
+		if room := 4096 + lineRoom*len(n.topology.ByCPU()); len(n.buf) < room {
 			n.buf = make([]byte, room)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // pageSize is the unit of resident sizes, in bytes.
@@ -29,12 +30,12 @@ var (
 
 // parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything, brackets and
 // newlines too, so it ends at the last closing bracket.
-func parseProcess(b []byte, p *Process) error {
+func parseProcess(b []byte, p *scan.Process) error {
 	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || shut < open {
 		return errTruncated
 	}
-	p.Comm = Comm{}
+	p.Comm = scan.Comm{}
 	copy(p.Comm[:len(p.Comm)-1], b[open+1:shut])
 
 	var flags, utime, stime, start uint64
@@ -120,6 +121,15 @@ const (
 	softirq
 	steal
 )
+
+// measuresInterrupts reports whether the kernel measures how long interrupts take. Such a kernel leaves their time out of the
+// times of the tasks that they interrupt (kernel/sched/core.c, update_rq_clock_task), and has time in the irq column soon
+// after boot, because each timer tick is an interrupt.
+//
+// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) note at each tick what the tick interrupted.
+// Handlers run with interrupts off, so the irq column stays 0, and tasks' times include the interrupts that came while they
+// ran. The softirq column of such a kernel would count these twice.
+func (c *cpuTicks) measuresInterrupts() bool { return c[irq] > 0 }
 
 // parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; four suffice.
 func parseNode(b []byte) (cpuTicks, error) {

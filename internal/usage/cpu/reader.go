@@ -8,6 +8,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // TickWindow is the shortest interval that the ticks of procfs resolve: 100 ticks of a CPU, so that rounding is 1 % of
@@ -24,7 +26,7 @@ type Options struct {
 	// time, too.
 	Window time.Duration
 	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
-	Topology *Topology
+	Topology *divide.Topology
 	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
 	// Topology implies it.
 	Slices bool
@@ -48,7 +50,7 @@ type Reader struct {
 	options Options
 	source  Source
 	runtime *Runtime // gives the node's CPU time where the window is too short for /proc/stat, else nil
-	table   Table
+	table   scan.Table
 	node    Node
 	earlier Node // what node was when the source in use took over
 	domains []domainNode
@@ -137,7 +139,7 @@ func (r *Reader) CPUs() []units.CPUTime {
 }
 
 // Topology returns how the node's CPUs are divided, nil if they are not.
-func (r *Reader) Topology() *Topology { return r.options.Topology }
+func (r *Reader) Topology() *divide.Topology { return r.options.Topology }
 
 // Domains returns the CPU time of each domain of the topology as of the last ReadNode, nil without a topology. The slice is
 // valid until the next call.
@@ -161,7 +163,7 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 }
 
 // Table returns the last successful scan. The pointer stays the same for the Reader's life.
-func (r *Reader) Table() *Table { return &r.table }
+func (r *Reader) Table() *scan.Table { return &r.table }
 
 // ReadNode returns the node's CPU time so far at now, which must have a monotonic clock reading. The time goes on where
 // a source that was replaced left it. After an error it is the time that was last known.
@@ -308,7 +310,7 @@ func (r *Reader) fallBack() {
 		r.runtime = nil
 	}
 	r.source, _ = openClocks(r.options)
-	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
+	r.failures, r.table = 0, scan.Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
 	r.countCPUs()
 	r.shareCounters()
 	if r.resuming != nil {

@@ -10,7 +10,12 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
+
+// recheck is how often what seldom changes is read, however short the intervals are.
+const recheck = time.Second
 
 // Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
 // exact source found that ran, and time in interrupts. Total is the time that the online CPUs had, without stolen time. The
@@ -62,7 +67,7 @@ func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 
 // of returns the stolen part of an amount of time, and that of interrupts.
 func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
-	return portion(amount, o.stolen, o.had), portion(amount, o.interrupts, o.had)
+	return units.Portion(amount, o.stolen, o.had), units.Portion(amount, o.interrupts, o.had)
 }
 
 // NewRuntime returns the CPU time of the node below root. The clock measures how long reading takes. It touches nothing.
@@ -74,7 +79,7 @@ func NewRuntime(root string, clock func() time.Duration) *Runtime {
 func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.stat.proc.Close()) }
 
 // Node returns the node's CPU time after a scan that began at now, which must have a monotonic clock reading.
-func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
+func (r *Runtime) Node(t *scan.Table, now time.Time) (Node, error) {
 	r.countSoftirqd(t)
 	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
 	if r.online.cpus == 0 || now.Sub(r.online.counted) >= recheck {
@@ -115,13 +120,13 @@ func (n *Node) ran(process, interrupts, total units.CPUTime) {
 }
 
 // addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle time of the domains.
-func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
-	var busy, interrupts, total [MaxDomains]units.CPUTime
+func (r *Runtime) addDomains(t *scan.Table, elapsed, untraced units.CPUTime) {
+	var busy, interrupts, total [divide.MaxDomains]units.CPUTime
 	var room units.CPUTime
 	for i := range r.domains {
 		d := &r.domains[i]
 		busy[i] = units.Advance(d.run, t.RunIn(i))
-		all := elapsed * units.CPUTime(r.stat.topology.cpus[i])
+		all := elapsed * units.CPUTime(r.stat.topology.Online(i))
 		var stolen units.CPUTime
 		stolen, interrupts[i] = d.of(all)
 		total[i] = max(busy[i]+interrupts[i], all-stolen)
@@ -129,12 +134,12 @@ func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
 	}
 	for i := range r.domains {
 		free := total[i] - busy[i] - interrupts[i]
-		r.domains[i].node.ran(busy[i]+portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
+		r.domains[i].node.ran(busy[i]+units.Portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
 	}
 }
 
 // divide makes the runtime count CPU time by domain, too.
-func (r *Runtime) divide(t *Topology) {
+func (r *Runtime) divide(t *divide.Topology) {
 	r.stat.divide(t)
 	r.domains, r.parts = make([]domainRuntime, len(t.Domains())), make([]units.CPUTime, len(t.Domains()))
 }
@@ -169,7 +174,7 @@ func (r *Runtime) countOutside(now time.Time) {
 	r.count(&domainTime{}, &node, elapsed*units.CPUTime(r.online.cpus))
 	for i := range r.domains {
 		d := &r.domains[i]
-		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.cpus[i]))
+		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.Online(i)))
 		d.counted = r.stat.domains[i]
 	}
 	r.divideOutside()
@@ -198,14 +203,14 @@ func (r *Runtime) divideOutside() {
 	}
 	for i := range r.domains {
 		d := &r.domains[i]
-		d.stolen = min(portion(r.stolen, d.weight.stolen, all.stolen), d.had)
-		d.interrupts = min(portion(r.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
+		d.stolen = min(units.Portion(r.stolen, d.weight.stolen, all.stolen), d.had)
+		d.interrupts = min(units.Portion(r.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
 	}
 }
 
 // countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in interrupts, which includes it, and
 // notes that it is not outside of tasks.
-func (r *Runtime) countSoftirqd(t *Table) {
+func (r *Runtime) countSoftirqd(t *scan.Table) {
 	clear(r.parts)
 	used := t.Softirqd(r.parts)
 	r.softirqd += used

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // Source reads who used some of the node's GPUs. One goroutine uses it.
@@ -17,7 +17,7 @@ type Source interface {
 	// slice is valid until the next call.
 	//
 	// The error tells what is wrong. The usage is returned as far as it is known.
-	Read(now time.Time, processes *cpu.Table) ([]Usage, error)
+	Read(now time.Time, processes *scan.Table) ([]Usage, error)
 	// Close releases what is open. No Read follows.
 	Close() error
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // crowd is a machine with many processes of which some use GPUs.
@@ -149,7 +149,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("way=scan-of-processes", func(b *testing.B) {
 		b.ReportAllocs()
-		var t cpu.Table
+		var t scan.Table
 		for b.Loop() {
 			if err := c.processes.ReadProcesses(&t); err != nil {
 				b.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // holdsEnv makes the test binary a process that has its descriptors open until its standard input ends.
@@ -121,7 +122,7 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
 	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
-	var table cpu.Table
+	var table scan.Table
 	found := func() map[string]int32 {
 		require.NoError(t, processes.ReadProcesses(&table))
 		if _, err := source.Read(time.Now(), &table); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -111,7 +111,7 @@ func (s *Source) Close() error {
 }
 
 // Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
-func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
+func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery || s.search.Running() {
 		if found, ok := s.search.Run(s.discover); ok {
 			s.takeOver(found)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // What finding clients may cost.
@@ -59,7 +59,7 @@ type processes struct {
 }
 
 // of returns what is known of the process of a row. known reports whether it was looked at before.
-func (p *processes) of(row *cpu.Process) (st *process, known bool) {
+func (p *processes) of(row *scan.Process) (st *process, known bool) {
 	st = &p.bySlot[row.Slot]
 	if st.pid == row.PID && st.start == row.Start {
 		return st, true
@@ -79,7 +79,7 @@ func (p *processes) set(st *process, to process) {
 }
 
 // follow drops what is known of processes that ended.
-func (p *processes) follow(t *cpu.Table) {
+func (p *processes) follow(t *scan.Table) {
 	if n := t.Slots(); n < len(p.bySlot) { // slots have been renumbered
 		*p = processes{bySlot: make([]process, n)}
 	} else {
@@ -93,7 +93,7 @@ func (p *processes) follow(t *cpu.Table) {
 }
 
 // find looks for clients that are not known yet.
-func (s *Source) find(now time.Time, t *cpu.Table) {
+func (s *Source) find(now time.Time, t *scan.Table) {
 	s.processes.follow(t)
 	budget := firstBudget
 	if !s.last.IsZero() {
@@ -110,7 +110,7 @@ func (s *Source) find(now time.Time, t *cpu.Table) {
 }
 
 // lookAtLost looks at processes that closed the descriptor by which they had a client: they may have it by another.
-func (s *Source) lookAtLost(t *cpu.Table) {
+func (s *Source) lookAtLost(t *scan.Table) {
 	if !s.anyLost {
 		return
 	}
@@ -123,14 +123,14 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 			continue // most have ended
 		}
 		s.looked = append(s.looked, c.pid)
-		if i := slices.IndexFunc(t.Processes, func(p cpu.Process) bool { return p.PID == c.pid }); i >= 0 {
+		if i := slices.IndexFunc(t.Processes, func(p scan.Process) bool { return p.PID == c.pid }); i >= 0 {
 			s.lookAt(&t.Processes[i])
 		}
 	}
 }
 
 // lookAtNew looks at processes that were never looked at and ran.
-func (s *Source) lookAtNew(t *cpu.Table) {
+func (s *Source) lookAtNew(t *scan.Table) {
 	for _, i := range t.Active {
 		row := &t.Processes[i]
 		if s.look.budget <= 0 {
@@ -143,7 +143,7 @@ func (s *Source) lookAtNew(t *cpu.Table) {
 }
 
 // lookAtActive looks at processes that ran, those first that come after the last one that it had no budget for.
-func (s *Source) lookAtActive(t *cpu.Table) {
+func (s *Source) lookAtActive(t *scan.Table) {
 	n := len(t.Active)
 	for i := range n {
 		at := (i + s.firstActive) % n
@@ -159,10 +159,12 @@ func (s *Source) lookAtActive(t *cpu.Table) {
 }
 
 // opens reports whether a process may open a GPU. The one that reads does not.
-func (s *Source) opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie && row.PID != s.self }
+func (s *Source) opens(row *scan.Process) bool {
+	return !row.Kernel && !row.Zombie && row.PID != s.self
+}
 
 // recount reports whether a process may have another number of descriptors than at the last look.
-func (s *Source) recount(row *cpu.Process, st *process) bool {
+func (s *Source) recount(row *scan.Process, st *process) bool {
 	if st.descriptors < 0 {
 		return !st.denied
 	}
@@ -204,7 +206,7 @@ func (s *Source) counted(err error) int64 {
 }
 
 // sweep looks at processes that ran since the last look at them. The first Read sweeps all rows.
-func (s *Source) sweep(t *cpu.Table) {
+func (s *Source) sweep(t *scan.Table) {
 	rows := len(t.Processes)
 	if !s.last.IsZero() {
 		rows = min(rows, sweepRows)
@@ -225,9 +227,9 @@ func (s *Source) sweep(t *cpu.Table) {
 type look struct {
 	budget int // microseconds
 	now    time.Time
-	table  *cpu.Table
+	table  *scan.Table
 
-	row     *cpu.Process
+	row     *scan.Process
 	claimed bool // new clients were opened in this interval
 	found   listed
 	clients int  // of the process, negative if they are not counted yet
@@ -236,7 +238,7 @@ type look struct {
 }
 
 // lookAt looks at the descriptors of a process.
-func (s *Source) lookAt(row *cpu.Process) {
+func (s *Source) lookAt(row *scan.Process) {
 	st, known := s.processes.of(row)
 	l := &s.look
 	l.row, l.found, l.unread, l.denied, l.clients = row, listed{nodes: l.found.nodes[:0]}, false, false, -1

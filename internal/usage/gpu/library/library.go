@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -108,7 +108,7 @@ type source struct{ *Meter }
 
 // Read returns the usage of each GPU up to the moment of the reading that the meter returned last. A GPU of which that was nothing
 // new has the zero usage.
-func (s source) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+func (s source) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 	m := s.Meter
 	m.usage = m.usage[:0]
 	var failed error

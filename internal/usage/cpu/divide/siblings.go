@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package divide
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ func (s *Siblings) Of(cpu int) []int32 { return s.of[cpu] }
 // Refresh reads the siblings again if the online CPUs have changed. It checks at most once a second; now is the time since
 // boot. What cannot be read stays as it was.
 func (s *Siblings) Refresh(now time.Duration) {
-	if now >= s.checked && now-s.checked < recheck {
+	if now >= s.checked && now-s.checked < refreshAfter {
 		return
 	}
 	s.checked = now

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package divide
 
 import (
 	"bytes"
@@ -153,13 +153,13 @@ func (t *Topology) number(name string) (uint64, error) {
 	return kernfs.ParseUintLine(b)
 }
 
-// recheck is how often what seldom changes is read, however short the intervals are.
-const recheck = time.Second
+// refreshAfter is how often the list of online CPUs is read, however short the intervals are.
+const refreshAfter = time.Second
 
 // Refresh reads the topology again if the online CPUs have changed. It checks at most once a second; now is the time since
 // boot. What cannot be read stays as it was.
 func (t *Topology) Refresh(now time.Duration) {
-	if now >= t.checked && now-t.checked < recheck {
+	if now >= t.checked && now-t.checked < refreshAfter {
 		return
 	}
 	t.checked = now
@@ -209,6 +209,15 @@ func (t *Topology) Of(cpu int32) int {
 	}
 	return int(t.of[cpu])
 }
+
+// Changes returns how often the online CPUs have changed.
+func (t *Topology) Changes() int { return t.changes }
+
+// ByCPU returns the index of the domain of each CPU by its number. The caller must not change the slice.
+func (t *Topology) ByCPU() []int32 { return t.of }
+
+// Online returns how many CPUs of a domain are online.
+func (t *Topology) Online(domain int) uint64 { return t.cpus[domain] }
 
 // Index returns the index of a domain by its name, and reports whether the topology has it. If domains are packages, the
 // name of a die is in the domain of its package.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package scan
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
 // Table is a scan of the processes, compared with the previous scan. A Source fills the same Table again and again; its
@@ -58,17 +59,17 @@ type Table struct {
 	// LostEnds is how many processes ended without the kernel telling an exact source of it.
 	LostEnds uint64
 
-	before    []Process // rows of the previous scan, from kept on
+	Before    []Process // rows of the previous scan, from kept on
 	kept      int       // how many rows, from the first, are those of the previous scan
-	beforeNow time.Duration
+	BeforeNow time.Duration
 	undo      struct { // what begin overwrote
 		beforeNow time.Duration
 		hidden    bool
 		untraced  units.CPUTime
 	}
 	order       func(a, b *Process) int
-	exact       bool          // the source misses nothing that runs, and may show a time late but never too much
-	baseline    time.Duration // when the first scan of an exact source began
+	Exact       bool          // the source misses nothing that runs, and may show a time late but never too much
+	Baseline    time.Duration // when the first scan of an exact source began
 	scans       uint64
 	slots       int32   // slots in use or free
 	free        []int32 // slots to reuse
@@ -80,10 +81,12 @@ type Table struct {
 	awaited []Process // rows of processes that are gone and whose final CPU time is not known yet
 	final   int       // rows of processes that ended during partial scans
 
-	division
+	division divide.Division
+	unplaced int32           // the block of ShortLived
+	run      []units.CPUTime // Run by domain
 
-	groups        []int32       // by slot: the process's cgroup in the gate of Clocks
-	childRounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
+	Groups        []int32       // by slot: the process's cgroup in the gate of Clocks
+	ChildRounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
 
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
@@ -106,14 +109,14 @@ func (t *Table) Compact() (slots []int32) {
 	var groups []int32
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		if int(p.Slot) < len(t.groups) {
-			groups = append(groups, t.groups[p.Slot])
+		if int(p.Slot) < len(t.Groups) {
+			groups = append(groups, t.Groups[p.Slot])
 		}
 		slots[i], p.Slot = p.Slot, int32(i)
 	}
-	t.groups = groups
+	t.Groups = groups
 	t.slots, t.free, t.freedByScan = int32(len(slots)), nil, nil
-	t.before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
+	t.Before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
 	return slots
 }
 
@@ -121,34 +124,35 @@ func (t *Table) Compact() (slots []int32) {
 func (t *Table) Scans() uint64 { return t.scans }
 
 // begin starts a scan: the current one becomes the previous one.
-func (t *Table) begin(now time.Duration) {
-	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
-	t.before, t.Processes = t.Processes, t.before[:0]
+func (t *Table) Begin(now time.Duration) {
+	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.BeforeNow, t.Hidden, t.Untraced
+	t.Before, t.Processes = t.Processes, t.Before[:0]
 	t.clear(now, 0)
 }
 
 // clear drops what the previous scan found. The first kept rows stay.
 func (t *Table) clear(now time.Duration, kept int) {
-	t.beforeNow, t.Now = t.Now, now
+	t.BeforeNow, t.Now = t.Now, now
 	if t.scans == 0 {
-		t.beforeNow = now // nothing is younger than the baseline
+		t.BeforeNow = now // nothing is younger than the baseline
 	}
 	t.Hidden, t.Missed, t.Untraced, t.ShortLived, t.ShortLivedIn = false, false, 0, 0, t.ShortLivedIn[:0]
 	t.ShortLivedBy = t.ShortLivedBy[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
-	t.beginDivision()
+	t.division.Begin()
+	t.unplaced = 0
 }
 
 // beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed. The
 // scan must succeed: abort cannot undo it.
-func (t *Table) beginKeeping(now time.Duration, kept int) {
+func (t *Table) BeginKeeping(now time.Duration, kept int) {
 	if kept == 0 {
-		t.begin(now)
+		t.Begin(now)
 		return
 	}
 	t.rest(kept)
-	t.before = append(t.before[:0], t.Processes[kept:]...)
+	t.Before = append(t.Before[:0], t.Processes[kept:]...)
 	t.Processes = t.Processes[:kept]
 	t.clear(now, kept)
 }
@@ -158,14 +162,14 @@ func (t *Table) rest(rows int) {
 	for _, i := range t.Active {
 		if int(i) < rows {
 			p := &t.Processes[i]
-			p.Born, p.Used, p.ShortLived, p.parts, p.shortLivedParts = false, 0, 0, 0, 0
+			p.Born, p.Used, p.ShortLived, p.Block, p.shortLivedParts = false, 0, 0, 0, 0
 		}
 	}
 }
 
 // beginPartial starts a scan that keeps all rows. Call advance for each process that ran and has a row, then insertBorn for
 // those that have none, then end for each row whose process ended.
-func (t *Table) beginPartial(now time.Duration) {
+func (t *Table) BeginPartial(now time.Duration) {
 	t.rest(len(t.Processes))
 	t.dropEnded()
 	t.clear(now, len(t.Processes))
@@ -179,7 +183,7 @@ func (t *Table) dropEnded() {
 }
 
 // insertBorn adds rows for new processes, which it sorts. It returns the first row that is not what it was.
-func (t *Table) insertBorn(order func(a, b *Process) int, born []Process) (first int) {
+func (t *Table) InsertBorn(order func(a, b *Process) int, born []Process) (first int) {
 	slices.SortFunc(born, func(a, b Process) int { return order(&a, &b) })
 	old, at := len(t.Processes)-1, len(t.Processes)+len(born)-1
 	t.Processes = append(t.Processes, born...)
@@ -196,15 +200,15 @@ func (t *Table) insertBorn(order func(a, b *Process) int, born []Process) (first
 	first = at + 1
 	t.Active = slices.DeleteFunc(t.Active, func(row int32) bool { return int(row) >= first })
 	t.kept = first
-	t.activate()
+	t.Activate()
 	return first
 }
 
 // end gives a row all that its process used. The process is in Ended after the next scan that is not partial.
-func (t *Table) end(row int32, run units.CPUTime) {
+func (t *Table) End(row int32, run units.CPUTime) {
 	p := &t.Processes[row]
 	active, used := p.isActive(), units.Advance(p.CPU, run)
-	p.CPU, p.Used, p.Zombie, p.final = p.CPU+used, p.Used+used, true, true
+	p.CPU, p.Used, p.Zombie, p.Final = p.CPU+used, p.Used+used, true, true
 	t.final++
 	if !active && used > 0 {
 		t.Active = append(t.Active, row)
@@ -212,7 +216,7 @@ func (t *Table) end(row int32, run units.CPUTime) {
 }
 
 // advance updates a row that was kept.
-func (t *Table) advance(row int32, now *Process) {
+func (t *Table) Advance(row int32, now *Process) {
 	p := &t.Processes[row]
 	now.follow(p)
 	*p = *now
@@ -226,14 +230,14 @@ func (p *Process) follow(old *Process) {
 	// Clamp: a time that steps back and recovers must not be counted twice.
 	p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
 	p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
-	p.discards = old.discards && p.ChildCPU == old.ChildCPU
+	p.Discards = old.Discards && p.ChildCPU == old.ChildCPU
 	if p.Used == 0 {
-		p.parts = 0 // a row that is not active keeps nothing of a scan
+		p.Block = 0 // a row that is not active keeps nothing of a scan
 	}
 }
 
 // bornThreads returns the number of threads of the processes that are new in this scan.
-func (t *Table) bornThreads() (n uint64) {
+func (t *Table) BornThreads() (n uint64) {
 	for _, row := range t.Active {
 		if p := &t.Processes[row]; p.Born {
 			n += uint64(max(p.Threads, 1))
@@ -246,7 +250,7 @@ func (t *Table) bornThreads() (n uint64) {
 func (p *Process) isActive() bool { return p.Born || p.Used > 0 || p.ShortLived > 0 }
 
 // activate lists the active rows among those that were not kept.
-func (t *Table) activate() {
+func (t *Table) Activate() {
 	for i := t.kept; i < len(t.Processes); i++ {
 		if t.Processes[i].isActive() {
 			t.Active = append(t.Active, int32(i))
@@ -255,7 +259,7 @@ func (t *Table) activate() {
 }
 
 // giveShortLived adds the CPU time of a short-lived process to a row.
-func (t *Table) giveShortLived(row int32, run units.CPUTime, weights []uint64) {
+func (t *Table) GiveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	if run == 0 {
 		return // a row that is not active keeps nothing of a scan
 	}
@@ -263,38 +267,53 @@ func (t *Table) giveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	if !p.isActive() {
 		t.Active = append(t.Active, row)
 	}
-	p.shortLivedParts = t.addParts(p.shortLivedParts, run, weights)
+	p.shortLivedParts = t.division.AddParts(p.shortLivedParts, run, weights)
 	p.ShortLived += run
 }
 
 // abort undoes begin after a scan that failed.
-func (t *Table) abort() {
-	t.before, t.Processes = t.Processes[:0], t.before
-	t.Now, t.beforeNow = t.beforeNow, t.undo.beforeNow
+func (t *Table) Abort() {
+	t.Before, t.Processes = t.Processes[:0], t.Before
+	t.Now, t.BeforeNow = t.BeforeNow, t.undo.beforeNow
 	t.Hidden, t.Untraced = t.undo.hidden, t.undo.untraced
-	t.activate()
+	t.Activate()
+}
+
+// EachMissed calls add for each process of the previous scan that has no row, in ascending order of PIDs. add may add
+// rows; those before are sorted by PID.
+func (t *Table) EachMissed(add func(old *Process)) {
+	listed, j := len(t.Processes), 0
+	for i := range t.Before {
+		pid := t.Before[i].PID
+		for j < listed && t.Processes[j].PID < pid {
+			j++
+		}
+		if j == listed || t.Processes[j].PID != pid {
+			add(&t.Before[i])
+		}
+	}
 }
 
 // previous returns the row of a PID in the previous scan, nil if there was none.
-func (t *Table) previous(pid int32) *Process { return find(t.before, pid) }
+func (t *Table) Previous(pid int32) *Process { return Find(t.Before, pid) }
 
 // finish compares the scan with the previous one and infers what no row shows. node is the CPU time that processes
 // account for since then: inferred time never exceeds what the rows leave of it.
-func (t *Table) finish(node units.CPUTime) {
-	used := t.match(byPID, nil)
+func (t *Table) Finish(node units.CPUTime) {
+	used := t.Match(ByPID, nil)
 	if !t.childless {
 		t.traceChildren(units.Advance(used, node))
 	}
-	t.resumed()
-	t.activate()
+	t.EndResume()
+	t.Activate()
 	t.scans++
 }
 
 // match pairs the rows that were not kept with those of the previous scan, both in the given order, and returns the CPU
 // time used. final, if not nil, returns the final CPU time of a process that is gone; while that is not known the row
 // stays and uses nothing.
-func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
-	t.sort(order)
+func (t *Table) Match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
+	t.Sort(order)
 	if t.resuming {
 		t.adoptStarts(order)
 	}
@@ -303,7 +322,7 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 
 	end := func(old *Process) {
 		e := Ended{Process: *old}
-		e.parts, e.shortLivedParts = 0, 0
+		e.Block, e.shortLivedParts = 0, 0
 		if final != nil {
 			run, known := final(&e.Process)
 			if !known {
@@ -320,30 +339,30 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 	j := 0
 	for i := t.kept; i < len(t.Processes); i++ {
 		p := &t.Processes[i]
-		for j < len(t.before) && order(&t.before[j], p) < 0 {
-			end(&t.before[j])
+		for j < len(t.Before) && order(&t.Before[j], p) < 0 {
+			end(&t.Before[j])
 			j++
 		}
-		if j < len(t.before) && t.before[j].PID == p.PID && t.before[j].Start == p.Start {
-			p.follow(&t.before[j])
+		if j < len(t.Before) && t.Before[j].PID == p.PID && t.Before[j].Start == p.Start {
+			p.follow(&t.Before[j])
 			j++
 		} else {
 			t.add(p)
 		}
 		used += p.Used
 	}
-	for ; j < len(t.before); j++ {
-		end(&t.before[j])
+	for ; j < len(t.Before); j++ {
+		end(&t.Before[j])
 	}
 	if len(t.awaited) > 0 {
 		t.Processes = append(t.Processes, t.awaited...)
-		t.sort(order)
+		t.Sort(order)
 	}
 	return used
 }
 
 // sort sorts the rows that were not kept. They nearly always are in order already.
-func (t *Table) sort(order func(a, b *Process) int) {
+func (t *Table) Sort(order func(a, b *Process) int) {
 	s := (*rows)(t)
 	s.order = order
 	if !sort.IsSorted(s) {
@@ -377,25 +396,51 @@ func (t *Table) add(p *Process) {
 // not have it (the baseline, a PID that a scan missed), its CPU time is from before we watched it. An exact source misses
 // none, so only what started before the baseline is old.
 func (t *Table) BornSinceLastScan(p *Process) bool {
-	since := t.beforeNow
-	if t.exact {
-		since = t.baseline
+	since := t.BeforeNow
+	if t.Exact {
+		since = t.Baseline
 	}
-	return t.scans > 0 && p.Start >= since.Truncate(time.Duration(Tick))
+	return t.scans > 0 && p.Start >= since.Truncate(time.Duration(units.Tick))
 }
 
 // byPID orders rows as /proc lists them.
-func byPID(a, b *Process) int {
+func ByPID(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
 }
 
 // byAge orders rows as the kernel's list of tasks does.
-func byAge(a, b *Process) int {
+func ByAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
 }
 
-// addUp adds the CPU time that an exact scan found to Run.
-func (t *Table) addUp() {
+// AddLost adds process exits of which an exact source knows only the number and the CPU time of whole lives. Exits before
+// the baseline do not count.
+func (t *Table) AddLost(count uint64, run units.CPUTime) {
+	if t.scans > 0 {
+		t.LostEnds += count
+		t.Untraced = min(t.Untraced+run, Unbounded)
+	}
+}
+
+// AddUnplaced adds CPU time that belongs to no row, and that was used in the domains in proportion to weights.
+func (t *Table) AddUnplaced(run units.CPUTime, weights []uint64) {
+	if run > 0 {
+		t.ShortLived += run
+		t.unplaced = t.division.AddParts(t.unplaced, run, weights)
+	}
+}
+
+// EndScan counts a scan that succeeded.
+func (t *Table) EndScan() { t.scans++ }
+
+// Kept returns how many rows, from the first, are those of the previous scan.
+func (t *Table) Kept() int { return t.kept }
+
+// Finals returns how many rows are those of processes that ended during partial scans.
+func (t *Table) Finals() int { return t.final }
+
+// AddUp adds the CPU time that an exact scan found to Run.
+func (t *Table) AddUp() {
 	found := t.ShortLived
 	for _, i := range t.Active {
 		found += t.Processes[i].Used + t.Processes[i].ShortLived
@@ -404,12 +449,12 @@ func (t *Table) addUp() {
 		found += t.Ended[i].LastSlice
 	}
 	t.Run += found
-	if t.topology != nil {
+	if t.division.Divides() {
 		t.addRunParts()
 	}
 }
 
-// addRunParts adds to the domains what addUp adds to Run.
+// addRunParts adds to the domains what AddUp adds to Run.
 func (t *Table) addRunParts() {
 	t.addRun(t.UnplacedParts())
 	for _, i := range t.Active {
@@ -421,7 +466,7 @@ func (t *Table) addRunParts() {
 	}
 }
 
-func find(rows []Process, pid int32) *Process {
+func Find(rows []Process, pid int32) *Process {
 	if i := findRow(rows, pid); i >= 0 {
 		return &rows[i]
 	}

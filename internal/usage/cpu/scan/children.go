@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package scan
 
 import (
 	"slices"
@@ -39,7 +39,7 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 	if found > limit {
 		for i, b := range t.balance {
 			if b > 0 {
-				t.balance[i] = int64(portion(units.CPUTime(b), limit, found))
+				t.balance[i] = int64(units.Portion(units.CPUTime(b), limit, found))
 			}
 		}
 	}
@@ -62,13 +62,13 @@ func (t *Table) childTimeGrowth() (grown bool) {
 				t.balance[i] = int64(p.ChildCPU)
 			}
 		} else {
-			for t.before[j].PID != p.PID {
+			for t.Before[j].PID != p.PID {
 				j++
 			}
-			old := &t.before[j]
+			old := &t.Before[j]
 			shown := units.Advance(old.ChildCPU, p.ChildCPU)
-			t.balance[i] = int64(units.Advance(old.owed, shown))
-			p.owed = min(units.Advance(shown, old.owed), t.childRounding)
+			t.balance[i] = int64(units.Advance(old.Owed, shown))
+			p.Owed = min(units.Advance(shown, old.Owed), t.ChildRounding)
 		}
 		grown = grown || t.balance[i] > 0
 	}
@@ -101,8 +101,8 @@ func (t *Table) subtractKnown() {
 func (t *Table) survivingAncestor(p *Process) int {
 	start := p.Start
 	// A chain of parents is at most as long as the table; the bound is for tables that lie.
-	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(t.before); hops++ {
-		old := find(t.before, pid)
+	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(t.Before); hops++ {
+		old := Find(t.Before, pid)
 		row := findRow(t.Processes, pid)
 		if row >= 0 && t.Processes[row].Start <= start && (old == nil || old.Start == t.Processes[row].Start) {
 			return row
@@ -132,9 +132,9 @@ func (t *Table) settleDeficits() {
 		}
 		if t.balance[i] < 0 {
 			p := &t.Processes[i]
-			p.owed += units.CPUTime(-t.balance[i])
+			p.Owed += units.CPUTime(-t.balance[i])
 			t.balance[i] = 0
-			if p.owed > t.childRounding {
+			if p.Owed > t.ChildRounding {
 				t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
 			}
 		}
@@ -162,7 +162,7 @@ func (t *Table) giveLastSlices() {
 		for k := i; k < len(t.Ended); k++ {
 			if t.tracer[k] == row {
 				e := &t.Ended[k]
-				e.LastSlice = portion(give, min(t.longestLastSlice(&e.Process), shown), most)
+				e.LastSlice = units.Portion(give, min(t.longestLastSlice(&e.Process), shown), most)
 				t.tracer[k] = -1
 			}
 		}
@@ -176,19 +176,14 @@ const maxThreads = 1 << 22
 // than it had lived until then. So a 5 ms child that a scan happens to see is not billed for hundreds of siblings that no
 // scan saw, and a process that ran for minutes gets its whole last slice.
 func (t *Table) longestLastSlice(p *Process) units.CPUTime {
-	return mostIn(min(t.Now-t.beforeNow, t.beforeNow-p.Start), p)
+	return p.MostIn(min(t.Now-t.BeforeNow, t.BeforeNow-p.Start))
 }
 
-// mostIn bounds what a process can use in a time.
-func mostIn(d time.Duration, p *Process) units.CPUTime {
+// MostIn returns an upper bound of what the process can use in a time.
+func (p *Process) MostIn(d time.Duration) units.CPUTime {
 	if p.Zombie {
 		return 0
 	}
 	// User and system time are each rounded down to a tick.
-	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*Tick
-}
-
-// portion is amount * part / whole without overflow; part must not exceed whole.
-func portion(amount, part, whole units.CPUTime) units.CPUTime {
-	return units.CPUTime(units.MulDiv(uint64(amount), uint64(part), uint64(whole)))
+	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*units.Tick
 }
