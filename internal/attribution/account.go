@@ -163,3 +163,6 @@ func (a *Account) forgo() {
 	a.rank.gained = units.AddSaturating(a.rank.gained, a.recent())
 	a.reset()
 }
+
+// none marks an unset index.
+const none = -1

@@ -2,10 +2,7 @@
 
 package attribution
 
-import (
-	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/units"
-)
+import "github.com/energyreceiver/energyreceiver/internal/identity"
 
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
 // what the last interval brought was added to the accounts, and before that of candidates goes to the others.
@@ -179,20 +176,6 @@ func (e *Engine) beginSeries(account int32) {
 	}
 }
 
-// standing is by what a process without a series gets one.
-type standing struct {
-	rank   rank
-	earned units.Energy
-}
-
-// candidate is a process that has earned a series and has none. Candidates may be all processes of the node, and each collection
-// compares them, so what is compared lies side by side.
-type candidate struct {
-	standing
-	claimant Claimant
-	running  bool // as the claimant
-}
-
 // standingOf returns the standing of a claimant's process. It is valid until a process becomes a candidate, or is none any more.
 func (e *Engine) standingOf(c *claimant) *standing {
 	if c.candidate == none {
@@ -246,45 +229,4 @@ func (e *Engine) dequeue(entity identity.Entity, i int32) {
 	q[a.candidate] = q[last]
 	e.ledger.accounts[q[last]].candidate = a.candidate
 	e.candidates[entity], a.candidate = q[:last], none
-}
-
-// contender is a claimant or an account that has a series or wants one.
-type contender struct {
-	key   uint64
-	index int32
-}
-
-// queue is a heap of contenders, the least key first.
-type queue []contender
-
-func (q queue) heapify() {
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.down(i)
-	}
-}
-
-func (q queue) down(i int) {
-	for {
-		least := 2*i + 1
-		if least >= len(q) {
-			return
-		}
-		if right := least + 1; right < len(q) && q[right].key < q[least].key {
-			least = right
-		}
-		if q[i].key <= q[least].key {
-			return
-		}
-		q[i], q[least] = q[least], q[i]
-		i = least
-	}
-}
-
-func (q *queue) pop() contender {
-	old := *q
-	first, last := old[0], len(old)-1
-	old[0] = old[last]
-	*q = old[:last]
-	q.down(0)
-	return first
 }

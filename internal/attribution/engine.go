@@ -98,12 +98,6 @@ type GainedFunc func(id Claimant, cpu units.CPUTime, energy []units.Energy)
 // that. Active energy of which f receives nothing belongs to no claimant.
 func (e *Engine) OnGain(f GainedFunc) { e.gained = f }
 
-// none marks an unset index.
-const none = -1
-
-// othersIndex is the index of the other processes' account.
-const othersIndex = 0
-
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
@@ -152,4 +146,26 @@ func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([
 		}
 	}
 	return slices.Clone(table[:n]), slices.Clip(kept)
+}
+
+// GroupNames are names by which groups of containers and pods can differ.
+type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
+
+// domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
+type domainSums struct {
+	energy [MaxKinds]units.Energy
+	zones  [MaxKinds]int // in each sum
+}
+
+// ownerOf returns who a claimant is.
+func (e *Engine) ownerOf(c *claimant) identity.Owner {
+	o := c.owner()
+	e.setCreated(&o.Process)
+	return o
+}
+
+func (e *Engine) setCreated(p *identity.Process) {
+	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
+		p.Created = e.cfg.Created(p.Start)
+	}
 }

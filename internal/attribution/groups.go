@@ -16,36 +16,9 @@ import (
 // The series of a group differs from those of workloads. Otherwise a container could add energy to a program of the
 // host by a process of the same name.
 
-// GroupNames are names by which groups of containers and pods can differ.
-type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
-
 // restoredBirths is the part of an hour whose births are used up in a restored engine. So a receiver that restarts
 // again and again begins few series.
 const restoredBirths = 54 * time.Minute
-
-// series returns what identifies the series of an account.
-func (a *Account) series() series {
-	if a.group {
-		return groupSeries(a.Entity, &a.Owner)
-	}
-	s, _ := seriesOf(a.Entity, &a.Owner)
-	return s
-}
-
-// groupSeries returns the series of the group of an owner's entity. It has no names if the group would have none.
-func groupSeries(e identity.Entity, o *identity.Owner) series {
-	s := series{entity: e, group: true}
-	switch n := o.Names; {
-	case e == identity.ProgramEntity:
-		s.process = o.Process.Program()
-	case n == nil:
-	case e == identity.ContainerEntity:
-		s.in = identity.Key{n.Namespace, n.KubernetesContainer, n.Image}
-	case e == identity.PodEntity:
-		s.in = identity.Key{n.Namespace}
-	}
-	return s
-}
 
 // groupOf returns the series of the group of an owner's entity, with the names that are reported; ok is false if it
 // has none.
@@ -61,15 +34,6 @@ func (e *Engine) groupOf(entity identity.Entity, o *identity.Owner) (s series, o
 		}
 	}
 	return s, s.in != identity.Key{}
-}
-
-// groupOwner returns the owner of a group.
-func (s *series) groupOwner() *identity.Owner {
-	o := &identity.Owner{Process: s.process}
-	if s.entity != identity.ProgramEntity {
-		o.Names = &identity.Names{Namespace: s.in[0], KubernetesContainer: s.in[1], Image: s.in[2]}
-	}
-	return o
 }
 
 // openGroup returns the account of the group of an account's owner, or none. The group of a process is that of its

@@ -136,3 +136,22 @@ func (c *Claim) weight(k AllocationKey) uint64 {
 	}
 	return c.Weights[k-ByFirstWeight]
 }
+
+// Claimant identifies who may claim usage: a process while it runs one program in one container, or what stands for
+// processes of a container that are not known by name. Engine.Open returns it, and it is valid until Engine.Close. Its
+// number is used again later.
+type Claimant int32
+
+// NoClaimant claims the usage of short-lived processes that belong to no container.
+const NoClaimant Claimant = -1
+
+// usage returns the usage of a domain, which must not be changed.
+func (iv *Interval) usage(domain int) *Usage {
+	if domain < 0 || domain >= len(iv.Domains) {
+		return &unknown
+	}
+	return &iv.Domains[domain]
+}
+
+// unknown is the usage of a domain that is not in an interval.
+var unknown Usage

@@ -88,7 +88,7 @@ type Zone struct {
 	superseded bool
 }
 
-// Kind is the totals of all zones of one kind. Active is the energy of all processes and Unattributed together. The zero
+// KindTotals is the totals of all zones of one kind. Active is the energy of all processes and Unattributed together. The zero
 // Kind is one of which no zone was ever read.
 type KindTotals struct {
 	Present bool
@@ -211,3 +211,6 @@ func (l *Ledger) remove(i int32) {
 	l.accounts[i], l.removed[i] = Account{amounts: l.accounts[i].amounts[:0]}, true
 	l.unused = append(l.unused, i)
 }
+
+// othersIndex is the index of the other processes' account.
+const othersIndex = 0

@@ -48,17 +48,6 @@ const (
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// hasRoom reports whether one more series of an entity may begin.
-func (e *Engine) hasRoom(entity identity.Entity) bool {
-	return e.mayContinue(entity) && (entity != identity.ProcessEntity || e.allowsBirth(entity))
-}
-
-// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
-// no birth.
-func (e *Engine) mayContinue(entity identity.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live()
-}
-
 // lateAge is the age at which an account gets a series if it began after too many others.
 const lateAge = 5 * time.Minute
 
@@ -81,79 +70,4 @@ func (b *births) add(at time.Time, limit int) {
 	if most := at.Add(time.Hour + time.Minute); b.until.After(most) {
 		b.until = most
 	}
-}
-
-// countsBirths reports whether an account that begins now counts.
-func (e *Engine) countsBirths(entity identity.Entity) bool {
-	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
-}
-
-// allowsBirth reports whether an account that begins now may have a series from the start.
-func (e *Engine) allowsBirth(entity identity.Entity) bool {
-	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
-}
-
-// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
-// one from the start.
-func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
-	if !e.allowsBirth(entity) {
-		notBefore = e.at.Add(lateAge)
-	}
-	if e.countsBirths(entity) {
-		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
-	}
-	return notBefore
-}
-
-// rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.
-type rank struct {
-	// usage is the active energy of the collections before the current one. Each counts three quarters of the one that
-	// follows it.
-	usage units.Energy
-	// gained is the active energy of the current collection that is not in the account.
-	gained units.Energy
-	// lost is how often the series was lost to another. Every 64 collections one loss is forgiven.
-	lost uint8
-}
-
-const (
-	// maxLost is how many losses count: after that, nine times the usage of the smallest series is enough.
-	maxLost      = 6
-	forgiveAfter = 64
-	// maxUsage bounds each part of a usage, so that no sum overflows.
-	maxUsage = 1 << 58
-)
-
-// now returns the usage with that of the current collection.
-func (r *rank) now(recent units.Energy) units.Energy {
-	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
-}
-
-// next begins a collection. A new series counts as one that has long used as much as in its first collection; otherwise a
-// smaller one that is older would take its place.
-func (r *rank) next(recent units.Energy, isNew, forgive bool) {
-	usage := r.now(recent)
-	if isNew {
-		usage = max(usage, 4*min(recent, maxUsage))
-	}
-	r.usage, r.gained = usage, 0
-	if forgive && r.lost > 0 {
-		r.lost--
-	}
-}
-
-// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth more usage; for each
-// time that the newcomer lost its series, twice that excess; and just any more usage where the incumbent was never
-// reported, whose end costs nothing.
-
-func (r *rank) newcomerKey(recent units.Energy) uint64 {
-	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
-}
-
-func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
-	usage := uint64(r.now(recent))
-	if reported {
-		usage += usage / 8
-	}
-	return usage
 }

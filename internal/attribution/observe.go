@@ -10,12 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
-type domainSums struct {
-	energy [MaxKinds]units.Energy
-	zones  [MaxKinds]int // in each sum
-}
-
 // Observe attributes the energy of one interval.
 func (e *Engine) Observe(iv *Interval) {
 	e.startInterval(iv)
@@ -60,17 +54,6 @@ func (e *Engine) startInterval(iv *Interval) {
 	for len(e.sums) < len(iv.Domains) {
 		e.sums = append(e.sums, domainSums{})
 	}
-}
-
-// unknown is the usage of a domain that is not in an interval.
-var unknown Usage
-
-// usage returns the usage of a domain, which must not be changed.
-func (iv *Interval) usage(domain int) *Usage {
-	if domain < 0 || domain >= len(iv.Domains) {
-		return &unknown
-	}
-	return &iv.Domains[domain]
 }
 
 func (e *Engine) addCPU(claim *Claim) {

@@ -100,23 +100,6 @@ const (
 // deficits are the energies that portions of one domain lacked to their static energy.
 type deficits [MaxKinds]units.Energy
 
-// deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
-// Portion.Above).
-func (e *Engine) deficitOf(p *Portion) *units.Energy {
-	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
-		return nil
-	}
-	for len(e.deficits) <= p.Domain {
-		e.deficits = append(e.deficits, deficits{})
-	}
-	d := &e.deficits[p.Domain][p.Kind]
-	if p.Elapsed > maxCarried {
-		*d = 0
-		return nil
-	}
-	return d
-}
-
 // ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.
 func ByUtilization(p Portion) units.Energy {
 	busy := min(p.Busy, p.Total)

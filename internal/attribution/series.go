@@ -8,35 +8,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
-type series struct {
-	entity  identity.Entity
-	process identity.Process // or program, none for other entities
-	in      identity.Key     // of a group its names
-	group   bool
-}
-
-// seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
-func seriesOf(e identity.Entity, o *identity.Owner) (s series, ok bool) {
-	if !e.Of(o) {
-		return series{}, false
-	}
-	s.entity, s.in = e, e.Key(&o.Workload)
-	s.process = processOf(e, o)
-	return s, true
-}
-
-// processOf returns the part of an owner that an account of the entity has besides its workload.
-func processOf(e identity.Entity, o *identity.Owner) identity.Process {
-	switch e {
-	case identity.ProcessEntity:
-		return o.Process
-	case identity.ProgramEntity:
-		return o.Process.Program()
-	}
-	return identity.Process{}
-}
-
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
 // entity, or if the entity is a process and there is no room for its series.
 //
@@ -216,4 +187,37 @@ func (e *Engine) accountInstead(account int32) int32 {
 		e.others[entity] = e.ledger.add(Account{Entity: entity, Other: true, Start: e.baseline, refs: 1})
 	}
 	return e.others[entity]
+}
+
+// hasRoom reports whether one more series of an entity may begin.
+func (e *Engine) hasRoom(entity identity.Entity) bool {
+	return e.mayContinue(entity) && (entity != identity.ProcessEntity || e.allowsBirth(entity))
+}
+
+// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
+// no birth.
+func (e *Engine) mayContinue(entity identity.Entity) bool {
+	return e.live[entity] < e.cfg.Limits[entity].live()
+}
+
+// countsBirths reports whether an account that begins now counts.
+func (e *Engine) countsBirths(entity identity.Entity) bool {
+	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
+}
+
+// allowsBirth reports whether an account that begins now may have a series from the start.
+func (e *Engine) allowsBirth(entity identity.Entity) bool {
+	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
+}
+
+// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
+// one from the start.
+func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
+	if !e.allowsBirth(entity) {
+		notBefore = e.at.Add(lateAge)
+	}
+	if e.countsBirths(entity) {
+		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
+	}
+	return notBefore
 }

@@ -168,3 +168,20 @@ func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares
 
 // next returns the share of the next weight.
 func (s *shares) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }
+
+// deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
+// Portion.Above).
+func (e *Engine) deficitOf(p *Portion) *units.Energy {
+	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
+		return nil
+	}
+	for len(e.deficits) <= p.Domain {
+		e.deficits = append(e.deficits, deficits{})
+	}
+	d := &e.deficits[p.Domain][p.Kind]
+	if p.Elapsed > maxCarried {
+		*d = 0
+		return nil
+	}
+	return d
+}

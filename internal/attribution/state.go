@@ -305,19 +305,3 @@ func (e *Engine) restoreAccount(s *AccountState) {
 		e.series[key] = e.ledger.add(a)
 	}
 }
-
-// wasLive reports whether the series of a claimant's process was live in the state that is being restored, and gives the claimant
-// its rank.
-func (e *Engine) wasLive(c *claimant) bool {
-	if !e.restoring {
-		return false
-	}
-	owner := e.ownerOf(c)
-	s, _ := seriesOf(identity.ProcessEntity, &owner)
-	i, known := e.series[s]
-	if !known || !e.ledger.accounts[i].wasLive {
-		return false
-	}
-	c.waits.rank = e.ledger.accounts[i].rank
-	return true
-}
