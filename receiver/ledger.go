@@ -10,11 +10,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
@@ -26,7 +26,7 @@ type ledger struct {
 	Engine     *attribution.Engine
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion // nil: no workload is excluded
-	Places     *cgroup.Places      // nil: memory is not divided
+	Places     *numa.Places        // nil: memory is not divided
 	emitter    *emit.Emitter
 	rules      attribution.Rules
 	kinds      []power.Class // of the ledger, by their index
@@ -119,12 +119,12 @@ func (c *Config) openUsers() *workload.Users {
 }
 
 // memoryPlaces returns the places of the memory of cgroups by CPU package, or nil if they make no difference.
-func (s *energyScraper) memoryPlaces() *cgroup.Places {
+func (s *energyScraper) memoryPlaces() *numa.Places {
 	topology := s.cpu.Topology()
 	if topology == nil || !s.keys.OfMemory() {
 		return nil
 	}
-	return s.cgroups.Places(len(topology.Domains()), topology.Of)
+	return numa.New(s.cgroups, len(topology.Domains()), topology.Of)
 }
 
 // emit returns the ledger as metrics, as of at.

@@ -137,5 +137,5 @@ func (t *Tree) halveCache() {
 			t.releaseAll(n)
 		}
 	}
-	t.closePlaces()
+	t.closeFiles()
 }

@@ -47,7 +47,7 @@ type directory struct {
 func newLookups(options stall.Options[*finder]) lookups {
 	options.Everywhere = true // hierarchies that cannot be blocked are read without the Guard
 	options.New = func() *finder {
-		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, numaStatRoom)}
+		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
 	}
 	return lookups{guard: stall.New(options), seed: maphash.MakeSeed()}
 }

@@ -26,7 +26,10 @@ type Options struct {
 	LinearWeights bool
 }
 
-// Tree holds the cgroups of a host that somebody is interested in.
+// fileRoom is the size of buffers for files: more than any file that is read takes.
+const fileRoom = 4096
+
+// Tree holds the cgroups of a host that are of interest.
 //
 // A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that no hierarchy has its
 // cgroup any more. Nodes know the nearest node around them, so that what the counter of an inner cgroup shows can be told
@@ -42,10 +45,10 @@ type Tree struct {
 	inside  map[string]int // number of nodes below a path
 	nodes   []*Node        // longest paths first, so that each node comes before those around it
 	slots   []bool         // that are in use
-	buf     [numaStatRoom]byte
+	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	outer   outer
-	places  *Places // nil: nobody asks where memory is
+	files   *Files // nil: no memory file is read
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
@@ -82,7 +85,7 @@ func (t *Tree) Close() error {
 	for _, n := range t.outer.nodes {
 		t.releaseAll(n)
 	}
-	t.closePlaces()
+	t.closeFiles()
 	return errors.Join(errs...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -31,7 +32,7 @@ type Options struct {
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
 	// Places, if set, tells in which domain of the topology memory is. Claims then weigh there under the keys of memory.
-	Places *cgroup.Places
+	Places *numa.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
 	InterruptsUnattributed bool
 	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters show unattributed,
@@ -90,7 +91,7 @@ type Builder struct {
 	identifier *workload.Identifier
 	exclusion  *workload.Exclusion
 	cgroups    *cgroup.Tree
-	places     *cgroup.Places
+	places     *numa.Places
 	keys       *Keys
 	kinds      []power.Class
 

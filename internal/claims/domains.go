@@ -13,6 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 )
 
 // domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a claim on each package
@@ -43,7 +44,7 @@ type domains struct {
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
 	// numa knows where memory is, nil if nothing does. held are the weights that are divided by that.
-	numa *cgroup.Places
+	numa *numa.Places
 	held [attribution.Weights]bool
 
 	parts []units.CPUTime // scratch
@@ -134,7 +135,7 @@ func (d *domains) claimed(parts []units.CPUTime, p *scan.Process) {
 }
 
 // beginPlaces starts an interval in which places tells where memory is, for the weights of keys.
-func (d *domains) beginPlaces(places *cgroup.Places, keys *Keys, now time.Time) {
+func (d *domains) beginPlaces(places *numa.Places, keys *Keys, now time.Time) {
 	if d == nil || places == nil {
 		return
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 )
 
 // newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in another.
@@ -100,7 +100,7 @@ func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
 func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
 	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
 	begin(d, usage, 100, 400)
-	d.numa, d.held = &cgroup.Places{}, [attribution.Weights]bool{false, true}
+	d.numa, d.held = &numa.Places{}, [attribution.Weights]bool{false, true}
 	node := attribution.Usage{Claims: []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 90}},
 		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
