@@ -419,7 +419,7 @@ func (sim *simulation) collect() {
 // compact gives memory back between scans, as after a burst of processes. No result may change.
 func (sim *simulation) compact() {
 	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Scans()%3 == 0 {
-		l.Compact(table)
+		l.Shrink(table)
 	}
 }
 

@@ -118,11 +118,11 @@ func New(cfg Config, baseline time.Time) *Engine {
 // Ledger returns the totals so far. It is valid until the next call of another method.
 func (e *Engine) Ledger() *Ledger { return &e.ledger }
 
-// Compact releases the memory of claimants and accounts that are gone. It must not be called during Observe.
-func (e *Engine) Compact() {
-	e.claimants, e.unused = trimmed(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
+// Shrink releases the memory of claimants and accounts that are gone. It must not be called during Observe.
+func (e *Engine) Shrink() {
+	e.claimants, e.unused = shrunk(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
 	l := &e.ledger
-	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
+	l.accounts, l.unused = shrunk(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
 	e.touched, e.gains, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil, nil
@@ -134,7 +134,7 @@ func (e *Engine) Compact() {
 }
 
 // trimmed returns the table without its unused end, and the indices before it that are unused.
-func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
+func shrunk[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
 	n := len(table)
 	for n > 0 && isUnused(n-1) {
 		n--

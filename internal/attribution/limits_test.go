@@ -269,7 +269,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 				b.deliver()
 			}
 			if compacts {
-				b.e.Compact()
+				b.e.Shrink()
 			}
 		}
 		for a := range b.e.Ledger().Accounts {
@@ -289,7 +289,7 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	second := b.open(1)                                // continues the series of the first
 	b.e.Close(first)
 	b.e.Close(second)
-	b.e.Compact() // the second is gone from the end of the table
+	b.e.Shrink() // the second is gone from the end of the table
 
 	b.iv.Zones[0].OK, b.iv.EndsCollection = true, true
 	b.observe(4*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})

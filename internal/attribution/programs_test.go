@@ -96,7 +96,7 @@ func TestAStormOfNamesKeepsABoundedNumberOfPrograms(t *testing.T) {
 		assert.LessOrEqual(t, len(b.e.candidates[identity.ProgramEntity]), maxCandidatePrograms+500)
 		assert.LessOrEqual(t, b.e.live[identity.ProgramEntity], 3)
 	}
-	b.e.Compact()
+	b.e.Shrink()
 	assert.LessOrEqual(t, len(b.e.ledger.accounts), maxCandidatePrograms+500+20)
 }
 

@@ -242,8 +242,8 @@ func (t *Tree) Restart() {
 	}
 }
 
-// Compact gives back memory that was needed for more nodes.
-func (t *Tree) Compact() {
+// Shrink frees memory that was needed for more nodes.
+func (t *Tree) Shrink() {
 	t.byPath, t.inside = units.Rebuilt(t.byPath), units.Rebuilt(t.inside)
 	t.nodes = slices.Clone(t.nodes)
 }

@@ -105,7 +105,7 @@ type Builder struct {
 	named   []units.Domain // by their index in the interval
 
 	claimants []claimant // by slot
-	sleepers  map[sleepersOf]*sleepers
+	sleepers  map[sleepersKey]*sleepers
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
 	programs  programs
@@ -139,7 +139,7 @@ func NewBuilder(o Options) *Builder {
 		requests: o.Requests, byProgram: o.Programs, eager: o.Eager,
 
 		domains: newDomains(o.Topology), cores: newCores(o.Siblings, o.SMTWeight),
-		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{},
+		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersKey]*sleepers{},
 	}
 	if b.domains != nil {
 		b.domains.cores, b.domains.keys = b.cores, b.keys
@@ -201,7 +201,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.cgroups.Sweep()
 	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
-		b.Compact(t)
+		b.Shrink(t)
 	}
 	b.last = *m
 	b.begun = true
@@ -323,13 +323,13 @@ func (b *Builder) dropUsage() {
 	b.keys.forgetWork()
 }
 
-// Compact frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
+// Shrink frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
 // processes. It does nothing unless the scan in t was observed.
-func (b *Builder) Compact(t *scan.Table) {
+func (b *Builder) Shrink(t *scan.Table) {
 	if b.scan != t.Scans() {
 		return
 	}
-	slots := t.Compact()
+	slots := t.Shrink()
 	claimants := make([]claimant, len(slots))
 	for slot, before := range slots {
 		if int(before) < len(b.claimants) {
@@ -343,18 +343,18 @@ func (b *Builder) Compact(t *scan.Table) {
 		}
 	}
 	b.claimants, b.sleepers = claimants, units.Rebuilt(b.sleepers)
-	b.gpus.compact(t)
-	b.identifier.Compact(slots)
-	b.cgroups.Compact()
+	b.gpus.shrink(t)
+	b.identifier.Shrink(slots)
+	b.cgroups.Shrink()
 	for i := range b.interval.Domains {
 		b.interval.Domains[i].Claims = nil
 	}
 	b.closeEnded()
 	b.ended = nil
-	b.domains.compact()
-	b.keys.compact()
-	b.cores.compact()
-	b.engine.Compact()
+	b.domains.shrink()
+	b.keys.shrink()
+	b.cores.shrink()
+	b.engine.Shrink()
 }
 
 // watchesCgroups reports whether anything is read from containers' cgroups.

@@ -32,7 +32,7 @@ type sleepers struct {
 	count int
 }
 
-type sleepersOf struct {
+type sleepersKey struct {
 	in       identity.Workload
 	excluded bool
 }
@@ -69,7 +69,7 @@ func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
 		b.programs.learn(&owner)
 	}
 	if !hasClaims(p) && b.mayWait(&owner) {
-		b.sleep(c, sleepersOf{found.Workload, excluded}, b.since(p.Start, m))
+		b.sleep(c, sleepersKey{found.Workload, excluded}, b.since(p.Start, m))
 	} else {
 		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
 	}
@@ -87,7 +87,7 @@ func (b *Builder) mayWait(owner *identity.Owner) bool {
 }
 
 // sleep makes a process one of the sleepers of its workload.
-func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
+func (b *Builder) sleep(c *claimant, of sleepersKey, since time.Time) {
 	s := b.sleepers[of]
 	if s == nil {
 		s = &sleepers{id: b.openClaimant(identity.Owner{Workload: of.in}, since, of.excluded)}
@@ -156,7 +156,7 @@ func (b *Builder) excludeLate(m *Measurement) {
 			continue
 		} else if c.sleeps {
 			b.leave(c)
-			b.sleep(c, sleepersOf{in, true}, b.last.Stamp)
+			b.sleep(c, sleepersKey{in, true}, b.last.Stamp)
 		} else {
 			b.engine.Exclude(c.id)
 		}

@@ -224,8 +224,8 @@ func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *divide
 	return true
 }
 
-// compact gives back the memory that was needed for more claims.
-func (c *cores) compact() {
+// shrink frees the memory that was needed for more claims.
+func (c *cores) shrink() {
 	if c != nil {
 		c.slices, c.ends = nil, nil
 	}

@@ -351,8 +351,8 @@ func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
 	}
 }
 
-// compact gives back the memory that was needed for more claims.
-func (d *domains) compact() {
+// shrink frees the memory that was needed for more claims.
+func (d *domains) shrink() {
 	if d != nil {
 		d.places, d.memory, d.ofCgroups, d.cgroups = nil, nil, nil, map[*cgroup.Node]int{}
 	}

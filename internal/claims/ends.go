@@ -99,7 +99,7 @@ func (b *Builder) leave(c *claimant) {
 	case !c.open:
 	case c.sleeps:
 		c.sleeps = false
-		of := sleepersOf{b.engine.Workload(c.id), c.excluded}
+		of := sleepersKey{b.engine.Workload(c.id), c.excluded}
 		s := b.sleepers[of]
 		if s.count--; s.count == 0 {
 			delete(b.sleepers, of)

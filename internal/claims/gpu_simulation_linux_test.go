@@ -437,7 +437,7 @@ func (s *gpuSimulation) step() error {
 		return err
 	}
 	if s.IntN(10) == 0 {
-		s.builder.Compact(s.reader.Table())
+		s.builder.Shrink(s.reader.Table())
 	}
 	if m.EndsCollection {
 		s.deliver()

@@ -395,7 +395,7 @@ func TestProcessesThatEndedAreForgotten(t *testing.T) {
 	n.end(2)
 	n.second(uses(1, 1))
 	assert.Len(t, n.b.gpus.processes, 2)
-	n.b.Compact(n.reader.Table())
+	n.b.Shrink(n.reader.Table())
 	n.second(uses(1, 1))
 	n.second(uses(1, 3))
 	active, _ := n.joules()

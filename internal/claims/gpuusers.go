@@ -154,8 +154,8 @@ func (g *gpus) forgetReplaced(t *scan.Table) {
 	}
 }
 
-// compact gives back the memory that was needed for more processes, whose slots are renumbered.
-func (g *gpus) compact(t *scan.Table) {
+// shrink frees the memory that was needed for more processes, whose slots are renumbered.
+func (g *gpus) shrink(t *scan.Table) {
 	g.renew(t)
 	if g.processes != nil {
 		g.processes = units.Rebuilt(g.processes)

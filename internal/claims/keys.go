@@ -308,8 +308,8 @@ func (k *Keys) begin() {
 	}
 }
 
-// compact gives back the memory that was needed for more claims.
-func (k *Keys) compact() {
+// shrink frees the memory that was needed for more claims.
+func (k *Keys) shrink() {
 	if k != nil {
 		k.shares = nil
 	}

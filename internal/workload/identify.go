@@ -153,8 +153,8 @@ func (id *Identifier) Close() error { return id.files.Close() }
 // Blocked returns an error if files of some processes cannot be read because processes block reads.
 func (id *Identifier) Blocked() error { return id.files.Err("names and command lines") }
 
-// Compact moves the process in slots[i] to slot i, and gives back the memory that was needed for more processes.
-func (id *Identifier) Compact(slots []int32) {
+// Shrink moves the process in slots[i] to slot i, and frees the memory that was needed for more processes.
+func (id *Identifier) Shrink(slots []int32) {
 	known := make([]entry, len(slots))
 	id.machines = nil
 	for slot, before := range slots {

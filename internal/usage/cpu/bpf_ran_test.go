@@ -180,7 +180,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					k.requireRows()
 				}
 				if w.r.IntN(50) == 0 {
-					w.table.Compact()
+					w.table.Shrink()
 				}
 			}
 			assert.Greater(t, k.visits, 200)

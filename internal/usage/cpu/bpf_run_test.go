@@ -138,7 +138,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				require.True(t, slices.IsSorted(table.Active))
 				require.Equal(t, [3]any{want.Run, want.ShortLived, want.ShortLivedIn}, [3]any{table.Run, table.ShortLived, table.ShortLivedIn})
 				if w.r.IntN(50) == 0 { // memory is given back
-					require.Equal(t, want.Compact(), table.Compact())
+					require.Equal(t, want.Shrink(), table.Shrink())
 				}
 			}
 			assert.Greater(t, quick, 400, "scans that kept rows")

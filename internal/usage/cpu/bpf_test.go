@@ -311,7 +311,7 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
 	require.NoError(t, b.ReadProcesses(table)) // the ends of the others are awaited
-	slots := table.Compact()
+	slots := table.Shrink()
 	require.Len(t, slots, 101)
 	assert.EqualValues(t, 0, slots[0])
 	assert.EqualValues(t, 101, slots[100], "in the order of the rows")

@@ -101,9 +101,9 @@ func (t *Table) Slots() int { return int(t.slots) }
 // Awaited returns how many rows are those of processes that are gone and whose final CPU time is not known yet.
 func (t *Table) Awaited() int { return len(t.awaited) }
 
-// Compact renumbers the slots from 0 on, in the order of the rows, and frees the memory that more processes needed. It
+// Shrink renumbers the slots from 0 on, in the order of the rows, and frees the memory that more processes needed. It
 // returns the slot that each row had. The processes that ended are dropped.
-func (t *Table) Compact() (slots []int32) {
+func (t *Table) Shrink() (slots []int32) {
 	slots = make([]int32, len(t.Processes))
 	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
 	var groups []int32

@@ -321,7 +321,7 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 		delete(w.Processes, pid)
 	}
 	w.pass()
-	w.table.Compact()
+	w.table.Shrink()
 	p.Files = []hostsim.OpenFile{render(4, 1, gfx(400*ms))}
 	assert.Equal(t, map[int32]units.CPUTime{50: 400 * ms}, used(t, w.pass(50)))
 	assert.Len(t, w.source.processes.bySlot, w.table.Slots())
