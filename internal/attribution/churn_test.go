@@ -17,8 +17,8 @@ import (
 
 var seriesTable = flag.Bool("series.table", false, "count series for several limits, for dev/series.md")
 
-// churn is an hour of a node on which 30 processes start each second and live up to a minute, beside 300 daemons. They are of 600
-// programs in 40 containers.
+// churn is an hour of a node on which 30 processes start each second and live up to a minute,
+// beside 300 daemons. They are of 600 programs in 40 containers.
 func churn(t testing.TB, cfg Config) (pids, programs int, named float64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := newBench(t, cfg)

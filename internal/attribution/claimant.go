@@ -43,7 +43,8 @@ type program struct {
 	descendants             bool
 }
 
-// ownText is the part of an identity.Process that no other process shares and that most processes lack.
+// ownText is the part of an identity.Process that no other process shares and that most processes
+// lack.
 type ownText struct {
 	created, commandLine string
 	parent               int32
@@ -61,7 +62,7 @@ func newOwned(o *identity.Owner) *claimant {
 	return c
 }
 
-// owner returns who a claimant is, without Process.Created unless that was set.
+// owner returns the owner of a claimant, without Process.Created unless that was set.
 func (c *claimant) owner() (o identity.Owner) {
 	o.Workload = c.workload.Value()
 	p, of := &o.Process, c.program.Value()
@@ -72,6 +73,6 @@ func (c *claimant) owner() (o identity.Owner) {
 	return o
 }
 
-// gain is the active energy of one kind that the current interval brings a claimant, and the part of it that belongs to the
-// current collection.
+// gain is the active energy of one kind that the current interval brings a claimant, and the part
+// of it that belongs to the current collection.
 type gain struct{ energy, recent units.Energy }

@@ -43,13 +43,14 @@ func (e *Engine) newClaimant() Claimant {
 	return Claimant(len(e.claimants) - 1)
 }
 
-// NeedsSleepers reports whether claimants without any claims make a difference: their processes have series at once, or carry idle
-// energy.
+// NeedsSleepers reports whether claimants without any claims make a difference: their processes
+// have series at once, or carry idle energy.
 func (e *Engine) NeedsSleepers() bool {
 	return e.cfg.Processes != ByProgram && e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
 }
 
-// Continues reports whether the process of an owner has a series that goes on if a claimant is opened for it now.
+// Continues reports whether the process of an owner has a series that goes on if a claimant is
+// opened for it now.
 func (e *Engine) Continues(owner *identity.Owner) bool {
 	if e.live[identity.ProcessEntity] == 0 && !e.restoring {
 		return false
@@ -61,10 +62,11 @@ func (e *Engine) Continues(owner *identity.Owner) bool {
 	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
 }
 
-// Gainer returns who a claimant is, for GainedFunc. Its Process.Created, which is a text, may be empty.
+// Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may
+// be empty.
 func (e *Engine) Gainer(id Claimant) identity.Owner { return e.claimants[id].owner() }
 
-// Owner returns who a claimant is.
+// Owner returns the owner of a claimant.
 func (e *Engine) Owner(id Claimant) identity.Owner { return e.ownerOf(e.claimants[id]) }
 
 // Workload returns what a claimant is part of.
@@ -73,7 +75,8 @@ func (e *Engine) Workload(id Claimant) identity.Workload { return e.claimants[id
 // Excluded reports whether a claimant is excluded.
 func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
 
-// Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
+// Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no
+// idle energy.
 func (e *Engine) Stop(id Claimant) {
 	if c := e.claimants[id]; c.running {
 		c.running = false
@@ -84,15 +87,16 @@ func (e *Engine) Stop(id Claimant) {
 	}
 }
 
-// Exclude makes the usage of a claimant static from now on: its CPU time is not busy time, and it has no share of any
-// energy.
+// Exclude makes the usage of a claimant static from now on: its CPU time is not busy time, and it
+// has no share of any energy.
 func (e *Engine) Exclude(id Claimant) {
 	e.leaveIdle(id)
 	e.claimants[id].excluded, e.excludes = true, true
 }
 
-// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit is any that is the
-// same for all containers. At 0, as before the first call, the container carries no idle energy.
+// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit
+// is any that is the same for all containers. At 0, as before the first call, the container carries
+// no idle energy.
 func (e *Engine) SetRequest(id Claimant, request uint64) {
 	holder := idleHolder(&e.claimants[id].accounts)
 	if holder == none {
@@ -103,7 +107,8 @@ func (e *Engine) SetRequest(id Claimant, request uint64) {
 	}
 }
 
-// Close ends a claimant. Energy that is pending for its claims still reaches its series, which end afterwards.
+// Close ends a claimant. Energy that is pending for its claims still reaches its series, which end
+// afterwards.
 func (e *Engine) Close(id Claimant) {
 	e.Stop(id)
 	e.claimants[id].open = false
@@ -139,8 +144,8 @@ func (e *Engine) releaseIfDone(id Claimant) {
 	e.unused = append(e.unused, id)
 }
 
-// wasLive reports whether the series of a claimant's process was live in the state that is being restored, and gives the claimant
-// its rank.
+// wasLive reports whether the series of a claimant's process was live in the state that is being
+// restored, and gives the claimant its rank.
 func (e *Engine) wasLive(c *claimant) bool {
 	if !e.restoring {
 		return false

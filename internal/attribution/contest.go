@@ -4,8 +4,9 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/identity"
 
-// awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
-// what the last interval brought was added to the accounts, and before that of candidates goes to the others.
+// awardSeries gives the series of an entity to those that use the most. It is called at the end of
+// a collection, after what the last interval brought was added to the accounts, and before that of
+// candidates goes to the others.
 func (e *Engine) awardSeries(entity identity.Entity) {
 	if len(e.candidates[entity]) == 0 && (entity != identity.ProcessEntity || len(e.waiting) == 0) {
 		return
@@ -37,8 +38,9 @@ func (e *Engine) awardSeries(entity identity.Entity) {
 	}
 }
 
-// findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is first. Unless
-// there is room, only those that are larger than the smallest incumbent.
+// findNewcomers lists the candidates that have earned a series, the complement of their keys so
+// that the largest is first. Unless there is room, only those that are larger than the smallest
+// incumbent.
 func (e *Engine) findNewcomers(entity identity.Entity, room bool) {
 	e.newcomers = e.newcomers[:0]
 	enough := func(key uint64) bool { return room || key > e.incumbents[0].key }
@@ -63,7 +65,8 @@ func (e *Engine) findNewcomers(entity identity.Entity, room bool) {
 	}
 }
 
-// newcomerKey returns the key of an account that is a candidate; ok is false where it has not earned a series yet.
+// newcomerKey returns the key of an account that is a candidate; ok is false where it has not
+// earned a series yet.
 func (e *Engine) newcomerKey(entity identity.Entity, i int32) (key uint64, ok bool) {
 	a := &e.ledger.accounts[i]
 	if a.notBefore.After(e.at) || !a.notBefore.IsZero() && a.refs == 0 {
@@ -73,7 +76,8 @@ func (e *Engine) newcomerKey(entity identity.Entity, i int32) (key uint64, ok bo
 	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
 }
 
-// findIncumbents lists the series that can be displaced. leaving is how many others end before the ledger is emitted.
+// findIncumbents lists the series that can be displaced. leaving is how many others end before the
+// ledger is emitted.
 func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 	e.incumbents = e.incumbents[:0]
 	for i := range e.ledger.accounts {
@@ -132,7 +136,8 @@ func (e *Engine) displaceProcess(account int32) {
 	e.removeAccount(account)
 }
 
-// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes to an account of its own.
+// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes
+// to an account of its own.
 func (e *Engine) displaceGroup(account int32) {
 	a := &e.ledger.accounts[account]
 	entity := a.Entity
@@ -152,8 +157,8 @@ func (e *Engine) displaceGroup(account int32) {
 	e.enqueue(entity, account)
 }
 
-// beginSeries gives a candidate's account a series, with what the current interval brought. A series that ended and was
-// not acknowledged goes on.
+// beginSeries gives a candidate's account a series, with what the current interval brought. A
+// series that ended and was not acknowledged goes on.
 func (e *Engine) beginSeries(account int32) {
 	a := &e.ledger.accounts[account]
 	e.dequeue(a.Entity, account)
@@ -176,7 +181,8 @@ func (e *Engine) beginSeries(account int32) {
 	}
 }
 
-// standingOf returns the standing of a claimant's process. It is valid until a process becomes a candidate, or is none any more.
+// standingOf returns the standing of a claimant's process. It is valid until a process becomes a
+// candidate, or is none any more.
 func (e *Engine) standingOf(c *claimant) *standing {
 	if c.candidate == none {
 		return &c.waits

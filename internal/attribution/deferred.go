@@ -9,7 +9,7 @@ import (
 )
 
 // pending holds a zone's deferred energy and its domain's usage since the last attributed moment.
-// While a zone is absent only the amount of usage is kept, not who used it.
+// While a zone is absent only the amount of usage is kept, not its claims.
 type pending struct {
 	energy     units.Energy
 	unmeasured time.Duration // time of the energy in which the meter measured nothing
@@ -27,8 +27,8 @@ type slice struct {
 }
 
 // claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
-// each claimant, first for its own usage and then for short-lived processes. An index is valid only if
-// the slice has that claim there, so that the claims of another slice need not be removed.
+// each claimant, first for its own usage and then for short-lived processes. An index is valid only
+// if the slice has that claim there, so that the claims of another slice need not be removed.
 type claimIndex []int32
 
 // keyOf returns the position of a claim's index.
@@ -53,7 +53,7 @@ func (g *pending) remove(i, j int) {
 	g.slices = g.slices[:i+n]
 }
 
-// addAmounts adds the usage of a time, without who used the domain.
+// addAmounts adds the usage of a time, without its claims.
 func (s *slice) addAmounts(u *Usage, elapsed time.Duration) {
 	s.elapsed += elapsed
 	to := &s.usage

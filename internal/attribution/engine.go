@@ -16,10 +16,11 @@ type Config struct {
 	Limits Limits
 	// Processes selects the series of processes.
 	Processes ProcessSeries
-	// HiddenNames are names that are not reported. Groups that would differ only by them are one group.
+	// HiddenNames are names that are not reported. Groups that would differ only by them are one
+	// group.
 	HiddenNames GroupNames
-	// Created returns identity.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
-	// a series. Nil: it stays empty.
+	// Created returns identity.Process.Created of a process by its Start. Claimants that are opened
+	// without it get it when they have a series. Nil: it stays empty.
 	Created func(start time.Duration) string
 }
 
@@ -27,10 +28,11 @@ type Config struct {
 type ProcessSeries uint8
 
 const (
-	// ByPID gives each process its own series. The usage of processes without a series is in the overflow account of processes.
+	// ByPID gives each process its own series. The usage of processes without a series is in the
+	// overflow account of processes.
 	ByPID ProcessSeries = iota
-	// ByPIDAndProgram gives each of the largest processes its own series, and groups the others by program. The usage of
-	// processes with neither is in the overflow account of processes.
+	// ByPIDAndProgram gives each of the largest processes its own series, and groups the others by
+	// program. The usage of processes with neither is in the overflow account of processes.
 	ByPIDAndProgram
 	// ByProgram groups all processes by program.
 	ByProgram
@@ -38,10 +40,11 @@ const (
 
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
 //
-// The user of an engine opens a claimant for each process, passes an Interval to Observe, closes the claimants that
-// ended in it, and now and then emits the ledger, calling Emitted and later one of Acknowledged, PartlyAcknowledged,
-// Refused and RefusedForGood. In every interval and for each kind, the energy of the processes and the unattributed energy are together
-// exactly the active energy, and active, idle and pending energy are exactly what the zones counted.
+// The user of an engine opens a claimant for each process, passes an Interval to Observe, closes
+// the claimants that ended in it, and now and then emits the ledger, calling Emitted and later one
+// of Acknowledged, PartlyAcknowledged, Refused and RefusedForGood. In every interval and for each
+// kind, the energy of the processes and the unattributed energy are together exactly the active
+// energy, and active, idle and pending energy are exactly what the zones counted.
 //
 // The zero Engine is not usable; call New. An Engine is not safe for concurrent use.
 type Engine struct {
@@ -79,7 +82,7 @@ type Engine struct {
 	kinds                 int        // of the ledger, up to the last that was present when the interval began
 	touched               []Claimant // that got something in the interval
 	gains                 []gain     // of those that are touched, kinds each
-	gained                GainedFunc // nil while nobody asks
+	gained                GainedFunc // nil unless OnGain set it
 	gainedEnergy          []units.Energy
 	sums                  []domainSums // by domain
 	index                 claimIndex
@@ -118,7 +121,8 @@ func New(cfg Config, baseline time.Time) *Engine {
 // Ledger returns the totals so far. It is valid until the next call of another method.
 func (e *Engine) Ledger() *Ledger { return &e.ledger }
 
-// Shrink releases the memory of claimants and accounts that are gone. It must not be called during Observe.
+// Shrink releases the memory of claimants and accounts that are gone. It must not be called during
+// Observe.
 func (e *Engine) Shrink() {
 	e.claimants, e.unused = shrunk(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
 	l := &e.ledger
@@ -151,13 +155,14 @@ func shrunk[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]
 // GroupNames are names by which groups of containers and pods can differ.
 type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
 
-// domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
+// domainSums is the energy of an interval that can be attributed at once, of the zones of one
+// domain.
 type domainSums struct {
 	energy [MaxKinds]units.Energy
 	zones  [MaxKinds]int // in each sum
 }
 
-// ownerOf returns who a claimant is.
+// ownerOf returns the owner of a claimant.
 func (e *Engine) ownerOf(c *claimant) identity.Owner {
 	o := c.owner()
 	e.setCreated(&o.Process)

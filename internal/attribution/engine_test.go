@@ -74,7 +74,8 @@ func inVM(id string) func(*identity.Owner) {
 	return func(o *identity.Owner) { o.VM = identity.VM{ID: id} }
 }
 
-// find returns the account of an entity, or nil. id is the PID of a process, or "other" for the account of the others.
+// find returns the account of an entity, or nil. id is the PID of a process, or "other" for the
+// account of the others.
 func (b *bench) find(entity identity.Entity, id string) *Account {
 	for a := range b.e.Ledger().Accounts {
 		var name string

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A node with four CPUs used 100 J in ten seconds, in which its CPUs were busy half of the time: by the default rule 50 J
-// are active. One process used three quarters of the CPU time.
+// A node with four CPUs used 100 J in ten seconds, in which its CPUs were busy half of the time: by
+// the default rule 50 J are active. One process used three quarters of the CPU time.
 func ExampleEngine() {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	engine := attribution.New(attribution.Config{}, start)

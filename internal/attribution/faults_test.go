@@ -158,7 +158,8 @@ func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	assert.Equal(t, 2, b.living())
 }
 
-// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and then shows 1000 J.
+// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and
+// then shows 1000 J.
 func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})

@@ -31,7 +31,8 @@ func (e *Engine) gainsOf(c *claimant) []gain {
 	return e.gains[i : i+e.kinds]
 }
 
-// recentOf returns the sum of what the current interval brings a claimant, at most the largest Energy.
+// recentOf returns the sum of what the current interval brings a claimant, at most the largest
+// Energy.
 func (e *Engine) recentOf(c *claimant) (sum units.Energy) {
 	for _, g := range e.gainsOf(c) {
 		sum = units.AddSaturating(sum, g.recent)

@@ -8,20 +8,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// If Limit.Births is set, a group is the account of workloads without a series that have the same names: containers
-// with the same namespace, name in the pod's specification and image, pods of the same namespace, and programs in
-// containers and units with the same executable and user. A group begins with its first energy, and ends when its
-// usage has decayed.
+// If Limit.Births is set, a group is the account of workloads without a series that have the same
+// names: containers with the same namespace, name in the pod's specification and image, pods of the
+// same namespace, and programs in containers and units with the same executable and user. A group
+// begins with its first energy, and ends when its usage has decayed.
 //
-// The series of a group differs from those of workloads. Otherwise a container could add energy to a program of the
-// host by a process of the same name.
+// The series of a group differs from those of workloads. Otherwise a container could add energy to
+// a program of the host by a process of the same name.
 
-// restoredBirths is the part of an hour whose births are used up in a restored engine. So a receiver that restarts
-// again and again begins few series.
+// restoredBirths is the part of an hour whose births are used up in a restored engine. So a
+// receiver that restarts again and again begins few series.
 const restoredBirths = 54 * time.Minute
 
-// groupOf returns the series of the group of an owner's entity, with the names that are reported; ok is false if it
-// has none.
+// groupOf returns the series of the group of an owner's entity, with the names that are reported;
+// ok is false if it has none.
 func (e *Engine) groupOf(entity identity.Entity, o *identity.Owner) (s series, ok bool) {
 	s = groupSeries(entity, o)
 	if entity == identity.ProgramEntity {
@@ -36,8 +36,8 @@ func (e *Engine) groupOf(entity identity.Entity, o *identity.Owner) (s series, o
 	return s, s.in != identity.Key{}
 }
 
-// openGroup returns the account of the group of an account's owner, or none. The group of a process is that of its
-// program.
+// openGroup returns the account of the group of an account's owner, or none. The group of a process
+// is that of its program.
 func (e *Engine) openGroup(a *Account) int32 {
 	entity := max(a.Entity, identity.ProgramEntity)
 	limit := e.cfg.Limits[entity].Births
@@ -68,7 +68,8 @@ func (e *Engine) openGroup(a *Account) int32 {
 	return i
 }
 
-// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are still pending.
+// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are
+// still pending.
 func (e *Engine) awaitsGroup(candidate int32) bool {
 	a := &e.ledger.accounts[candidate]
 	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && a.twin == none && !a.empty()

@@ -16,7 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// churning returns an engine after its first interval. Two programs, containers and pods an hour have series at once.
+// churning returns an engine after its first interval. Two programs, containers and pods an hour
+// have series at once.
 func churning(t testing.TB) *bench {
 	few := Limit{Max: 100, Births: 2}
 	return newBench(t, Config{Processes: ByProgram, Limits: Limits{
@@ -150,8 +151,8 @@ func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
 	}
 }
 
-// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the
-// names.
+// The energy waits for the names. A state has it in the account of the others: a restored engine
+// does not know the names.
 func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 	b := churning(t)
 	names := &identity.Names{Pending: true}
@@ -327,7 +328,8 @@ func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
 	assert.Equal(t, []string{"step"}, b.live(identity.ProgramEntity), "the one in no container")
 }
 
-// The consumer adds up what each series increased by, whatever became of the series, the emissions and the engine.
+// The consumer adds up what each series increased by, whatever became of the series, the emissions
+// and the engine.
 func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 5))

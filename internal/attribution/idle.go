@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// carriesIdle reports whether a claimant carries idle energy under an allocation that does not go by use.
+// carriesIdle reports whether a claimant carries idle energy under an allocation that does not go
+// by use.
 func (e *Engine) carriesIdle(c *claimant) bool {
 	switch e.cfg.Rules.Idle {
 	case IdleEqual:
@@ -76,7 +77,8 @@ func (e *Engine) nameIdleMember(id Claimant) {
 	}
 }
 
-// unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the other processes.
+// unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the
+// other processes.
 func (e *Engine) unnameIdleMember(id Claimant) {
 	c := e.claimants[id]
 	if c.idleIndex == none {
@@ -90,8 +92,8 @@ func (e *Engine) unnameIdleMember(id Claimant) {
 	group.countUnnamed(e.restOf(id), 1)
 }
 
-// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now. Of the time before a
-// restart it is not known who ran, and that may be long.
+// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run
+// now. Of the time before a restart it is not known which processes ran, and that may be long.
 func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	switch {
 	case e.cfg.Rules.Idle == IdleNone:
@@ -154,7 +156,8 @@ func (e *Engine) shareIdleAmongGroups(p Portion, idle units.Energy) {
 	}
 }
 
-// weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes between two intervals.
+// weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes
+// between two intervals.
 func (e *Engine) weighGroups() {
 	idle := &e.idle
 	idle.weight, idle.stale = 0, false
@@ -177,7 +180,8 @@ func (e *Engine) groupWeight(group *idleGroup) uint64 {
 	return units.MulDiv(request*requestUnit, uint64(group.count), uint64(holder.idleMembers))
 }
 
-// addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they are part of.
+// addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
+// are part of.
 func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) {
 	accounts := e.ledger.accounts
 	add := func(account int32, energy units.Energy) {
@@ -197,14 +201,16 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 	}
 }
 
-// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the account of the container that the
-// energy is given to. All have the same one where energy is not shared by container.
+// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the
+// account of the container that the energy is given to. All have the same one where energy is not
+// shared by container.
 type idleClaim struct {
 	holder   int32
 	claimant Claimant
 }
 
-// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a claim.
+// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a
+// claim.
 func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 	carriers := e.idleClaims(u)
 	s := units.Division{Amount: uint64(idle)}

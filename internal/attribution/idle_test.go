@@ -38,7 +38,8 @@ func newShared(rules attribution.Rules) *shared {
 	return n
 }
 
-// interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by process.
+// interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by
+// process.
 func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
 	n.energy += watts * units.Joule * 10
 	n.at = n.at.Add(10 * time.Second)
@@ -107,7 +108,8 @@ func TestIdleEnergyFollowsTheIdleAllocation(t *testing.T) {
 	}
 }
 
-// The excluded process 4 used 4 of 10 s busy, of 30 s in all. A fifth of 60 W is active, and shared by the other three.
+// The excluded process 4 used 4 of 10 s busy, of 30 s in all. A fifth of 60 W is active, and shared
+// by the other three.
 func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Exclude(n.claimants[3])
@@ -151,7 +153,8 @@ func TestAContainerWithAnExcludedProcessHasAFullShare(t *testing.T) {
 	assert.Equal(t, want, idle, "and when that process has ended")
 }
 
-// 12 of 60 W are static. The excluded process 4 used 4 of 10 s busy, so 288 of the remaining 480 J are active.
+// 12 of 60 W are static. The excluded process 4 used 4 of 10 s busy, so 288 of the remaining 480 J
+// are active.
 func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.Fixed{Power: 12 * units.Joule}},

@@ -8,19 +8,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Idle energy that is not shared by use is carried by groups of claimants that are part of the same. The
-// members of a group carry equal parts. Nearly all of them have no series most of the time, so that a group's part is
-// added to few accounts.
+// Idle energy that is not shared by use is carried by groups of claimants that are part of the
+// same. The members of a group carry equal parts. Nearly all of them have no series most of the
+// time, so that a group's part is added to few accounts.
 
 const (
-	// maxRequest bounds the request of a container, so that no sum of a quarter of a million requests overflows.
+	// maxRequest bounds the request of a container, so that no sum of a quarter of a million
+	// requests overflows.
 	maxRequest = 1 << 20
-	// requestUnit is the weight of a request of 1, which the groups of a container share, rounded down where not all of
-	// them are in the same VM: so large that the rounding does not show.
+	// requestUnit is the weight of a request of 1, which the groups of a container share, rounded
+	// down where not all of them are in the same VM: so large that the rounding does not show.
 	requestUnit = 1 << 26
 )
 
-// idleSharing is who carries idle energy under an allocation that does not go by use.
+// idleSharing has the claimants that carry idle energy under an allocation other than by use.
 type idleSharing struct {
 	groups []idleGroup
 	index  map[[identity.NumEntities]int32]int32 // groups by their accounts
@@ -39,10 +40,12 @@ type idleGroup struct {
 	weight   uint64
 }
 
-// idleRest is the account of the members of a group that have no account of their own and belong to the same program.
+// idleRest is the account of the members of a group that have no account of their own and belong to
+// the same program.
 type idleRest struct{ account, count int32 }
 
-// countUnnamed adds to the number of members whose idle energy an account gets in addition to its own.
+// countUnnamed adds to the number of members whose idle energy an account gets in addition to its
+// own.
 func (g *idleGroup) countUnnamed(account, more int32) {
 	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
 	if i < 0 {
@@ -62,8 +65,8 @@ type idleMember struct {
 	account  int32
 }
 
-// idleHolder returns the account of the container that idle energy is given to, which is the first of a container, a VM
-// and a pod, or none.
+// idleHolder returns the account of the container that idle energy is given to, which is the first
+// of a container, a VM and a pod, or none.
 func idleHolder(accounts *[identity.NumEntities]int32) int32 {
 	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		if account := accounts[entity]; account != none {

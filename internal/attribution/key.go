@@ -4,7 +4,8 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/identity"
 
-// series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
+// series identifies the series of an account. Two accounts with the same series are the same to the
+// next consumer.
 type series struct {
 	entity  identity.Entity
 	process identity.Process // or program, none for other entities
@@ -33,7 +34,8 @@ func processOf(e identity.Entity, o *identity.Owner) identity.Process {
 	return identity.Process{}
 }
 
-// groupSeries returns the series of the group of an owner's entity. It has no names if the group would have none.
+// groupSeries returns the series of the group of an owner's entity. It has no names if the group
+// would have none.
 func groupSeries(e identity.Entity, o *identity.Owner) series {
 	s := series{entity: e, group: true}
 	switch n := o.Names; {

@@ -169,8 +169,8 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	requireConserved(t, b.e, byKind{pkg: (511 + 1 + 51) * units.Joule})
 }
 
-// A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer that uses more than
-// all before it.
+// A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer
+// that uses more than all before it.
 func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	const most = 5
 	var limits Limits
@@ -212,8 +212,8 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	requireConserved(t, b.e, delivered)
 }
 
-// crowded returns a bench of processes in their own containers, some of which have a series. Each process uses as much
-// as in the last collection.
+// crowded returns a bench of processes in their own containers, some of which have a series. Each
+// process uses as much as in the last collection.
 func crowded(tb testing.TB, processes, most int) (collect func()) {
 	limits := Limits{identity.ProcessEntity: {MinEnergy: 1, Max: most}, identity.ContainerEntity: {Max: most}}
 	b := newBench(tb, Config{Limits: limits})

@@ -29,8 +29,8 @@ const (
 
 var boot = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observer drives an engine with a simulated machine, without files. It sees all tasks to the nanosecond, except those
-// that a fault hides.
+// observer drives an engine with a simulated machine, without files. It sees all tasks to the
+// nanosecond, except those that a fault hides.
 type observer struct {
 	life   *hostsim.Life
 	faults *hostsim.Faults
@@ -191,8 +191,8 @@ func (n *observer) scan(leaveOpen bool) {
 	}
 }
 
-// divide divides the node's claims among the sockets. Some claimants use both. Something that is known of the node may
-// be unknown of a socket.
+// divide divides the node's claims among the sockets. Some claimants use both. Something that is
+// known of the node may be unknown of a socket.
 func (n *observer) divide(node *attribution.Usage) {
 	first := func(all uint64, claimant attribution.Claimant) uint64 { return all * (uint64(claimant+2) % 4) / 3 }
 	for socket := range n.life.Sockets {
@@ -325,8 +325,9 @@ func (n *observer) claim(o *observed) {
 	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
-// missed claims for a task that lived between two scans. Its parent is claimed for if it is in the same container, pod
-// or virtual machine, or else a claimant without a name. Otherwise the time is unattributed.
+// missed claims for a task that lived between two scans. Its parent is claimed for if it is in the
+// same container, pod or virtual machine, or else a claimant without a name. Otherwise the time is
+// unattributed.
 func (n *observer) missed(t *hostsim.Task) {
 	claim := attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: units.CPUTime(t.Used)}
 	for i := range n.tasks {

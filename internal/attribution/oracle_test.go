@@ -13,9 +13,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// oracle implements the engine's arithmetic a second time, from the design and as plainly as possible: every share by
-// itself, every sum anew, nothing merged, no order but that of the claimants. A share is known to the microjoule: it is
-// the whole number below its exact value or the one above. What must be exact is compared exactly.
+// oracle implements the engine's arithmetic a second time, from the design and as plainly as
+// possible: every share by itself, every sum anew, nothing merged, no order but that of the
+// claimants. A share is known to the microjoule: it is the whole number below its exact value or
+// the one above. What must be exact is compared exactly.
 type oracle struct {
 	cfg        attribution.Config
 	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
@@ -77,7 +78,8 @@ func (w within) divided(parts, whole int) within {
 	return within{part(w.from, uint64(parts), uint64(whole)).from, part(w.to, uint64(parts), uint64(whole)).to}
 }
 
-// gains are the active and idle energies of an interval by kind, and their parts in the current collection.
+// gains are the active and idle energies of an interval by kind, and their parts in the current
+// collection.
 type gains struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]within }
 
 func (g *gains) add(o *gains) {
@@ -164,7 +166,8 @@ type party struct {
 	lost          int
 	ranked        bool // it has been a candidate
 
-	// In the current interval. unlisted is the part of a group's gains in the account of other processes or containers.
+	// In the current interval. unlisted is the part of a group's gains in the account of other
+	// processes or containers.
 	gains, unlisted gains
 	idle            gains // of a process, already added
 	cpu             uint64
@@ -349,7 +352,8 @@ func (o *oracle) open(id attribution.Claimant, owner identity.Owner, since time.
 	return nil
 }
 
-// programOf returns the party of a program. A program whose series has ended continues it if there is room.
+// programOf returns the party of a program. A program whose series has ended continues it if there
+// is room.
 func (o *oracle) programOf(owner identity.Owner, since time.Time) *party {
 	for _, p := range o.programs {
 		if p.owner == owner {
@@ -411,7 +415,8 @@ func (o *oracle) resize(id attribution.Claimant, size uint64) {
 	}
 }
 
-// holder returns the container, or its substitute, that a claimant gets its share of idle energy from.
+// holder returns the container, or its substitute, that a claimant gets its share of idle energy
+// from.
 func (c *oracleClaimant) holder() *party {
 	for _, entity := range []identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		for _, group := range c.groups {
@@ -452,8 +457,8 @@ func (o *oracle) end() error {
 	return nil
 }
 
-// keepEnded ends a series. If too many ended series are kept, one that was never acknowledged is folded into the
-// others.
+// keepEnded ends a series. If too many ended series are kept, one that was never acknowledged is
+// folded into the others.
 func (o *oracle) keepEnded(a *oracleAccount) error {
 	a.Ended = true
 	if o.shows(&party{entity: a.Entity, owner: a.Owner}, false) {
@@ -685,8 +690,8 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 	return nil
 }
 
-// move moves zones to another domain or kind once they were read. Energy that is still pending under the former one
-// becomes unattributed.
+// move moves zones to another domain or kind once they were read. Energy that is still pending
+// under the former one becomes unattributed.
 func (o *oracle) move(iv *attribution.Interval) {
 	for _, r := range iv.Zones {
 		z := &o.zones[r.Zone]
@@ -745,8 +750,8 @@ func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) u
 	return energy
 }
 
-// miss handles an interval without a reading of a zone: its earlier energy is shared, and claimants of the absence get
-// nothing of the energy after its return.
+// miss handles an interval without a reading of a zone: its earlier energy is shared, and claimants
+// of the absence get nothing of the energy after its return.
 func (o *oracle) miss(z *oracleZone, this *oracleUsage) {
 	z.unread += this.elapsed
 	z.gone = true
@@ -888,8 +893,8 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 	}
 }
 
-// shareIdle gives the carriers their share of idle energy. With allocation by use they are the claimants with active
-// energy.
+// shareIdle gives the carriers their share of idle energy. With allocation by use they are the
+// claimants with active energy.
 func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unattributed, whole uint64) {
 	k := &o.kinds[kind]
 	switch o.cfg.Rules.Idle {
@@ -987,8 +992,8 @@ func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gain
 	return g
 }
 
-// recentShare returns the part in the current collection of a share. The engine may keep several claims of
-// one claimant while energy is pending, and rounds the part of each down.
+// recentShare returns the part in the current collection of a share. The engine may keep several
+// claims of one claimant while energy is pending, and rounds the part of each down.
 func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	const more = 3 // claims
 	recent := within{o.recentPart(share.from, elapsed), o.recentPart(share.to, elapsed)}
@@ -998,7 +1003,8 @@ func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	return recent
 }
 
-// recentPart returns the part in the current collection of an energy that was used evenly over elapsed.
+// recentPart returns the part in the current collection of an energy that was used evenly over
+// elapsed.
 func (o *oracle) recentPart(energy uint64, elapsed time.Duration) uint64 {
 	if elapsed <= o.collection.elapsed {
 		return energy
@@ -1013,7 +1019,8 @@ func groupsOf(c *oracleClaimant) []*party {
 	return c.groups
 }
 
-// settle adds the interval's gains: first of the claimants that ran, then of those with pending energy.
+// settle adds the interval's gains: first of the claimants that ran, then of those with pending
+// energy.
 func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.touched {
 		for _, group := range c.groups {
@@ -1218,8 +1225,9 @@ func (o *oracle) rank(p *party) within {
 	return w
 }
 
-// contest takes over from the engine who has a series, and checks it against the rules: there is no free place while a
-// candidate may have one, and at the end of a collection the largest candidates replace the smallest series.
+// contest takes over from the engine who has a series, and checks it against the rules: there is no
+// free place while a candidate may have one, and at the end of a collection the largest candidates
+// replace the smallest series.
 func (o *oracle) contest(entity identity.Entity, endsCollection bool) error {
 	limit := o.cfg.Limits[entity]
 	var newcomers, refused []*party
@@ -1364,7 +1372,8 @@ func (o *oracle) displace(p *party) error {
 	return nil
 }
 
-// mergeIntoProgram gives the program of a displaced process all that its account has, with the gains of the interval.
+// mergeIntoProgram gives the program of a displaced process all that its account has, with the
+// gains of the interval.
 func (o *oracle) mergeIntoProgram(p *party) {
 	i := slices.IndexFunc(o.claimants, func(c *oracleClaimant) bool { return &c.party == p })
 	c := o.claimants[i]
@@ -1391,12 +1400,14 @@ func (o *oracle) mergeIntoProgram(p *party) {
 	}
 }
 
-// isOldEnough reports whether a process has the age that a series takes, or ran when the engine began.
+// isOldEnough reports whether a process has the age that a series takes, or ran when the engine
+// began.
 func (o *oracle) isOldEnough(p *party) bool {
 	return p.early || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[identity.ProcessEntity].MinAge
 }
 
-// earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.
+// earnedEnough reports whether a process has earned its account. Within a microjoule the engine
+// decides.
 func (o *oracle) earnedEnough(c *oracleClaimant) bool {
 	enough := max(uint64(o.cfg.Limits[identity.ProcessEntity].MinEnergy), 1)
 	if !c.earned.holds(enough) || c.earned.from == enough {

@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims go to the other
-// processes, so that a zone that fails for good does not keep ended series.
+// Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims
+// go to the other processes, so that a zone that fails for good does not keep ended series.
 const (
 	maxPending       = 5 * time.Minute
 	maxPendingClaims = 16384
@@ -61,8 +61,8 @@ func (e *Engine) dropSlice(s *slice) {
 	e.spareSlices = append(e.spareSlices, s)
 }
 
-// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim of
-// this sort yet.
+// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim
+// of this sort yet.
 func (e *Engine) addClaim(s *slice, claim *Claim) bool {
 	i := &e.index[keyOf(claim)]
 	if int(*i) < len(s.usage.Claims) {
@@ -263,8 +263,8 @@ func (e *Engine) awaitFrom(z *Zone, u *Usage, elapsed, age time.Duration) {
 	}
 }
 
-// commonAge returns the age at which a reading is attributed: the highest of the ages of the readings
-// of its kind and domain that are higher by no more than maxSkew.
+// commonAge returns the age at which a reading is attributed: the highest of the ages of the
+// readings of its kind and domain that are higher by no more than maxSkew.
 func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	age := r.Age
 	if age == 0 {
@@ -380,8 +380,9 @@ func (e *Engine) abandon(z *Zone, partial bool) {
 	e.drop(g)
 }
 
-// endZone attributes what was read of a zone that is no longer among the readings. Of the time since, only the CPU time
-// is kept: should the zone return, its energy meanwhile is not attributed to claimants of that interval.
+// endZone attributes what was read of a zone that is no longer among the readings. Of the time
+// since, only the CPU time is kept: should the zone return, its energy meanwhile is not attributed
+// to claimants of that interval.
 func (e *Engine) endZone(z *Zone, iv *Interval) {
 	z.Unread += iv.Elapsed
 	z.Ended = true
@@ -427,8 +428,8 @@ func (e *Engine) forgetEnded(s *slice) {
 	}
 }
 
-// dropResolved forgets the claims that were attributed in this interval. It must follow settle: a claimant that ended
-// must have its last energy before it is released.
+// dropResolved forgets the claims that were attributed in this interval. It must follow settle: a
+// claimant that ended must have its last energy before it is released.
 func (e *Engine) dropResolved() {
 	for _, s := range e.resolved {
 		for i := range s.usage.Claims {

@@ -4,10 +4,11 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.
+// rank decides which accounts have a series. It stays with a process, container, pod or VM as it
+// gets a series and loses it.
 type rank struct {
-	// usage is the active energy of the collections before the current one. Each counts three quarters of the one that
-	// follows it.
+	// usage is the active energy of the collections before the current one. Each counts three
+	// quarters of the one that follows it.
 	usage units.Energy
 	// gained is the active energy of the current collection that is not in the account.
 	gained units.Energy
@@ -16,7 +17,8 @@ type rank struct {
 }
 
 const (
-	// maxLost is how many losses count: after that, nine times the usage of the smallest series is enough.
+	// maxLost is how many losses count: after that, nine times the usage of the smallest series is
+	// enough.
 	maxLost      = 6
 	forgiveAfter = 64
 	// maxUsage bounds each part of a usage, so that no sum overflows.
@@ -28,8 +30,8 @@ func (r *rank) now(recent units.Energy) units.Energy {
 	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
 }
 
-// next begins a collection. A new series counts as one that has long used as much as in its first collection; otherwise a
-// smaller one that is older would take its place.
+// next begins a collection. A new series counts as one that has long used as much as in its first
+// collection; otherwise a smaller one that is older would take its place.
 func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 	usage := r.now(recent)
 	if isNew {
@@ -41,9 +43,9 @@ func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 	}
 }
 
-// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth more usage; for each
-// time that the newcomer lost its series, twice that excess; and any more usage if the incumbent was never
-// reported, whose end costs nothing.
+// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth
+// more usage; for each time that the newcomer lost its series, twice that excess; and any more
+// usage if the incumbent was never reported, whose end costs nothing.
 
 func (r *rank) newcomerKey(recent units.Energy) uint64 {
 	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
@@ -63,8 +65,8 @@ type standing struct {
 	earned units.Energy
 }
 
-// candidate is a process that has earned a series and has none. Candidates may be all processes of the node, and each collection
-// compares them, so what is compared lies side by side.
+// candidate is a process that has earned a series and has none. Candidates may be all processes of
+// the node, and each collection compares them, so what is compared lies side by side.
 type candidate struct {
 	standing
 	claimant Claimant

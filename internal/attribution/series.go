@@ -8,11 +8,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
-// entity, or if the entity is a process and there is no room for its series.
+// openAccount returns the account of an owner's entity, for one more claimant. It returns none if
+// the owner has no such entity, or if the entity is a process and there is no room for its series.
 //
-// A program, container, pod or VM for whose series there is no room has an account that is a candidate, and so has a new
-// program: its series begins with its first energy. A series that ended and was not acknowledged goes on.
+// A program, container, pod or VM for whose series there is no room has an account that is a
+// candidate, and so has a new program: its series begins with its first energy. A series that ended
+// and was not acknowledged goes on.
 func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
@@ -69,7 +70,8 @@ func (e *Engine) newAccount(entity identity.Entity, owner *identity.Owner, start
 	return i
 }
 
-// updateCID sets a virtual machine's context ID, which is another one when the machine was started again.
+// updateCID sets a virtual machine's context ID, which is another one when the machine was started
+// again.
 func (e *Engine) updateCID(account int32, owner *identity.Owner) {
 	if a := &e.ledger.accounts[account]; a.Entity == identity.VMEntity {
 		a.Owner.VM.CID = owner.VM.CID
@@ -90,7 +92,8 @@ func (e *Engine) reviveAccount(account int32) {
 	e.live[a.Entity]++
 }
 
-// openProcess gives a claimant's process its own account, if there is room for it or another claimant still has it.
+// openProcess gives a claimant's process its own account, if there is room for it or another
+// claimant still has it.
 func (e *Engine) openProcess(id Claimant, room bool) {
 	c := e.claimants[id]
 	start, owner := time.Unix(0, c.since).UTC(), e.ownerOf(c)
@@ -125,8 +128,8 @@ func (e *Engine) endAccount(account int32) {
 	e.keepEnded(account)
 }
 
-// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of them, the energy of one
-// that the next consumer cannot know goes to the others.
+// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of
+// them, the energy of one that the next consumer cannot know goes to the others.
 func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Ended, a.Owner.VM.CID = true, 0 // another machine may get the CID
@@ -170,8 +173,9 @@ func (e *Engine) moveToOthers(account int32) {
 	}
 }
 
-// accountInstead returns the account that takes the energy of an account without a series: the program of a process if
-// that has a series, else the group, else the account of the entity's others.
+// accountInstead returns the account that takes the energy of an account without a series: the
+// program of a process if that has a series, else the group, else the account of the entity's
+// others.
 func (e *Engine) accountInstead(account int32) int32 {
 	a := &e.ledger.accounts[account]
 	if a.Entity == identity.ProcessEntity {
@@ -194,8 +198,8 @@ func (e *Engine) hasRoom(entity identity.Entity) bool {
 	return e.mayContinue(entity) && (entity != identity.ProcessEntity || e.allowsBirth(entity))
 }
 
-// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
-// no birth.
+// mayContinue reports whether one more series of an entity may live. One that began before the
+// engine was restored is no birth.
 func (e *Engine) mayContinue(entity identity.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live()
 }
@@ -210,8 +214,8 @@ func (e *Engine) allowsBirth(entity identity.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
-// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
-// one from the start.
+// recordBirth counts an account that begins and returns the earliest time of its series, the zero
+// time if it may have one from the start.
 func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
 	if !e.allowsBirth(entity) {
 		notBefore = e.at.Add(lateAge)

@@ -50,8 +50,9 @@ func (e *Engine) reportGain(id Claimant, c *claimant) {
 	e.gained(id, c.cpu, e.gainedEnergy)
 }
 
-// qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of
-// a collection the remaining room is given out among all candidates at once.
+// qualify gives a claimant's process its own account if it has earned one by now, or makes it a
+// candidate. At the end of a collection the remaining room is given out among all candidates at
+// once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if e.cfg.Processes == ByProgram {
 		return
@@ -76,8 +77,8 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	}
 }
 
-// settleProcess adds the usage of the interval to the account of the process, else to that of its program, else to that of the
-// other processes.
+// settleProcess adds the usage of the interval to the account of the process, else to that of its
+// program, else to that of the other processes.
 func (e *Engine) settleProcess(id Claimant) {
 	c := e.claimants[id]
 	process := c.accounts[identity.ProcessEntity]
@@ -99,8 +100,8 @@ func (e *Engine) settleInto(c *claimant, a *Account) {
 	a.CPU += c.cpu
 }
 
-// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up to the limit, and moves what
-// the interval brought the others of the candidates.
+// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up
+// to the limit, and moves what the interval brought the others of the candidates.
 func (e *Engine) settleCandidates(entity identity.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
 		i := e.candidates[entity][n]

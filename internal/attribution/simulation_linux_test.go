@@ -195,8 +195,8 @@ func shrink(tb testing.TB, seed uint64, events []hostsim.Event) []hostsim.Event 
 	return events
 }
 
-// TestEngineAgreesWithTheOracleWhateverHappens runs random histories with faults of a machine, and compares every
-// account of every interval with the oracle's. With -oracle.seed it runs one.
+// TestEngineAgreesWithTheOracleWhateverHappens runs random histories with faults of a machine, and
+// compares every account of every interval with the oracle's. With -oracle.seed it runs one.
 func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 	first, last := uint64(1), *oracleHistories
 	if *oracleSeed != 0 {
@@ -345,7 +345,8 @@ func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) 
 	}
 }
 
-// BenchmarkEngineInterval measures an interval of 100 processes, two kinds and four zones, with the machine's own step.
+// BenchmarkEngineInterval measures an interval of 100 processes, two kinds and four zones, with the
+// machine's own step.
 func BenchmarkEngineInterval(b *testing.B) {
 	for name, rules := range crowdRules() {
 		for _, running := range []int{33, 100} {

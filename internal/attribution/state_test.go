@@ -23,8 +23,9 @@ var restartSeeds = flag.Uint64("restart.seeds", 60, "how many histories with res
 
 const restartKinds = 2
 
-// restarts is a machine with processes whose engine is replaced at random moments by one that continues its last state. Nothing
-// that happened after the state is known to the new engine, and all that was sent until then is known to the next consumer.
+// restarts is a machine with processes whose engine is replaced at random moments by one that
+// continues its last state. Nothing that happened after the state is known to the new engine, and
+// all that was sent until then is known to the next consumer.
 type restarts struct {
 	*rand.Rand
 	cfg    attribution.Config
@@ -214,7 +215,8 @@ func (r *restarts) balance() error {
 	return nil
 }
 
-// collect keeps the state and emits. What becomes of the emission is random, and so is whether the engine lives on.
+// collect keeps the state and emits. What becomes of the emission is random, and so is whether the
+// engine lives on.
 func (r *restarts) collect() error {
 	r.engine.State(&r.state)
 	r.saved, r.stateSettled = true, r.settled
@@ -360,7 +362,8 @@ func restored(cfg attribution.Config, e *attribution.Engine) *attribution.Engine
 	return again
 }
 
-// interval observes one of ten seconds, of which the CPUs were busy for five. The only zone has counted total.
+// interval observes one of ten seconds, of which the CPUs were busy for five. The only zone has
+// counted total.
 func interval(e *attribution.Engine, at time.Time, total units.Energy, users ...attribution.Claimant) {
 	u := attribution.Usage{Busy: 5 * units.Second, Total: 10 * units.Second}
 	for _, id := range users {

@@ -8,8 +8,9 @@ import (
 	"path"
 )
 
-// Files reads one file of the memory controller of cgroups for a reader outside of this package. The tree keeps the files
-// open, and closes them when no descriptor is left. A Files belongs to its Tree, which has one at a time.
+// Files reads one file of the memory controller of cgroups for a reader outside of this package.
+// The tree keeps the files open, and closes them when no descriptor is left. A Files belongs to its
+// Tree, which has one at a time.
 type Files struct {
 	tree    *Tree
 	counter counter
@@ -23,7 +24,8 @@ type File struct {
 	from source
 }
 
-// MemoryFiles returns the files of a name, with their parsers for the hierarchies of both versions. It reads nothing yet.
+// MemoryFiles returns the files of a name, with their parsers for the hierarchies of both versions.
+// It reads nothing yet.
 func (t *Tree) MemoryFiles(name string, parseV1, parseV2 func(text []byte) error) *Files {
 	t.closeFiles()
 	parse := func(f func([]byte) error) func([]byte) (uint64, error) {
@@ -69,7 +71,8 @@ func (f *Files) Kept() (n int) {
 	return n
 }
 
-// Read parses the file of its cgroup, or that of the nearest cgroup around it that has a memory controller.
+// Read parses the file of its cgroup, or that of the nearest cgroup around it that has a memory
+// controller.
 func (f *Files) Read(file *File) error {
 	failed := errOutside
 	if file.node.dir != file.own { // which may have a controller now

@@ -21,8 +21,8 @@ import (
 // Options are the dependencies and settings of a Builder.
 type Options struct {
 	Engine *attribution.Engine
-	// Exact reports whether scans account for all CPU time, including processes that ended. If false, the counters of
-	// containers' cgroups show the rest.
+	// Exact reports whether scans account for all CPU time, including processes that ended. If
+	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
 	Identifier *workload.Identifier
 	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
@@ -31,27 +31,32 @@ type Options struct {
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
-	// Places, if set, tells in which domain of the topology memory is. Claims then weigh there under the keys of memory.
+	// Places, if set, reports in which domain of the topology memory is. Claims then weigh there
+	// under the keys of memory.
 	Places *numa.Places
-	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
+	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise the processes
+	// that run share their energy.
 	InterruptsUnattributed bool
-	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters show unattributed,
-	// up to the amount that the node's counter shows. Otherwise the visible processes share their energy.
+	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters
+	// show unattributed, up to the amount that the node's counter shows. Otherwise the visible
+	// processes share their energy.
 	MissedUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
-	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
+	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their
+	// own package.
 	Topology *divide.Topology
-	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is busy, under the allocation
-	// keys of Keys that weigh cores.
+	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is
+	// busy, under the allocation keys of Keys that weigh cores.
 	Siblings  *divide.Siblings
 	SMTWeight float64
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
-	// Programs names short-lived processes by their program: the engine reports processes by program.
+	// Programs names short-lived processes by their program: the engine reports processes by
+	// program.
 	Programs bool
-	// Eager opens a claimant for each process at once. Otherwise one that never ran has one together with others of its workload,
-	// unless that makes a difference.
+	// Eager opens a claimant for each process at once. Otherwise one that never ran has one
+	// together with others of its workload, unless that makes a difference.
 	Eager bool
 }
 
@@ -59,7 +64,7 @@ type Options struct {
 type Measurement struct {
 	// ReadAt is when, with its monotonic part. Elapsed time is between two of these.
 	ReadAt time.Time
-	// Stamp is the same moment as data points tell it, which never steps back.
+	// Stamp is the same moment as in data points. It never steps back.
 	Stamp time.Time
 	// Node is the node's CPU time so far.
 	Node cpu.Node
@@ -71,16 +76,18 @@ type Measurement struct {
 	Table *scan.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading
-	// GPUs is who used each GPU since the last measurement.
+	// GPUs is the usage of each GPU since the last measurement.
 	GPUs []gpu.Usage
-	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only reported.
+	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only
+	// reported.
 	Attributed []power.Kind
 	// EndsCollection reports whether the ledger is emitted next.
 	EndsCollection bool
 }
 
-// Builder makes the engine's intervals of measurements: Observe turns what each process used since the last measurement
-// into claims, and opens and closes claimants as processes come, change and go.
+// Builder makes the engine's intervals of measurements: Observe turns what each process used since
+// the last measurement into claims, and opens and closes claimants as processes come, change and
+// go.
 //
 // A Builder lasts as long as its engine. It is not safe for concurrent use.
 type Builder struct {
@@ -118,7 +125,8 @@ type Builder struct {
 	shortLived units.CPUTime      // of short-lived processes of which the workload is not known so far
 	interrupts units.CPUTime      // of interrupts that is unattributed
 	missed     missed
-	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of interrupts.
+	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of
+	// interrupts.
 	unattributed, ofInterrupts units.CPUTime
 
 	last  Measurement
@@ -162,8 +170,8 @@ func (b *Builder) Interval() *attribution.Interval { return &b.interval }
 // Zones returns the zones by the engine's numbers.
 func (b *Builder) Zones() []power.Zone { return b.zones.known }
 
-// Domains returns the domains by their index in the intervals and in attribution.Ledger.Domains. A GPU's is added when the GPU
-// is first seen. The caller must not change the slice.
+// Domains returns the domains by their index in the intervals and in attribution.Ledger.Domains. A
+// GPU's is added when the GPU is first seen. The caller must not change the slice.
 func (b *Builder) Domains() []units.Domain { return b.named }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
@@ -171,10 +179,12 @@ func (b *Builder) Held() (processes, containers int) {
 	return len(b.claimants), len(b.cgroups.Nodes())
 }
 
-// ReadCounters reads the counters of containers' cgroups. Call it right before each scan that is not exact.
+// ReadCounters reads the counters of containers' cgroups. Call it right before each scan that is
+// not exact.
 func (b *Builder) ReadCounters() { b.cgroups.ReadCPUTime() }
 
-// Observe has the engine attribute the interval since the last measurement. The first measurement is the baseline.
+// Observe has the engine attribute the interval since the last measurement. The first measurement
+// is the baseline.
 func (b *Builder) Observe(m *Measurement) {
 	if !b.begun {
 		b.last = *m
@@ -199,7 +209,8 @@ func (b *Builder) Observe(m *Measurement) {
 	b.closeEnded()
 	b.programs.endInterval()
 	b.cgroups.Sweep()
-	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
+	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
+	// units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
 		b.Shrink(t)
 	}
@@ -207,9 +218,10 @@ func (b *Builder) Observe(m *Measurement) {
 	b.begun = true
 }
 
-// StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing shows who ran since the last
-// measurement, so the interval until m is observed without claims and its active energy becomes unattributed; so does all
-// of its energy if nothing shows how busy the node was. Processes keep their series.
+// StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing
+// shows which processes ran since the last measurement, so the interval until m is observed without
+// claims and its active energy becomes unattributed; so does all of its energy if nothing shows how
+// busy the node was. Processes keep their series.
 func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without := *m
 	without.Table = &scan.Table{Hidden: true, Now: m.Table.Now}
@@ -282,7 +294,8 @@ func (b *Builder) domain(z *power.Zone) int {
 	return b.domains.of(z)
 }
 
-// kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is only reported.
+// kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is
+// only reported.
 func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 	if !slices.Contains(attributed, z.Kind) {
 		return attribution.NotAttributed
@@ -303,7 +316,7 @@ func (b *Builder) weigh(m *Measurement) {
 	b.domains.divide(b.node, b.interrupts)
 }
 
-// updateRequests tells the engine what CPU time containers request, from time to time.
+// updateRequests updates the CPU time that containers request, once a minute.
 func (b *Builder) updateRequests(m *Measurement) {
 	if !b.requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
 		return
@@ -323,8 +336,8 @@ func (b *Builder) dropUsage() {
 	b.keys.forgetWork()
 }
 
-// Shrink frees the memory that was needed for more processes than there are. Observe calls it a while after a burst of
-// processes. It does nothing unless the scan in t was observed.
+// Shrink frees the memory that was needed for more processes than there are. Observe calls it a
+// while after a burst of processes. It does nothing unless the scan in t was observed.
 func (b *Builder) Shrink(t *scan.Table) {
 	if b.scan != t.Scans() {
 		return
@@ -360,7 +373,8 @@ func (b *Builder) Shrink(t *scan.Table) {
 // watchesCgroups reports whether anything is read from containers' cgroups.
 func (b *Builder) watchesCgroups() bool { return !b.exact || b.requests || b.keys.readCgroups() }
 
-// Outside returns why containers' cgroups cannot be looked at, where anything is read there or told by their paths.
+// Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends
+// on their paths.
 func (b *Builder) Outside() error {
 	if !b.watchesCgroups() && !b.exclusion.ByCgroup() {
 		return nil

@@ -25,8 +25,9 @@ type claimant struct {
 	withCgroup bool // all of its own cgroup is excluded, or in the same unit
 }
 
-// sleepers are the processes of a workload that have had nothing to claim yet. They have one claimant together, by which what they are
-// part of has its series: most processes of a node never run.
+// sleepers are the processes of a workload that have had nothing to claim yet. They have one
+// claimant together, by which what they are part of has its series: most processes of a node never
+// run.
 type sleepers struct {
 	id    attribution.Claimant
 	count int
@@ -37,7 +38,8 @@ type sleepersKey struct {
 	excluded bool
 }
 
-// update opens a claimant for a process that has none, and another for one that has become someone else.
+// update opens a claimant for a process that has none, and another for one that has become someone
+// else.
 func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
 	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
@@ -115,9 +117,9 @@ func (b *Builder) enter(c *claimant, path string, p *scan.Process, m *Measuremen
 	}
 }
 
-// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between two scans, known only
-// by their cgroup. It is not ok if the path names no workload, unless the cgroup is excluded: only a virtual machine's
-// processes tell which one a cgroup is of.
+// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between
+// two scans, known only by their cgroup. It is not ok if the path names no workload, unless the
+// cgroup is excluded: only a virtual machine's processes identify the machine of a cgroup.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.identifier.PlaceShortLived(path)
 	excluded := b.exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
@@ -164,8 +166,8 @@ func (b *Builder) excludeLate(m *Measurement) {
 	}
 }
 
-// since returns when the series of a process that is new to the engine was at 0: when the process was created, or at the
-// end of the last interval if that is later.
+// since returns when the series of a process that is new to the engine was at 0: when the process
+// was created, or at the end of the last interval if that is later.
 func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {
@@ -177,13 +179,14 @@ func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 	return created
 }
 
-// Created returns a function that tells identity.Process.Created on a machine that booted at boot.
+// Created returns a function that returns identity.Process.Created on a machine that booted at
+// boot.
 func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
-// ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it
-// would have if the process had exited.
+// ownerOf returns the owner of a process. If its executable cannot be read, its program has the
+// name that it would have if the process had exited.
 func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) identity.Owner {
 	o := identity.Owner{
 		Process: identity.Process{

@@ -12,11 +12,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// cores computes how much less CPU time counts because several threads of a core were busy. A nil cores discounts nothing.
+// cores computes how much less CPU time counts because several threads of a core were busy. A nil
+// cores discounts nothing.
 //
-// A core with one busy thread draws 1, and each further busy thread adds further. The busy threads share that equally. How
-// busy a thread was in an interval is known, and when it was is not: threads are taken to be busy independently of each
-// other.
+// A core with one busy thread draws 1, and each further busy thread adds further. The busy threads
+// share that equally. How busy a thread was in an interval is known, and when it was is not:
+// threads are taken to be busy independently of each other.
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
@@ -72,8 +73,8 @@ func (c *cores) begin(m *Measurement) {
 // works reports whether CPUs of slices are of use.
 func (c *cores) works() bool { return c != nil && c.siblings.Shared() }
 
-// slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs tells the CPU of a process's first thread
-// only.
+// slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs shows the CPU of
+// a process's first thread only.
 func (c *cores) slicesOf(p *scan.Process, t *scan.Table, exact bool) []divide.Slice {
 	if !c.works() || !exact && p.Threads > 1 {
 		return nil
@@ -130,8 +131,9 @@ func (c *cores) at(cpu int32) *core {
 	return &c.cpus[cpu]
 }
 
-// addUp makes CPUs as busy as claims have used them. A thread's time may be shown after the interval in which it ran, so what
-// is more than a CPU had counts in the next. Time whose CPU is not known is divided in proportion to what is left of each.
+// addUp makes CPUs as busy as claims have used them. A thread's time may be shown after the
+// interval in which it ran, so what is more than a CPU had counts in the next. Time whose CPU is
+// not known is divided in proportion to what is left of each.
 func (c *cores) addUp(shares []weigh.Share, length units.CPUTime) {
 	var known, unknown, room units.CPUTime
 	for i := range shares {
@@ -155,7 +157,8 @@ func (c *cores) addUp(shares []weigh.Share, length units.CPUTime) {
 	}
 }
 
-// computeDiscounts computes the discount of each CPU, and the average of the busy time that is not claimed on a known CPU.
+// computeDiscounts computes the discount of each CPU, and the average of the busy time that is not
+// claimed on a known CPU.
 func (c *cores) computeDiscounts(length float64) {
 	var rest, discounted, all, ofAll float64
 	for i := range c.siblings.CPUs() {
@@ -177,8 +180,8 @@ func (c *cores) computeDiscounts(length float64) {
 	}
 }
 
-// counts returns what CPU time counts for while so many other threads of its core are busy on average. Between whole numbers
-// it is in proportion, which is exact for cores of two threads.
+// counts returns what CPU time counts for while so many other threads of its core are busy on
+// average. Between whole numbers it is in proportion, which is exact for cores of two threads.
 func (c *cores) counts(others float64) float64 {
 	of := func(n float64) float64 { return (1 + n*c.further) / (1 + n) }
 	whole := math.Floor(others)
@@ -198,8 +201,9 @@ func (c *cores) discountOf(used units.CPUTime, on []divide.Slice) (discount unit
 	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
 }
 
-// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether that is known in each domain
-// where place has time. Of a process that ended, only the CPU where it was last is known. Call it after discount.
+// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether
+// that is known in each domain where place has time. Of a process that ended, only the CPU where it
+// was last is known. Call it after discount.
 func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *divide.Topology) (known bool) {
 	if !c.works() || claim >= len(c.ends) {
 		return false

@@ -21,7 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// newTestCores returns the cores of a node whose CPUs have these lists of the threads of their cores. A CPU without one is offline.
+// newTestCores returns the cores of a node whose CPUs have these lists of the threads of their
+// cores. A CPU without one is offline.
 func newTestCores(t testing.TB, weight float64, lists ...string) *cores {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -53,8 +54,8 @@ type ran struct {
 
 func on(slices ...divide.Slice) ran { return ran{on: slices} }
 
-// countedIn returns what the CPU time of claims counts for in an interval of 100 ms, relative to that time. busy is what the
-// kernel counted so far, nil if it did not.
+// countedIn returns what the CPU time of claims counts for in an interval of 100 ms, relative to
+// that time. busy is what the kernel counted so far, nil if it did not.
 func countedIn(c *cores, busy []units.CPUTime, claims ...ran) (counted []float64) {
 	k := &Keys{}
 	c.begin(&Measurement{Table: &scan.Table{}, CPUs: busy})
@@ -109,7 +110,8 @@ func TestWhatTheKernelCountedOfACPUIsPreferredToClaims(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1}, countedIn(c, []units.CPUTime{0, 0, 0, 0}, on(divide.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "another source begins at 0")
 }
 
-// Of 250 ms of busy time 100 have a CPU; what is left is on CPU 1, alone, and on CPU 2, whose sibling is busy.
+// Of 250 ms of busy time 100 have a CPU; what is left is on CPU 1, alone, and on CPU 2, whose
+// sibling is busy.
 func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
 	c := newTestCores(t, 0.6, twoCores...)
 	countedIn(c, make([]units.CPUTime, 4))
@@ -117,7 +119,8 @@ func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{0.8, (100 + 50*0.6) / 150}, got, 1e-6)
 }
 
-// Without the kernel's counts, time without a CPU is taken to be where room is left, 100 ms on each of three CPUs.
+// Without the kernel's counts, time without a CPU is taken to be where room is left, 100 ms on each
+// of three CPUs.
 func TestTimeWithoutACPUMakesCPUsBusy(t *testing.T) {
 	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(divide.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150}, got, 1e-6)
@@ -172,7 +175,8 @@ func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
 	assert.Nil(t, newCores(nil, 0.5))
 }
 
-// procfs tells the CPU of a process's first thread, which may be another one than where the process ran.
+// procfs shows the CPU of a process's first thread, which may be another one than where the process
+// ran.
 func TestTheCPUOfAProcessIsKnownWithBPFOrIfItHasOneThread(t *testing.T) {
 	c := newTestCores(t, 0.6, twoCores...)
 	for _, exact := range []bool{false, true} {
@@ -223,8 +227,8 @@ func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
 	}))
 }
 
-// One process runs for 50 ms in each package, and shares the core of the first one. Of a third that did the same and ended, only the
-// last CPU is known.
+// One process runs for 50 ms in each package, and shares the core of the first one. Of a third that
+// did the same and ended, only the last CPU is known.
 func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -284,7 +288,8 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{50 * ms, 50 * ms}, []units.CPUTime{first[0].CPU, second[0].CPU})
 }
 
-// BenchmarkDiscounts measures one window of ten thousand processes with two threads each, on 128 CPUs.
+// BenchmarkDiscounts measures one window of ten thousand processes with two threads each, on 128
+// CPUs.
 func BenchmarkDiscounts(b *testing.B) {
 	var lists []string
 	for i := range 128 {

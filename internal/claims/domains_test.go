@@ -20,7 +20,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 )
 
-// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in another.
+// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in
+// another.
 func newTwoPackages(t *testing.T) *domains {
 	root := t.TempDir()
 	write := func(name, text string) {

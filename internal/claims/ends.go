@@ -16,13 +16,14 @@ import (
 //   - closeEnded closes the claimant after the engine has observed that interval. If the process used a GPU or may have,
 //     endLateUsers closes the claimant later: polls of GPUs name processes that have exited.
 
-// GPU usage may name a process that exited. Its claimant stays for maxLate at most. The maximum number of such claimants
-// is maxLateUsers of GPU users, and as many of young processes, so that a burst of processes does not displace users.
+// GPU usage may name a process that exited. Its claimant stays for maxLate at most. The maximum
+// number of such claimants is maxLateUsers of GPU users, and as many of young processes, so that a
+// burst of processes does not displace users.
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start: polls of a library are a
-	// second apart, and samples appear late.
+	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
+	// polls of a library are a second apart, and samples appear late.
 	namedWithin = 5 * time.Second
 )
 
@@ -64,8 +65,9 @@ func (b *Builder) claimEnded(m *Measurement) {
 	}
 }
 
-// endProcess stops the claimant of a process that ended and releases its slot. The claimant of a GPU user stays open, as
-// usage may still name it; also that of a young process on a node with GPU users, as usage may not have named it yet.
+// endProcess stops the claimant of a process that ended and releases its slot. The claimant of a
+// GPU user stays open, as usage may still name it; also that of a young process on a node with GPU
+// users, as usage may not have named it yet.
 func (b *Builder) endProcess(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
 	g := &b.gpus
 	if p, ok := g.processes[pid]; ok && p.start == start {
@@ -124,7 +126,8 @@ func (b *Builder) closeEnded() {
 	b.ended = b.ended[:0]
 }
 
-// endLateUsers ends the claimants that usage cannot name any more: those whose processes ended before the previous epoch.
+// endLateUsers ends the claimants that usage cannot name any more: those whose processes ended
+// before the previous epoch.
 func (b *Builder) endLateUsers(m *Measurement) {
 	g := &b.gpus
 	for _, list := range [...]*[]lateUser{&g.late, &g.young} {
@@ -150,7 +153,8 @@ func (b *Builder) endLate(list *[]lateUser, n int) {
 	*list = slices.Delete(*list, 0, n)
 }
 
-// endUsers ends the processes of GPU users when another CPU time source begins. They continue as other processes.
+// endUsers ends the processes of GPU users when another CPU time source begins. They continue as
+// other processes.
 func (b *Builder) endUsers(m *Measurement) {
 	for pid, p := range b.gpus.processes {
 		if c := &b.claimants[p.slot]; c.open && c.usesGPU {

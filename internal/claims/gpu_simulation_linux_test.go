@@ -62,7 +62,8 @@ func (p *simProcess) key() string {
 	return fmt.Sprint("p ", p.pid, " ", p.start.Truncate(10*time.Millisecond))
 }
 
-// simGroups are the cgroups of processes, and what they belong to. The PID tells which one a process is in.
+// simGroups are the cgroups of processes, and what they belong to. The PID tells which one a
+// process is in.
 var simGroups = []struct{ path, container, pod string }{
 	{"/", "", ""},
 	{simScope(1, 'a'), strings.Repeat("a", 64), simPod(1)},
@@ -697,8 +698,9 @@ type oracleUsage struct {
 	claims                    []oracleClaim
 }
 
-// oracleClaim is GPU time, and the accounts to which its energy belongs. maybe marks one that may be unattributed. It may also belong to
-// others: where a process with the same PID ended in the window in which this one started, and nothing else is known of this one.
+// oracleClaim is GPU time, and the accounts to which its energy belongs. maybe marks one that may
+// be unattributed. It may also belong to others: where a process with the same PID ended in the
+// window in which this one started, and nothing else is known of this one.
 type oracleClaim struct {
 	use    simUse
 	keys   []string
@@ -882,7 +884,8 @@ func simulateGPUs(t testing.TB, seed uint64) (*gpuSimulation, error) {
 	return s, s.checkShares()
 }
 
-// TestNoEnergyOfAGPUIsLostOrGivenToOthers runs random histories of GPUs and their users. With -gpu.seed it runs one.
+// TestNoEnergyOfAGPUIsLostOrGivenToOthers runs random histories of GPUs and their users. With
+// -gpu.seed it runs one.
 func TestNoEnergyOfAGPUIsLostOrGivenToOthers(t *testing.T) {
 	if *gpuSeed != 0 {
 		_, err := simulateGPUs(t, *gpuSeed)

@@ -13,7 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// process is the slot and the start of a process. With the PID the start tells it from an earlier one.
+// process is the slot and the start of a process. With the PID the start distinguishes it from an
+// earlier one.
 type process struct {
 	slot  int32
 	start time.Duration // since boot
@@ -25,8 +26,8 @@ type gpuUser struct {
 	excluded bool
 }
 
-// claimGPUUser claims the GPU time of a user. That of several processes that cannot be told apart belongs to what they are
-// all part of.
+// claimGPUUser claims the GPU time of a user. That of several processes that cannot be
+// distinguished belongs to what they are all part of.
 func (b *Builder) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurement) {
 	used := min(user.Used, maxClaim)
 	all := b.findUsers(user, m)
@@ -51,8 +52,8 @@ func (b *Builder) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurem
 	u.Claims = append(u.Claims, attribution.Claim{Claimant: id, ShortLived: true, CPU: used})
 }
 
-// claimantInCommon returns a claimant that is part of what all the users found are part of. It is not ok if that is nothing,
-// if only some of them are excluded, or if there are further users.
+// claimantInCommon returns a claimant that is part of what all the users found are part of. It is
+// not ok if that is nothing, if only some of them are excluded, or if there are further users.
 func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) {
 	if !all {
 		return attribution.NoClaimant, false
@@ -71,7 +72,8 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 	return b.claimantForCommon(first.excluded)
 }
 
-// claimantForCommon opens a claimant, for this interval, for what all the users found are part of. It is not ok if that is nothing.
+// claimantForCommon opens a claimant, for this interval, for what all the users found are part of.
+// It is not ok if that is nothing.
 func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
 	common := b.engine.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
@@ -86,7 +88,8 @@ func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok 
 	return id, true
 }
 
-// findUsers finds the claimants of a user's processes, each once. It reports whether all were found.
+// findUsers finds the claimants of a user's processes, each once. It reports whether all were
+// found.
 func (b *Builder) findUsers(user *gpu.User, m *Measurement) (all bool) {
 	g := &b.gpus
 	g.users = g.users[:0]
@@ -144,7 +147,8 @@ func (g *gpus) renew(t *scan.Table) {
 	}
 }
 
-// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
+// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
+// source.
 func (g *gpus) forgetReplaced(t *scan.Table) {
 	for i := range t.Processes {
 		now := &t.Processes[i]

@@ -48,7 +48,8 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	}
 }
 
-// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for each.
+// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for
+// each.
 func BenchmarkWeigh(b *testing.B) {
 	h := hostsim.New(b.TempDir())
 	for cpu := range 64 {

@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// programs holds a Builder's state about the programs of short-lived processes. The zero programs is ready to use.
+// programs holds a Builder's state about the programs of short-lived processes. The zero programs
+// is ready to use.
 type programs struct {
 	standIns map[standIn]attribution.Claimant // of the interval
 	families []family                         // of the interval, outside of workloads
@@ -41,8 +42,8 @@ const (
 	maxTaskName = 15
 	// maxLongNames is the maximum number of names kept. When it is exceeded, all are dropped.
 	maxLongNames = 4096
-	// burst is the number of stand-ins above which their map is discarded, because clearing a map costs in proportion to its
-	// largest size.
+	// burst is the number of stand-ins above which their map is discarded, because clearing a map
+	// costs in proportion to its largest size.
 	burst = 1024
 )
 
@@ -74,9 +75,9 @@ func (g *programs) learn(o *identity.Owner) {
 	}
 }
 
-// nameOf returns the name of the program of a process of which only the name of its task is known: that name,
-// or the longer name of the only known program of its workload and user that begins with the name of the
-// task.
+// nameOf returns the name of the program of a process of which only the name of its task is known:
+// that name, or the longer name of the only known program of its workload and user that begins with
+// the name of the task.
 func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 	switch len(name) {
 	case 0:
@@ -94,8 +95,8 @@ func (g *programs) noteFamily(p *scan.Process, of attribution.Claimant) {
 	g.families = append(g.families, family{p, of})
 }
 
-// standIn returns a claimant, for this interval, for processes without their own claimant. There is no claimant for an owner of
-// which nothing is known.
+// standIn returns a claimant, for this interval, for processes without their own claimant. There is
+// no claimant for an owner of which nothing is known.
 func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claimant {
 	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant
@@ -113,8 +114,8 @@ func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claim
 	return id
 }
 
-// descendantsOf returns a claimant for descendants of a claimant's process that no source can name. They are assigned to its
-// program, and marked as descendants.
+// descendantsOf returns a claimant for descendants of a claimant's process that no source can name.
+// They are assigned to its program, and marked as descendants.
 func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
 	owner := b.engine.Owner(id)
 	owner.Process = owner.Process.Program()
@@ -122,8 +123,8 @@ func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
 	return b.standIn(owner, b.engine.Excluded(id))
 }
 
-// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact source these are the
-// processes beyond the maximum number of names, so they have no program.
+// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact
+// source these are the processes beyond the maximum number of names, so they have no program.
 func (b *Builder) besideOf(c *claimant) attribution.Claimant {
 	if !b.exact {
 		return b.descendantsOf(c.id)
@@ -149,8 +150,8 @@ func (b *Builder) claimByNames(m *Measurement) {
 	}
 }
 
-// claimantForName returns a claimant for short-lived processes with a name, the cgroup of their container and a process in their
-// cgroup, both nil if there is none.
+// claimantForName returns a claimant for short-lived processes with a name, the cgroup of their
+// container and a process in their cgroup, both nil if there is none.
 func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *scan.Process) {
 	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
@@ -175,9 +176,10 @@ func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribu
 	return b.standIn(identity.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
 }
 
-// claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of their nearest ancestors. The
-// child times may include what the counter of a container showed, so they count for no more than what is unclaimed. The unit of a
-// descendant that was adopted is not that of the process that adopted it, and so is not known.
+// claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of
+// their nearest ancestors. The child times may include what the counter of a container showed, so
+// they count for no more than what is unclaimed. The unit of a descendant that was adopted is not
+// that of the process that adopted it, and so is not known.
 func (b *Builder) claimFamilies(m *Measurement) {
 	var all units.CPUTime
 	for _, f := range b.programs.families {
@@ -185,7 +187,7 @@ func (b *Builder) claimFamilies(m *Measurement) {
 	}
 	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
 	for _, f := range b.programs.families {
-		used := units.CPUTime(division.Next(uint64(f.row.ShortLived)))
+		used := units.CPUTime(division.Next(min(uint64(f.row.ShortLived), division.Left())))
 		owner := b.engine.Owner(f.of)
 		owner.Unit = identity.SystemdUnit{}
 		owner.Process = owner.Process.Program()

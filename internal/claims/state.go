@@ -23,8 +23,8 @@ type State struct {
 	Cgroups []cgroup.Past
 }
 
-// State sets s to the state of the Builder and its engine, in the memory that s has. Call it after Observe and before the ledger is
-// emitted.
+// State sets s to the state of the Builder and its engine, in the memory that s has. Call it after
+// Observe and before the ledger is emitted.
 func (b *Builder) State(s *State) {
 	b.engine.State(&s.Engine)
 	s.Kinds = append(s.Kinds[:0], b.kinds...)
@@ -36,7 +36,8 @@ func (b *Builder) State(s *State) {
 	}
 }
 
-// IsValid reports whether each index of the state has a meaning, which is so unless it was made by something else than a Builder.
+// IsValid reports whether each index of the state has a meaning, which is so unless it was made by
+// something else than a Builder.
 func (s *State) IsValid() bool {
 	e := &s.Engine
 	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }
@@ -54,8 +55,8 @@ func (s *State) IsValid() bool {
 	return len(e.Zones) == len(s.Zones) && len(e.Kinds) <= len(s.Kinds)
 }
 
-// Restore continues the totals of a valid state. It must precede the first Observe, and changes s. The CPU times of node and domains, and the
-// totals of zones, go on where the state has them.
+// Restore continues the totals of a valid state. It must precede the first Observe, and changes s.
+// The CPU times of node and domains, and the totals of zones, go on where the state has them.
 //
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
@@ -71,7 +72,8 @@ func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []c
 	b.begun, b.restored = true, true
 }
 
-// restoreDomain returns the index of a domain, that of the node where there is no such domain any more.
+// restoreDomain returns the index of a domain, that of the node where there is no such domain any
+// more.
 func (b *Builder) restoreDomain(name units.Domain) int {
 	if name.IsGPU() || name == otherGPUs {
 		return b.gpu(name)

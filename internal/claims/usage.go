@@ -13,14 +13,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of claims
-// overflows: a kernel may print a negative number as one near 2^64.
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
+// sum of claims overflows: a kernel may print a negative number as one near 2^64.
 const maxClaim units.CPUTime = 1 << 56
 
-// identify finds out what processes are and belong to. It reports whether that may have changed for processes that did not
-// run, too.
+// identify finds out what processes are and belong to. It reports whether that may have changed for
+// processes that did not run, too.
 func (b *Builder) identify(m *Measurement) (changed bool) {
-	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
+	// New processes are reported only by the scan that first sees them. If that scan was not
+	// observed, identify all.
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
 	b.identifier.Begin(m.ReadAt)
@@ -45,8 +46,9 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims what running processes used, and what short-lived processes used beside them. Processes that did not
-// run are looked at only if they may need another claimant, explain a container's counter or hold memory that counts.
+// claimRunning claims what running processes used, and what short-lived processes used beside them.
+// Processes that did not run are looked at only if they may need another claimant, explain a
+// container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t := m.Table
 	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
@@ -58,8 +60,8 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
-		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
-		// after re-parenting to init perhaps another unit.
+		// An exact source gives this time to a row of the same cgroup. procfs gives it to the
+		// parent: the same workload, but after re-parenting to init perhaps another unit.
 		switch {
 		case c.inWorkload || c.withCgroup && b.exact:
 			id := c.id
@@ -76,13 +78,13 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	}
 }
 
-// claimByCounters claims what short-lived processes used in containers, as far as only the counters of the containers'
-// cgroups show it.
+// claimByCounters claims what short-lived processes used in containers, as far as only the counters
+// of the containers' cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
 	b.cgroups.ShortLived(m.Table.Rounding, m.Table.Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
-		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which others have claimed. Cap
-		// it at what the interval has left. Later readings have no such cap: the node's ticks miss what runs between two of
-		// them, and the counter does not.
+		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
+		// others have claimed. Cap it at what the interval has left. Later readings have no such
+		// cap: the node's ticks miss what runs between two of them, and the counter does not.
 		if first {
 			used = min(used, b.unclaimed(m))
 		}
@@ -94,8 +96,8 @@ func (b *Builder) claimByCounters(m *Measurement) {
 	})
 }
 
-// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source) where no scan saw a
-// process.
+// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source)
+// where no scan saw a process.
 func (b *Builder) claimByCgroups(m *Measurement) {
 	for i := range m.Table.ShortLivedIn {
 		in := &m.Table.ShortLivedIn[i]
@@ -108,12 +110,14 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 	}
 }
 
-// claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
-// unattributed, as far as processes are hidden, ended untraced or were missed.
+// claimRest claims what other short-lived processes used, without a claimant. What remains of the
+// CPU time that processes used is unattributed, as far as processes are hidden, ended untraced or
+// were missed.
 func (b *Builder) claimRest(m *Measurement) {
 	b.claimFamilies(m)
 	if !b.exact {
-		// The child times of a process outside of a container may include what the container's counter showed.
+		// The child times of a process outside of a container may include what the container's
+		// counter showed.
 		b.shortLived = min(b.shortLived, b.unclaimed(m))
 	}
 	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
@@ -134,8 +138,8 @@ func (b *Builder) unclaimed(m *Measurement) units.CPUTime {
 	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
 }
 
-// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a process, which claims what it
-// used itself. Interrupts hold no memory.
+// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a
+// process, which claims what it used itself. Interrupts hold no memory.
 func (b *Builder) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
 	if b.interruptsUnattributed {
@@ -153,9 +157,10 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 	b.ofInterrupts += b.interrupts
 }
 
-// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, and on tells on which
-// CPUs; either is nil if it is not known. in is the cgroup of the claimant's container. p is the process that used the time, or
-// beside which it was used, nil if that is not known.
+// claim adds a claim to the interval. parts is the proportion in which its CPU time was used in the
+// domains, and on lists on which CPUs; either is nil if it is not known. in is the cgroup of the
+// claimant's container. p is the process that used the time, or beside which it was used, nil if
+// that is not known.
 func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.Slice, in *cgroup.Node, p *scan.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
@@ -179,8 +184,8 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.
 	b.keys.claimed(share)
 }
 
-// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not matter or is not known. The
-// arguments are those of claim.
+// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not
+// matter or is not known. The arguments are those of claim.
 func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
 	switch {
 	case b.places == nil:
@@ -193,7 +198,8 @@ func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
 	return ""
 }
 
-// rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.
+// rows returns all rows of a scan, or only those of processes that are new, ran or have something
+// else to claim.
 func rows(t *scan.Table, all bool) iter.Seq[*scan.Process] {
 	return func(yield func(*scan.Process) bool) {
 		n := len(t.Active)

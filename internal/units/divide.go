@@ -3,22 +3,26 @@
 package units
 
 // Division divides an amount in proportion to weights that add up to Total. Each part is the
-// difference of two rounded prefix sums, so that all parts together are exactly the amount, and each
-// is within one unit of its exact value, whatever the order of the weights.
+// difference of two rounded prefix sums, so that all parts together are exactly the amount, and
+// each is within one unit of its exact value, whatever the order of the weights.
 type Division struct {
 	Amount, Total uint64
 	weights       uint64 // so far
 	divided       uint64 // so far
 }
 
-// Next returns the part of the next weight. It returns 0 if Total is 0.
+// Next returns the part of the next weight, which is at most Left. It returns 0 if Total is 0.
 func (d *Division) Next(weight uint64) uint64 {
-	d.weights = AddSaturating(d.weights, weight)
+	d.weights += weight
 	upTo := MulDiv(d.Amount, d.weights, d.Total)
 	part := upTo - d.divided
 	d.divided = upTo
 	return part
 }
+
+// Left returns the part of Total that no weight has had so far. If a sum of weights did not fit into
+// Total, the last weights are cut to it.
+func (d *Division) Left() uint64 { return d.Total - d.weights }
 
 // Divide sets parts to the amount divided in proportion to weights. If all weights are 0, the first
 // part is the amount. Parts without a weight are 0.
@@ -33,11 +37,12 @@ func Divide[T, W ~uint64](parts []T, amount T, weights []W) {
 		return
 	}
 	for i, w := range weights {
-		parts[i] = T(d.Next(uint64(w)))
+		parts[i] = T(d.Next(min(uint64(w), d.Left())))
 	}
 }
 
-// Portion returns amount*part/whole rounded down, and 0 if whole is 0. The part must not exceed the whole.
+// Portion returns amount*part/whole rounded down, and 0 if whole is 0. The part must not exceed the
+// whole.
 func Portion[T ~uint64](amount, part, whole T) T {
 	return T(MulDiv(uint64(amount), uint64(part), uint64(whole)))
 }

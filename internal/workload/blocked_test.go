@@ -223,8 +223,8 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	assert.False(t, h.id.known[10].stray)
 }
 
-// If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the daemon that
-// started them.
+// If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the
+// daemon that started them.
 func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 	for file, daemon := range map[string]string{
 		"0::/user.slice":                    "containerd.service",

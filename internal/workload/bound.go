@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel bounds few of them.
+// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel
+// bounds few of them.
 const (
 	maxName = 256  // names and ids
 	maxText = 4096 // paths and command lines
@@ -28,8 +29,8 @@ func bound(s string, size int) string {
 	return prefix(valid, size-len(ellipsis)) + ellipsis
 }
 
-// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what is cut ends in an
-// ellipsis and a hash of the whole.
+// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what
+// is cut ends in an ellipsis and a hash of the whole.
 func boundID(id string) string {
 	if len(id) <= maxName && utf8.ValidString(id) {
 		return id

@@ -13,7 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// delegates are directories in which others than the host may create cgroups, with the prefixes of IDs below them.
+// delegates are directories in which others than the host may create cgroups, with the prefixes of
+// IDs below them.
 var delegates = map[string]string{
 	"a user's manager":          userUnit + "/",
 	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
@@ -73,8 +74,8 @@ func TestDelegatesCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	}
 }
 
-// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager with everything
-// outside.
+// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager
+// with everything outside.
 func FuzzDelegatesCannotForge(f *testing.F) {
 	for _, path := range forgeries() {
 		f.Add(path, "/"+path, uuid1)
@@ -211,7 +212,8 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 	}
 }
 
-// In version 1 such a process is in the root of each hierarchy, although its other threads stay in their cgroups.
+// In version 1 such a process is in the root of each hierarchy, although its other threads stay in
+// their cgroups.
 func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)

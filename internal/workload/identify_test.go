@@ -145,8 +145,8 @@ func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
 	}
 }
 
-// A collector without root cannot read the executables of other users' processes. Entrypoints of containers execute the
-// container's program.
+// A collector without root cannot read the executables of other users' processes. Entrypoints of
+// containers execute the container's program.
 func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}
@@ -639,7 +639,8 @@ func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
 	}
 }
 
-// However far apart the scans are, hardly any of them reads a file of a process that has not changed.
+// However far apart the scans are, hardly any of them reads a file of a process that has not
+// changed.
 func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
 	const processes, scans = 200, 100
 	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {

@@ -8,7 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's directory.
+// findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's
+// directory.
 func findMachine(w *walk, name string) verdict {
 	if vm, ok := vmAt(w.dirs(), name); ok {
 		vm.ID = w.by.qualify(vm.ID)
@@ -48,9 +49,9 @@ type machineDriver struct {
 	legacy bool // there were releases that did not number their guests
 }
 
-// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control Groups
-// Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as machine-<machine>.scope,
-// escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
+// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control
+// Groups Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as
+// machine-<machine>.scope, escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
 func libvirtMachine(name string) (machineDriver, string, bool) {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		machine, ok := strings.CutPrefix(scope, "machine-")
@@ -75,8 +76,8 @@ func libvirtMachine(name string) (machineDriver, string, bool) {
 	return machineDriver{}, "", false
 }
 
-// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's embedded driver.
-// libvirt may have shortened it.
+// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's
+// embedded driver. libvirt may have shortened it.
 func guestName(s string) string {
 	if rest, ok := strings.CutPrefix(s, "embed-"); ok && len(rest) > 9 && isHex(rest[:8]) && rest[8] == '-' {
 		if name, ok := cutNumber(rest[9:]); ok {

@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// A second parser of cgroup files, with regular expressions. It is slow and simple, and shares only the bound of IDs
-// with the first one.
+// A second parser of cgroup files, with regular expressions. It is slow and simple, and shares only
+// the bound of IDs with the first one.
 
 const (
 	hex64Re = `[0-9a-f]{64}`
@@ -44,8 +44,8 @@ var naiveShapes = []struct {
 	{regexp.MustCompile(`^systemd-nspawn@(.*)\.service$`), "systemd-nspawn"},
 }
 
-// naivePlaces are the containers that are marked by a directory above. The first group is the directory, the second one
-// the id. Of several matches the one nearest to the id counts.
+// naivePlaces are the containers that are marked by a directory above. The first group is the
+// directory, the second one the id. Of several matches the one nearest to the id counts.
 var naivePlaces = []struct {
 	pattern *regexp.Regexp
 	runtime string
@@ -103,8 +103,8 @@ func naiveIsName(s string) bool {
 	return naiveName.MatchString(s) && !naiveNoName.MatchString(s)
 }
 
-// naiveLibvirtMachine returns the driver and the name of libvirt's machine in a cgroup, and the prefix of the
-// machine's scope.
+// naiveLibvirtMachine returns the driver and the name of libvirt's machine in a cgroup, and the
+// prefix of the machine's scope.
 func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	if m := naiveScope.FindStringSubmatch(dir); m != nil {
 		machine = naiveUnescape(m[1])
@@ -120,8 +120,8 @@ func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	return driver, machine, start
 }
 
-// naiveContainer returns the container whose cgroup is the last directory of a path, which starts after the enclosing
-// container.
+// naiveContainer returns the container whose cgroup is the last directory of a path, which starts
+// after the enclosing container.
 func naiveContainer(path, dir string) (id, runtime string, nspawn, lxcDir bool) {
 	if driver, machine, _ := naiveLibvirtMachine(dir); driver != "" {
 		if driver == "lxc" {
@@ -389,7 +389,8 @@ func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
 	}
 }
 
-// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and changed.
+// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and
+// changed.
 func TestParsersAgreeOnRandomFiles(t *testing.T) {
 	t.Parallel()
 	var dirs []string

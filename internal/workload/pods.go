@@ -18,18 +18,19 @@ func findPod(w *walk, name string) verdict {
 	pod.UID = w.by.qualify(pod.UID)
 	w.pod = pod
 	w.line.levels++
-	// A process in a pod and in none of its containers. Inside a container that runs pods of its own it stays with that
-	// container, so that container and pod agree.
+	// A process in a pod and in none of its containers. Inside a container that runs pods of its
+	// own it stays with that container, so that container and pod agree.
 	if w.line.Container.ID == "" {
 		w.line.Pod = pod
 	}
 	return passed
 }
 
-// podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The kubelet's
-// cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
-// kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
-// administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
+// podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The
+// kubelet's cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with
+// the systemd driver, kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores;
+// both below a root of the administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed
+// pods have no class in their path.
 func podAt(dirs []string, name string) (identity.Pod, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		at := strings.LastIndex(slice, "kubepods-")

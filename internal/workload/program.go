@@ -84,8 +84,9 @@ func (id *Identifier) programOf(key programKey) *program {
 	return p
 }
 
-// kernelThreadName returns the name of a kernel thread without the current work, which a worker appends to it. A rescuer is
-// named after its queue (kernel/workqueue.c, wq_worker_comm and format_worker_id).
+// kernelThreadName returns the name of a kernel thread without the current work, which a worker
+// appends to it. A rescuer is named after its queue (kernel/workqueue.c, wq_worker_comm and
+// format_worker_id).
 func kernelThreadName(comm string) string {
 	if strings.HasPrefix(comm, "kworker/") && !strings.HasPrefix(comm, "kworker/R-") {
 		if i := strings.IndexAny(comm, "-+"); i > 0 {
@@ -98,12 +99,14 @@ func kernelThreadName(comm string) string {
 // argsSeed is the seed of the hashes of command lines.
 var argsSeed = maphash.MakeSeed()
 
-// readArguments reads the command line if it matters: if it is wanted, if the program may be a hypervisor, or if the
-// executable cannot be read. In the last case a command line that changed together with the task's name means that another
-// program was executed. Everybody may read a command line.
+// readArguments reads the command line if it matters: if it is wanted, if the program may be a
+// hypervisor, or if the executable cannot be read. In the last case a command line that changed
+// together with the task's name means that another program was executed. Everybody may read a
+// command line.
 //
-// A process chooses how long its command line is and how often it renames itself. So only the begin is read unless the
-// program is a hypervisor, and a hypervisor that renames itself is read again after lookSoon.
+// A process chooses how long its command line is and how often it renames itself. So only the begin
+// is read unless the program is a hypervisor, and a hypervisor that renames itself is read again
+// after lookSoon.
 func (id *Identifier) readArguments(p *scan.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
 		e.executed, e.line = unlikely, nil
@@ -153,14 +156,15 @@ func (e *entry) readLine(line []byte, hash uint64, wanted bool) {
 	}
 }
 
-// isNoHypervisor records that the arguments tell of no virtual machine.
+// isNoHypervisor records that the arguments are not those of a virtual machine.
 func (e *entry) isNoHypervisor() {
 	if e.guest != nil {
 		e.guest.fromArgs = identity.VM{}
 	}
 }
 
-// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if that is long, from more of it.
+// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if
+// that is long, from more of it.
 func (id *Identifier) readGuest(p *scan.Process, e *entry, line []byte, now time.Duration) {
 	comm := p.Comm.String()
 	if _, ok := ParseVM(line, comm, e.program.exe, ""); !ok {

@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it knows the container.
+// runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it
+// knows the container.
 var runtimeFiles = []struct {
 	source NameSource
 	read   func(n *Names, dir string, c *named) (known bool)
@@ -26,8 +27,8 @@ var runtimeFiles = []struct {
 	{NamesDocker, (*Names).readDocker},
 }
 
-// readRuntime reads the names of a container from the files of its runtime. Where the cgroup's path does not tell the runtime,
-// as with the kubelet's cgroupfs driver, it tries all.
+// readRuntime reads the names of a container from the files of its runtime. If the cgroup's path
+// does not contain the runtime, as with the kubelet's cgroupfs driver, it tries all.
 func (n *Names) readRuntime(c *named) {
 	if !isHex64(c.id) && (c.runtime != string(NamesContainerd) || !isName(c.id)) {
 		return
@@ -44,8 +45,9 @@ func (n *Names) readRuntime(c *named) {
 	}
 }
 
-// readContainerd reads the OCI bundle that containerd's shim was started with. It is made before the container starts, and
-// below a directory for each of containerd's namespaces (core/runtime/v2/bundle.go, NewBundle).
+// readContainerd reads the OCI bundle that containerd's shim was started with. It is made before
+// the container starts, and below a directory for each of containerd's namespaces
+// (core/runtime/v2/bundle.go, NewBundle).
 func (n *Names) readContainerd(dir string, c *named) bool {
 	namespaces, err := listDir(dir)
 	if err != nil {
@@ -90,8 +92,8 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 	return true
 }
 
-// readPodman reads the list of all containers in Podman's storage, at most once in a scan. A container is in it before it starts;
-// one that is removed when it ends is in a list of its own.
+// readPodman reads the list of all containers in Podman's storage, at most once in a scan. A
+// container is in it before it starts; one that is removed when it ends is in a list of its own.
 func (n *Names) readPodman(_ string, c *named) bool {
 	if n.podman == nil {
 		n.podman = map[string]identity.Names{}
@@ -129,7 +131,8 @@ func (n *Names) listPodman(dir, list string) {
 	}
 }
 
-// readDocker reads the state that Docker's daemon keeps of a container. It is written when the container is created.
+// readDocker reads the state that Docker's daemon keeps of a container. It is written when the
+// container is created.
 func (n *Names) readDocker(dir string, c *named) bool {
 	var state struct {
 		Name   string

@@ -77,7 +77,8 @@ func vmCases() []vmCase {
 		{"cloud-hypervisor", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--api-socket", "/run/x"}, vm(unique, "", "cloud-hypervisor")},
 		{"cloud-hypervisor with a uuid", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--platform", "num_pci_segments=1,uuid=" + uuid1}, vm(uuid1, "", "cloud-hypervisor")},
 		{"crosvm", "/usr/bin/crosvm", "", []string{"crosvm", "run", "vmlinux"}, vm(unique, "", "crosvm")},
-		// docs/book/src/devices/vsock.md of crosvm, and before it was --vsock; Android's and ChromeOS's pages with a =
+		// docs/book/src/devices/vsock.md of crosvm, and before it was --vsock; Android's and
+		// ChromeOS's pages with a =
 		{"crosvm with a context ID", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--cid", "3", "-c", "4", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},
 		{"crosvm of Android", "/apex/com.android.virt/bin/crosvm", "", []string{"crosvm", "run", "--cid=5", "--disable-sandbox", "--bios=bootloader"}, withCID(5, vm(unique, "", "crosvm"))},
 		{"crosvm with --vsock", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--vsock", "3", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},

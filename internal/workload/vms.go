@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// MergeVM returns the virtual machine of a process from its cgroup and its arguments. The ID is the UUID in the arguments,
-// else the scope, which other processes of the machine are in too, else the process's own. The name in the arguments is
-// preferred: libvirt shortens it for the scope.
+// MergeVM returns the virtual machine of a process from its cgroup and its arguments. The ID is the
+// UUID in the arguments, else the scope, which other processes of the machine are in too, else the
+// process's own. The name in the arguments is preferred: libvirt shortens it for the scope.
 func MergeVM(fromCgroup, fromArgs identity.VM) identity.VM {
 	switch {
 	case fromArgs.ID == "":
@@ -43,8 +43,8 @@ type VMProcess struct {
 	VM identity.VM // what VMs.Resolve found
 }
 
-// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID or CID, as long as they run. The
-// zero VMs is ready to use. It is not safe for concurrent use.
+// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID or CID,
+// as long as they run. The zero VMs is ready to use. It is not safe for concurrent use.
 type VMs struct {
 	machines map[string]machine     // by the hypervisor's VMProcess.Unique
 	scopes   map[string]identity.VM // by the scope's ID, what its hypervisor is
@@ -56,24 +56,27 @@ type machine struct {
 	refused string // the ID that another machine had first
 }
 
-// Resolve sets the VM of each process. It takes all processes of virtual machines each time, hypervisors by their age:
-// a machine that is not among them has ended.
+// Resolve sets the VM of each process. It takes all processes of virtual machines each time,
+// hypervisors by their age: a machine that is not among them has ended.
 //
-// A hypervisor has the VM that MergeVM returns, but with the first of these IDs that no other hypervisor has:
+// A hypervisor has the VM that MergeVM returns, but with the first of these IDs that no other
+// hypervisor has:
 //
 //  1. the ID that it had, except that a UUID takes its place once the arguments are readable
 //  2. the UUID in its arguments
 //  3. the ID of its scope
 //  4. its own
 //
-// A UUID that another hypervisor had first, as that of a copied machine, is not taken later either. Hypervisors with a scope
-// choose first: one without a scope loses its ID to them, even if it is older.
+// A UUID that another hypervisor had first, as that of a copied machine, is not taken later either.
+// Hypervisors with a scope choose first: one without a scope loses its ID to them, even if it is
+// older.
 //
-// The kernel lets only one guest have a CID, and arguments may claim anything. Of several hypervisors that claim one, those that no
-// delegate runs come first, of these those with a scope, and then the one that had it before or is older.
+// The kernel lets only one guest have a CID, and arguments may claim anything. Of several
+// hypervisors that claim one, those that no delegate runs come first, of these those with a scope,
+// and then the one that had it before or is older.
 //
-// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, then without a CID, and
-// the scope's until a hypervisor is seen.
+// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive
+// it, then without a CID, and the scope's until a hypervisor is seen.
 func (v *VMs) Resolve(processes []VMProcess) {
 	r := resolution{
 		before:   v,
@@ -115,7 +118,7 @@ type resolution struct {
 
 // assignCIDs gives each CID to the hypervisor with the best claim.
 func (r *resolution) assignCIDs(processes []VMProcess) {
-	best := make(map[uint32]int, len(r.cids)) // the rank of who has it
+	best := make(map[uint32]int, len(r.cids)) // the rank of its holder
 	for i := range processes {
 		p := &processes[i]
 		cid, rank := p.FromArgs.CID, 0
@@ -190,8 +193,8 @@ func (r *resolution) scopeOf(p *VMProcess) identity.VM {
 	return r.scopes[scope]
 }
 
-// Resolve finds the virtual machines of all processes together. It reports whether the identity of any process may have
-// changed by that, including processes that were not identified in this round.
+// Resolve finds the virtual machines of all processes together. It reports whether the identity of
+// any process may have changed by that, including processes that were not identified in this round.
 func (id *Identifier) Resolve() (changed bool) {
 	if !id.unsettled {
 		return false

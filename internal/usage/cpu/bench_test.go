@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone that a scan needs, and
-// prometheus/procfs.
+// BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone
+// that a scan needs, and prometheus/procfs.
 func BenchmarkPass(b *testing.B) {
 	perProcess := func(b *testing.B, processes int) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(processes), "ns/process")

@@ -18,7 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the directory.
+// A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the
+// directory.
 func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Processes[10] = &hostsim.Process{Comm: "app"}
@@ -52,7 +53,8 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	assert.Len(t, table.Processes, 3)
 }
 
-// A PID may be reused between two scans. The kernel has not looked up the files of the new process then.
+// A PID may be reused between two scans. The kernel has not looked up the files of the new process
+// then.
 func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Processes[10] = &hostsim.Process{Comm: "app"}

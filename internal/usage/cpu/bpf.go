@@ -16,12 +16,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and tells the cgroup of each process and the
-// exact last slice of each process that ends. The node's own time is that of /proc/stat.
+// BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and reports the
+// cgroup of each process and the exact last slice of each process that ends. The node's own time is
+// that of /proc/stat.
 //
-// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick; the rest is in the next
-// scan. Its CPU clock shows no more: since Linux 4.8 the clock of another process lacks the same (kernel/sched/cputime.c,
-// thread_group_cputime). What ends did not fit into the buffer is in Table.Untraced.
+// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick;
+// the rest is in the next scan. Its CPU clock shows no more: since Linux 4.8 the clock of another
+// process lacks the same (kernel/sched/cputime.c, thread_group_cputime). What ends did not fit into
+// the buffer is in Table.Untraced.
 type BPF struct {
 	nodeReader
 	name    string
@@ -50,15 +52,16 @@ type BPF struct {
 	ends
 }
 
-// lister lists all processes, about in the order in which they were created. While a thread ends, a process may show less CPU
-// time than before. It never shows more than it used.
+// lister lists all processes, about in the order in which they were created. While a thread ends, a
+// process may show less CPU time than before. It never shows more than it used.
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
 }
 
-// updater is a lister that also tells what changed since the previous call. Unless all is set, a process that has not run
-// may be described as it was when it last ran, except for its CPU time and cgroups.
+// updater is a lister that also reports what changed since the previous call. Unless all is set, a
+// process that has not run may be described as it was when it last ran, except for its CPU time and
+// cgroups.
 type updater interface {
 	Update(all bool) (tasks.Listing, error)
 }
@@ -104,8 +107,9 @@ func newBPF(root string, list lister, hook endings) *BPF {
 // Name implements Source.
 func (b *BPF) Name() string { return b.name }
 
-// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
-// it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
+// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only
+// while their cgroups exist, it divides a process as if all threads had been where the first one
+// was last, or each of its scans visits all processes.
 func (b *BPF) Lacks() error { return oneline.Join(b.unsliced, b.cgroups.refused, b.hook.refused) }
 
 // clock returns the clock that start times are measured with.
@@ -135,15 +139,15 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	defer b.mu.Unlock()
 	now := b.bootNow()
 	all := b.mustDescribe(t, now)
-	b.table = nil // until the table has what this listing tells
+	b.table = nil // until the table has this listing
 	if err := b.divideTable(t, now); err != nil {
 		return err
 	}
 	if done, err := b.scanRan(t, now, all); done || err != nil {
 		return err
 	}
-	// The list comes before the ends: a process that ends in between is in both, and kept for the next scan. The other way
-	// round it could be in neither.
+	// The list comes before the ends: a process that ends in between is in both, and kept for the
+	// next scan. The other way round it could be in neither.
 	l, err := b.update(all)
 	if err != nil {
 		return err
@@ -191,8 +195,9 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	return nil
 }
 
-// mustDescribe reports whether the lister must describe all processes: the table does not hold the previous listing, or the sizes of
-// those that sleep are asked for. Nothing else that anybody needs to know of a process changes while it sleeps.
+// mustDescribe reports whether the lister must describe all processes: the table does not hold the
+// previous listing, or the sizes of those that sleep are asked for. Nothing else that anybody needs
+// to know of a process changes while it sleeps.
 func (b *BPF) mustDescribe(t *scan.Table, now time.Duration) bool {
 	return b.table != t || t.Scans() == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
 }
@@ -207,7 +212,8 @@ func (b *BPF) divideTable(t *scan.Table, now time.Duration) error {
 	return b.setDomains()
 }
 
-// fillRows starts a scan and fills the table's rows from a listing. The first rows are those of the previous scan.
+// fillRows starts a scan and fills the table's rows from a listing. The first rows are those of the
+// previous scan.
 func (b *BPF) fillRows(t *scan.Table, l *tasks.Listing, now time.Duration, kept int) {
 	t.BeginKeeping(now, kept)
 	takeSlices(t, l.Slices)
@@ -224,8 +230,8 @@ func (b *BPF) fillRows(t *scan.Table, l *tasks.Listing, now time.Duration, kept 
 	}
 }
 
-// findHidden compares the threads of a listing with the number of tasks, from time to time. Tasks that begin between the listing
-// and the counting look hidden, so they are counted again soon.
+// findHidden compares the threads of a listing with the number of tasks, from time to time. Tasks
+// that begin between the listing and the counting look hidden, so they are counted again soon.
 func (b *BPF) findHidden(t *scan.Table, l *tasks.Listing, now time.Duration) {
 	again := countAgain
 	if b.hidden {
@@ -242,7 +248,7 @@ func (b *BPF) findHidden(t *scan.Table, l *tasks.Listing, now time.Duration) {
 	t.Hidden = b.hidden
 }
 
-// update lists all processes, and what changed since the previous call if the lister tells it.
+// update lists all processes, and what changed since the previous call if the lister reports it.
 func (b *BPF) update(all bool) (tasks.Listing, error) {
 	if u, ok := b.list.(updater); ok {
 		return u.Update(all)
@@ -251,8 +257,9 @@ func (b *BPF) update(all bool) (tasks.Listing, error) {
 	return tasks.Listing{Processes: listed}, err
 }
 
-// unmoved returns how many rows of the table can stay, counted from the first: they are the first processes of the listing,
-// and no other process belongs before any of them. The order of creation is not quite the order of start times.
+// unmoved returns how many rows of the table can stay, counted from the first: they are the first
+// processes of the listing, and no other process belongs before any of them. The order of creation
+// is not quite the order of start times.
 func (b *BPF) unmoved(t *scan.Table, l *tasks.Listing) int {
 	n := min(l.Same, len(b.rows), len(l.Processes))
 	eldest := scan.Process{Start: math.MaxInt64}
@@ -283,7 +290,7 @@ func (b *BPF) locate(t *scan.Table, listed []tasks.Process, from int) {
 	}
 }
 
-// setDomains tells the programs which CPU is in which domain, where that has changed.
+// setDomains passes the domain of each CPU to the programs if it has changed.
 func (b *BPF) setDomains() error {
 	if b.topology == nil || b.changes == b.topology.Changes() {
 		return nil

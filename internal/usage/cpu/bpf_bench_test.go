@@ -21,8 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which measure a scan
-// without the kernel's part.
+// BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which
+// measure a scan without the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
 	rescan := func(b *testing.B, source *BPF) {
 		var table scan.Table
@@ -48,7 +48,8 @@ func BenchmarkBPFPass(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
 		rescan(b, openHere(b))
 	})
-	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and unusual ends.
+	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and
+	// unusual ends.
 	for _, c := range []struct {
 		name string
 		odd  func(k *fakeKernel)
@@ -85,9 +86,10 @@ func BenchmarkBPFPass(b *testing.B) {
 	}
 }
 
-// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms before, either without slices and
-// with them, in turn, in CPU time of the thread. It needs a crowd: CROWD processes, of which one in ten runs for 20 us ten times
-// a second, and besides one in twenty more that has eight threads, of which one in ten runs with all threads as often.
+// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms
+// before, either without slices and with them, in turn, in CPU time of the thread. It needs a
+// crowd: CROWD processes, of which one in ten runs for 20 us ten times a second, and besides one in
+// twenty more that has eight threads, of which one in ten runs with all threads as often.
 func BenchmarkScanOfWhoRan(b *testing.B) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("CROWD"), "1000"))
 	require.NoError(b, err)

@@ -26,8 +26,9 @@ type ends struct {
 	ended   map[scan.ID]ending // that no row was matched with yet
 	missing map[scan.ID]await  // gone, and no end is known
 	givenUp map[scan.ID]struct{}
-	// lossEnd is the number of the last scan of all processes in which one that went missing may be one whose end was
-	// lost. lossUnlisted reports whether ends were lost since the last list of all.
+	// lossEnd is the number of the last scan of all processes in which one that went missing may be
+	// one whose end was lost. lossUnlisted reports whether ends were lost since the last list of
+	// all.
 	lossEnd      uint64
 	lossUnlisted bool
 	one          [divide.MaxDomains]uint64 // scratch of weightsOf
@@ -42,7 +43,7 @@ type ends struct {
 	forks      map[int32]int32       // the parent of each process of the root cgroup that ended since the previous scan
 }
 
-// endings tells which processes ended.
+// endings reports which processes ended.
 type endings interface {
 	Drain(yield func(*tasks.Ended)) (lostCount, lostRun uint64, err error)
 	Close() error
@@ -50,7 +51,8 @@ type endings interface {
 
 // fillable is endings that report when they must be drained.
 type fillable interface {
-	// Watch calls halfFull from another goroutine whenever half of the room for ends is taken, until Close.
+	// Watch calls halfFull from another goroutine whenever half of the room for ends is taken,
+	// until Close.
 	Watch(halfFull func()) error
 }
 
@@ -74,16 +76,18 @@ type nameHolder struct {
 	uid    uint32
 }
 
-// shortLived is the CPU time of short-lived processes. Its parts, nil if the node is not divided, add up to run.
+// shortLived is the CPU time of short-lived processes. Its parts, nil if the node is not divided,
+// add up to run.
 type shortLived struct {
 	run   units.CPUTime
 	parts *[divide.MaxDomains]uint64
 }
 
-// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and maxNamesOf of
-// those of one user in one cgroup: a user can choose any number of names. maxNamesInRoot replaces maxNamesOf in the
-// root cgroup, which holds all processes of a v1 host and has origins for each parent. maxForks is the maximum number
-// of exited processes whose parents are remembered, more than fit in the buffer.
+// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and
+// maxNamesOf of those of one user in one cgroup: a user can choose any number of names.
+// maxNamesInRoot replaces maxNamesOf in the root cgroup, which holds all processes of a v1 host and
+// has origins for each parent. maxForks is the maximum number of exited processes whose parents are
+// remembered, more than fit in the buffer.
 const (
 	maxOrigins     = 1 << 16
 	maxNamed       = 1 << 13
@@ -102,16 +106,16 @@ type ending struct {
 	parts  *[divide.MaxDomains]uint64 // what it used by domain, in proportion, if that was in several
 }
 
-// await is a process that is gone and whose end is not known: since when, in which scan that was seen first and last,
-// and the most that it can have used since it was listed.
+// await is a process that is gone and whose end is not known: since when, in which scan that was
+// seen first and last, and the most that it can have used since it was listed.
 type await struct {
 	since       time.Duration
 	first, last uint64
 	most        units.CPUTime
 }
 
-// maxAwait is how long the end of a process that is gone is waited for. The kernel tells it when it frees the
-// process, an RCU grace period after it took the process off the list.
+// maxAwait is how long the end of a process that is gone is waited for. The kernel reports it when
+// it frees the process, an RCU grace period after it took the process off the list.
 const maxAwait = 60 * time.Second
 
 // maxGivenUp is how many processes are remembered whose end is no longer waited for.
@@ -144,8 +148,8 @@ func (b *BPF) drain(note func(*tasks.Ended)) error {
 	return err
 }
 
-// drainBetween drains the buffer between two scans, so that it does not overflow. The result of the next scan is the
-// same as if all exits had stayed in the buffer.
+// drainBetween drains the buffer between two scans, so that it does not overflow. The result of the
+// next scan is the same as if all exits had stayed in the buffer.
 func (b *BPF) drainBetween() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,9 +189,9 @@ func (b *BPF) noteEnding(e *tasks.Ended) {
 	b.noteParent(e)
 }
 
-// noteBetween records a process exit between two scans. A process that started after all listed processes is in no
-// scan: only sums are kept of these processes, however many there are. The number of the other processes is bounded,
-// because they existed during the previous scan.
+// noteBetween records a process exit between two scans. A process that started after all listed
+// processes is in no scan: only sums are kept of these processes, however many there are. The
+// number of the other processes is bounded, because they existed during the previous scan.
 func (b *BPF) noteBetween(e *tasks.Ended) {
 	if time.Duration(e.Start) <= b.newest {
 		b.noteEnding(e)
@@ -197,8 +201,8 @@ func (b *BPF) noteBetween(e *tasks.Ended) {
 	b.addShortLived(b.originOf(e.Cgroup, int32(e.Parent), nameOf(e)), units.CPUTime(e.Run), e.Weights)
 }
 
-// noteNewest records the start of the youngest row after a scan. Processes that started before the baseline are also
-// older.
+// noteNewest records the start of the youngest row after a scan. Processes that started before the
+// baseline are also older.
 func (b *BPF) noteNewest(t *scan.Table) {
 	b.newest = max(b.newest, t.Baseline-1)
 	if n := len(t.Processes); n > 0 {
@@ -218,7 +222,8 @@ func (b *BPF) nameExits() { b.names = true }
 
 func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.UID, known: true} }
 
-// originOf returns the origin of a short-lived process. It has no name if there are too many names already.
+// originOf returns the origin of a short-lived process. It has no name if there are too many names
+// already.
 func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 	from := origin{cgroup: cgroup}
 	if cgroup == rootCgroup { // where v1 is in use everything is there
@@ -244,7 +249,8 @@ func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 	return named
 }
 
-// addShortLived adds the CPU time of a short-lived process, which ran in the domains in proportion to weights.
+// addShortLived adds the CPU time of a short-lived process, which ran in the domains in proportion
+// to weights.
 func (b *BPF) addShortLived(from origin, run units.CPUTime, weights []uint64) {
 	sum, ok := b.shortLived[from]
 	if !ok && len(b.shortLived) >= maxOrigins {
@@ -290,7 +296,8 @@ func ranIn(weights []uint64) (domain int32, parts *[divide.MaxDomains]uint64) {
 	return int32(in), parts
 }
 
-// weightsOf returns what a process that ended used by domain, in proportion; nil if the node is not divided.
+// weightsOf returns what a process that ended used by domain, in proportion; nil if the node is not
+// divided.
 func (b *BPF) weightsOf(e ending) []uint64 {
 	if b.topology == nil {
 		return nil
@@ -315,7 +322,7 @@ func (b *BPF) final(p *scan.Process, t *scan.Table) (units.CPUTime, bool) {
 		p.Block = t.AddParts(0, max(e.run, 1), b.weightsOf(e))
 		return e.run, true
 	}
-	if t.Resuming() { // it may have ended before anybody was told
+	if t.Resuming() { // it may have ended before the programs were loaded
 		return p.CPU, true
 	}
 	w, ok := b.missing[id]
@@ -331,8 +338,9 @@ func (b *BPF) final(p *scan.Process, t *scan.Table) (units.CPUTime, bool) {
 		return 0, false
 	}
 	delete(b.missing, id)
-	// If the buffer had no room for it, its time is in what was lost. Else the kernel did not call the hook, as
-	// happens for some milliseconds after another program was detached from it (seen with Linux 6.18).
+	// If the buffer had no room for it, its time is in what was lost. Else the kernel did not call
+	// the hook, as happens for some milliseconds after another program was detached from it (seen
+	// with Linux 6.18).
 	if w.first > b.lossEnd {
 		t.LostEnds++
 		t.Untraced = min(t.Untraced+w.most, scan.Unbounded)
@@ -344,8 +352,9 @@ func (b *BPF) final(p *scan.Process, t *scan.Table) (units.CPUTime, bool) {
 	return p.CPU, true
 }
 
-// giveShortLived gives the CPU time of processes that ended without being in any scan to a row of the same cgroup. If
-// their cgroup is not known (cgroup v1), it goes to the row of their nearest ancestor. The rest belongs to no row.
+// giveShortLived gives the CPU time of processes that ended without being in any scan to a row of
+// the same cgroup. If their cgroup is not known (cgroup v1), it goes to the row of their nearest
+// ancestor. The rest belongs to no row.
 func (b *BPF) giveShortLived(t *scan.Table) {
 	b.findShortLived(t)
 	if len(b.shortLived) == 0 {
@@ -378,8 +387,8 @@ func (b *BPF) giveShortLived(t *scan.Table) {
 	b.named, b.namesOf = 0, emptied(b.namesOf)
 }
 
-// burst is the number of elements above which a map is discarded, because clearing a map costs in proportion to its
-// largest size.
+// burst is the number of elements above which a map is discarded, because clearing a map costs in
+// proportion to its largest size.
 const burst = 1024
 
 // emptied returns the map without elements, or a new one.
@@ -391,8 +400,8 @@ func emptied[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// findShortLived adds up the exited processes that are not in this scan. It leaves the exits of listed processes to
-// the next scan.
+// findShortLived adds up the exited processes that are not in this scan. It leaves the exits of
+// listed processes to the next scan.
 func (b *BPF) findShortLived(t *scan.Table) {
 	before := len(b.ended)
 	for id, e := range b.ended {
@@ -409,7 +418,8 @@ func (b *BPF) findShortLived(t *scan.Table) {
 	}
 }
 
-// give assigns the CPU time of short-lived processes to a row or a cgroup, or leaves it unattributed.
+// give assigns the CPU time of short-lived processes to a row or a cgroup, or leaves it
+// unattributed.
 func (b *BPF) give(t *scan.Table, from origin, sum *shortLived) {
 	row, inRoot := int32(-1), from.cgroup == rootCgroup
 	if inRoot {
@@ -432,8 +442,8 @@ func (b *BPF) give(t *scan.Table, from origin, sum *shortLived) {
 	}
 }
 
-// giveNamed lists the CPU time of short-lived processes by name. It returns false if their cgroup is unknown, because
-// their program is then unknown as well.
+// giveNamed lists the CPU time of short-lived processes by name. It returns false if their cgroup
+// is unknown, because their program is then unknown as well.
 func (b *BPF) giveNamed(t *scan.Table, from origin, row int32, sum *shortLived) bool {
 	n := scan.NamedTime{Comm: from.by.comm, UID: from.by.uid, Row: row, Used: sum.run}
 	if row < 0 {
@@ -471,8 +481,8 @@ func (b *BPF) findHomes(t *scan.Table) {
 	}
 }
 
-// isOld reports whether a process that ended without being in this scan ended before this interval: before the
-// baseline, which would have shown it, or its end is no longer waited for.
+// isOld reports whether a process that ended without being in this scan ended before this interval:
+// before the baseline, which would have shown it, or its end is no longer waited for.
 func (b *BPF) isOld(id scan.ID, t *scan.Table) bool {
 	if _, ok := b.givenUp[id]; ok {
 		delete(b.givenUp, id)
@@ -481,8 +491,8 @@ func (b *BPF) isOld(id scan.ID, t *scan.Table) bool {
 	return id.Start < t.Baseline
 }
 
-// ancestor calls yield with a PID and, as long as yield returns false, with the parent of each process of the root
-// cgroup that ended since the previous scan.
+// ancestor calls yield with a PID and, as long as yield returns false, with the parent of each
+// process of the root cgroup that ended since the previous scan.
 func (b *BPF) ancestor(pid int32, yield func(int32) bool) {
 	for range maxAncestors {
 		if yield(pid) {
@@ -496,7 +506,8 @@ func (b *BPF) ancestor(pid int32, yield func(int32) bool) {
 	}
 }
 
-// maxAncestors bounds the way up to a process that still runs: PIDs that are reused may form a circle.
+// maxAncestors bounds the way up to a process that still runs: PIDs that are reused may form a
+// circle.
 const maxAncestors = 32
 
 // rootCgroup is the id of the root of the v2 hierarchy (kernfs numbers its root 1).

@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Processes that no scan listed, one that is listed, one that the scan before took no notice of, and a parent that ended.
+// Processes that no scan listed, one that is listed, one that the scan before took no notice of,
+// and a parent that ended.
 func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 	run := func(t *testing.T, divided bool, drained []int) *scan.Table {
 		k, b, table := fakeBPF(t)

@@ -37,7 +37,8 @@ import (
 
 const us = units.CPUTime(time.Microsecond)
 
-// schedulerTick is the most CPU time of a running process that the kernel's sums lack if CONFIG_HZ is 100.
+// schedulerTick is the most CPU time of a running process that the kernel's sums lack if CONFIG_HZ
+// is 100.
 const schedulerTick = 10 * ms
 
 // observed is this kernel, measured with BPF.
@@ -73,7 +74,8 @@ func observe(t testing.TB) *observed {
 // ofWhoRan makes observe attach the hook on context switches.
 var ofWhoRan bool
 
-// attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks what the hook needs.
+// attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks
+// what the hook needs.
 func (b *BPF) attachHook(t testing.TB) {
 	t.Helper()
 	v, err := b.hook.open()
@@ -89,8 +91,8 @@ func openHere(t testing.TB) *BPF {
 	return source
 }
 
-// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it for any other
-// error.
+// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it
+// for any other error.
 func skipUnlessPossible(t testing.TB, err error) {
 	t.Helper()
 	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
@@ -201,8 +203,9 @@ func (o *observed) self() *scan.Process {
 	return p
 }
 
-// spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose delay the tests are
-// about. The last quarter is therefore as many loops as that much time took before.
+// spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose
+// delay the tests are about. The last quarter is therefore as many loops as that much time took
+// before.
 func spin(d time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -312,7 +315,8 @@ func (b *burner) end() units.CPUTime {
 	return waited(b.Cmd)
 }
 
-// realCgroup is a cgroup of the v2 hierarchy. Its cpu.stat is an independent measurement of CPU time.
+// realCgroup is a cgroup of the v2 hierarchy. Its cpu.stat is an independent measurement of CPU
+// time.
 type realCgroup struct {
 	testing.TB
 	dir *os.File
@@ -370,9 +374,9 @@ func (c *realCgroup) used() units.CPUTime {
 	return units.CPUTime(n) * us
 }
 
-// unlessMissed makes up to ten attempts, until one finds everything. Linux (6.18 at least) misses calls of a tracepoint
-// for some milliseconds after another program has left it, and tests of other packages come and go at the same time.
-// Time that is counted twice is an error at once.
+// unlessMissed makes up to ten attempts, until one finds everything. Linux (6.18 at least) misses
+// calls of a tracepoint for some milliseconds after another program has left it, and tests of other
+// packages come and go at the same time. Time that is counted twice is an error at once.
 func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	t.Helper()
 	for range 9 {
@@ -397,8 +401,9 @@ func (o *observed) soon(holds func() bool) bool {
 	return false
 }
 
-// The time of a process with one thread is exact. If a process has more, the time of a thread that is freed after the
-// first one comes from the kernel's sum, which lacks the time since its last update. That is longer on a busy CPU.
+// The time of a process with one thread is exact. If a process has more, the time of a thread that
+// is freed after the first one comes from the kernel's sum, which lacks the time since its last
+// update. That is longer on a busy CPU.
 func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 	const exact, threads = 0.99998, 0.7
 	cases := map[string]struct {
@@ -481,7 +486,8 @@ func otherThanBPF() string {
 	return "clocks"
 }
 
-// Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier rejects a program.
+// Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier
+// rejects a program.
 func TestClocksAreReadIfTheKernelRefusesBPFAndOneLineIsLogged(t *testing.T) {
 	for name, why := range map[string]error{
 		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),

@@ -125,7 +125,8 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 // initialPIDs is the first PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 const initialPIDs = "pid:[4026531836]"
 
-// readClock returns the CPU time of a process (clock_getcpuclockid(3)), which like a scan's is as old as the scheduler's last tick.
+// readClock returns the CPU time of a process (clock_getcpuclockid(3)), which like a scan's is as
+// old as the scheduler's last tick.
 func readClock(pid int) units.CPUTime {
 	const scheduler = 2 // include/linux/posix-timers_types.h, CPUCLOCK_SCHED: of all threads, in nanoseconds
 	var used unix.Timespec
@@ -185,7 +186,8 @@ func TestAScanShowsAllThatTheKernelHasCounted(t *testing.T) {
 	}
 }
 
-// A scan of all processes right after one of those that ran finds what ran meanwhile, and nothing that was missed before.
+// A scan of all processes right after one of those that ran finds what ran meanwhile, and nothing
+// that was missed before.
 func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
 	skipUnlessPossible(t, tryScan())
 	unlessMissed(t, func(t *testing.T) string {
@@ -218,8 +220,8 @@ func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
 	})
 }
 
-// No scan sees any of these children. They live long enough that other programs may leave the tracepoint meanwhile: see
-// unlessMissed.
+// No scan sees any of these children. They live long enough that other programs may leave the
+// tracepoint meanwhile: see unlessMissed.
 func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {

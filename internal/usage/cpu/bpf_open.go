@@ -19,7 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// minRoom is the fewest processes that the list has room for. A list without enough room is loaded anew.
+// minRoom is the fewest processes that the list has room for. A list without enough room is loaded
+// anew.
 const minRoom = 2048
 
 // What the programs are opened with, so that a test can refuse them.
@@ -39,7 +40,8 @@ var (
 	}
 )
 
-// initialRoom is how many processes the list has room for at first: at least as many as there are tasks.
+// initialRoom is how many processes the list has room for at first: at least as many as there are
+// tasks.
 func initialRoom() int {
 	own := newNodeReader("/")
 	tasks, _ := own.tasks()
@@ -47,8 +49,8 @@ func initialRoom() int {
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
 }
 
-// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
-// processes below the root are not this kernel's own. It does not look at o.Kind.
+// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
+// where the processes below the root are not this kernel's own. It does not look at o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
 	b := newBPF(o.Root, nil, nil)
 	b.slicing = o.Slices || o.Topology != nil
@@ -97,7 +99,8 @@ func (b *BPF) open() error {
 	return b.watch()
 }
 
-// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick scan.
+// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick
+// scan.
 func bootNow() time.Duration {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
@@ -108,7 +111,8 @@ func bootNow() time.Duration {
 
 var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
 
-// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is not.
+// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is
+// not.
 func (b *BPF) isThisKernel() error {
 	const bootID = "sys/kernel/random/boot_id"
 	id, err := b.read(bootID)
@@ -128,8 +132,8 @@ func (b *BPF) isThisKernel() error {
 	return nil
 }
 
-// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does: that of a container
-// with a PID namespace of its own does not.
+// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does:
+// that of a container with a PID namespace of its own does not.
 func (b *BPF) sameProcesses() error {
 	listed, err := b.list.Read()
 	if err != nil {

@@ -28,8 +28,8 @@ type life struct {
 	reported      int    // the scan that reports its end
 }
 
-// randomKernel is a simulated kernel in which processes live at random. Its lists and ends are like those of a real one:
-// late, out of order, and with steps back.
+// randomKernel is a simulated kernel in which processes live at random. Its lists and ends are like
+// those of a real one: late, out of order, and with steps back.
 type randomKernel struct {
 	testing.TB
 	r        *rand.Rand

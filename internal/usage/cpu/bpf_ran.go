@@ -19,15 +19,15 @@ import (
 
 // visitor lists the processes that ran.
 type visitor interface {
-	// Visit returns the processes that ran since the previous call, in any order, their slices, and how many they are; none of
-	// them if they are more than most. A process that runs during the call may show the rest of its CPU time in the next one. A process
-	// that ended may be missing.
+	// Visit returns the processes that ran since the previous call, in any order, their slices, and
+	// how many they are; none of them if they are more than most. A process that runs during the
+	// call may show the rest of its CPU time in the next one. A process that ended may be missing.
 	Visit(most int) (ran tasks.Listing, count int, err error)
 	Close() error
 }
 
-// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It returns false, and leaves the table
-// as it is, where all processes must be scanned.
+// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It
+// returns false, and leaves the table as it is, where all processes must be scanned.
 func (b *BPF) scanRan(t *scan.Table, now time.Duration, all bool) (done bool, err error) {
 	if all || !t.MayBePartial || t.Finals() > max(64, len(t.Processes)/8) {
 		b.hook.ready(now) // before the list: all that it lacks is marked
@@ -93,8 +93,8 @@ func (b *BPF) fillRan(t *scan.Table, ran []tasks.Process) {
 // hints is how many rows are remembered by the last bits of their PIDs.
 const hints = 1024
 
-// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like PID was last time: most of
-// those that run do so again, and a search touches many rows.
+// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like
+// PID was last time: most of those that run do so again, and a search touches many rows.
 func (b *BPF) rowOf(t *scan.Table, id scan.ID) int32 {
 	hint := &b.hints[uint32(id.PID)%hints]
 	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.PID && t.Processes[i].Start == id.Start {
@@ -141,7 +141,8 @@ const (
 	ranRoom = 4096
 )
 
-// switchHook attaches a hook to context switches while that is cheaper than to visit all processes in each scan.
+// switchHook attaches a hook to context switches while that is cheaper than to visit all processes
+// in each scan.
 type switchHook struct {
 	open    func() (visitor, error) // nil where there is none
 	opening chan opened             // nil unless it is being opened
@@ -174,7 +175,8 @@ func (h *switchHook) ready(now time.Duration) {
 	h.based = h.visitor != nil
 }
 
-// visit returns the processes that ran since the previous scan, and false if that is not known or they are too many.
+// visit returns the processes that ran since the previous scan, and false if that is not known or
+// they are too many.
 func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	if !h.based {
 		h.ready(now)

@@ -24,7 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// marked is a simulated kernel that also lists the processes that ran, as the hook on context switches does.
+// marked is a simulated kernel that also lists the processes that ran, as the hook on context
+// switches does.
 type marked struct {
 	*tracked
 	exact  bool             // it shows all CPU time at once, and misses no process
@@ -35,8 +36,8 @@ type marked struct {
 	split  int // how many rows had several slices
 }
 
-// slice gives processes slices as they come, of a CPU that has the number of the process. Some do not fit, and some are of
-// processes that used nothing.
+// slice gives processes slices as they come, of a CPU that has the number of the process. Some do
+// not fit, and some are of processes that used nothing.
 func (k *marked) slice(listed []tasks.Process) []tasks.Slice {
 	k.slices = append(k.slices[:0], tasks.Slice{})
 	for i := range listed {

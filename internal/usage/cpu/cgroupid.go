@@ -16,14 +16,14 @@ import (
 // cgroupPaths finds the paths of the cgroups that BPF knows by their ids.
 type cgroupPaths struct {
 	*cgroup.Paths
-	created  creations // nil if the kernel does not allow it: then only the hierarchy tells what it has
+	created  creations // nil if the kernel does not allow it: then paths come from the hierarchy only
 	refused  error     // why
 	remember func(id uint64, path string)
 	shared   map[uint64]int    // scratch of share: rows of the table's ShortLivedIn
 	paths    map[uint64]string // scratch of pathOf
 }
 
-// creations tells which cgroups were created.
+// creations reports which cgroups were created.
 type creations interface {
 	Drain(yield func(id uint64, path string)) error
 	Close() error
@@ -49,7 +49,7 @@ func newCgroupPaths(root string) *cgroupPaths {
 	return &cgroupPaths{Paths: paths, remember: paths.Remember, shared: map[uint64]int{}, paths: map[uint64]string{}}
 }
 
-// listen makes the kernel tell of every cgroup that is created from now on, if it allows that.
+// listen makes the kernel report every cgroup that is created from now on, if it allows that.
 func (c *cgroupPaths) listen(types *btf.Cache) {
 	c.created, c.refused = openCreations(types)
 }
@@ -57,7 +57,7 @@ func (c *cgroupPaths) listen(types *btf.Cache) {
 // learn takes in what was created since the last call.
 func (c *cgroupPaths) learn() {
 	if c.created != nil {
-		_ = c.created.Drain(c.remember) // what it does not tell is found in the hierarchy
+		_ = c.created.Drain(c.remember) // what it does not report is found in the hierarchy
 	}
 }
 
@@ -78,8 +78,8 @@ func (c *cgroupPaths) pathOf(id uint64) string {
 	return path
 }
 
-// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
-// its index in ShortLivedIn, below 0 where the cgroup's path is not known.
+// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to
+// the table. It returns its index in ShortLivedIn, below 0 where the cgroup's path is not known.
 func (c *cgroupPaths) share(t *scan.Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {

@@ -71,8 +71,8 @@ func TestTheWalkFindsAnUnreportedCgroup(t *testing.T) {
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
-// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns what the source
-// reports of it.
+// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns
+// what the source reports of it.
 func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.CgroupTime {
 	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
 	mount := "/sys/fs/cgroup"
@@ -89,7 +89,8 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.
 		t.Skip("cannot make a cgroup:", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir); _ = os.Remove(filepath.Dir(dir)) })
-	// A kernel may miss calls of a tracepoint just after another program has left it (seen with Linux 6.18).
+	// A kernel may miss calls of a tracepoint just after another program has left it (seen with
+	// Linux 6.18).
 	for range 20 {
 		burnIn(t, dir)
 		if remove {

@@ -227,7 +227,8 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	assert.Equal(t, 300*Tick, w.process(42).ShortLived, "it waits for others; what it owed is past")
 }
 
-// Children of less than a tick show no time when they are scanned, so nothing is missing when they end.
+// Children of less than a tick show no time when they are scanned, so nothing is missing when they
+// end.
 func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 	for _, ignores := range []bool{true, false} {
 		w := watch(t)
@@ -632,7 +633,8 @@ func (w *world) shown() (rows []scan.Process) {
 // live runs a world for n scans and checks that all its CPU time is counted once.
 func live(t *testing.T, seed uint64, scans int, viaFiles bool) { liveOn(t, seed, scans, viaFiles, 0) }
 
-// liveOn is live with a share of scans after each of which another source and table go on, one of restarts on average.
+// liveOn is live with a share of scans after each of which another source and table go on, one of
+// restarts on average.
 func liveOn(t *testing.T, seed uint64, scans int, viaFiles bool, restarts int) {
 	w := &world{watched: watch(t), r: rand.New(rand.NewPCG(seed, 99)), nextPid: 100}
 	restarted, truthBefore := false, int64(0)

@@ -18,14 +18,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)): CPU time in
-// nanoseconds of all threads, including exited ones, for a tenth of the cost of /proc/<pid>/stat. A clock that stands
-// still proves that the process has not run, so its row stays as it was. Everything else about a process is read from
-// /proc, as Procfs does: when the process is new, when tasks were created since the previous scan, and in scans that
-// may not be partial.
+// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)):
+// CPU time in nanoseconds of all threads, including exited ones, for a tenth of the cost of
+// /proc/<pid>/stat. A clock that stands still proves that the process has not run, so its row stays
+// as it was. Everything else about a process is read from /proc, as Procfs does: when the process
+// is new, when tasks were created since the previous scan, and in scans that may not be partial.
 //
-// The clock of a process that is running on another CPU is up to a scheduler tick old (kernel/sched/cputime.c,
-// thread_group_cputime). The next scan has the rest.
+// The clock of a process that is running on another CPU is up to a scheduler tick old
+// (kernel/sched/cputime.c, thread_group_cputime). The next scan has the rest.
 type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
@@ -41,8 +41,8 @@ type Clocks struct {
 var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
 	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
-// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID
-// namespace are not those of the processes of the host.
+// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of
+// this process's PID namespace are not those of the processes of the host.
 func OpenClocks(root string) (*Clocks, error) {
 	if err := checkClocks(root); err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func OpenClocks(root string) (*Clocks, error) {
 	return c, nil
 }
 
-// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock
-// of a process that does not exist is EINVAL. Only tests call it.
+// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are
+// below root. The clock of a process that does not exist is EINVAL. Only tests call it.
 func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
 	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
 		now, err := clock(pid)
@@ -69,12 +69,12 @@ func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clock
 	return c
 }
 
-// initialPIDNamespace is the target of ns/pid of processes in the first PID namespace (include/linux/proc_ns.h,
-// PROC_PID_INIT_INO).
+// initialPIDNamespace is the target of ns/pid of processes in the first PID namespace
+// (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of another namespace,
-// or the kernel refuses or does not know such clocks.
+// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of
+// another namespace, or the kernel refuses or does not know such clocks.
 func checkClocks(root string) error {
 	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
 	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {
@@ -160,7 +160,8 @@ type clocksScan struct {
 	moved  bool  // the files of processes that ran are to be read
 }
 
-// read adds a row for each process. While the listing is blocked, it finds new processes by their numbers.
+// read adds a row for each process. While the listing is blocked, it finds new processes by their
+// numbers.
 func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	t := s.table
 	if isListed {
@@ -185,8 +186,8 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	return nil
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none and
-// returns false.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
+// adds none and returns false.
 func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	pids, err := s.list()
 	if err != nil || s.unreadable {
@@ -201,10 +202,12 @@ func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	return true, nil
 }
 
-// look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is
-// none. A process that cannot be read keeps that row, and the next scan that can read it has the rest.
+// look adds the row of a process, unless the process is gone. old is its row of the previous scan,
+// nil if there is none. A process that cannot be read keeps that row, and the next scan that can
+// read it has the rest.
 //
-// The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
+// The clock is read before the files: if the process runs in between, the next scan finds that its
+// clock moved.
 func (s *clocksScan) look(pid int32, old *scan.Process) {
 	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, groupOf(s.table, old)) {
 		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
@@ -276,13 +279,15 @@ func (s *clocksScan) follow(q, old *scan.Process) {
 	}
 }
 
-// mustRead reports whether the files of a process are to be read that has a row of the previous scan.
+// mustRead reports whether the files of a process are to be read that has a row of the previous
+// scan.
 func (s *clocksScan) mustRead(pid int32, old *scan.Process, ran bool) bool {
 	return s.all || s.given.has(pid) || s.moved && (ran || old.Stale)
 }
 
-// refreshKin reads the files of the parents and children of the processes that ended: a child has another parent then
-// though it has not run, and the clock of a parent that waited may not show yet that it ran.
+// refreshKin reads the files of the parents and children of the processes that ended: a child has
+// another parent then though it has not run, and the clock of a parent that waited may not show yet
+// that it ran.
 func (s *clocksScan) refreshKin() {
 	t, c := s.table, s.clocks
 	c.ended, c.parents = c.ended[:0], c.parents[:0]
@@ -330,7 +335,8 @@ func (s *clocksScan) refresh(p *scan.Process) {
 	*p = now
 }
 
-// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5), pid_max).
+// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5),
+// pid_max).
 func (p *Procfs) pidMax() int32 {
 	b, err := p.read("sys/kernel/pid_max")
 	if err != nil {

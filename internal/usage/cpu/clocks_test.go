@@ -19,7 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// watchClocks returns a simulated host whose clocks are read. It shows what numbers its kernel gives.
+// watchClocks returns a simulated host whose clocks are read. It shows what numbers its kernel
+// gives.
 func watchClocks(t testing.TB) *watched {
 	w := watch(t)
 	w.clocks = NewSimulatedClocks(w.Root(), w.CPUClock)
@@ -320,8 +321,8 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	assert.Equal(t, units.CPUTime(3), p.Used)
 }
 
-// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all of it adds up to
-// what ran.
+// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all
+// of it adds up to what ran.
 func TestClocksFindAllThatRuns(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -373,8 +374,8 @@ func findAll(t *testing.T, seed uint64) {
 	assert.Less(t, late, scans/100, "scans that lacked more than the bound")
 }
 
-// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process that was moved to
-// another cgroup may run or end unnoticed for a while.
+// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process
+// that was moved to another cgroup may run or end unnoticed for a while.
 func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table) (late time.Duration) {
 	t.Helper()
 	for i := range table.Processes {

@@ -38,7 +38,8 @@ type gate struct {
 }
 
 const (
-	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below maxDebt is found.
+	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below
+	// maxDebt is found.
 	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
@@ -46,13 +47,13 @@ const (
 	// been read since they moved there. It is more than maxDebt by what the node uses while clocks
 	// are read.
 	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
-	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
-	// few clocks.
+	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading
+	// it costs as much as a few clocks.
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
-	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit before that age, and
-	// most others have reached their cgroup.
+	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit
+	// before that age, and most others have reached their cgroup.
 	placedFrom = 5 * time.Second
 )
 
@@ -62,8 +63,8 @@ const (
 	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
 )
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters that shared has need
-// not be read.
+// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters
+// that shared has need not be read.
 func newGate(root string, from int, shared cgroup.CPUTime) gate {
 	return gate{root: root, from: from, shared: shared, counters: cgroup.NewCounters(root, from, shared)}
 }
@@ -105,8 +106,9 @@ func groupOf(t *scan.Table, p *scan.Process) int32 {
 	return unplaced
 }
 
-// leavesOut reports whether the clock of a process need not be read, because the process has not run. A zombie can be
-// waited for without running, and a process whose files are outdated may be a zombie.
+// leavesOut reports whether the clock of a process need not be read, because the process has not
+// run. A zombie can be waited for without running, and a process whose files are outdated may be a
+// zombie.
 func (g *gate) leavesOut(old *scan.Process, group int32) bool {
 	return !g.open && group > 0 && !old.Stale && !old.Zombie && g.counters.StoodStill(group)
 }
@@ -118,8 +120,8 @@ func (g *gate) explain(p *scan.Process, group int32, used units.CPUTime) {
 	}
 }
 
-// forget adds to the debt the CPU time of a process that ended, which was explained while it ran: the child times of
-// its parent explain it a second time.
+// forget adds to the debt the CPU time of a process that ended, which was explained while it ran:
+// the child times of its parent explain it a second time.
 func (g *gate) forget(p *scan.Process, group int32) {
 	if !g.open && g.counts(p, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
@@ -180,8 +182,9 @@ func (s *clocksScan) place(p *scan.Process) int32 {
 	return placeless
 }
 
-// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of
-// processes that waited for a child. Such a child ended in a cgroup that it was moved to.
+// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the
+// children of processes that waited for a child. Such a child ended in a cgroup that it was moved
+// to.
 func (s *clocksScan) lookAtLeft() {
 	g, t := &s.clocks.gate, s.table
 	all, ended := g.sweep(), false

@@ -21,7 +21,8 @@ var (
 	errFiltered = errors.New("its list is incomplete, as where a sandbox or a security module filters it")
 )
 
-// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read, and what to do.
+// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read,
+// and what to do.
 func WhyHidden(root string, t *scan.Table) error {
 	proc := filepath.Join(root, "proc")
 	if option := hidepid(proc); option != "" {
@@ -36,7 +37,8 @@ func WhyHidden(root string, t *scan.Table) error {
 	return fmt.Errorf("%s: %w", proc, errNamespace)
 }
 
-// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides nothing.
+// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides
+// nothing.
 func hidepid(mountPoint string) (option string) {
 	self, err := procfs.Self()
 	if err != nil {

@@ -107,7 +107,8 @@ func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	k := newKeeping(t)
 	k.scan(time.Second)
 	k.scan(time.Second)
-	// The process ends and another one gets its number: the file that is open is empty, and the one of that name is another.
+	// The process ends and another one gets its number: the file that is open is empty, and the one
+	// of that name is another.
 	dir := filepath.Join(k.Root(), "proc/7")
 	require.NoError(t, os.Truncate(filepath.Join(dir, "stat"), 0))
 	require.NoError(t, os.RemoveAll(dir))

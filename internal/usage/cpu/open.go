@@ -15,8 +15,8 @@ const (
 	KindProcfs SourceKind = "procfs"
 )
 
-// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs take the place of
-// another source. With the kinds Auto and KindClocks, Open never fails.
+// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs
+// take the place of another source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
 	switch o.Kind {
 	case KindProcfs:

@@ -306,8 +306,8 @@ func onCPUs(t *testing.T, table *scan.Table, group uint64, on *[2]units.CPUTime)
 	}
 }
 
-// A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans those that ran. A scan of all by
-// another source, at the end, shows the same.
+// A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans
+// those that ran. A scan of all by another source, at the end, shows the same.
 func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))

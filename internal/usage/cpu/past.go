@@ -10,19 +10,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Past is what a Reader must know of an earlier one, of the same boot, to go on where that one ended. It holds no pointers: all
-// of it can be written down.
+// Past is what a Reader must know of an earlier one, of the same boot, to go on where that one
+// ended. It holds no pointers: all of it can be written down.
 type Past struct {
-	// Exact reports whether an exact source found the processes. It tells no child times.
+	// Exact reports whether an exact source found the processes. It reports no child times.
 	Exact bool
 	// Now is when the last scan began, since boot.
 	Now time.Duration
 	// Node is what ReadNode returned last. After Resume the node's CPU time goes on from there.
 	Node Node
-	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system, idle, iowait, irq, softirq and steal
-	// (proc_stat(5)).
+	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
+	// idle, iowait, irq, softirq and steal (proc_stat(5)).
 	Ticks [8]uint64
-	// Domains and CPUs are the same of each domain of the topology, and of each CPU, empty without a topology.
+	// Domains and CPUs are the same of each domain of the topology, and of each CPU, empty without
+	// a topology.
 	Domains []PastDomain
 	CPUs    []PastCPU
 	// Processes are those of the last successful scan.
@@ -41,8 +42,9 @@ type PastCPU struct {
 	Ticks  [8]uint64
 }
 
-// Past stores in p what another Reader needs to go on after the last ReadNode and ReadProcesses, both of which must have succeeded. It
-// allocates nothing if p was used before with as many processes.
+// Past stores in p what another Reader needs to go on after the last ReadNode and ReadProcesses,
+// both of which must have succeeded. It allocates nothing if p was used before with as many
+// processes.
 func (r *Reader) Past(p *Past) error {
 	if r.runtime != nil { // which reads /proc/stat now and then only
 		if _, err := r.source.ReadNode(); err != nil {
@@ -61,9 +63,10 @@ func (r *Reader) Past(p *Past) error {
 	return nil
 }
 
-// Resume makes the Reader go on where another one ended: the first ReadNode returns the CPU time of the past and what the node used
-// since, and in the first scan processes of the past have used what they used since. It must precede the first ReadNode. The Reader
-// keeps p until a scan has succeeded.
+// Resume makes the Reader go on where another one ended: the first ReadNode returns the CPU time of
+// the past and what the node used since, and in the first scan processes of the past have used what
+// they used since. It must precede the first ReadNode. The Reader keeps p until a scan has
+// succeeded.
 func (r *Reader) Resume(p *Past) {
 	r.resuming, r.unread = p, true
 	r.node, r.earlier = p.Node, p.Node

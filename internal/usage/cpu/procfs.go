@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates nothing once its
-// buffers have grown to the size of the node.
+// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates
+// nothing once its buffers have grown to the size of the node.
 type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
@@ -29,8 +29,8 @@ type Procfs struct {
 	list    *stall.Guard[*listing]
 }
 
-// firstRead reads a file of a process by a name that the kernel may have to look up, which can block
-// (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up, which can
+// block (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -85,8 +85,8 @@ func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
 	return stall.New(options)
 }
 
-// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted
-// in a container. It touches nothing.
+// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root
+// directory is mounted in a container. It touches nothing.
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
@@ -108,7 +108,8 @@ func (p *Procfs) Close() error {
 	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
-// Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
+// Blocked returns an error if CPU times of some processes cannot be read because processes block
+// reads.
 func (p *Procfs) Blocked() error {
 	if p.list.Err("") != nil {
 		return errListBlocked
@@ -178,8 +179,8 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
-// readMissed adds the processes of the previous scan.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
+// adds no row, and readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
 	pids, err := s.list()
 	if err != nil {
@@ -209,15 +210,15 @@ func (s *procfsScan) list() ([]int32, error) {
 	return l.pids, nil
 }
 
-// readMissed adds a row for each process of the previous scan that the listing lacks and that still runs: a listing of
-// /proc can miss one.
+// readMissed adds a row for each process of the previous scan that the listing lacks and that still
+// runs: a listing of /proc can miss one.
 func (s *procfsScan) readMissed() {
 	t := s.table
 	t.EachMissed(func(old *scan.Process) {
 		end := len(t.Processes)
 		s.add(old.PID)
-		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
-		// list it.
+		// The number may be a thread's now: /proc has a directory for it with the times of its
+		// process, but does not list it.
 		if len(t.Processes) > end && t.Processes[end].Start != old.Start {
 			t.Processes = t.Processes[:end]
 		}
@@ -225,8 +226,8 @@ func (s *procfsScan) readMissed() {
 	t.Sort(scan.ByPID)
 }
 
-// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the
-// previous scan, and the next scan that can read it has the rest.
+// add adds the row of a process, unless the process is gone. A process that cannot be read keeps
+// its row of the previous scan, and the next scan that can read it has the rest.
 func (s *procfsScan) add(pid int32) {
 	t := s.table
 	t.Processes = append(t.Processes, scan.Process{})
@@ -246,8 +247,9 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its
-// files. It is fast if called in ascending order of PIDs. Another process may have the PID now.
+// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not
+// looked up its files. It is fast if called in ascending order of PIDs. Another process may have
+// the PID now.
 func (s *procfsScan) isFirst(pid int32) bool {
 	before := s.table.Before
 	if s.next > 0 && before[s.next-1].PID >= pid {
@@ -268,8 +270,8 @@ func (p *Procfs) readProcess(pid int32, q *scan.Process, isFirst bool) error {
 	return parseProcess(b, q)
 }
 
-// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the
-// number.
+// readStat reads the text of a process. A kept file that cannot be read is opened again: another
+// process may have the number.
 func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	if isFirst {
 		return p.readFirst(pid, (*firstRead).readStat)
@@ -319,19 +321,19 @@ func gone(err error) bool {
 // hiddenThreads is how many tasks may come between a scan and the reading of their number.
 const hiddenThreads = 16
 
-// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
-// scan and the reading of their number: the more there are, the more.
+// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and
+// go between the scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findMissed notes whether tasks were created since the last scan that this one does not show. newest is the ID of the
-// newest task, 0 if it is unknown.
+// findMissed notes whether tasks were created since the last scan that this one does not show.
+// newest is the ID of the newest task, 0 if it is unknown.
 func (p *Procfs) findMissed(t *scan.Table, newest uint64) {
 	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
 	p.newest = newest
 }
 
-// createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel
-// assigns IDs in ascending order and begins again at its limit.
+// createdSince returns an upper bound of how many tasks were created while the ID of the newest one
+// changed. The kernel assigns IDs in ascending order and begins again at its limit.
 func createdSince(before, newest uint64) uint64 {
 	if newest < before {
 		return math.MaxUint64
@@ -339,9 +341,10 @@ func createdSince(before, newest uint64) uint64 {
 	return newest - before
 }
 
-// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children
-// that use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
-// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their
+// children, and children that use less than a tick leave nothing that is missed. Only a process of
+// which a child ended without adding to its child times is looked at. SA_NOCLDWAIT has the same
+// effect, and /proc does not show it.
 func (p *Procfs) findDiscarding(t *scan.Table) {
 	looked := int32(0)
 	for i := range t.Ended {

@@ -27,7 +27,8 @@ func insert(t *scan.Table, p scan.Process) {
 	t.Processes[row].Born, t.Processes[row].Used = false, 0
 }
 
-// unlisted returns a thread of this process, which /proc does not list but shows by its number, and its content.
+// unlisted returns a thread of this process, which /proc does not list but shows by its number, and
+// its content.
 func unlisted(t *testing.T, source *Procfs) scan.Process {
 	t.Helper()
 	tid, stop := make(chan int), make(chan struct{})

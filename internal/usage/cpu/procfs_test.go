@@ -63,7 +63,8 @@ func (w *watched) reap(pid int) {
 	}
 }
 
-// spend lets time pass in which children of a process started, used ticks of CPU time, and were waited for.
+// spend lets time pass in which children of a process started, used ticks of CPU time, and were
+// waited for.
 func (w *watched) spend(parent int, used int64) {
 	w.Processes[parent].CUser += used
 	w.CPU.User += used
@@ -152,7 +153,8 @@ func (w *watched) pids() (pids []int32) {
 	return pids
 }
 
-// unreadable replaces a file by something that cannot be read, until the returned function restores it.
+// unreadable replaces a file by something that cannot be read, until the returned function restores
+// it.
 func (w *watched) unreadable(path string) (restore func()) {
 	w.Helper()
 	text, err := os.ReadFile(path)
@@ -390,7 +392,8 @@ func (w *watched) cut(path string, n int) (restore func()) {
 	return func() { require.NoError(w, os.WriteFile(path, text, 0o600)) }
 }
 
-// forbid removes the permission to read a file, for root too: it changes the thread's file system identity.
+// forbid removes the permission to read a file, for root too: it changes the thread's file system
+// identity.
 func (w *watched) forbid(path string) (restore func()) {
 	w.Helper()
 	require.NoError(w, os.Chmod(path, 0))

@@ -16,9 +16,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Places reports in which parts of a machine the memory of cgroups is, such as that of each CPU package. It reads
-// memory.numa_stat of a cgroup on request, and not again for a time that grows from a second to ten: memory seldom moves,
-// and the kernel adds up its counters of all CPUs for each read.
+// Places reports in which parts of a machine the memory of cgroups is, such as that of each CPU
+// package. It reads memory.numa_stat of a cgroup on request, and not again for a time that grows
+// from a second to ten: memory seldom moves, and the kernel adds up its counters of all CPUs for
+// each read.
 //
 // A Places is not safe for concurrent use. The cgroup.Tree closes its files.
 type Places struct {
@@ -56,8 +57,9 @@ const (
 	nodeDirectory = "sys/devices/system/node"
 )
 
-// New returns the places of the memory of a tree's cgroups, in a number of parts. of returns the part that a CPU is in, and
-// the memory of a NUMA node is in the part of the node's CPUs. It reads nothing yet.
+// New returns the places of the memory of a tree's cgroups, in a number of parts. of returns the
+// part that a CPU is in, and the memory of a NUMA node is in the part of the node's CPUs. It reads
+// nothing yet.
 func New(tree *cgroup.Tree, parts int, of func(cpu int32) int) *Places {
 	p := &Places{root: tree.Root(), parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
 	p.files = tree.MemoryFiles("memory.numa_stat", p.parseV1, p.parseV2)
@@ -81,8 +83,8 @@ func (p *Places) Begin(now time.Time) {
 	}
 }
 
-// Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those elsewhere. It returns nothing if
-// that is not known. The slice is valid until the next Begin.
+// Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those
+// elsewhere. It returns nothing if that is not known. The slice is valid until the next Begin.
 func (p *Places) Of(path string) []uint64 {
 	if p.nodes == nil || len(path) < 2 { // the root has no such file
 		return nil
@@ -120,7 +122,8 @@ func sum(numbers []uint64) (all uint64) {
 	return all
 }
 
-// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone is no error.
+// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone
+// is no error.
 func (p *Places) Err() error {
 	if p.failed != nil {
 		return fmt.Errorf("memory counts for the package where its process ran: %w", p.failed)
@@ -139,8 +142,8 @@ func (p *Places) Err() error {
 
 var errSpans = errors.New("a NUMA node has CPUs of several packages")
 
-// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none: neither that of a device (CXL) nor
-// persistent memory is counted by a package's zone.
+// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none:
+// neither that of a device (CXL) nor persistent memory is counted by a package's zone.
 func (p *Places) findNodes() error {
 	dir := kernfs.New(filepath.Join(p.root, nodeDirectory))
 	defer func() { _ = dir.Close() }() // it was only read from
@@ -189,8 +192,8 @@ func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err er
 
 var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
 
-// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous
-// or mapped from files.
+// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are
+// anonymous or mapped from files.
 func (p *Places) parseV2(text []byte) error {
 	clear(p.read)
 	lines := 0
@@ -209,7 +212,8 @@ func (p *Places) parseV2(text []byte) error {
 	return nil
 }
 
-// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is charged, with the cgroups inside.
+// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is
+// charged, with the cgroups inside.
 func (p *Places) parseV1(text []byte) error {
 	clear(p.read)
 	for line := range bytes.Lines(text) {

@@ -37,8 +37,8 @@ const (
 	v2 = "sys/fs/cgroup"
 )
 
-// newMachine returns a machine of two packages of 4 CPUs each, of which the second has two NUMA nodes, and a node of memory
-// without CPUs.
+// newMachine returns a machine of two packages of 4 CPUs each, of which the second has two NUMA
+// nodes, and a node of memory without CPUs.
 func newMachine(t testing.TB, mounts string) (*machine, *Places) {
 	c := &machine{TB: t, root: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	c.tree = cgroup.New(cgroup.Options{Root: c.root})

@@ -8,9 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Division divides CPU time by CPU and by domain. It refers to what threads used by the numbers of slices, and to what
-// exited processes used by the numbers of blocks, which have a weight for each domain. Number 0 is neither. The zero
-// Division divides nothing by domain.
+// Division divides CPU time by CPU and by domain. It refers to what threads used by the numbers of
+// slices, and to what exited processes used by the numbers of blocks, which have a weight for each
+// domain. Number 0 is neither. The zero Division divides nothing by domain.
 type Division struct {
 	used     []linked
 	slices   []Slice   // returned last
@@ -26,8 +26,8 @@ type Slice struct {
 	Used units.CPUTime
 }
 
-// linked is what the threads of a process used on one CPU, as far as a scan shows it. next is the number of the
-// process's next slice, a lower one, or 0.
+// linked is what the threads of a process used on one CPU, as far as a scan shows it. next is the
+// number of the process's next slice, a lower one, or 0.
 type linked struct {
 	run  uint64
 	cpu  int32
@@ -53,8 +53,8 @@ func (d *Division) Begin() {
 	}
 }
 
-// AddSlice adds a slice. next is the number of the process's next slice, a lower one, or 0. The first call adds slice 0,
-// which is not used.
+// AddSlice adds a slice. next is the number of the process's next slice, a lower one, or 0. The
+// first call adds slice 0, which is not used.
 func (d *Division) AddSlice(cpu int32, run uint64, next int32) {
 	if int(next) >= len(d.used) {
 		next = 0
@@ -70,8 +70,9 @@ func (d *Division) slice(i int32) *linked {
 	return &d.used[i]
 }
 
-// AppendSlices appends to an empty list the CPUs on which an amount of CPU time was used: in proportion to the slices
-// from the first one on, or all of it on lastCPU if there are none. The slices add up to used.
+// AppendSlices appends to an empty list the CPUs on which an amount of CPU time was used: in
+// proportion to the slices from the first one on, or all of it on lastCPU if there are none. The
+// slices add up to used.
 func (d *Division) AppendSlices(to []Slice, first int32, used units.CPUTime, lastCPU int32) []Slice {
 	var total uint64
 	for s := d.slice(first); s != nil; s = d.slice(s.next) {
@@ -83,7 +84,7 @@ func (d *Division) AppendSlices(to []Slice, first int32, used units.CPUTime, las
 	}
 	division := units.Division{Amount: uint64(used), Total: total}
 	for i := range to {
-		to[i].Used = units.CPUTime(division.Next(uint64(to[i].Used)))
+		to[i].Used = units.CPUTime(division.Next(min(uint64(to[i].Used), division.Left())))
 	}
 	return to
 }
@@ -94,8 +95,9 @@ func (d *Division) Slices(first int32, used units.CPUTime, lastCPU int32) []Slic
 	return d.slices
 }
 
-// Parts returns the slices of an amount of CPU time by domain, in the order of the topology, or nil if nothing is divided
-// by domain. The parts add up to used. They are valid until the next call of a method that returns parts.
+// Parts returns the slices of an amount of CPU time by domain, in the order of the topology, or nil
+// if nothing is divided by domain. The parts add up to used. They are valid until the next call of
+// a method that returns parts.
 func (d *Division) Parts(first int32, used units.CPUTime, lastCPU int32) []units.CPUTime {
 	if d.topology == nil {
 		return nil
@@ -118,8 +120,8 @@ func (d *Division) block(i int32) []uint64 {
 	return d.weights[from : from+n]
 }
 
-// AddParts divides used in proportion to weights and adds the parts to block i, or to a new block if i is 0. It returns
-// the block's number.
+// AddParts divides used in proportion to weights and adds the parts to block i, or to a new block
+// if i is 0. It returns the block's number.
 func (d *Division) AddParts(i int32, used units.CPUTime, weights []uint64) int32 {
 	if d.topology == nil {
 		return 0
@@ -137,8 +139,8 @@ func (d *Division) AddParts(i int32, used units.CPUTime, weights []uint64) int32
 	return i
 }
 
-// Of returns an amount of CPU time divided in proportion to a block, like Parts. Without the block all of it is in the
-// domain of a CPU.
+// Of returns an amount of CPU time divided in proportion to a block, like Parts. Without the block
+// all of it is in the domain of a CPU.
 func (d *Division) Of(amount units.CPUTime, block int32, lastCPU int32) []units.CPUTime {
 	if d.topology == nil {
 		return nil

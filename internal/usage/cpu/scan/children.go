@@ -9,13 +9,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and short-lived children.
-// When a process is waited for, the kernel adds its times, and those of its own descendants, to the child times of the
-// process that waited (kernel/exit.c, wait_task_zombie; getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child
-// times, less what the rows of its ended descendants had shown, is time that was not counted yet.
+// traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and
+// short-lived children. When a process is waited for, the kernel adds its times, and those of its
+// own descendants, to the child times of the process that waited (kernel/exit.c, wait_task_zombie;
+// getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child times, less what the rows of
+// its ended descendants had shown, is time that was not counted yet.
 //
-// limit is the CPU time of processes that the rows leave. Inferred time never exceeds it, so that a mistaken parent does
-// not count a long life twice.
+// limit is the CPU time of processes that the rows leave. Inferred time never exceeds it, so that a
+// mistaken parent does not count a long life twice.
 func (t *Table) traceChildren(limit units.CPUTime) {
 	for i := range t.Processes {
 		t.Processes[i].ShortLived = 0
@@ -51,7 +52,8 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 	}
 }
 
-// childTimeGrowth sets the balance of each row to the growth of its child times since the previous scan.
+// childTimeGrowth sets the balance of each row to the growth of its child times since the previous
+// scan.
 func (t *Table) childTimeGrowth() (grown bool) {
 	j := 0
 	for i := range t.Processes {
@@ -75,15 +77,15 @@ func (t *Table) childTimeGrowth() (grown bool) {
 	return grown
 }
 
-// subtractKnown subtracts what was known of each process that ended from the balance of the row where its time must show:
-// its nearest ancestor that still runs.
+// subtractKnown subtracts what was known of each process that ended from the balance of the row
+// where its time must show: its nearest ancestor that still runs.
 func (t *Table) subtractKnown() {
 	t.tracer = t.tracer[:0]
 	for i := range t.Ended {
 		e := &t.Ended[i]
 		row := -1
 		switch {
-		case e.Kernel: // nobody waits for a kernel thread
+		case e.Kernel: // no process waits for a kernel thread
 			t.Untraced = min(t.Untraced+t.longestLastSlice(&e.Process), Unbounded)
 		default:
 			row = t.survivingAncestor(&e.Process)
@@ -115,9 +117,10 @@ func (t *Table) survivingAncestor(p *Process) int {
 	return -1
 }
 
-// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process that ended in the same
-// interval are waited for further up. If the ancestors lack the time too, the row owes it: it was read before it waited, or
-// could not be read, and its child times will show it in the next scan.
+// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process
+// that ended in the same interval are waited for further up. If the ancestors lack the time too,
+// the row owes it: it was read before it waited, or could not be read, and its child times will
+// show it in the next scan.
 func (t *Table) settleDeficits() {
 	for i := range t.balance {
 		for up, hops := i, 0; t.balance[i] < 0 && hops < len(t.balance); hops++ {
@@ -141,8 +144,8 @@ func (t *Table) settleDeficits() {
 	}
 }
 
-// giveLastSlices gives positive balances to the processes that ended below that row, up to what each can have used. The
-// rest stays in the balance: it is that of short-lived children.
+// giveLastSlices gives positive balances to the processes that ended below that row, up to what
+// each can have used. The rest stays in the balance: it is that of short-lived children.
 func (t *Table) giveLastSlices() {
 	for i := range t.Ended {
 		row := t.tracer[i]
@@ -172,9 +175,10 @@ func (t *Table) giveLastSlices() {
 // maxThreads is more than any process has (PID_MAX_LIMIT).
 const maxThreads = 1 << 22
 
-// longestLastSlice bounds what a process can have used since the previous scan: no longer than the interval, and no longer
-// than it had lived until then. So a 5 ms child that a scan happens to see is not billed for hundreds of siblings that no
-// scan saw, and a process that ran for minutes gets its whole last slice.
+// longestLastSlice bounds what a process can have used since the previous scan: no longer than the
+// interval, and no longer than it had lived until then. So a 5 ms child that a scan happens to see
+// is not billed for hundreds of siblings that no scan saw, and a process that ran for minutes gets
+// its whole last slice.
 func (t *Table) longestLastSlice(p *Process) units.CPUTime {
 	return p.MostIn(min(t.Now-t.BeforeNow, t.BeforeNow-p.Start))
 }

@@ -29,8 +29,9 @@ func (t *Table) AppendPast(to []PastProcess) []PastProcess {
 	return to
 }
 
-// Resume makes the scan of a past the previous one. now is when that scan began, since boot, and wasExact reports whether
-// its source was exact, and so reported no child times. exact reports whether the source of the next scan is.
+// Resume makes the scan of a past the previous one. now is when that scan began, since boot, and
+// wasExact reports whether its source was exact, and so reported no child times. exact reports
+// whether the source of the next scan is.
 func (t *Table) Resume(past []PastProcess, now time.Duration, wasExact, exact bool) {
 	t.Processes = make([]Process, len(past))
 	for i := range past {
@@ -59,8 +60,8 @@ type ID struct {
 	Start time.Duration // since boot
 }
 
-// adoptStarts gives each row of the past the start time that this scan has for the same process: sources differ in the
-// precision of start times.
+// adoptStarts gives each row of the past the start time that this scan has for the same process:
+// sources differ in the precision of start times.
 func (t *Table) adoptStarts(order func(a, b *Process) int) {
 	starts := make(map[ID]time.Duration, len(t.Processes))
 	for i := range t.Processes {

@@ -10,7 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Comm is a task's name, at most 15 bytes and not necessarily UTF-8 (TASK_COMM_LEN, proc_pid_comm(5)).
+// Comm is a task's name, at most 15 bytes and not necessarily UTF-8 (TASK_COMM_LEN,
+// proc_pid_comm(5)).
 type Comm [16]byte
 
 // String returns the name with bytes that are not UTF-8 replaced.
@@ -33,34 +34,37 @@ type Process struct {
 	// ChildCPU is user and system time of descendants that ended and were waited for.
 	ChildCPU units.CPUTime
 	Comm     Comm
-	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 if the source does not tell.
+	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 if the source does not report it.
 	Cgroup uint64
-	// Cgroups changes whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it executes a program.
-	// Cgroups is 0 if the source tells neither.
+	// Cgroups changes whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it
+	// executes a program. Cgroups is 0 if the source reports neither.
 	Cgroups uint64
 	Execs   uint64
-	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the first one (procfs). It is
-	// negative if unknown.
+	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the
+	// first one (procfs). It is negative if unknown.
 	LastCPU int32
 	Block   int32 // in the table's division: its first slice, or the block of LastSlice of a process that ended
-	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the kernel's counter in
-	// /proc/<pid>/stat (proc_pid_stat(5), rss).
+	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the
+	// kernel's counter in /proc/<pid>/stat (proc_pid_stat(5), rss).
 	Resident uint64
 
-	// Slot is the index of the process in tables beside this one. It stays the same while the process lives, and is
-	// reused later.
+	// Slot is the index of the process in tables beside this one. It stays the same while the
+	// process lives, and is reused later.
 	Slot int32
 	// Born reports whether this is the first scan with the process.
 	Born bool
-	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
+	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children
+	// when they end.
 	Discards bool
 	// stale reports whether the process ran after its files were read.
 	Stale bool
-	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
+	// final reports whether its end is known and in Used. It stays a row until the next scan that
+	// is not partial.
 	Final bool
 	// Used is the CPU time since the previous scan.
 	Used units.CPUTime
-	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF those in its cgroup.
+	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF
+	// those in its cgroup.
 	ShortLived units.CPUTime
 	// owed is the CPU time of children that ended which ChildCPU does not include yet.
 	Owed            units.CPUTime
@@ -88,8 +92,9 @@ type CgroupTime struct {
 type NamedTime struct {
 	Comm Comm
 	UID  uint32
-	// Row is the row of a process in the same cgroup, or of the nearest ancestor in the root cgroup. It is negative if there
-	// is none. Path is the path of the cgroup in the v2 hierarchy then, below its root.
+	// Row is the row of a process in the same cgroup, or of the nearest ancestor in the root
+	// cgroup. It is negative if there is none. Path is the path of the cgroup in the v2 hierarchy
+	// then, below its root.
 	Row   int32
 	Path  string
 	Used  units.CPUTime

@@ -8,9 +8,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Softirqd returns the CPU time that the kernel's ksoftirqd threads used since the previous scan, and adds it to parts by
-// domain, which is nil where the table divides nothing. The softirq column of /proc/stat includes this time, though the threads
-// are processes that account for it (kernel/sched/cputime.c, irqtime_account_process_tick).
+// Softirqd returns the CPU time that the kernel's ksoftirqd threads used since the previous scan,
+// and adds it to parts by domain, which is nil where the table divides nothing. The softirq column
+// of /proc/stat includes this time, though the threads are processes that account for it
+// (kernel/sched/cputime.c, irqtime_account_process_tick).
 func (t *Table) Softirqd(parts []units.CPUTime) (used units.CPUTime) {
 	for _, i := range t.Active {
 		p := &t.Processes[i]

@@ -13,26 +13,30 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Table is a scan of the processes, compared with the previous scan. A Source fills the same Table again and again; its
-// slices are valid until the next scan.
+// Table is a scan of the processes, compared with the previous scan. A Source fills the same Table
+// again and again; its slices are valid until the next scan.
 //
-// The first scan is the baseline: it lists all processes, and none has used anything. The zero Table is ready for it.
+// The first scan is the baseline: it lists all processes, and none has used anything. The zero
+// Table is ready for it.
 type Table struct {
-	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise that of a process may be
-	// as old as when it ran last.
+	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise
+	// that of a process may be as old as when it ran last.
 	FreshResident bool
-	// FreshLastCPU asks the source for values of LastCPU of this scan also if the scan may be partial. Otherwise that of a
-	// process may be as old as the last scan that was not partial.
+	// FreshLastCPU asks the source for values of LastCPU of this scan also if the scan may be
+	// partial. Otherwise that of a process may be as old as the last scan that was not partial.
 	FreshLastCPU bool
-	// MayBePartial allows the source to leave the rows of processes that did not run as they are in the next scan. What such
-	// a scan misses is in the next one that may not be partial: a process that moved to another cgroup and has not run since,
-	// and in Ended the processes whose rows are final.
+	// MayBePartial allows the source to leave the rows of processes that did not run as they are in
+	// the next scan. What such a scan misses is in the next one that may not be partial: a process
+	// that moved to another cgroup and has not run since, and in Ended the processes whose rows are
+	// final.
 	MayBePartial bool
 	// Now is when the scan began, since boot.
 	Now time.Duration
-	// Processes lists all processes: by ascending PID, or those of an exact source the oldest first.
+	// Processes lists all processes: by ascending PID, or those of an exact source the oldest
+	// first.
 	Processes []Process
-	// Active lists the rows, ascending, of the processes that are new, ran, or have short-lived processes beside them.
+	// Active lists the rows, ascending, of the processes that are new, ran, or have short-lived
+	// processes beside them.
 	Active []int32
 	// Ended lists the processes that ended since the previous scan.
 	Ended []Ended
@@ -40,21 +44,26 @@ type Table struct {
 	ShortLived units.CPUTime
 	// ShortLivedIn lists the cgroups of that part of ShortLived whose cgroups are known.
 	ShortLivedIn []CgroupTime
-	// ShortLivedBy lists the part of ShortLived whose names are known (Options.Names). It is not in ShortLivedIn.
+	// ShortLivedBy lists the part of ShortLived whose names are known (Options.Names). It is not in
+	// ShortLivedIn.
 	ShortLivedBy []NamedTime
-	// Run is the CPU time of all processes that an exact source has found since the baseline. It never decreases.
+	// Run is the CPU time of all processes that an exact source has found since the baseline. It
+	// never decreases.
 	Run units.CPUTime
 	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc,
 	// user and system time are each rounded down to a Tick.
 	Rounding units.CPUTime
-	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in addition.
+	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in
+	// addition.
 	Late units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
-	// Missed reports whether more tasks may have been created since the previous scan than are new in this one:
-	// processes may have started and exited in between. It is false for an exact source.
+	// Missed reports whether more tasks may have been created since the previous scan than are new
+	// in this one: processes may have started and exited in between. It is false for an exact
+	// source.
 	Missed bool
-	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most Unbounded.
+	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most
+	// Unbounded.
 	Untraced units.CPUTime
 	// LostEnds is how many processes ended without the kernel telling an exact source of it.
 	LostEnds uint64
@@ -98,11 +107,12 @@ const Unbounded = units.CPUTime(math.MaxInt64)
 // Slots returns a number that is above every Slot.
 func (t *Table) Slots() int { return int(t.slots) }
 
-// Awaited returns how many rows are those of processes that are gone and whose final CPU time is not known yet.
+// Awaited returns how many rows are those of processes that are gone and whose final CPU time is
+// not known yet.
 func (t *Table) Awaited() int { return len(t.awaited) }
 
-// Shrink renumbers the slots from 0 on, in the order of the rows, and frees the memory that more processes needed. It
-// returns the slot that each row had. The processes that ended are dropped.
+// Shrink renumbers the slots from 0 on, in the order of the rows, and frees the memory that more
+// processes needed. It returns the slot that each row had. The processes that ended are dropped.
 func (t *Table) Shrink() (slots []int32) {
 	slots = make([]int32, len(t.Processes))
 	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
@@ -144,8 +154,8 @@ func (t *Table) clear(now time.Duration, kept int) {
 	t.unplaced = 0
 }
 
-// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed. The
-// scan must succeed: abort cannot undo it.
+// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each
+// of them that changed. The scan must succeed: abort cannot undo it.
 func (t *Table) BeginKeeping(now time.Duration, kept int) {
 	if kept == 0 {
 		t.Begin(now)
@@ -167,8 +177,8 @@ func (t *Table) rest(rows int) {
 	}
 }
 
-// beginPartial starts a scan that keeps all rows. Call advance for each process that ran and has a row, then insertBorn for
-// those that have none, then end for each row whose process ended.
+// beginPartial starts a scan that keeps all rows. Call advance for each process that ran and has a
+// row, then insertBorn for those that have none, then end for each row whose process ended.
 func (t *Table) BeginPartial(now time.Duration) {
 	t.rest(len(t.Processes))
 	t.dropEnded()
@@ -182,7 +192,8 @@ func (t *Table) dropEnded() {
 	t.Ended = t.Ended[:0]
 }
 
-// insertBorn adds rows for new processes, which it sorts. It returns the first row that is not what it was.
+// insertBorn adds rows for new processes, which it sorts. It returns the first row that is not what
+// it was.
 func (t *Table) InsertBorn(order func(a, b *Process) int, born []Process) (first int) {
 	slices.SortFunc(born, func(a, b Process) int { return order(&a, &b) })
 	old, at := len(t.Processes)-1, len(t.Processes)+len(born)-1
@@ -204,7 +215,8 @@ func (t *Table) InsertBorn(order func(a, b *Process) int, born []Process) (first
 	return first
 }
 
-// end gives a row all that its process used. The process is in Ended after the next scan that is not partial.
+// end gives a row all that its process used. The process is in Ended after the next scan that is
+// not partial.
 func (t *Table) End(row int32, run units.CPUTime) {
 	p := &t.Processes[row]
 	active, used := p.isActive(), units.Advance(p.CPU, run)
@@ -279,8 +291,8 @@ func (t *Table) Abort() {
 	t.Activate()
 }
 
-// EachMissed calls add for each process of the previous scan that has no row, in ascending order of PIDs. add may add
-// rows; those before are sorted by PID.
+// EachMissed calls add for each process of the previous scan that has no row, in ascending order of
+// PIDs. add may add rows; those before are sorted by PID.
 func (t *Table) EachMissed(add func(old *Process)) {
 	listed, j := len(t.Processes), 0
 	for i := range t.Before {
@@ -297,8 +309,8 @@ func (t *Table) EachMissed(add func(old *Process)) {
 // previous returns the row of a PID in the previous scan, nil if there was none.
 func (t *Table) Previous(pid int32) *Process { return Find(t.Before, pid) }
 
-// finish compares the scan with the previous one and infers what no row shows. node is the CPU time that processes
-// account for since then: inferred time never exceeds what the rows leave of it.
+// finish compares the scan with the previous one and infers what no row shows. node is the CPU time
+// that processes account for since then: inferred time never exceeds what the rows leave of it.
 func (t *Table) Finish(node units.CPUTime) {
 	used := t.Match(ByPID, nil)
 	if !t.childless {
@@ -309,9 +321,9 @@ func (t *Table) Finish(node units.CPUTime) {
 	t.scans++
 }
 
-// match pairs the rows that were not kept with those of the previous scan, both in the given order, and returns the CPU
-// time used. final, if not nil, returns the final CPU time of a process that is gone; while that is not known the row
-// stays and uses nothing.
+// match pairs the rows that were not kept with those of the previous scan, both in the given order,
+// and returns the CPU time used. final, if not nil, returns the final CPU time of a process that is
+// gone; while that is not known the row stays and uses nothing.
 func (t *Table) Match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
 	t.Sort(order)
 	if t.resuming {
@@ -392,9 +404,10 @@ func (t *Table) add(p *Process) {
 	}
 }
 
-// BornSinceLastScan reports whether the process started after the previous scan. If it did not, and the previous scan did
-// not have it (the baseline, a PID that a scan missed), its CPU time is from before we watched it. An exact source misses
-// none, so only what started before the baseline is old.
+// BornSinceLastScan reports whether the process started after the previous scan. If it did not, and
+// the previous scan did not have it (the baseline, a PID that a scan missed), its CPU time is from
+// before we watched it. An exact source misses none, so only what started before the baseline is
+// old.
 func (t *Table) BornSinceLastScan(p *Process) bool {
 	since := t.BeforeNow
 	if t.Exact {
@@ -413,8 +426,8 @@ func ByAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
 }
 
-// AddLost adds process exits of which an exact source knows only the number and the CPU time of whole lives. Exits before
-// the baseline do not count.
+// AddLost adds process exits of which an exact source knows only the number and the CPU time of
+// whole lives. Exits before the baseline do not count.
 func (t *Table) AddLost(count uint64, run units.CPUTime) {
 	if t.scans > 0 {
 		t.LostEnds += count
@@ -422,7 +435,8 @@ func (t *Table) AddLost(count uint64, run units.CPUTime) {
 	}
 }
 
-// AddUnplaced adds CPU time that belongs to no row, and that was used in the domains in proportion to weights.
+// AddUnplaced adds CPU time that belongs to no row, and that was used in the domains in proportion
+// to weights.
 func (t *Table) AddUnplaced(run units.CPUTime, weights []uint64) {
 	if run > 0 {
 		t.ShortLived += run

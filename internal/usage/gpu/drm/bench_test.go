@@ -28,8 +28,8 @@ const (
 	crowdUsers       = 200
 )
 
-// newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others that do not. Of those, one in
-// ten runs.
+// newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others
+// that do not. Of those, one in ten runs.
 func newCrowd(t testing.TB, others int) *crowd {
 	w := watch(t)
 	if !strings.HasPrefix(w.Root(), "/dev/shm") {
@@ -102,7 +102,8 @@ func TestTheNumberOfTextsThatAreKeptIsBounded(t *testing.T) {
 	assert.Greater(t, len(c.source.clients), maxKept)
 }
 
-// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000 others of which 1,000 run.
+// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000
+// others of which 1,000 run.
 func BenchmarkRead(b *testing.B) {
 	c := newCrowd(b, 10_000)
 	c.settle()

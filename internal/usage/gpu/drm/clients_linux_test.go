@@ -22,7 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// holdsEnv makes the test binary a process that has its descriptors open until its standard input ends.
+// holdsEnv makes the test binary a process that has its descriptors open until its standard input
+// ends.
 const holdsEnv = "ENERGY_TEST_HOLDS"
 
 func TestMain(m *testing.M) {
@@ -109,8 +110,9 @@ func clientsOf(nodes []openNode, pid int32) map[string]int32 {
 	return clients
 }
 
-// Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once where several descriptors and
-// processes share it. A driver that prints no clients tells nothing of who uses its GPU.
+// Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once
+// where several descriptors and processes share it. A driver that prints no clients tells nothing
+// of who uses its GPU.
 func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	nodes := slices.Concat(openNodes(t), openNodes(t))
 	if len(nodes) == 0 {

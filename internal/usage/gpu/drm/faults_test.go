@@ -230,7 +230,8 @@ func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
 	assert.Equal(t, errHidden, err)
 }
 
-// Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than there is.
+// Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than
+// there is.
 func TestFaults(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")

@@ -17,24 +17,28 @@ import (
 
 // What finding clients may cost.
 const (
-	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound it, and firstBudget is that of
-	// the first Read. They are in microseconds of the estimates below. What a look takes beyond it, later intervals lack.
+	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound
+	// it, and firstBudget is that of the first Read. They are in microseconds of the estimates
+	// below. What a look takes beyond it, later intervals lack.
 	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
-	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to ask for the number of
-	// descriptors. BenchmarkThisMachine measures them.
+	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to
+	// ask for the number of descriptors. BenchmarkThisMachine measures them.
 	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
-	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
+	// sweepRows is how many rows of the table an interval looks for processes that were not looked
+	// at when they ran.
 	sweepRows = 1024
-	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
+	// maxLook is how many descriptors one look takes. The next look at the process goes on from
+	// there.
 	maxLook = 2048
 	// maxTexts is the maximum number of texts read of descriptors that may be a GPU's.
 	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
-	// maxClients is how many clients are read each interval, and how many processes of KFD's, once for each of its GPUs.
-	// maxOfProcess is how many clients are read of one process.
+	// maxClients is how many clients are read each interval, and how many processes of KFD's, once
+	// for each of its GPUs. maxOfProcess is how many clients are read of one process.
 	maxClients, maxOfProcess = 1 << 14, 512
-	// The time between two looks at a process that runs and whose number of descriptors is the same: its age, within these.
+	// The time between two looks at a process that runs and whose number of descriptors is the
+	// same: its age, within these.
 	minPause = time.Second
 	maxPause = time.Minute
 )
@@ -46,7 +50,8 @@ type process struct {
 	seen   int32 // the number of those before it
 	denied bool  // its descriptors may not be seen
 	start  time.Duration
-	// cpu is its CPU time when it was last known to have no other clients than those that are known.
+	// cpu is its CPU time when it was last known to have no other clients than those that are
+	// known.
 	cpu         uint64
 	due         time.Duration // when it is looked at again although the number of its descriptors is the same
 	descriptors int64         // their number, negative where it is not known
@@ -109,7 +114,8 @@ func (s *Source) find(now time.Time, t *scan.Table) {
 	l.table = nil
 }
 
-// lookAtLost looks at processes that closed the descriptor by which they had a client: they may have it by another.
+// lookAtLost looks at processes that closed the descriptor by which they had a client: they may
+// have it by another.
 func (s *Source) lookAtLost(t *scan.Table) {
 	if !s.anyLost {
 		return
@@ -142,7 +148,8 @@ func (s *Source) lookAtNew(t *scan.Table) {
 	}
 }
 
-// lookAtActive looks at processes that ran, those first that come after the last one that it had no budget for.
+// lookAtActive looks at processes that ran, those first that come after the last one that it had no
+// budget for.
 func (s *Source) lookAtActive(t *scan.Table) {
 	n := len(t.Active)
 	for i := range n {
@@ -179,8 +186,8 @@ func (s *Source) recount(row *scan.Process, st *process) bool {
 	return false
 }
 
-// numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
-// proc_fd_getattr), which every user may ask for. Before, it is 0.
+// numberOf returns the number of a process's descriptors: the size of their directory, from Linux
+// 6.2 on (fs/proc/fd.c, proc_fd_getattr), which every user may ask for. Before, it is 0.
 func (s *Source) numberOf(pid int32, start time.Duration) (int64, error) {
 	if f := s.files.Job(); s.cached.NeverWaits() {
 		n, err := s.cached.SizeOf(pid, "fd")
@@ -329,7 +336,8 @@ func (s *Source) isAsleep(link []byte) bool {
 	return slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep && d.name == s.nodes[string(node)] })
 }
 
-// mayMeet reports whether another client of the process that is looked at may be read each interval.
+// mayMeet reports whether another client of the process that is looked at may be read each
+// interval.
 func (s *Source) mayMeet() bool {
 	l := &s.look
 	if l.clients < 0 {
