@@ -4,7 +4,7 @@ package cpu
 
 import "fmt"
 
-// Kind is a way to read CPU times, as the configuration names it.
+// SourceKind is a way to read CPU times, as the configuration names it.
 type SourceKind string
 
 // The kinds of sources.

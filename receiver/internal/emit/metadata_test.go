@@ -13,7 +13,7 @@ import (
 )
 
 func TestEveryMetricAndResourceAttributeOfMetadataIsListed(t *testing.T) {
-	cfg := metadata.DefaultMetricsBuilderConfig()
+	cfg := metadata.NewDefaultMetricsBuilderConfig()
 	enabled := reflect.ValueOf(&cfg.Metrics).Elem()
 	for i := range enabled.NumField() {
 		enabled.Field(i).FieldByName("Enabled").SetBool(true)

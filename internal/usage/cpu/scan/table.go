@@ -71,7 +71,7 @@ type Table struct {
 	Before    []Process // rows of the previous scan, from kept on
 	kept      int       // how many rows, from the first, are those of the previous scan
 	BeforeNow time.Duration
-	undo      struct { // what begin overwrote
+	undo      struct { // what Begin overwrote
 		beforeNow time.Duration
 		hidden    bool
 		untraced  units.CPUTime
@@ -133,7 +133,7 @@ func (t *Table) Shrink() (slots []int32) {
 // Scans returns how many scans have succeeded.
 func (t *Table) Scans() uint64 { return t.scans }
 
-// begin starts a scan: the current one becomes the previous one.
+// Begin starts a scan: the current one becomes the previous one.
 func (t *Table) Begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.BeforeNow, t.Hidden, t.Untraced
 	t.Before, t.Processes = t.Processes, t.Before[:0]
@@ -154,8 +154,8 @@ func (t *Table) clear(now time.Duration, kept int) {
 	t.unplaced = 0
 }
 
-// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each
-// of them that changed. The scan must succeed: abort cannot undo it.
+// BeginKeeping starts a scan whose first rows are those of the previous one. Call Advance for each
+// of them that changed. The scan must succeed: Abort cannot undo it.
 func (t *Table) BeginKeeping(now time.Duration, kept int) {
 	if kept == 0 {
 		t.Begin(now)
@@ -177,8 +177,8 @@ func (t *Table) rest(rows int) {
 	}
 }
 
-// beginPartial starts a scan that keeps all rows. Call advance for each process that ran and has a
-// row, then insertBorn for those that have none, then end for each row whose process ended.
+// BeginPartial starts a scan that keeps all rows. Call Advance for each process that ran and has a
+// row, then InsertBorn for those that have none, then End for each row whose process ended.
 func (t *Table) BeginPartial(now time.Duration) {
 	t.rest(len(t.Processes))
 	t.dropEnded()
@@ -192,7 +192,7 @@ func (t *Table) dropEnded() {
 	t.Ended = t.Ended[:0]
 }
 
-// insertBorn adds rows for new processes, which it sorts. It returns the first row that is not what
+// InsertBorn adds rows for new processes, which it sorts. It returns the first row that is not what
 // it was.
 func (t *Table) InsertBorn(order func(a, b *Process) int, born []Process) (first int) {
 	slices.SortFunc(born, func(a, b Process) int { return order(&a, &b) })
@@ -215,7 +215,7 @@ func (t *Table) InsertBorn(order func(a, b *Process) int, born []Process) (first
 	return first
 }
 
-// end gives a row all that its process used. The process is in Ended after the next scan that is
+// End gives a row all that its process used. The process is in Ended after the next scan that is
 // not partial.
 func (t *Table) End(row int32, run units.CPUTime) {
 	p := &t.Processes[row]
@@ -227,7 +227,7 @@ func (t *Table) End(row int32, run units.CPUTime) {
 	}
 }
 
-// advance updates a row that was kept.
+// Advance updates a row that was kept.
 func (t *Table) Advance(row int32, now *Process) {
 	p := &t.Processes[row]
 	now.follow(p)
@@ -248,7 +248,7 @@ func (p *Process) follow(old *Process) {
 	}
 }
 
-// bornThreads returns the number of threads of the processes that are new in this scan.
+// BornThreads returns the number of threads of the processes that are new in this scan.
 func (t *Table) BornThreads() (n uint64) {
 	for _, row := range t.Active {
 		if p := &t.Processes[row]; p.Born {
@@ -261,7 +261,7 @@ func (t *Table) BornThreads() (n uint64) {
 // isActive reports whether the row belongs to Active.
 func (p *Process) isActive() bool { return p.Born || p.Used > 0 || p.ShortLived > 0 }
 
-// activate lists the active rows among those that were not kept.
+// Activate lists the active rows among those that were not kept.
 func (t *Table) Activate() {
 	for i := t.kept; i < len(t.Processes); i++ {
 		if t.Processes[i].isActive() {
@@ -270,7 +270,7 @@ func (t *Table) Activate() {
 	}
 }
 
-// giveShortLived adds the CPU time of a short-lived process to a row.
+// GiveShortLived adds the CPU time of a short-lived process to a row.
 func (t *Table) GiveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	if run == 0 {
 		return // a row that is not active keeps nothing of a scan
@@ -283,7 +283,7 @@ func (t *Table) GiveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	p.ShortLived += run
 }
 
-// abort undoes begin after a scan that failed.
+// Abort undoes Begin after a scan that failed.
 func (t *Table) Abort() {
 	t.Before, t.Processes = t.Processes[:0], t.Before
 	t.Now, t.BeforeNow = t.BeforeNow, t.undo.beforeNow
@@ -306,10 +306,10 @@ func (t *Table) EachMissed(add func(old *Process)) {
 	}
 }
 
-// previous returns the row of a PID in the previous scan, nil if there was none.
+// Previous returns the row of a PID in the previous scan, nil if there was none.
 func (t *Table) Previous(pid int32) *Process { return Find(t.Before, pid) }
 
-// finish compares the scan with the previous one and infers what no row shows. node is the CPU time
+// Finish compares the scan with the previous one and infers what no row shows. node is the CPU time
 // that processes account for since then: inferred time never exceeds what the rows leave of it.
 func (t *Table) Finish(node units.CPUTime) {
 	used := t.Match(ByPID, nil)
@@ -321,7 +321,7 @@ func (t *Table) Finish(node units.CPUTime) {
 	t.scans++
 }
 
-// match pairs the rows that were not kept with those of the previous scan, both in the given order,
+// Match pairs the rows that were not kept with those of the previous scan, both in the given order,
 // and returns the CPU time used. final, if not nil, returns the final CPU time of a process that is
 // gone; while that is not known the row stays and uses nothing.
 func (t *Table) Match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
@@ -373,7 +373,7 @@ func (t *Table) Match(order func(a, b *Process) int, final func(*Process) (units
 	return used
 }
 
-// sort sorts the rows that were not kept. They nearly always are in order already.
+// Sort sorts the rows that were not kept. They nearly always are in order already.
 func (t *Table) Sort(order func(a, b *Process) int) {
 	s := (*rows)(t)
 	s.order = order
@@ -416,12 +416,12 @@ func (t *Table) BornSinceLastScan(p *Process) bool {
 	return t.scans > 0 && p.Start >= since.Truncate(time.Duration(units.Tick))
 }
 
-// byPID orders rows as /proc lists them.
+// ByPID orders rows as /proc lists them.
 func ByPID(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
 }
 
-// byAge orders rows as the kernel's list of tasks does.
+// ByAge orders rows as the kernel's list of tasks does.
 func ByAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
 }
@@ -480,6 +480,7 @@ func (t *Table) addRunParts() {
 	}
 }
 
+// Find returns the row of a PID among rows that are sorted by PID, nil if there is none.
 func Find(rows []Process, pid int32) *Process {
 	if i := findRow(rows, pid); i >= 0 {
 		return &rows[i]

@@ -20,8 +20,8 @@ func Put(t testing.TB, root string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
