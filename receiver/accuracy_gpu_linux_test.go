@@ -22,7 +22,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -324,7 +323,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // the final values of what ended.
 func (l *lab) checkGPUs() {
 	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.kinds
-	kind := slices.Index(kinds, claims.Kind{Zone: power.GPU, Source: power.Measured})
+	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
 	for i, zone := range l.s.ledger.Zones() {
 		if zone.Kind == power.GPU {

@@ -503,7 +503,7 @@ func labScenarioOf(t *testing.T, name string) labScenario {
 }
 
 // rule is the default rule in windows of the given length. 0 is one window per collection.
-func rule(source cpu.Kind, window time.Duration) labSetting {
+func rule(source cpu.SourceKind, window time.Duration) labSetting {
 	return labSetting{source: source, configure: inWindows(window)}
 }
 
@@ -600,7 +600,7 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 
 func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
-		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			node := measure(t, labScenarioOf(t, name), splitting(StaticFixed, 0), labShort)
 			assert.Greater(t, node.misplaced, 0.05, name)
 			zone := measure(t, labScenarioOf(t, name), byZone("", StaticFixed, source, 0), labShort)
@@ -613,7 +613,7 @@ func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
 		sc := labScenarioOf(t, name)
-		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			node := byZone("", StaticFixed, source, 0)
 			zone := node
 			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = ScopeNode }
@@ -650,7 +650,7 @@ func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 	interrupts := labScenarioOf(t, "Interrupts")
 	for _, window := range []time.Duration{0, time.Second, 100 * time.Millisecond} {
-		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			if window > 0 && window < time.Second && source == cpu.KindProcfs {
 				continue // a window of procfs is a second at least
 			}

@@ -33,7 +33,7 @@ func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
-	of := func(dram Weight, window time.Duration, source cpu.Kind, edit func(*Config)) accuracy {
+	of := func(dram Weight, window time.Duration, source cpu.SourceKind, edit func(*Config)) accuracy {
 		s := byZone(dram, StaticFixed, source, window)
 		configure := s.configure
 		s.configure = func(c *Config) {
@@ -45,7 +45,7 @@ func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	}
 	asIs := func(*Config) {}
 	assert.Greater(t, of(WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
-	for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 		a := of(WeightMemoryCPUTime, time.Second, source, asIs)
 		assert.Less(t, a.misplacedDRAM, 0.02, source)
 		assert.InDelta(t, 0, a.active, 1e-3, source)

@@ -16,7 +16,7 @@ import (
 
 // The static power is stated in place of learned, so that no scenario takes a day: what is misplaced hardly depends on it.
 func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
-	rules := func(source cpu.Kind) labSetting {
+	rules := func(source cpu.SourceKind) labSetting {
 		return labSetting{name: "default, fixed", source: source, configure: func(c *Config) {
 			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
 		}}

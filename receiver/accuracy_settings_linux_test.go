@@ -18,7 +18,7 @@ type labSetting struct {
 	name string
 	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
 	// /proc. Windows of less than a second need KindBPF.
-	source    cpu.Kind
+	source    cpu.SourceKind
 	configure func(*Config)
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
@@ -144,7 +144,7 @@ func (s *labSetting) cheap() bool {
 }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
-func byZone(dram Weight, static StaticModel, source cpu.Kind, window time.Duration) labSetting {
+func byZone(dram Weight, static StaticModel, source cpu.SourceKind, window time.Duration) labSetting {
 	name := "scope zone, " + string(static)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
@@ -177,7 +177,7 @@ func keyed(static StaticModel, weight, dram Weight, window time.Duration) labSet
 	})
 }
 
-var sourceNames = map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
+var sourceNames = map[cpu.SourceKind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
 
 var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", minWindow: "10 ms"}
 
@@ -218,7 +218,7 @@ func preset(p Preset) labSetting {
 }
 
 // byDefault returns the setting of the default configuration.
-func byDefault(source cpu.Kind) labSetting {
+func byDefault(source cpu.SourceKind) labSetting {
 	s := afterADay("default, "+sourceNames[source], func(c *Config) { c.Attribution.Preset = "" })
 	s.source = source
 	return s

@@ -61,7 +61,7 @@ type slowCase struct {
 func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.Duration) (*lab, *platformOf) {
 	l := &lab{tb: t, root: machine.Host.Root(), machine: machine, series: map[labSeries]float64{}}
 	m := &platformOf{machine: machine, every: every, booted: machine.Now(), reading: power.Reading{Zone: &power.Zone{
-		ID: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs,
+		ID: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
 	}}}
 	m.measure()
 	cfg := simpleConfig()
@@ -189,7 +189,7 @@ func (*asking) Close() error { return nil }
 // No clock of the bubble passes while a goroutine runs, so any wait for the sensor would show.
 func TestNoCollectionWaitsForAPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Source: power.Measured}, answers: 30 * time.Second}
+		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}, answers: 30 * time.Second}
 		n := newTestNode(t)
 		n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 			powercap, err := openMeters(ctx, cfg, host, set)

@@ -21,7 +21,7 @@ func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 		scenario string
 		weight   float64
 		window   time.Duration
-		source   cpu.Kind
+		source   cpu.SourceKind
 		from, to float64 // misplaced
 	}{
 		{"Hyperthreads", 1, s, cpu.KindBPF, 0.10, 0.13},

@@ -110,7 +110,7 @@ func BenchmarkHostile(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			keepCrowd(b)(crowd.StartDisguised(b.TempDir(), n, c.disguise))
-			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 				b.Run(string(kind), func(b *testing.B) {
 					s := realScraper(b, kind, 0)
 					atIntervals(b, pause, func() { collect(b, s) })
@@ -135,7 +135,7 @@ func BenchmarkRules(b *testing.B) {
 		rules = append(rules, AttributionConfig{Preset: PresetKepler, Weight: allWeight(weight)})
 	}
 	beside(b, func(b *testing.B) {
-		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 			for _, c := range rules {
 				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.StaticPower[AllZones].Model, c.Idle, c.Weight[AllZones]), func(b *testing.B) {
 					window := time.Duration(0)
@@ -180,7 +180,7 @@ func BenchmarkScope(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 				for _, scope := range []Scope{ScopeNode, ScopeZone} {
 					b.Run(string(kind)+"/"+string(scope), func(b *testing.B) {
 						root, add := twoPackages(b)
@@ -201,7 +201,7 @@ func BenchmarkSMTWeight(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 				for _, weight := range []float64{1, 0.6} {
 					b.Run(fmt.Sprint(kind, "/", weight), func(b *testing.B) {
 						root, add := twoPackages(b)
@@ -250,11 +250,11 @@ func twoPackages(b *testing.B) (root string, add func()) {
 }
 
 // realScraper returns the receiver on this machine, with the model meter and without a sampler.
-func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
+func realScraper(b *testing.B, kind cpu.SourceKind, window time.Duration, edit ...func(*Config)) *energyScraper {
 	return startScraper(b, realConfig(kind, window, edit...), componenttest.NewNopHost())
 }
 
-func realConfig(kind cpu.Kind, window time.Duration, edit ...func(*Config)) *Config {
+func realConfig(kind cpu.SourceKind, window time.Duration, edit ...func(*Config)) *Config {
 	cfg := simpleConfig()
 	cfg.Meters.Use, cfg.CPUTime, cfg.Window = only(), kind, window
 	cfg.Model = configoptional.Some(linear(40, 120))

@@ -19,9 +19,9 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -89,7 +89,7 @@ func (b *crowdedNode) collect(times int) {
 		require.NoError(b.t, err)
 		b.points = append(b.points, pointsOf(md))
 		if len(b.points) == 1 {
-			b.claimants = b.s.ledger.Engine.Open(units.Owner{}, b.machine.Host.Now())
+			b.claimants = b.s.ledger.Engine.Open(identity.Owner{}, b.machine.Host.Now())
 			b.s.ledger.Engine.Close(b.claimants)
 		}
 		b.s.delivered(delivery{all: true, some: true})

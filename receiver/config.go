@@ -18,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/durations"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -44,7 +45,7 @@ type Config struct {
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
 	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks.
 	// clocks requires the PID namespace of the host and is procfs without it.
-	CPUTime cpu.Kind `mapstructure:"cpu_time"`
+	CPUTime cpu.SourceKind `mapstructure:"cpu_time"`
 	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
 	// per collection. With a preset other than smartwatts, the default is one window per collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
@@ -256,18 +257,18 @@ func (s *SeriesConfig) limits() (limits attribution.Limits) {
 	for entity := range limits {
 		limits[entity].Max = maxHostSeries
 	}
-	limits[units.ProcessEntity] = attribution.Limit{
+	limits[identity.ProcessEntity] = attribution.Limit{
 		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
 	}
 	if s.Processes.GroupBy == "" {
-		limits[units.ProcessEntity].MinAge = s.Processes.minAge
-		limits[units.ProcessEntity].Births = maxBirths
+		limits[identity.ProcessEntity].MinAge = s.Processes.minAge
+		limits[identity.ProcessEntity].Births = maxBirths
 	}
-	limits[units.ProgramEntity].Max = maxPrograms
-	limits[units.ContainerEntity].Max = s.Containers.Max
-	limits[units.PodEntity].Max = s.Pods.Max
-	limits[units.VMEntity].Max = s.VMs.Max
-	for _, entity := range []units.Entity{units.ProgramEntity, units.ContainerEntity, units.PodEntity} {
+	limits[identity.ProgramEntity].Max = maxPrograms
+	limits[identity.ContainerEntity].Max = s.Containers.Max
+	limits[identity.PodEntity].Max = s.Pods.Max
+	limits[identity.VMEntity].Max = s.VMs.Max
+	for _, entity := range []identity.Entity{identity.ProgramEntity, identity.ContainerEntity, identity.PodEntity} {
 		if limits[entity].Max > 0 {
 			limits[entity].Births = maxBirths
 		}

@@ -113,7 +113,7 @@ func TestACorrectionIsAppliedLoggedAndCounted(t *testing.T) {
 
 // A static power that was trained with another factor is not that of the corrected zone.
 func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
-	readings := []power.Reading{{Zone: &power.Zone{ID: "ipmi0", Name: "BMC", Source: power.Measured}}}
+	readings := []power.Reading{{Zone: &power.Zone{ID: "ipmi0", Name: "BMC", Method: power.Measured}}}
 	before := hardwareOf(t.TempDir(), readings)
 	readings[0].Correction = power.Correction{Factor: power.Unscaled, Lag: time.Second}
 	assert.True(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), "a lag changes no power")

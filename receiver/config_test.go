@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -263,7 +264,7 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.Equal(t, "/hostfs", cfg.RootPath)
 	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
 	assert.Equal(t, cpu.KindProcfs, cfg.CPUTime)
-	assert.Equal(t, units.Joule/4, cfg.Series.limits()[units.ProcessEntity].MinEnergy)
+	assert.Equal(t, units.Joule/4, cfg.Series.limits()[identity.ProcessEntity].MinEnergy)
 	assert.Equal(t, only(MeterPerf, MeterPowercap), cfg.Meters.Use)
 	assert.Zero(t, cfg.Series.Processes.Max)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
@@ -290,7 +291,7 @@ func TestSeriesThatBeginInAnHourAreLimitedUnlessTheSettingsSayOtherwise(t *testi
 		limits := mustLoad(t, settings).Series.limits()
 		for entity := range limits {
 			if limits[entity].Births > 0 {
-				named = append(named, units.Entity(entity).String())
+				named = append(named, identity.Entity(entity).String())
 			}
 		}
 		return named
@@ -315,7 +316,7 @@ func TestGroupsHaveTheNamesThatAreReported(t *testing.T) {
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 	for joules, want := range map[float64]units.Energy{0: 0, 1: 1_000_000, 1e-6: 1, 0.1: 100_000, maxMinEnergy: 3_600_000_000_000_000_000} {
 		s := SeriesConfig{Processes: ProcessSeriesConfig{MinEnergy: joules}}
-		assert.Equal(t, want, s.limits()[units.ProcessEntity].MinEnergy, joules)
+		assert.Equal(t, want, s.limits()[identity.ProcessEntity].MinEnergy, joules)
 	}
 	cfg := mustLoad(t, "{}")
 	cfg.Series.Processes.MinEnergy = math.Nextafter(maxMinEnergy, math.Inf(1))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // take replaces the CPU time source, and starts over with it.
@@ -117,12 +118,12 @@ func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T)
 // shortLivedSource is an exact source whose next scan reports short-lived processes of some cgroups.
 type shortLivedSource struct {
 	*cpu.Procfs
-	in []cpu.CgroupTime
+	in []scan.CgroupTime
 }
 
 func (*shortLivedSource) Exact() bool { return true }
 
-func (u *shortLivedSource) ReadProcesses(t *cpu.Table) error {
+func (u *shortLivedSource) ReadProcesses(t *scan.Table) error {
 	err := u.Procfs.ReadProcesses(t)
 	t.ShortLivedIn = u.in
 	for _, in := range u.in {
@@ -140,7 +141,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	began := n.s.ledger.Last().Stamp
-	source.in = []cpu.CgroupTime{
+	source.in = []scan.CgroupTime{
 		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
 		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child cgroup without live processes
 		{Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},

@@ -15,7 +15,7 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -36,7 +36,7 @@ type EmbeddedOptions struct {
 	CPU cpu.Source
 	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts, all sockets together. Of modeled
 	// and reported zones it is known without being stated. It takes the place of the rule utilization.
-	StaticPower map[claims.Kind]float64
+	StaticPower map[power.Class]float64
 	// Container is the ID of the container to which all belongs that CPU shows. It has a series from the baseline on, however
 	// little it used. It must be set with CPU, and only then.
 	Container string

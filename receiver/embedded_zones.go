@@ -8,7 +8,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -30,11 +29,11 @@ func (e *Embedded) Attributed() (readings []power.Reading) {
 }
 
 // Trained returns the zone kinds whose static power model is trained.
-func (e *Embedded) Trained() map[claims.Kind]bool {
+func (e *Embedded) Trained() map[power.Class]bool {
 	s := e.scraper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	trained := map[claims.Kind]bool{}
+	trained := map[power.Class]bool{}
 	for kind, state := range s.staticPowerStates() {
 		trained[kind] = state == attribution.Trained
 	}
@@ -48,7 +47,7 @@ func (e *Embedded) Waits() bool {
 	if slices.ContainsFunc(readings, func(r power.Reading) bool { return r.At.IsZero() && r.Err == nil }) {
 		return true
 	}
-	sensed := slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Source != power.Modeled })
+	sensed := slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Method != power.Modeled })
 	s := e.scraper
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,24 +57,24 @@ func (e *Embedded) Waits() bool {
 }
 
 // StaticModel returns the static power model of a kind of the ledger.
-func (c *Config) StaticModel(kind claims.Kind) StaticModel {
+func (c *Config) StaticModel(kind power.Class) StaticModel {
 	return c.Attribution.staticModelOfKind(kind)
 }
 
 // know replaces the rule utilization where the static power of a kind is known: as stated, the power of a modeled zone while no CPU
 // is busy, and nothing of what a hypervisor reports, which is dynamic energy. An Embedded may want that of all kinds, and a preset
 // of those without a split of their own.
-func (s *energyScraper) know(rules *attribution.Rules, kinds []claims.Kind) {
+func (s *energyScraper) know(rules *attribution.Rules, kinds []power.Class) {
 	for i, kind := range kinds {
 		watts, ok := s.staticPower[kind]
 		switch {
 		case rules.Models[i] != nil || s.staticPower == nil && !s.cfg.Attribution.knows(kind.Zone):
 			continue
 		case ok:
-		case kind.Source == power.Modeled:
+		case kind.Method == power.Modeled:
 			watts, ok = s.meters.modeledIdlePower(kind.Zone)
 		default:
-			ok = kind.Source == power.Reported
+			ok = kind.Method == power.Reported
 		}
 		if ok {
 			rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}

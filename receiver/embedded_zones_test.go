@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -22,19 +21,19 @@ func modeledHost(c *Config) {
 }
 
 func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
-	measured := claims.Kind{Zone: power.Package, Source: power.Measured}
+	measured := power.Class{Zone: power.Package, Method: power.Measured}
 	for name, c := range map[string]struct {
 		edit  func(*Config)
-		known map[claims.Kind]float64
+		known map[power.Class]float64
 		idle  float64 // of 10 s in which half of the CPU time was used, and 100 J
 	}{
-		"of a model":                        {modeledHost, map[claims.Kind]float64{}, 100},
+		"of a model":                        {modeledHost, map[power.Class]float64{}, 100},
 		"of a model, which nobody asks for": {modeledHost, nil, -1},
-		"of a sensor":                       {func(*Config) {}, map[claims.Kind]float64{measured: 3}, 30},
-		"of a sensor, unknown":              {func(*Config) {}, map[claims.Kind]float64{}, 50},
+		"of a sensor":                       {func(*Config) {}, map[power.Class]float64{measured: 3}, 30},
+		"of a sensor, unknown":              {func(*Config) {}, map[power.Class]float64{}, 50},
 		"as configured": {func(c *Config) {
 			c.Attribution.StaticPower, c.Zones = fixedPower(map[power.Kind]float64{power.Package: 1}), []power.Kind{power.Package}
-		}, map[claims.Kind]float64{measured: 3}, 10},
+		}, map[power.Class]float64{measured: 3}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t, c.edit)
@@ -56,9 +55,9 @@ func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
 
 func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
-	n.s.staticPower = map[claims.Kind]float64{}
+	n.s.staticPower = map[power.Class]float64{}
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
+		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
 		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
 	}
 	n.start()
@@ -72,7 +71,7 @@ func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 // answering is a meter that answers when it is told to.
 type answering struct {
 	kind   power.Kind
-	source power.Source
+	source power.Method
 	listed bool
 	at     time.Time
 	zone   *power.Zone
@@ -83,7 +82,7 @@ func (a *answering) Read(context.Context, power.Sample) ([]power.Reading, error)
 		return nil, nil
 	}
 	if a.zone == nil {
-		a.zone = &power.Zone{ID: string(a.kind), Kind: a.kind, Source: a.source}
+		a.zone = &power.Zone{ID: string(a.kind), Kind: a.kind, Method: a.source}
 	}
 	return []power.Reading{{Zone: a.zone, At: a.at, Total: units.Joule}}, nil
 }

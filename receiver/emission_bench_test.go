@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -28,11 +29,11 @@ func BenchmarkEmission(b *testing.B) {
 	for _, n := range []int{500, 10_000} {
 		engine, observe := manySeries(n)
 		e := emit.New(emit.Config{
-			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Kind{{Zone: power.Package, Source: power.Measured}},
+			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}},
 		})
 		zones := onePackage()
 		withZeros := emit.New(emit.Config{
-			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Kind{{Zone: power.Package, Source: power.Measured}}, ZeroPoints: true,
+			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}}, ZeroPoints: true,
 		})
 		b.Run(fmt.Sprint(n, "/new"), func(b *testing.B) {
 			b.ReportAllocs()
@@ -125,7 +126,7 @@ func manySeries(n int) (engine *attribution.Engine, observe func()) {
 	}
 	observe()
 	for i := range n {
-		owner := units.Owner{Process: units.Process{
+		owner := identity.Owner{Process: identity.Process{
 			PID: int32(i + 1), Created: "2026-01-02T03:04:05.00Z", Executable: "app", Path: "/usr/bin/app",
 		}}
 		iv.Domains[0].Claims = append(iv.Domains[0].Claims, attribution.Claim{Claimant: engine.Open(owner, time.Unix(1, 0)), CPU: 1})
@@ -135,7 +136,7 @@ func manySeries(n int) (engine *attribution.Engine, observe func()) {
 }
 
 func onePackage() []power.Zone {
-	return []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured}}
+	return []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured}}
 }
 
 // A process with energy and power of one zone, and four attributes of its own, is 27 objects in pdata. The interface of pdata makes each
@@ -143,7 +144,7 @@ func onePackage() []power.Zone {
 func TestASeriesOfAProcessIs27Allocations(t *testing.T) {
 	e := emit.New(emit.Config{
 		MetricsBuilderConfig: simpleConfig().MetricsBuilderConfig,
-		Kinds:                []emit.Kind{{Zone: power.Package, Source: power.Measured}},
+		Kinds:                []emit.Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}},
 	})
 	allocations := func(n int) float64 {
 		engine, _ := manySeries(n)

@@ -21,7 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -78,8 +79,8 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	podLogs(t, n, "shop_web_"+uidA)
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/job","Config":{"Image":"job:1"}}`)
-	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
-		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
+	n.s.readCPUs = func(string) ([]divide.CPU, error) {
+		return []divide.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
 	n.s.openMeters = func(ctx context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
 		all := func(power.Kind) bool { return true }
@@ -116,10 +117,10 @@ type (
 )
 
 var cardZone = power.Zone{
-	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Source: power.Measured, Domain: "gpu-0000:03:00.0",
+	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Method: power.Measured, Domain: "gpu-0000:03:00.0",
 }
 
-var machineZone = power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs}
+var machineZone = power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs}
 
 func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	for i, zone := range []*power.Zone{&cardZone, &machineZone} {
@@ -129,7 +130,7 @@ func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, er
 	return m.readings[:], nil
 }
 
-func (u *cardUsage) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+func (u *cardUsage) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 	u.usage[0] = gpu.Usage{Domain: cardZone.Domain, Busy: units.Second, Total: 4 * units.Second}
 	return u.usage[:], nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -108,7 +109,7 @@ func (f *feeding) fillNode(l *ledger) {
 	w.Kinds, w.Active, w.Idle, w.Unattributed = w.Kinds[:0], w.Active[:0], w.Idle[:0], w.Unattributed[:0]
 	for i, kind := range l.kinds {
 		before, now := f.before[i], l.nodeEnergy(i)
-		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Source)})
+		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Method)})
 		w.Active = append(w.Active, uint64(units.Advance(before.active, now.active)))
 		w.Idle = append(w.Idle, uint64(units.Advance(before.idle, now.idle)))
 		w.Unattributed = append(w.Unattributed, uint64(units.Advance(before.unattributed, now.unattributed)))
@@ -119,7 +120,7 @@ func (f *feeding) fillNode(l *ledger) {
 func (f *feeding) fillVMs(l *ledger) {
 	w, of := &f.window, l.Engine.Ledger()
 	for a := range of.Accounts {
-		if a.Entity != units.VMEntity || a.Other {
+		if a.Entity != identity.VMEntity || a.Other {
 			continue
 		}
 		n := len(w.VMs)

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
@@ -38,7 +37,7 @@ func BenchmarkGPUs(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/100))
 			cards := newBenchCards(b)
-			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 				without := 0.0
 				for _, variant := range []string{"none", "fdinfo", "library"} {
 					b.Run(string(kind)+"/"+variant, func(b *testing.B) {
@@ -56,7 +55,7 @@ func BenchmarkGPUs(b *testing.B) {
 }
 
 // measure returns the CPU time of a second with a collection, in µs.
-func (c *benchCards) measure(b *testing.B, kind cpu.Kind, variant string) (used float64) {
+func (c *benchCards) measure(b *testing.B, kind cpu.SourceKind, variant string) (used float64) {
 	s := startScraper(b, realConfig(kind, 0, func(cfg *Config) {
 		cfg.RootPath, cfg.Meters.Use = c.roots[variant], localMeters
 		if variant == "library" {
@@ -81,7 +80,7 @@ func (c *benchCards) measure(b *testing.B, kind cpu.Kind, variant string) (used 
 	}
 	used = float64((cpuTime(b) - before - excluded).Microseconds()) / float64(b.N)
 	b.ReportMetric(used, "cpu-µs/op")
-	active := s.ledger.Engine.Ledger().Kinds[slices.Index(s.ledger.kinds, claims.Kind{Zone: power.GPU, Source: power.Measured})].Active
+	active := s.ledger.Engine.Ledger().Kinds[slices.Index(s.ledger.kinds, power.Class{Zone: power.GPU, Method: power.Measured})].Active
 	require.Equal(b, variant != "none", active > 0)
 	return used
 }

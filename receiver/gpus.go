@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/drm"
 )
@@ -80,7 +80,7 @@ func (g *gpus) open(cfg *Config, meters *power.Set, logger *zap.Logger) {
 }
 
 // read returns who used each GPU since the last read.
-func (g *gpus) read(now time.Time, processes *cpu.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
+func (g *gpus) read(now time.Time, processes *scan.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
 	g.usage = g.usage[:0]
 	read := func(source gpu.Source) {
 		usage, err := source.Read(now, processes)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -23,7 +23,7 @@ type toldUsage struct {
 	asked int
 }
 
-func (u *toldUsage) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+func (u *toldUsage) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 	u.asked++
 	return u.usage, u.err
 }

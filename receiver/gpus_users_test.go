@@ -15,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -35,7 +36,7 @@ func (*card) Close() error { return nil }
 // cardUsers is the source of the usage of a card. It tells it since the last read.
 type cardUsers struct{ *card }
 
-func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
+func (c cardUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
 	u := gpu.Usage{Domain: c.reading.Zone.Domain}
 	if !c.at.IsZero() {
 		u.Busy = units.CPUTime(now.Sub(c.at))
@@ -50,7 +51,7 @@ func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
 // plugCard adds a GPU to a node that has not started.
 func plugCard(n *testNode) *card {
 	c := &card{reading: power.Reading{Zone: &power.Zone{
-		ID: "GPU-1", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0"),
+		ID: "GPU-1", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0"),
 	}}}
 	open := n.s.openMeters
 	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 const (
@@ -85,7 +86,7 @@ func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
-	source.in = []cpu.CgroupTime{
+	source.in = []scan.CgroupTime{
 		{Path: slurmStep, Used: 100 * cpu.Tick}, {Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
 	}
 	n.host.Processes[10].CUser += 200 // of children in the same cgroup

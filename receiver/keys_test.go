@@ -193,9 +193,9 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
 	c := AttributionConfig{Preset: PresetKepler, Weight: map[power.Kind]Weight{AllZones: WeightFrequency, power.DRAM: WeightMemory, power.Core: WeightCPUTime}}
-	var kinds []claims.Kind
+	var kinds []power.Class
 	for _, zone := range zones {
-		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
 	}
 	rules := c.rules(kinds, zones)
 	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
@@ -208,9 +208,9 @@ func TestEachZoneUsesItsOwnKey(t *testing.T) {
 // DRAM is not of cores, and users of a GPU have GPU time only.
 func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
 	zones := []power.Kind{power.DRAM, power.GPU, power.Package, power.Uncore, power.Core}
-	var kinds []claims.Kind
+	var kinds []power.Class
 	for _, zone := range zones {
-		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
 	}
 	for name, c := range map[string]struct {
 		edit    func(*AttributionConfig)

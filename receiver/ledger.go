@@ -10,23 +10,27 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
 // ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts
-// as long as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
+// as long as the receiver. Observe, Outside, Zones and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
-	emitter  *emit.Emitter
-	rules    attribution.Rules
-	kinds    []claims.Kind // of the ledger, by their index
-	bootTime time.Time     // from which creation times of processes are computed
+	Engine     *attribution.Engine
+	Identifier *workload.Identifier
+	Exclusion  *workload.Exclusion // nil: no workload is excluded
+	Places     *numa.Places        // nil: memory is not divided
+	emitter    *emit.Emitter
+	rules      attribution.Rules
+	kinds      []power.Class // of the ledger, by their index
+	bootTime   time.Time     // from which creation times of processes are computed
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -45,24 +49,25 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l := &ledger{kinds: s.cfg.ledgerKinds(), bootTime: boot}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
+	l.Engine = attribution.New(attribution.Config{
+		Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
+		HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
+	}, baseline)
+	l.Identifier = workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
+		CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+		ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
+		Unit:          s.cfg.wantsUnits(),
+		Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
+		Users:         s.cfg.openUsers(),
+		Everything:    s.container,
+		CgroupPath:    s.cpu.CgroupPath,
+		Names:         names,
+	})
+	l.Exclusion, l.Places = newExclusion(&s.cfg.Attribution.Exclude, pods), places
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{
-			Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
-			HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
-		}, baseline),
-		Exact: s.cpu.Source().Exact(),
-		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
-			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
-			Unit:          s.cfg.wantsUnits(),
-			Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
-			Users:         s.cfg.openUsers(),
-			Everything:    s.container,
-			CgroupPath:    s.cpu.CgroupPath,
-			Names:         names,
-		}),
+		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
+		Exact:     s.cpu.Source().Exact(),
 		Cgroups:   s.cgroups,
-		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, pods),
 		Keys:      s.keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
@@ -77,7 +82,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		MissedUnattributed:     presets[s.cfg.Attribution.Preset].missedUnattributed,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
-		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)
+		l.Engine.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: s.container}}}, baseline)
 	}
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
@@ -114,12 +119,12 @@ func (c *Config) openUsers() *workload.Users {
 }
 
 // memoryPlaces returns the places of the memory of cgroups by CPU package, or nil if they make no difference.
-func (s *energyScraper) memoryPlaces() *cgroup.Places {
+func (s *energyScraper) memoryPlaces() *numa.Places {
 	topology := s.cpu.Topology()
 	if topology == nil || !s.keys.OfMemory() {
 		return nil
 	}
-	return s.cgroups.Places(len(topology.Domains()), topology.Of)
+	return numa.New(s.cgroups, len(topology.Domains()), topology.Of)
 }
 
 // emit returns the ledger as metrics, as of at.
@@ -132,16 +137,16 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 // ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
 // package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
 // memory up to the last kind that is in use, so what is likely in use comes first.
-func (c *Config) ledgerKinds() (kinds []claims.Kind) {
+func (c *Config) ledgerKinds() (kinds []power.Class) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {
 		if c.mayStandIn(zone) {
 			attributed = append(attributed, zone)
 		}
 	}
-	add := func(source power.Source, zones []power.Kind) {
+	add := func(source power.Method, zones []power.Kind) {
 		for _, zone := range zones {
-			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
+			kinds = append(kinds, power.Class{Zone: zone, Method: source})
 		}
 	}
 	if c.Meters.reports() {
@@ -159,11 +164,11 @@ func (c *Config) mayStandIn(zone power.Kind) bool {
 	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
 }
 
-func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
-	out := make([]emit.Kind, len(kinds))
+func (c *Config) emittedKinds(kinds []power.Class) []emit.Column {
+	out := make([]emit.Column, len(kinds))
 	for i, kind := range kinds {
 		key := c.Attribution.keyOf(kind.Zone)
-		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
+		out[i] = emit.Column{Class: kind, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}
 	}

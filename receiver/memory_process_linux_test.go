@@ -46,7 +46,7 @@ func newUnmoving(c *crowded) *unmoving {
 
 func TestAProcessTakesLittleMemory(t *testing.T) {
 	const processes, asleep, awake = 10_000, 600, 900
-	for _, source := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+	for _, source := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {
 			n := newCrowded(t, func(c *Config) { c.Series.Processes = createDefaultConfig().(*Config).Series.Processes })
 			n.cgroup = func(pid int) string {

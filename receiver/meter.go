@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -117,7 +118,7 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 
 // selectedMessage returns what to log when a meter is selected.
 func selectedMessage(meter *power.Status) string {
-	if slices.ContainsFunc(meter.Readings, func(r power.Reading) bool { return r.Zone.Source == power.Reported }) {
+	if slices.ContainsFunc(meter.Readings, func(r power.Reading) bool { return r.Zone.Method == power.Reported }) {
 		return "Meter selected: energy is reported by the hypervisor"
 	}
 	for _, entry := range meterTable {
@@ -213,7 +214,7 @@ func (m *meters) modelErrors(yield func(power.Kind, float64)) {
 		}
 		for i := range m.readings {
 			zone := m.readings[i].Zone
-			if expected := model.expectedError(zone.Kind); expected > 0 && zone.Source == power.Modeled {
+			if expected := model.expectedError(zone.Kind); expected > 0 && zone.Method == power.Modeled {
 				yield(zone.Kind, expected)
 			}
 		}
@@ -233,7 +234,7 @@ func (m *meters) logIncomplete() {
 		if sensor {
 			level = zap.InfoLevel
 		}
-		m.logger.Log(level, "Power model incomplete", zap.String("error", oneLine(model.incomplete)))
+		m.logger.Log(level, "Power model incomplete", zap.String("error", oneline.Text(model.incomplete)))
 		model.incomplete = nil
 	}
 }

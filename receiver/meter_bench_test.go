@@ -37,7 +37,7 @@ func BenchmarkMeters(b *testing.B) {
 		{"all+other", localMeters, []power.Kind{power.Package, power.DRAM, power.Other}},
 	}
 	beside(b, func(b *testing.B) {
-		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) {
 				root, add := allMeters(b)
 				var scrapers []*energyScraper

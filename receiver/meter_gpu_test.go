@@ -315,7 +315,7 @@ func TestLibrariesArePolledTwiceInACollection(t *testing.T) {
 func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	n := newTestNode(t)
 	m := &fakeMeter{readings: []power.Reading{{
-		Zone: &power.Zone{ID: "card", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
+		Zone: &power.Zone{ID: "card", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
 	}}}
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil

@@ -258,7 +258,7 @@ type remote struct{ answer []power.Reading }
 
 func (r *remote) Read(context.Context, power.Sample) ([]power.Reading, error) {
 	answer := r.answer
-	r.answer = []power.Reading{{Zone: &power.Zone{ID: "http:a", Kind: power.Platform, Source: power.Measured}}}
+	r.answer = []power.Reading{{Zone: &power.Zone{ID: "http:a", Kind: power.Platform, Method: power.Measured}}}
 	return answer, nil
 }
 

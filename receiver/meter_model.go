@@ -10,12 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
@@ -271,13 +271,10 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 	case cfg.isStated():
 		return nil, err
 	default:
-		return noModel{noModelError(oneLine(err))}, nil
+		return noModel{noModelError(oneline.Text(err))}, nil
 	}
 	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
-
-// oneLine returns an error's text in one line.
-func oneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", "; ") }
 
 // noModel is the meter where a model is configured and there is no curve.
 type noModel struct{ reason error }

@@ -98,7 +98,7 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 // Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
 func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
 	zone := func(kind power.Kind) power.Reading {
-		return power.Reading{Zone: &power.Zone{Kind: kind, Source: power.Measured}, At: time.Unix(1, 0)}
+		return power.Reading{Zone: &power.Zone{Kind: kind, Method: power.Measured}, At: time.Unix(1, 0)}
 	}
 	for _, tt := range []struct{ configured, read, attributed []power.Kind }{
 		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform, power.GPU}},
@@ -219,11 +219,11 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.s.meters.close()) }()
 	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
-	sources := map[power.Kind]power.Source{}
+	sources := map[power.Kind]power.Method{}
 	for _, r := range readings {
-		sources[r.Zone.Kind] = r.Zone.Source
+		sources[r.Zone.Kind] = r.Zone.Method
 	}
-	assert.Equal(t, map[power.Kind]power.Source{power.Package: power.Modeled, power.DRAM: power.Measured}, sources)
+	assert.Equal(t, map[power.Kind]power.Method{power.Package: power.Modeled, power.DRAM: power.Measured}, sources)
 	assert.Equal(t, 2, n.logs.FilterMessageSnippet("Meter selected").Len())
 }
 
@@ -242,7 +242,7 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n.run(0, map[int]int64{2: 500})
 	modeled := n.one("process.energy", pid(2), "energy.method=modeled").value
 	assert.InDelta(t, 400, modeled, 1e-6)
-	zone := &power.Zone{ID: "bmc", Kind: power.Platform, Source: power.Measured}
+	zone := &power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}
 	for i := range 3 {
 		bmc.readings = []power.Reading{{Zone: zone, Total: units.Energy(1000*i) * joule, At: n.host.Now().Add(9 * time.Second)}}
 		n.run(0, map[int]int64{2: 500})
@@ -285,7 +285,7 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 		return &fakeMeter{err: fmt.Errorf("%s: %w: %w", text, power.ErrNoZones, fs.ErrPermission)}
 	}
 	reads := func(kind power.Kind, err error) *fakeMeter {
-		zone := &power.Zone{ID: string(kind), Kind: kind, Source: power.Measured}
+		zone := &power.Zone{ID: string(kind), Kind: kind, Method: power.Measured}
 		return &fakeMeter{readings: []power.Reading{{Zone: zone, Err: err, At: time.Now()}}}
 	}
 	fails := func(err error) *fakeMeter { return &fakeMeter{err: err} }
@@ -403,5 +403,5 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 }
 
 func modeled() []power.Reading {
-	return []power.Reading{{Zone: &power.Zone{ID: "model:0", Kind: power.Package, Source: power.Modeled}, At: time.Now()}}
+	return []power.Reading{{Zone: &power.Zone{ID: "model:0", Kind: power.Package, Method: power.Modeled}, At: time.Now()}}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
@@ -71,8 +70,8 @@ func (c *AttributionConfig) staticModelOf(kind power.Kind) StaticModel {
 }
 
 // staticModelOfKind returns the static power model of a kind of the ledger. It is utilization if the static power is known.
-func (c *AttributionConfig) staticModelOfKind(kind claims.Kind) StaticModel {
-	if kind.Source != power.Measured && c.knows(kind.Zone) {
+func (c *AttributionConfig) staticModelOfKind(kind power.Class) StaticModel {
+	if kind.Method != power.Measured && c.knows(kind.Zone) {
 		return StaticUtilization
 	}
 	return c.staticModelOf(kind.Zone)

@@ -283,7 +283,7 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 func TestReportedEnergyIsActiveByDefault(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", "" })
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
+		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
 		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
 	}
 	n.startsWindows(time.Second)

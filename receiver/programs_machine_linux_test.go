@@ -140,7 +140,7 @@ func TestProgramsOfABuildHaveNames(t *testing.T) {
 		t.Skip("lacks INTEGRATION=1 in the environment, or root")
 	}
 	for _, c := range []struct {
-		source  cpu.Kind
+		source  cpu.SourceKind
 		unified bool
 		most    float64 // of the CPU time may have no name
 	}{{cpu.KindBPF, false, 0.03}, {cpu.KindBPF, true, 0.03}, {cpu.KindProcfs, false, 0.15}, {cpu.KindProcfs, true, 0.15}} {

@@ -13,15 +13,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // namedExits is an exact source that tells the names of short-lived processes. Rows are by PID, of the host's processes.
 type namedExits struct {
 	exactSource
-	exits []cpu.NamedTime
+	exits []scan.NamedTime
 }
 
-func (s *namedExits) ReadProcesses(t *cpu.Table) error {
+func (s *namedExits) ReadProcesses(t *scan.Table) error {
 	err := s.exactSource.ReadProcesses(t)
 	for _, n := range s.exits {
 		t.ShortLived += n.Used
@@ -30,8 +31,8 @@ func (s *namedExits) ReadProcesses(t *cpu.Table) error {
 	return err
 }
 
-func exited(name string, uid uint32, row int32, ticks int) cpu.NamedTime {
-	n := cpu.NamedTime{UID: uid, Row: row, Used: units.CPUTime(ticks) * cpu.Tick}
+func exited(name string, uid uint32, row int32, ticks int) scan.NamedTime {
+	n := scan.NamedTime{UID: uid, Row: row, Used: units.CPUTime(ticks) * cpu.Tick}
 	copy(n.Comm[:15], name)
 	return n
 }
@@ -97,7 +98,7 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	n := byProgram(t, "", func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-a", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000,
 		Start: int64(n.host.Uptime / hostsim.Tick)}
-	source.exits = []cpu.NamedTime{ // row 1 is make, and row 2 the shell in the container
+	source.exits = []scan.NamedTime{ // row 1 is make, and row 2 the shell in the container
 		exited("cc1", 1000, 1, 100), exited("cc1", 1000, 1, 200), exited("cc1", 0, 1, 50), exited("cc1", 1000, 2, 150), exited("", 7, 1, 10),
 	}
 	n.runUnseen(510)
@@ -112,7 +113,7 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	assert.InDelta(t, 15, n.one("container.energy", "container.id="+idA).value, 1e-6)
 	assert.Zero(t, n.one("process.energy", "otel.metric.overflow=true").value, "nothing is nameless")
 
-	source.exits = []cpu.NamedTime{exited("a-program-with-", 1000, 1, 500), exited("a-program-with-", 0, 1, 500)}
+	source.exits = []scan.NamedTime{exited("a-program-with-", 1000, 1, 500), exited("a-program-with-", 0, 1, 500)}
 	n.runUnseen(1000)
 	n.run(20*joule, nil)
 	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=a-program-with-").value, 1e-6, "root's is not known")
@@ -139,7 +140,7 @@ func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 	source := &namedExits{}
 	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
 	n.run(20*joule, map[int]int64{10: 500, 20: 500})
-	source.exits = []cpu.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
+	source.exits = []scan.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
 	n.runUnseen(1000)
 	n.run(40*joule, nil)
 	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=make", "process.owner=1001").value, 1e-6)

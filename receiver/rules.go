@@ -34,7 +34,7 @@ func (c *AttributionConfig) trains(zones []power.Kind) bool {
 }
 
 // rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
-func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attribution.Rules {
+func (c *AttributionConfig) rules(kinds []power.Class, zones []power.Kind) attribution.Rules {
 	var rules attribution.Rules
 	switch c.idle() {
 	case IdleEqual:
@@ -150,7 +150,7 @@ func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerMo
 }
 
 // newStaticModel returns a new static power model for a kind of the ledger, nil for the utilization rule.
-func (c *AttributionConfig) newStaticModel(kind claims.Kind) attribution.StaticPowerModel {
+func (c *AttributionConfig) newStaticModel(kind power.Class) attribution.StaticPowerModel {
 	i := slices.IndexFunc(staticModels, func(m staticModel) bool { return m.name == c.staticModelOfKind(kind) })
 	if i < 0 || staticModels[i].open == nil {
 		return nil

@@ -85,9 +85,9 @@ func (s *energyScraper) untrained() error {
 		case zone.Kind == power.GPU || !slices.Contains(s.meters.attributed(), zone.Kind):
 		case !s.cfg.Attribution.knows(zone.Kind):
 			return nil
-		case zone.Source == power.Modeled:
+		case zone.Method == power.Modeled:
 			known = "energy is modeled, and the model states the power at rest"
-		case zone.Source == power.Reported:
+		case zone.Method == power.Reported:
 			known = "the hypervisor reports active energy, so nothing is taken off"
 		default:
 			return nil

@@ -25,7 +25,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -403,7 +402,7 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 
 // trainingMachine is the part of the machine's identity that static power depends on, apart from the model.
 type trainingMachine struct {
-	source           power.Source
+	source           power.Method
 	zones            []power.Zone
 	cpuinfo, version string
 }
@@ -427,7 +426,7 @@ func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*traini
 	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
 	var readings []power.Reading
 	for i := range m.zones {
-		m.zones[i].Source = m.source
+		m.zones[i].Method = m.source
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
 	l, rules := &training{cfg: cfg, logger: zap.NewNop(), trained: trained}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
@@ -455,7 +454,7 @@ func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 
 // What a meter averages, or a goroutine polls, is not of the time of a tenth of a second.
 func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
-	prompt := power.Zone{Kind: power.Package, Source: power.Measured, Prompt: true}
+	prompt := power.Zone{Kind: power.Package, Method: power.Measured, Prompt: true}
 	late := prompt
 	late.Prompt = false
 	memory := late
@@ -481,7 +480,7 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		rules := cfg.Attribution.rules(kinds, cfg.Zones)
 		l := &training{cfg: cfg, logger: zap.NewNop()}
 		l.restore(&rules, kinds, []units.Domain{units.NodeCPUs}, readings)
-		i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
+		i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
 		model := rules.Models[i].(*static.Model)
 		model.Active(attribution.Portion{
 			Energy: units.Joule, Total: units.Second, Elapsed: 100 * time.Millisecond, Zones: 1, Of: 1, OfAll: 1,
@@ -699,9 +698,9 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 }
 
 func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
-	kinds := func(source power.Source, zones ...power.Kind) (kinds []claims.Kind) {
+	kinds := func(source power.Method, zones ...power.Kind) (kinds []power.Class) {
 		for _, zone := range zones {
-			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
+			kinds = append(kinds, power.Class{Zone: zone, Method: source})
 		}
 		return kinds
 	}
@@ -710,7 +709,7 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 	modeled := kinds(power.Modeled, power.Package, power.DRAM)
 	for name, c := range map[string]struct {
 		edit func(*Config)
-		want []claims.Kind
+		want []power.Class
 	}{
 		"sensors":              {func(*Config) {}, measured},
 		"a powercap tree":      {func(c *Config) { c.Meters.Powercap.Path = "/run/energy" }, slices.Concat(reported, measured)},

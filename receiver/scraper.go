@@ -18,10 +18,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
@@ -42,7 +45,7 @@ type energyScraper struct {
 	next consumer.Metrics
 
 	open     func(cpu.Options) (reader *cpu.Reader, rejected, err error) // cpu.OpenReader
-	readCPUs func(root string) ([]cpu.CPU, error)                        // cpu.ReadCPUs
+	readCPUs func(root string) ([]divide.CPU, error)                     // divide.ReadCPUs
 	cpu      *cpu.Reader                                                 // nil until start
 	meters   *meters
 	// openMeters opens what meters reads.
@@ -50,11 +53,11 @@ type energyScraper struct {
 	countsClocks func(root string) error                              // weigh.CountsClocks
 	countsEvents func(tree *cgroup.Tree, events ...weigh.Event) error // weigh.CountsEvents
 	cgroups      *cgroup.Tree
-	keys         *claims.Keys  // nil where plain CPU time is the only one
-	siblings     *cpu.Siblings // nil where CPU time counts in full
+	keys         *claims.Keys     // nil where plain CPU time is the only one
+	siblings     *divide.Siblings // nil where CPU time counts in full
 	sampler      sampler
 	// staticPower is that of EmbeddedOptions, in watts.
-	staticPower map[claims.Kind]float64
+	staticPower map[power.Class]float64
 
 	ledger  *ledger // nil until the first measurement
 	emitted bool    // the last scrape returned the ledger, and it is not known yet whether it was delivered
@@ -89,7 +92,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 
 		kernelClocks: kernelClocks,
 		open:         cpu.OpenReader,
-		readCPUs:     cpu.ReadCPUs,
+		readCPUs:     divide.ReadCPUs,
 		openMeters:   openMeters,
 		countsClocks: weigh.CountsClocks,
 		countsEvents: weigh.CountsEvents,
@@ -184,13 +187,13 @@ func (s *energyScraper) settleStart() {
 }
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
-func (s *energyScraper) openTopology() (*cpu.Topology, error) {
+func (s *energyScraper) openTopology() (*divide.Topology, error) {
 	if s.cfg.Attribution.scope() != ScopeZone {
 		return nil, nil
 	}
-	topology, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*cpu.Topology, error) {
-		return cpu.OpenTopology(s.cfg.RootPath)
-	}, func(t *cpu.Topology) { _ = t.Close() }) // it was only read from
+	topology, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*divide.Topology, error) {
+		return divide.OpenTopology(s.cfg.RootPath)
+	}, func(t *divide.Topology) { _ = t.Close() }) // it was only read from
 	if err != nil {
 		return nil, err
 	}
@@ -244,11 +247,11 @@ func (s *energyScraper) openSiblings() (unshared error) {
 	if a.unshared = false; !slices.ContainsFunc(s.cfg.Zones, a.weighsCores) {
 		return nil
 	}
-	siblings, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*cpu.Siblings, error) {
-		return cpu.OpenSiblings(s.cfg.RootPath)
-	}, func(s *cpu.Siblings) { _ = s.Close() }) // it was only read from
+	siblings, err := kernfs.Within(s.cfg.RootPath, s.cpuDirectory(), func() (*divide.Siblings, error) {
+		return divide.OpenSiblings(s.cfg.RootPath)
+	}, func(s *divide.Siblings) { _ = s.Close() }) // it was only read from
 	if err == nil && !siblings.Shared() {
-		err = cpu.ErrUnshared
+		err = divide.ErrUnshared
 	}
 	if s.siblings = siblings; err == nil || a.SMTWeight > 0 {
 		return err
@@ -261,7 +264,7 @@ func (s *energyScraper) openSiblings() (unshared error) {
 
 func (s *energyScraper) warnOfSharedSeries() {
 	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
-		without := map[GroupBy]units.Entity{GroupByPID: units.ProgramEntity, GroupByProgram: units.ProcessEntity}
+		without := map[GroupBy]identity.Entity{GroupByPID: identity.ProgramEntity, GroupByProgram: identity.ProcessEntity}
 		if entity, ok := without[s.cfg.Series.Processes.GroupBy]; ok && shared.Entity == entity.String() {
 			continue
 		}
@@ -468,7 +471,7 @@ func (s *energyScraper) readCgroups() {
 	}
 }
 
-func (s *energyScraper) observeEnds(t *cpu.Table) {
+func (s *energyScraper) observeEnds(t *scan.Table) {
 	s.telemetry.lostExits += int64(t.LostEnds)
 	if s.cpu.Source().Exact() && t.Untraced > 0 {
 		s.conditions.Observe("process ends", claims.ErrEndsLost)
@@ -493,7 +496,7 @@ func (s *energyScraper) check() {
 	s.conditions.Observe("containers' cgroups", s.ledger.Outside())
 	s.conditions.Observe("exclusion", s.ledger.Exclusion.Err())
 	s.conditions.Observe("blocked processes", blockedProcesses(s.cpu.Source(), s.ledger.Identifier))
-	s.conditions.Observe("blocked cgroups", s.ledger.Cgroups.Blocked())
+	s.conditions.Observe("blocked cgroups", s.cgroups.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.Observe("memory placement", s.ledger.Places.Err())
 	}
@@ -516,7 +519,7 @@ func blockedProcesses(parts ...any) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.New(oneLine(err))
+		return errors.New(oneline.Text(err))
 	}
 	return nil
 }

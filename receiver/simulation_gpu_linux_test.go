@@ -12,12 +12,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -61,7 +61,7 @@ func (sim *simulation) addCards(seed uint64) {
 		c := &simCard{card: g, pairs: seed/3%3 == 0, garbage: seed/9%3 == 0}
 		c.lateMeter = lateMeter{
 			zone: power.Zone{
-				ID: "GPU-" + g.Address, Name: driver, Kind: power.GPU, Source: power.Measured, Domain: units.GPU(g.Address), MaxWatts: 2000,
+				ID: "GPU-" + g.Address, Name: driver, Kind: power.GPU, Method: power.Measured, Domain: units.GPU(g.Address), MaxWatts: 2000,
 			},
 			energy: func() float64 { return g.Energy },
 			state:  sim.faults.Slow, every: int(1 + (seed/2+uint64(i))%3), power: (seed/4+uint64(i))%2 == 0,
@@ -99,7 +99,7 @@ func (m *simCards) Usage() gpu.Source { return simUsers{m} }
 type simUsers struct{ *simCards }
 
 // Read implements gpu.Source.
-func (s simUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
+func (s simUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
 	s.usage = s.usage[:0]
 	for _, c := range s.cards {
 		if c.card.Driver == "nvidia" {
@@ -170,13 +170,13 @@ func (sim *simulation) checkCards() {
 		return
 	}
 	l := sim.s.ledger
-	kind := slices.Index(l.kinds, claims.Kind{Zone: power.GPU, Source: power.Measured})
+	kind := slices.Index(l.kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	users := map[gpuUser]bool{}
 	for _, c := range sim.life.Contexts {
 		users[gpuUser{int32(c.Task.PID), c.Task.Born / hostsim.Tick}] = true
 	}
 	for a := range l.Engine.Ledger().Accounts {
-		if a.Entity != units.ProcessEntity || a.Other || a.Amounts(kind).Energy == 0 {
+		if a.Entity != identity.ProcessEntity || a.Other || a.Amounts(kind).Energy == 0 {
 			continue
 		}
 		sim.charged++

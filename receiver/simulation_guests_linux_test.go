@@ -664,8 +664,8 @@ func (g *simulatedGuest) collect() {
 		if !of.Present {
 			continue
 		}
-		if k.Source != power.Reported {
-			g.sim.fail("%s: %s is %s", g.name, k.Zone, k.Source)
+		if k.Method != power.Reported {
+			g.sim.fail("%s: %s is %s", g.name, k.Zone, k.Method)
 		}
 		kind := slices.Index(toldKinds[:], k.Zone)
 		has := int64(of.Active + of.Idle + ledger.Pending(i))

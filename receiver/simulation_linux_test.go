@@ -36,7 +36,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -281,7 +281,7 @@ func (sim *simulation) addSlowMeter(seed uint64, other bool) {
 	sim.slow = &slowPlatform{
 		lateMeter: lateMeter{
 			zone: power.Zone{
-				ID: slowID, Name: slowID, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+				ID: slowID, Name: slowID, Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 			},
 			state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0,
 		},
@@ -419,7 +419,7 @@ func (sim *simulation) collect() {
 // compact gives memory back between scans, as after a burst of processes. No result may change.
 func (sim *simulation) compact() {
 	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Scans()%3 == 0 {
-		l.Compact(table)
+		l.Shrink(table)
 	}
 }
 
@@ -487,7 +487,7 @@ func (sim *simulation) checkLedgers() {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, claims.Kind{Zone: l.Zones()[i].Kind, Source: l.Zones()[i].Source}); kind >= 0 {
+			if kind := slices.Index(l.kinds, power.Class{Zone: l.Zones()[i].Kind, Method: l.Zones()[i].Method}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -498,12 +498,12 @@ func (sim *simulation) checkLedgers() {
 			for kind := range attribution.MaxKinds {
 				energy := a.Amounts(kind).Energy
 				switch a.Entity {
-				case units.ProcessEntity, units.ProgramEntity:
+				case identity.ProcessEntity, identity.ProgramEntity:
 					processes[kind] += energy
-				case units.ContainerEntity:
+				case identity.ContainerEntity:
 					containers[kind] += energy
 					byPod[a.Owner.Pod.UID] += energy
-				case units.PodEntity:
+				case identity.PodEntity:
 					pods[kind] += energy
 				}
 			}
@@ -554,7 +554,7 @@ func (sim *simulation) checkInterval() {
 	}
 	used := maps.Clone(sim.deliveredCPU)
 	for a := range l.Engine.Ledger().Accounts {
-		if a.Entity == units.ProcessEntity && !a.Other {
+		if a.Entity == identity.ProcessEntity && !a.Other {
 			used[processOf(a)] += a.CPU
 		}
 	}
@@ -664,7 +664,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 		delete(before, a)
 	}
 	for _, a := range before {
-		if a.Entity == units.ProcessEntity {
+		if a.Entity == identity.ProcessEntity {
 			sim.deliveredCPU[processOf(&a)] += a.CPU
 		}
 		for kind := range attribution.MaxKinds {
@@ -743,7 +743,7 @@ func (sim *simulation) absent(zone string) bool {
 		return false
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
-	i := slices.Index(l.kinds, claims.Kind{Zone: kind, Source: power.Measured})
+	i := slices.Index(l.kinds, power.Class{Zone: kind, Method: power.Measured})
 	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
 }
 
@@ -951,7 +951,7 @@ func (sim *simulation) end() {
 	}
 	sim.checkClaims()
 	for a := range sim.s.ledger.Engine.Ledger().Accounts {
-		if a.Entity == units.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init goes on
+		if a.Entity == identity.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init goes on
 			continue
 		}
 		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {

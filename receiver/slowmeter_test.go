@@ -34,7 +34,7 @@ const meterStep = 250 * time.Millisecond
 
 func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polledMeter {
 	m := &polledMeter{host: n.host, poll: poll, lag: lag, watts: watts, energy: []units.Energy{0}, booted: n.host.Now(), reading: power.Reading{
-		Zone: &power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs},
+		Zone: &power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs},
 		At:   n.host.Now(),
 	}}
 	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {

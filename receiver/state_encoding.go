@@ -8,10 +8,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // These functions are the format of a state.
@@ -71,9 +72,9 @@ func packClaims(p *pack.Packer, s *claims.State) {
 	}
 }
 
-func packKind(p *pack.Packer, k *claims.Kind) {
+func packKind(p *pack.Packer, k *power.Class) {
 	pack.String(p, &k.Zone)
-	pack.String(p, &k.Source)
+	pack.String(p, &k.Method)
 }
 
 func packZone(p *pack.Packer, z *power.Zone) {
@@ -82,7 +83,7 @@ func packZone(p *pack.Packer, z *power.Zone) {
 	pack.String(p, &z.Vendor)
 	pack.String(p, &z.Kind)
 	pack.String(p, &z.Parent)
-	pack.String(p, &z.Source)
+	pack.String(p, &z.Method)
 	pack.String(p, &z.Domain)
 	pack.Uint(p, &z.MaxWatts)
 }
@@ -130,7 +131,7 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	pack.Uint(p, &a.Usage)
 	pack.Uint(p, &a.Lost)
 	pack.Slice(p, &a.Amounts, packAmounts)
-	if a.Entity >= units.NumEntities {
+	if a.Entity >= identity.NumEntities {
 		p.Fail()
 		return
 	}
@@ -152,7 +153,7 @@ func packAmounts(p *pack.Packer, a *attribution.KindAmounts) {
 	pack.Uint(p, &a.Idle)
 }
 
-func packProcess(p *pack.Packer, o *units.Process) {
+func packProcess(p *pack.Packer, o *identity.Process) {
 	pack.Int(p, &o.PID)
 	pack.Int(p, &o.Start)
 	pack.String(p, &o.Created)
@@ -165,7 +166,7 @@ func packProcess(p *pack.Packer, o *units.Process) {
 }
 
 // packNames packs names, which the accounts of a container and its pod may share. Names never change after they are read.
-func packNames(p *pack.Packer, n *units.Names) {
+func packNames(p *pack.Packer, n *identity.Names) {
 	pack.String(p, &n.Namespace)
 	pack.String(p, &n.Pod)
 	pack.String(p, &n.KubernetesContainer)
@@ -230,7 +231,7 @@ func packTicks(p *pack.Packer, columns *[8]uint64) {
 	}
 }
 
-func packPastProcess(p *pack.Packer, o *cpu.PastProcess) {
+func packPastProcess(p *pack.Packer, o *scan.PastProcess) {
 	pack.Int(p, &o.PID)
 	pack.Int(p, &o.Parent)
 	pack.Int(p, &o.Threads)

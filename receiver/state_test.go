@@ -28,10 +28,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -203,7 +203,7 @@ func sealed(content []byte) []byte {
 
 func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
 	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
-		want.Entity, want.Start, want.Owner.Process.Executable = units.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
+		want.Entity, want.Start, want.Owner.Process.Executable = identity.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
 		written := pack.NewWriter(nil)
 		packAccount(written, &want)
 		var got attribution.AccountState

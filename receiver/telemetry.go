@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -120,8 +120,8 @@ func (z zoneTallies) miss(r *power.Resumption) {
 // observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
-	entities := map[units.Entity]metric.MeasurementOption{}
-	for entity := range units.NumEntities {
+	entities := map[identity.Entity]metric.MeasurementOption{}
+	for entity := range identity.NumEntities {
 		entities[entity] = t.with(attribute.String("series.entity", entity.String()))
 	}
 	kinds := map[power.Kind]metric.MeasurementOption{}
@@ -173,7 +173,7 @@ func (s *energyScraper) observeSelf() error {
 		})),
 		b.RegisterReceiverEnergyStaticPowerStateCallback(locked(s, func(o metric.Int64Observer) {
 			for kind, state := range s.staticPowerStates() {
-				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Source)),
+				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Method)),
 					attribute.String("static_power.state", state.String())))
 			}
 		})),
@@ -225,8 +225,8 @@ func (s *energyScraper) pendingEnergy() map[power.Kind]units.Energy {
 }
 
 // staticPowerStates returns the state of the static power model of each kind that has one.
-func (s *energyScraper) staticPowerStates() map[claims.Kind]attribution.ModelState {
-	states := map[claims.Kind]attribution.ModelState{}
+func (s *energyScraper) staticPowerStates() map[power.Class]attribution.ModelState {
+	states := map[power.Class]attribution.ModelState{}
 	if s.ledger == nil {
 		return states
 	}
@@ -246,8 +246,8 @@ func (s *energyScraper) droppedSeries() int64 {
 	return int64(s.ledger.Engine.Ledger().Dropped)
 }
 
-func (s *energyScraper) countSeries() map[units.Entity]int64 {
-	series := map[units.Entity]int64{}
+func (s *energyScraper) countSeries() map[identity.Entity]int64 {
+	series := map[identity.Entity]int64{}
 	if s.ledger == nil {
 		return series
 	}

@@ -17,10 +17,11 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -90,7 +91,7 @@ func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
 	series := func(processes, containers int64) {
 		t.Helper()
 		want := counts(observed(processes, "series.entity", "process"), observed[int64](0, "series.entity", "program"), observed(containers, "series.entity", "container"))
-		for entity := units.PodEntity; entity < units.NumEntities; entity++ {
+		for entity := identity.PodEntity; entity < identity.NumEntities; entity++ {
 			want = append(want, observed[int64](0, "series.entity", entity.String()))
 		}
 		metadatatest.AssertEqualReceiverEnergySeries(t, tel, want, whenever)
@@ -223,7 +224,7 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 type losingSource struct{ exactSource }
 
 func (losingSource) Name() string { return "bpf (task scan)" }
-func (s losingSource) ReadProcesses(t *cpu.Table) error {
+func (s losingSource) ReadProcesses(t *scan.Table) error {
 	err := s.exactSource.ReadProcesses(t)
 	t.LostEnds = 3
 	return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -46,13 +45,13 @@ type trainedZone struct {
 }
 
 // trainedName names the zones of a kind in a domain. Measured zones of the node's CPUs have the name of their zone kind.
-func trainedName(domain units.Domain, kind claims.Kind) string {
+func trainedName(domain units.Domain, kind power.Class) string {
 	name := string(kind.Zone)
 	if domain != units.NodeCPUs {
 		name = string(domain) + " " + name
 	}
-	if kind.Source != power.Measured {
-		name += " " + string(kind.Source)
+	if kind.Method != power.Measured {
+		name += " " + string(kind.Method)
 	}
 	return name
 }
@@ -60,7 +59,7 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 // restore restores the static power models that were trained on this machine, and sets the kind of their
 // meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and
 // domains are those of the ledger, by their index.
-func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
+func (t *training) restore(rules *attribution.Rules, kinds []power.Class, domains []units.Domain, readings []power.Reading) {
 	if !t.cfg.Attribution.trains(t.cfg.Zones) {
 		return
 	}
@@ -94,10 +93,10 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 
 // setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or power
 // sensors. RAPL's psys is neither.
-func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
+func setMeter(model *static.Model, readings []power.Reading, kind power.Class) {
 	zones, prompt := 0, 0
 	for _, r := range readings {
-		if r.Zone.Kind != kind.Zone || r.Zone.Source != kind.Source {
+		if r.Zone.Kind != kind.Zone || r.Zone.Method != kind.Method {
 			continue
 		}
 		zones++
@@ -106,7 +105,7 @@ func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
 		}
 	}
 	switch {
-	case zones == 0 || kind.Zone == power.PSys || kind.Source != power.Measured:
+	case zones == 0 || kind.Zone == power.PSys || kind.Method != power.Measured:
 	case prompt == zones:
 		model.TakeShortSamples()
 	default:
@@ -115,7 +114,7 @@ func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
 }
 
 // note notes the trained models to be stored.
-func (t *training) note(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
+func (t *training) note(rules *attribution.Rules, kinds []power.Class, domains []units.Domain) {
 	t.noteGPUs(rules, kinds, domains)
 	if t.trained.Hardware == nil {
 		return
@@ -164,7 +163,7 @@ func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 			continue
 		}
 		if hardware == nil {
-			hardware = []string{"source " + string(r.Zone.Source)}
+			hardware = []string{"source " + string(r.Zone.Method)}
 		}
 		hardware = append(hardware, zoneLine(&r))
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -21,7 +20,7 @@ const maxTrainedGPUs = 256
 
 // restoreGPUs restores the static power models of GPUs that are listed for the first time. domains are those of the ledger, by
 // their index.
-func (t *training) restoreGPUs(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
+func (t *training) restoreGPUs(rules *attribution.Rules, kinds []power.Class, domains []units.Domain, readings []power.Reading) {
 	for i := range readings {
 		zone := readings[i].Zone
 		if _, known := t.gpus[zone.Domain]; known || zone.Kind != power.GPU || !slices.Contains(domains, zone.Domain) {
@@ -32,7 +31,7 @@ func (t *training) restoreGPUs(rules *attribution.Rules, kinds []claims.Kind, do
 		}
 		hardware := hardwareOfGPU(t.cfg.RootPath, zone.Domain, readings)
 		t.gpus[zone.Domain] = hardware
-		eachGPUModel(rules, kinds, func(kind claims.Kind, model *static.Model) {
+		eachGPUModel(rules, kinds, func(kind power.Class, model *static.Model) {
 			stored, ok := t.trained.GPUs[trainedName(zone.Domain, kind)]
 			if ok && stored.Rule == t.rule(power.GPU) && slices.Equal(stored.Hardware, hardware) {
 				model.Restore(slices.Index(domains, zone.Domain), stored.State)
@@ -42,8 +41,8 @@ func (t *training) restoreGPUs(rules *attribution.Rules, kinds []claims.Kind, do
 }
 
 // noteGPUs notes the trained models of GPUs. The stored models of absent GPUs stay.
-func (t *training) noteGPUs(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
-	eachGPUModel(rules, kinds, func(kind claims.Kind, model *static.Model) {
+func (t *training) noteGPUs(rules *attribution.Rules, kinds []power.Class, domains []units.Domain) {
+	eachGPUModel(rules, kinds, func(kind power.Class, model *static.Model) {
 		for i, domain := range domains {
 			hardware, known := t.gpus[domain]
 			if !known {
@@ -64,7 +63,7 @@ func (t *training) noteGPUs(rules *attribution.Rules, kinds []claims.Kind, domai
 }
 
 // eachGPUModel calls yield for each trainable model of GPUs.
-func eachGPUModel(rules *attribution.Rules, kinds []claims.Kind, yield func(claims.Kind, *static.Model)) {
+func eachGPUModel(rules *attribution.Rules, kinds []power.Class, yield func(power.Class, *static.Model)) {
 	for i, kind := range kinds {
 		if model, ok := rules.Models[i].(*static.Model); ok && kind.Zone == power.GPU {
 			yield(kind, model)

@@ -30,7 +30,7 @@ func newGPULearner(kept trainedModels) *gpuLearner {
 		training: &training{cfg: cfg, logger: zap.NewNop(), trained: kept},
 		rules:    cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
 	}
-	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Domain: units.NodeCPUs}}}
+	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Method: power.Measured, Domain: units.NodeCPUs}}}
 	l.restore(&l.rules, cfg.ledgerKinds(), l.domains, l.readings)
 	return l
 }
@@ -38,7 +38,7 @@ func newGPULearner(kept trainedModels) *gpuLearner {
 // plug adds a GPU, and returns its index.
 func (l *gpuLearner) plug(address, id string) int {
 	l.domains = append(l.domains, units.GPU(address))
-	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Source: power.Measured, Domain: units.GPU(address)}})
+	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Method: power.Measured, Domain: units.GPU(address)}})
 	l.restoreGPUs(&l.rules, l.cfg.ledgerKinds(), l.domains, l.readings)
 	return len(l.domains) - 1
 }
@@ -46,7 +46,7 @@ func (l *gpuLearner) plug(address, id string) int {
 // model returns the static power model of a zone kind.
 func (l *gpuLearner) model(kind power.Kind) *static.Model {
 	for i, k := range l.cfg.ledgerKinds() {
-		if k.Zone == kind && k.Source == power.Measured {
+		if k.Zone == kind && k.Method == power.Measured {
 			return l.rules.Models[i].(*static.Model)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -54,7 +53,7 @@ func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Z
 	kinds, domains := cfg.ledgerKinds(), []units.Domain{units.NodeCPUs}
 	rules := cfg.Attribution.rules(kinds, cfg.Zones)
 	l := &training{cfg: cfg, logger: zap.NewNop()}
-	i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
+	i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
 	return rules.Models[i].(*static.Model), func(zones ...power.Zone) {
 		var readings []power.Reading
 		for i := range zones {
@@ -77,10 +76,10 @@ func TestASensorThatReplacesACounterHasSamplesOfASecond(t *testing.T) {
 		}
 		return weight
 	}
-	counter := power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Prompt: true}
+	counter := power.Zone{ID: "intel-rapl:0", Kind: power.Package, Method: power.Measured, Prompt: true}
 	restore(counter)
 	assert.InDelta(t, 0.1, observe(), 1e-9)
-	restore(power.Zone{ID: "hwmon:0", Kind: power.Package, Source: power.Measured})
+	restore(power.Zone{ID: "hwmon:0", Kind: power.Package, Method: power.Measured})
 	assert.Zero(t, model.StaticPower(0), "the counter's estimate")
 	for range 9 {
 		assert.Zero(t, observe())

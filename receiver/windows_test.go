@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -125,7 +125,7 @@ type failingSource struct {
 
 func (*failingSource) Exact() bool    { return true }
 func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failingSource) ReadProcesses(t *cpu.Table) error {
+func (f *failingSource) ReadProcesses(t *scan.Table) error {
 	if f.fail != nil {
 		return f.fail
 	}
@@ -215,7 +215,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
 	l := s.ledger.Engine.Ledger()
-	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
+	modeled := slices.Index(s.ledger.kinds, power.Class{Zone: power.Package, Method: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity.OfProcesses() {

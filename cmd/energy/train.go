@@ -195,7 +195,7 @@ func (o *trainOptions) fit(r *record) (*trainedRecord, error) {
 }
 
 // sumID returns the ID of a zone kind in record.kinds.
-func sumID(k power.Kind, source power.Source) string { return string(k) + " " + string(source) }
+func sumID(k power.Kind, method power.Method) string { return string(k) + " " + string(method) }
 
 // source returns where the energy of a zone kind is from, empty if the collector does not report it.
 func (r *record) source(k power.Kind) string {

@@ -6,28 +6,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Amounts are what an account has of one kind.
 type Amounts struct {
-	// Energy is the active energy since the account's start, and Recent that of the current collection. Divided by
-	// Kind.RecentTime, Recent is the average power.
+	// Energy is the active energy since the account's start, and Recent that of the current
+	// collection. Divided by Kind.RecentTime, Recent is the average power.
 	Energy, Recent units.Energy
-	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the current collection.
+	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the
+	// current collection.
 	Idle, RecentIdle units.Energy
 }
 
-// Account is the totals of one process or of what processes are part of, or of all others of an entity together.
+// Account is the totals of one process or of what processes are part of, or of all others of an
+// entity together.
 //
-// Totals never decrease while the account is in the ledger. An account that ended stays until its end is acknowledged,
-// and continues if its owner returns before that.
+// Totals never decrease while the account is in the ledger. An account that ended stays until its
+// end is acknowledged, and continues if its owner returns before that.
 type Account struct {
-	Entity units.Entity
-	// Owner describes the owner. Only the parts that belong to the entity are set; none in an account of others.
-	Owner units.Owner
-	// Other marks the account of all of an entity that have no series of their own. Those of other entities than
-	// processes exist once there is anything in them.
+	Entity identity.Entity
+	// Owner describes the owner. Only the parts that belong to the entity are set; none in an
+	// account of others.
+	Owner identity.Owner
+	// Other marks the account of all of an entity that have no series of their own. Those of other
+	// entities than processes exist once there is anything in them.
 	Other bool
 	// Start is when the totals were 0.
 	Start time.Time
@@ -45,8 +49,9 @@ type Account struct {
 	refs         int32    // claimants that may still add to it
 	claimant     Claimant // of a process: the last that adds to it, or none
 	acknowledged bool     // an emission with a value of it was acknowledged
-	// restored marks an account of a state, which has not continued yet. It does not count among those that ended: where limits are
-	// lower than before, it would take the place of one that ends now.
+	// restored marks an account of a state, which has not continued yet. It does not count among
+	// those that ended: where limits are lower than before, it would take the place of one that
+	// ends now.
 	restored bool
 	wasLive  bool // it is of a state, in which it was live, and has not continued yet
 
@@ -64,24 +69,26 @@ type Account struct {
 	request     uint64 // as SetRequest says
 }
 
-// CPUTimeSeries stands for the CPU time of an account, where the others of its series are told by their kind.
+// CPUTimeSeries stands for the CPU time of an account, where its other series are identified by
+// their kind.
 const CPUTimeSeries = MaxKinds
 
 // seriesSet has a bit for each kind and for CPUTimeSeries.
 type seriesSet uint32
 
-// Settled reports whether a series of the account, of a kind or CPUTimeSeries, was in a settled emission: the next consumer
-// may know it.
+// Settled reports whether a series of the account, of a kind or CPUTimeSeries, was in a settled
+// emission: the next consumer may know it.
 func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
 
-// IsGroup reports whether the account has the energy of programs, containers or pods without a series that have the
-// same names. Its owner has only these names.
+// IsGroup reports whether the account has the energy of programs, containers or pods without a
+// series that have the same names. Its owner has only these names.
 func (a *Account) IsGroup() bool { return a.group }
 
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }
 
-// awaitsNames reports whether the account is not emitted yet, because more of its owner's names may be known soon.
+// awaitsNames reports whether the account is not emitted yet, because more of its owner's names may
+// be known soon.
 func (a *Account) awaitsNames() bool { return !a.Ended && a.Entity.AwaitsNames(&a.Owner.Workload) }
 
 // Amounts returns what the account has of a kind.
@@ -100,7 +107,8 @@ func (a *Account) active() (sum units.Energy) {
 	return sum
 }
 
-// recent returns the active energy of all kinds in the current collection, at most the largest Energy.
+// recent returns the active energy of all kinds in the current collection, at most the largest
+// Energy.
 func (a *Account) recent() (sum units.Energy) {
 	for i := range a.amounts {
 		sum = units.AddSaturating(sum, a.amounts[i].Recent)
@@ -156,9 +164,13 @@ func (a *Account) reset() {
 	a.CPU = 0
 }
 
-// forgo resets an account whose energy went to the others, and keeps what it counts for in its rank.
+// forgo resets an account whose energy went to the others, and keeps what it counts for in its
+// rank.
 func (a *Account) forgo() {
 	a.earned = units.AddSaturating(a.earned, a.active())
 	a.rank.gained = units.AddSaturating(a.rank.gained, a.recent())
 	a.reset()
 }
+
+// none marks an unset index.
+const none = -1

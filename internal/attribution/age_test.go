@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -92,10 +93,10 @@ func TestUsageIsAttributedTheEnergyOfItsOwnTime(t *testing.T) {
 			b.e.Close(1)
 		}
 	}
-	assert.Equal(t, 400*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 400*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Equal(t, 400*units.Joule, b.energy(identity.ProcessEntity, "1"))
+	assert.Equal(t, 400*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].Unattributed)
-	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "it ends with its last energy")
+	assert.True(t, b.find(identity.ProcessEntity, "1").Ended, "it ends with its last energy")
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -205,7 +206,7 @@ func TestEnergyOfTheTimeBeforeTheReceiverIsUnattributed(t *testing.T) {
 			}
 			b.pass(time.Second, lag, 100*units.Joule, units.CPUTime(time.Second), Claim{Claimant: by, CPU: units.CPUTime(time.Second)})
 		}
-		assert.InDelta(t, 1000e6, float64(b.energy(units.ProcessEntity, "1")), 10, "lag %v", lag)
+		assert.InDelta(t, 1000e6, float64(b.energy(identity.ProcessEntity, "1")), 10, "lag %v", lag)
 		assert.InDelta(t, 100e6*(lag-time.Second).Seconds(), float64(b.e.Ledger().Kinds[pkg].Unattributed), 20, "lag %v", lag)
 		assert.True(t, m.portions[0].Partial)
 		assert.Equal(t, lag, m.portions[0].Elapsed)
@@ -279,7 +280,7 @@ func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
 	for range 10 {
 		b.pass(second, lag, 50*units.Joule, units.CPUTime(second), Claim{Claimant: p, CPU: units.CPUTime(second)})
 	}
-	before := b.energy(units.ProcessEntity, "1")
+	before := b.energy(identity.ProcessEntity, "1")
 	var s State
 	b.e.State(&s)
 	require.NotNil(t, s.Zones[0].Pending)
@@ -305,7 +306,7 @@ func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
 	assert.Equal(t, 20*second, covered)
 	k := &b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 5*50*units.Joule, k.Unattributed-(500*units.Joule-before), "the users before the restart are not known")
-	assert.Equal(t, before+15*50*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, before+15*50*units.Joule, b.energy(identity.ProcessEntity, "1"))
 }
 
 // All that a random history of a late, failing and absent zone uses is attributed or pending,

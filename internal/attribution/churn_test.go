@@ -11,13 +11,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 var seriesTable = flag.Bool("series.table", false, "count series for several limits, for dev/series.md")
 
-// churn is an hour of a node on which 30 processes start each second and live up to a minute, beside 300 daemons. They are of 600
-// programs in 40 containers.
+// churn is an hour of a node on which 30 processes start each second and live up to a minute,
+// beside 300 daemons. They are of 600 programs in 40 containers.
 func churn(t testing.TB, cfg Config) (pids, programs int, named float64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := newBench(t, cfg)
@@ -55,7 +56,7 @@ func churn(t testing.TB, cfg Config) (pids, programs int, named float64) {
 		for a := range b.e.Ledger().Accounts {
 			if !a.Other && a.Entity.OfProcesses() {
 				key := fmt.Sprint(a.Entity, a.Owner.Process.PID, a.Owner.Process.Executable, a.Owner.Container.ID)
-				if !seen[key] && a.Entity == units.ProcessEntity {
+				if !seen[key] && a.Entity == identity.ProcessEntity {
 					pids++
 				} else if !seen[key] {
 					programs++
@@ -75,7 +76,7 @@ func churn(t testing.TB, cfg Config) (pids, programs int, named float64) {
 		lives = kept
 	}
 	k := &b.e.Ledger().Kinds[pkg]
-	return pids, programs, 1 - float64(b.energy(units.ProcessEntity, "other"))/float64(k.Active)
+	return pids, programs, 1 - float64(b.energy(identity.ProcessEntity, "other"))/float64(k.Active)
 }
 
 // dev/series.md has the table.
@@ -86,11 +87,11 @@ func TestAChurningNodeHasFewSeriesByDefault(t *testing.T) {
 	}
 	for i, m := range maxima {
 		cfg := Config{Processes: ByPIDAndProgram, Limits: Limits{
-			units.ProcessEntity: {MinEnergy: units.Joule, MinAge: time.Minute, Max: m.processes, Births: 500},
-			units.ProgramEntity: {Max: m.programs, Births: 500},
+			identity.ProcessEntity: {MinEnergy: units.Joule, MinAge: time.Minute, Max: m.processes, Births: 500},
+			identity.ProgramEntity: {Max: m.programs, Births: 500},
 		}}
 		if m.programs == 0 {
-			cfg.Processes, cfg.Limits[units.ProcessEntity].MinAge, cfg.Limits[units.ProcessEntity].Births = ByPID, 0, 0
+			cfg.Processes, cfg.Limits[identity.ProcessEntity].MinAge, cfg.Limits[identity.ProcessEntity].Births = ByPID, 0, 0
 		}
 		pids, programs, named := churn(t, cfg)
 		t.Logf("| %d | %d | %d | %d | %.1f %% |", m.processes, m.programs, pids, programs, 100*named)

@@ -2,12 +2,13 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import "github.com/energyreceiver/energyreceiver/internal/identity"
 
-// awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
-// what the last interval brought was added to the accounts, and before that of candidates goes to the others.
-func (e *Engine) awardSeries(entity units.Entity) {
-	if len(e.candidates[entity]) == 0 && (entity != units.ProcessEntity || len(e.waiting) == 0) {
+// awardSeries gives the series of an entity to those that use the most. It is called at the end of
+// a collection, after what the last interval brought was added to the accounts, and before that of
+// candidates goes to the others.
+func (e *Engine) awardSeries(entity identity.Entity) {
+	if len(e.candidates[entity]) == 0 && (entity != identity.ProcessEntity || len(e.waiting) == 0) {
 		return
 	}
 	leaving := e.findIncumbents(entity)
@@ -18,7 +19,7 @@ func (e *Engine) awardSeries(entity units.Entity) {
 	}
 	e.findNewcomers(entity, room > 0)
 	e.newcomers.heapify()
-	for ; len(e.newcomers) > 0 && (entity != units.ProcessEntity || e.allowsBirth(entity)); room-- {
+	for ; len(e.newcomers) > 0 && (entity != identity.ProcessEntity || e.allowsBirth(entity)); room-- {
 		newcomer, displaced := e.newcomers.pop(), int32(none)
 		if room <= 0 {
 			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {
@@ -26,7 +27,7 @@ func (e *Engine) awardSeries(entity units.Entity) {
 			}
 			displaced = e.incumbents.pop().index
 		}
-		if entity == units.ProcessEntity {
+		if entity == identity.ProcessEntity {
 			e.openProcess(Claimant(newcomer.index), true)
 		} else {
 			e.beginSeries(newcomer.index)
@@ -37,9 +38,10 @@ func (e *Engine) awardSeries(entity units.Entity) {
 	}
 }
 
-// findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is first. Unless
-// there is room, only those that are larger than the smallest incumbent.
-func (e *Engine) findNewcomers(entity units.Entity, room bool) {
+// findNewcomers lists the candidates that have earned a series, the complement of their keys so
+// that the largest is first. Unless there is room, only those that are larger than the smallest
+// incumbent.
+func (e *Engine) findNewcomers(entity identity.Entity, room bool) {
 	e.newcomers = e.newcomers[:0]
 	enough := func(key uint64) bool { return room || key > e.incumbents[0].key }
 	add := func(key uint64, i int32) {
@@ -47,7 +49,7 @@ func (e *Engine) findNewcomers(entity units.Entity, room bool) {
 			e.newcomers = append(e.newcomers, contender{^key, i})
 		}
 	}
-	if entity == units.ProcessEntity {
+	if entity == identity.ProcessEntity {
 		for i := range e.waiting {
 			// The key is at most the usage, and takes a division.
 			if w := &e.waiting[i]; w.running && enough(uint64(w.rank.now(0))) && e.hasEarned(&w.standing) {
@@ -63,8 +65,9 @@ func (e *Engine) findNewcomers(entity units.Entity, room bool) {
 	}
 }
 
-// newcomerKey returns the key of an account that is a candidate; ok is false where it has not earned a series yet.
-func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool) {
+// newcomerKey returns the key of an account that is a candidate; ok is false where it has not
+// earned a series yet.
+func (e *Engine) newcomerKey(entity identity.Entity, i int32) (key uint64, ok bool) {
 	a := &e.ledger.accounts[i]
 	if a.notBefore.After(e.at) || !a.notBefore.IsZero() && a.refs == 0 {
 		return 0, false
@@ -73,15 +76,16 @@ func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool)
 	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
 }
 
-// findIncumbents lists the series that can be displaced. leaving is how many others end before the ledger is emitted.
-func (e *Engine) findIncumbents(entity units.Entity) (leaving int) {
+// findIncumbents lists the series that can be displaced. leaving is how many others end before the
+// ledger is emitted.
+func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 	e.incumbents = e.incumbents[:0]
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		if a.Entity != entity || !a.live() {
 			continue
 		}
-		if entity == units.ProcessEntity {
+		if entity == identity.ProcessEntity {
 			if a.claimant == none || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
@@ -101,7 +105,7 @@ func (e *Engine) displace(account int32) {
 	if a.Reported {
 		a.rank.lost = min(a.rank.lost+1, maxLost)
 	}
-	if a.Entity == units.ProcessEntity {
+	if a.Entity == identity.ProcessEntity {
 		e.displaceProcess(account)
 	} else {
 		e.displaceGroup(account)
@@ -115,7 +119,7 @@ func (e *Engine) displaceProcess(account int32) {
 	c.waits = standing{rank: a.rank}
 	c.waits.rank.gained += a.recent()
 	e.unnameIdleMember(id)
-	c.accounts[units.ProcessEntity] = none
+	c.accounts[identity.ProcessEntity] = none
 	if c.running {
 		e.enqueueProcess(id)
 	}
@@ -123,8 +127,8 @@ func (e *Engine) displaceProcess(account int32) {
 		e.endAccount(account)
 		return
 	}
-	e.live[units.ProcessEntity]--
-	if program := c.accounts[units.ProgramEntity]; program == none {
+	e.live[identity.ProcessEntity]--
+	if program := c.accounts[identity.ProgramEntity]; program == none {
 		e.moveToOthers(account)
 	} else {
 		e.mergeIntoProgram(program, a)
@@ -132,7 +136,8 @@ func (e *Engine) displaceProcess(account int32) {
 	e.removeAccount(account)
 }
 
-// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes to an account of its own.
+// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes
+// to an account of its own.
 func (e *Engine) displaceGroup(account int32) {
 	a := &e.ledger.accounts[account]
 	entity := a.Entity
@@ -152,14 +157,14 @@ func (e *Engine) displaceGroup(account int32) {
 	e.enqueue(entity, account)
 }
 
-// beginSeries gives a candidate's account a series, with what the current interval brought. A series that ended and was
-// not acknowledged goes on.
+// beginSeries gives a candidate's account a series, with what the current interval brought. A
+// series that ended and was not acknowledged goes on.
 func (e *Engine) beginSeries(account int32) {
 	a := &e.ledger.accounts[account]
 	e.dequeue(a.Entity, account)
 	e.live[a.Entity]++
 	earliest := e.at
-	if a.Entity == units.ProgramEntity { // it may have the energy of a process that lost its series
+	if a.Entity == identity.ProgramEntity { // it may have the energy of a process that lost its series
 		earliest = e.emittedAt
 	}
 	if a.Start.Before(earliest) {
@@ -176,21 +181,8 @@ func (e *Engine) beginSeries(account int32) {
 	}
 }
 
-// standing is by what a process without a series gets one.
-type standing struct {
-	rank   rank
-	earned units.Energy
-}
-
-// candidate is a process that has earned a series and has none. Candidates may be all processes of the node, and each collection
-// compares them, so what is compared lies side by side.
-type candidate struct {
-	standing
-	claimant Claimant
-	running  bool // as the claimant
-}
-
-// standingOf returns the standing of a claimant's process. It is valid until a process becomes a candidate, or is none any more.
+// standingOf returns the standing of a claimant's process. It is valid until a process becomes a
+// candidate, or is none any more.
 func (e *Engine) standingOf(c *claimant) *standing {
 	if c.candidate == none {
 		return &c.waits
@@ -201,12 +193,12 @@ func (e *Engine) standingOf(c *claimant) *standing {
 // isOldEnough reports whether a claimant's process has the age that a series takes.
 func (e *Engine) isOldEnough(id Claimant) bool {
 	c := e.claimants[id]
-	return c.early || max(e.at.UnixNano()-c.since, 0) >= int64(e.cfg.Limits[units.ProcessEntity].MinAge)
+	return c.early || max(e.at.UnixNano()-c.since, 0) >= int64(e.cfg.Limits[identity.ProcessEntity].MinAge)
 }
 
 // hasEarned reports whether a process has used enough to have a series.
 func (e *Engine) hasEarned(w *standing) bool {
-	return w.earned > 0 && w.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
+	return w.earned > 0 && w.earned >= e.cfg.Limits[identity.ProcessEntity].MinEnergy
 }
 
 // enqueueProcess makes a claimant's process a candidate.
@@ -228,12 +220,12 @@ func (e *Engine) dequeueProcess(c *claimant) {
 }
 
 // enqueue makes an account of another entity than a process a candidate.
-func (e *Engine) enqueue(entity units.Entity, i int32) {
+func (e *Engine) enqueue(entity identity.Entity, i int32) {
 	e.ledger.accounts[i].candidate = int32(len(e.candidates[entity]))
 	e.candidates[entity] = append(e.candidates[entity], i)
 }
 
-func (e *Engine) dequeue(entity units.Entity, i int32) {
+func (e *Engine) dequeue(entity identity.Entity, i int32) {
 	a := &e.ledger.accounts[i]
 	if a.candidate == none {
 		return
@@ -243,45 +235,4 @@ func (e *Engine) dequeue(entity units.Entity, i int32) {
 	q[a.candidate] = q[last]
 	e.ledger.accounts[q[last]].candidate = a.candidate
 	e.candidates[entity], a.candidate = q[:last], none
-}
-
-// contender is a claimant or an account that has a series or wants one.
-type contender struct {
-	key   uint64
-	index int32
-}
-
-// queue is a heap of contenders, the least key first.
-type queue []contender
-
-func (q queue) heapify() {
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.down(i)
-	}
-}
-
-func (q queue) down(i int) {
-	for {
-		least := 2*i + 1
-		if least >= len(q) {
-			return
-		}
-		if right := least + 1; right < len(q) && q[right].key < q[least].key {
-			least = right
-		}
-		if q[i].key <= q[least].key {
-			return
-		}
-		q[i], q[least] = q[least], q[i]
-		i = least
-	}
-}
-
-func (q *queue) pop() contender {
-	old := *q
-	first, last := old[0], len(old)-1
-	old[0] = old[last]
-	*q = old[:last]
-	q.down(0)
-	return first
 }

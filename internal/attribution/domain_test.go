@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -43,10 +44,10 @@ func TestEachZoneIsSharedByItsOwnDomain(t *testing.T) {
 	b.use(1, 900*ms, 1000*ms, Claim{Claimant: busy, CPU: 900 * ms})
 	b.use(2, 100*ms, 1000*ms, Claim{Claimant: calm, CPU: 100 * ms})
 	b.second(100*units.Joule, 50*units.Joule)
-	assert.Equal(t, 90*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "2"))
-	assert.Equal(t, 95*units.Joule, b.energy(units.ContainerEntity, "A"))
-	assert.Equal(t, 900*ms, b.find(units.ProcessEntity, "1").CPU, "of the node's claims only")
+	assert.Equal(t, 90*units.Joule, b.energy(identity.ProcessEntity, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(identity.ProcessEntity, "2"))
+	assert.Equal(t, 95*units.Joule, b.energy(identity.ContainerEntity, "A"))
+	assert.Equal(t, 900*ms, b.find(identity.ProcessEntity, "1").CPU, "of the node's claims only")
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 95*units.Joule, k.Active)
 	assert.Equal(t, 55*units.Joule, k.Idle)
@@ -66,7 +67,7 @@ func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
 	b.iv.Domains = domains
 	b.use(2, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
-	assert.Equal(t, 4*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 4*units.Joule, b.energy(identity.ProcessEntity, "1"))
 }
 
 func TestObserveOfASlowZoneAllocatesNothing(t *testing.T) {

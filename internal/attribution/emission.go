@@ -2,8 +2,9 @@
 
 package attribution
 
-// Emitted notes that the ledger was emitted: the next collection begins. What is said of the emission later, with
-// Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all that was emitted until then.
+// Emitted notes that the ledger was emitted: the next collection begins. What is said of the
+// emission later, with Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all
+// that was emitted until then.
 func (e *Engine) Emitted() {
 	e.emissions++
 	e.inFlight, e.emittedAt = true, e.at
@@ -68,7 +69,8 @@ func (a *Account) nextCollection(forgive bool) {
 	a.EndSent, a.Reported = a.Ended, a.Reported || a.live() && !a.awaitsNames() || a.Other
 }
 
-// Acknowledged notes that the next consumer took the whole last emission. Accounts whose end was in it are removed.
+// Acknowledged notes that the next consumer took the whole last emission. Accounts whose end was in
+// it are removed.
 func (e *Engine) Acknowledged() {
 	e.settleEmission()
 	for i := range e.ledger.Zones {
@@ -87,8 +89,8 @@ func (e *Engine) Acknowledged() {
 	}
 }
 
-// PartlyAcknowledged notes that the next consumer took a part of the last emission. Which part is not known, so that
-// each of its series may be known there.
+// PartlyAcknowledged notes that the next consumer took a part of the last emission. Which part is
+// not known, so that each of its series may be known there.
 func (e *Engine) PartlyAcknowledged() {
 	e.settleEmission()
 	for i := range e.ledger.accounts {
@@ -97,8 +99,8 @@ func (e *Engine) PartlyAcknowledged() {
 	}
 }
 
-// Refused notes that the next consumer took nothing of the last emission. So what was in no settled emission is in none yet, and may
-// be missing from the next one.
+// Refused notes that the next consumer took nothing of the last emission. So what was in no settled
+// emission is in none yet, and may be missing from the next one.
 func (e *Engine) Refused() {
 	e.inFlight = false
 	l := &e.ledger
@@ -113,7 +115,8 @@ func (e *Engine) Refused() {
 	}
 }
 
-// RefusedForGood notes that the next consumer took nothing of the last emission, and would not take it later either.
+// RefusedForGood notes that the next consumer took nothing of the last emission, and would not take
+// it later either.
 func (e *Engine) RefusedForGood() { e.settleEmission() }
 
 // settleEmission notes that the next consumer may know every series of the last emission.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -15,10 +16,11 @@ type Config struct {
 	Limits Limits
 	// Processes selects the series of processes.
 	Processes ProcessSeries
-	// HiddenNames are names that are not reported. Groups that would differ only by them are one group.
+	// HiddenNames are names that are not reported. Groups that would differ only by them are one
+	// group.
 	HiddenNames GroupNames
-	// Created returns units.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
-	// a series. Nil: it stays empty.
+	// Created returns identity.Process.Created of a process by its Start. Claimants that are opened
+	// without it get it when they have a series. Nil: it stays empty.
 	Created func(start time.Duration) string
 }
 
@@ -26,10 +28,11 @@ type Config struct {
 type ProcessSeries uint8
 
 const (
-	// ByPID gives each process its own series. The usage of processes without a series is in the overflow account of processes.
+	// ByPID gives each process its own series. The usage of processes without a series is in the
+	// overflow account of processes.
 	ByPID ProcessSeries = iota
-	// ByPIDAndProgram gives each of the largest processes its own series, and groups the others by program. The usage of
-	// processes with neither is in the overflow account of processes.
+	// ByPIDAndProgram gives each of the largest processes its own series, and groups the others by
+	// program. The usage of processes with neither is in the overflow account of processes.
 	ByPIDAndProgram
 	// ByProgram groups all processes by program.
 	ByProgram
@@ -37,10 +40,11 @@ const (
 
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
 //
-// The user of an engine opens a claimant for each process, passes an Interval to Observe, closes the claimants that
-// ended in it, and now and then emits the ledger, calling Emitted and later one of Acknowledged, PartlyAcknowledged,
-// Refused and RefusedForGood. In every interval and for each kind, the energy of the processes and the unattributed energy are together
-// exactly the active energy, and active, idle and pending energy are exactly what the zones counted.
+// The user of an engine opens a claimant for each process, passes an Interval to Observe, closes
+// the claimants that ended in it, and now and then emits the ledger, calling Emitted and later one
+// of Acknowledged, PartlyAcknowledged, Refused and RefusedForGood. In every interval and for each
+// kind, the energy of the processes and the unattributed energy are together exactly the active
+// energy, and active, idle and pending energy are exactly what the zones counted.
 //
 // The zero Engine is not usable; call New. An Engine is not safe for concurrent use.
 type Engine struct {
@@ -58,14 +62,14 @@ type Engine struct {
 	closed    uint64                 // how many claimants were closed so far
 	deficits  []deficits             // by domain
 
-	live       [units.NumEntities]int     // series that go on, without the others'
-	ended      [units.NumEntities]int     // series that ended and were not acknowledged yet
-	others     [units.NumEntities]int32   // accounts of the others, or none
-	waiting    []candidate                // processes that have no series
-	candidates [units.NumEntities][]int32 // accounts of other entities that have no series
+	live       [identity.NumEntities]int     // series that go on, without the others'
+	ended      [identity.NumEntities]int     // series that ended and were not acknowledged yet
+	others     [identity.NumEntities]int32   // accounts of the others, or none
+	waiting    []candidate                   // processes that have no series
+	candidates [identity.NumEntities][]int32 // accounts of other entities that have no series
 
-	births      [units.NumEntities]births // of accounts that claimants opened
-	groupBirths [units.NumEntities]births
+	births      [identity.NumEntities]births // of accounts that claimants opened
+	groupBirths [identity.NumEntities]births
 
 	emissions uint64
 	emittedAt time.Time // end of the last interval that was emitted, or the baseline
@@ -78,7 +82,7 @@ type Engine struct {
 	kinds                 int        // of the ledger, up to the last that was present when the interval began
 	touched               []Claimant // that got something in the interval
 	gains                 []gain     // of those that are touched, kinds each
-	gained                GainedFunc // nil while nobody asks
+	gained                GainedFunc // nil unless OnGain set it
 	gainedEnergy          []units.Energy
 	sums                  []domainSums // by domain
 	index                 claimIndex
@@ -97,17 +101,11 @@ type GainedFunc func(id Claimant, cpu units.CPUTime, energy []units.Energy)
 // that. Active energy of which f receives nothing belongs to no claimant.
 func (e *Engine) OnGain(f GainedFunc) { e.gained = f }
 
-// none marks an unset index.
-const none = -1
-
-// othersIndex is the index of the other processes' account.
-const othersIndex = 0
-
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
 		cfg: cfg, baseline: baseline, at: baseline, emittedAt: baseline, series: map[series]int32{},
-		idle: idleSharing{index: map[[units.NumEntities]int32]int32{}},
+		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
 	}
 	for kind, model := range cfg.Rules.Models {
 		e.trained[kind], _ = model.(TrainedModel)
@@ -115,19 +113,20 @@ func New(cfg Config, baseline time.Time) *Engine {
 	for entity := range e.others {
 		e.others[entity] = none
 	}
-	e.others[units.ProgramEntity] = othersIndex
-	e.others[units.ProcessEntity] = e.ledger.add(Account{Entity: units.ProcessEntity, Other: true, Start: baseline, refs: 1})
+	e.others[identity.ProgramEntity] = othersIndex
+	e.others[identity.ProcessEntity] = e.ledger.add(Account{Entity: identity.ProcessEntity, Other: true, Start: baseline, refs: 1})
 	return e
 }
 
 // Ledger returns the totals so far. It is valid until the next call of another method.
 func (e *Engine) Ledger() *Ledger { return &e.ledger }
 
-// Compact releases the memory of claimants and accounts that are gone. It must not be called during Observe.
-func (e *Engine) Compact() {
-	e.claimants, e.unused = trimmed(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
+// Shrink releases the memory of claimants and accounts that are gone. It must not be called during
+// Observe.
+func (e *Engine) Shrink() {
+	e.claimants, e.unused = shrunk(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
 	l := &e.ledger
-	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
+	l.accounts, l.unused = shrunk(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
 	e.touched, e.gains, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil, nil
@@ -139,7 +138,7 @@ func (e *Engine) Compact() {
 }
 
 // trimmed returns the table without its unused end, and the indices before it that are unused.
-func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
+func shrunk[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
 	n := len(table)
 	for n > 0 && isUnused(n-1) {
 		n--
@@ -151,4 +150,27 @@ func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([
 		}
 	}
 	return slices.Clone(table[:n]), slices.Clip(kept)
+}
+
+// GroupNames are names by which groups of containers and pods can differ.
+type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
+
+// domainSums is the energy of an interval that can be attributed at once, of the zones of one
+// domain.
+type domainSums struct {
+	energy [MaxKinds]units.Energy
+	zones  [MaxKinds]int // in each sum
+}
+
+// ownerOf returns the owner of a claimant.
+func (e *Engine) ownerOf(c *claimant) identity.Owner {
+	o := c.owner()
+	e.setCreated(&o.Process)
+	return o
+}
+
+func (e *Engine) setCreated(p *identity.Process) {
+	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
+		p.Created = e.cfg.Created(p.Start)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -50,29 +51,32 @@ func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims .
 	b.e.Observe(&b.iv)
 }
 
-func (b *bench) open(pid int32, edit ...func(*units.Owner)) Claimant {
-	o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
+func (b *bench) open(pid int32, edit ...func(*identity.Owner)) Claimant {
+	o := identity.Owner{Process: identity.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
 	for _, f := range edit {
 		f(&o)
 	}
 	return b.e.Open(o, b.at)
 }
 
-func inContainer(id string) func(*units.Owner) {
-	return func(o *units.Owner) { o.Container = units.Container{ID: id} }
+func inContainer(id string) func(*identity.Owner) {
+	return func(o *identity.Owner) { o.Container = identity.Container{ID: id} }
 }
 
-func inPod(container, uid string) func(*units.Owner) {
-	return func(o *units.Owner) {
-		o.Container = units.Container{ID: container}
-		o.Pod = units.Pod{UID: uid}
+func inPod(container, uid string) func(*identity.Owner) {
+	return func(o *identity.Owner) {
+		o.Container = identity.Container{ID: container}
+		o.Pod = identity.Pod{UID: uid}
 	}
 }
 
-func inVM(id string) func(*units.Owner) { return func(o *units.Owner) { o.VM = units.VM{ID: id} } }
+func inVM(id string) func(*identity.Owner) {
+	return func(o *identity.Owner) { o.VM = identity.VM{ID: id} }
+}
 
-// find returns the account of an entity, or nil. id is the PID of a process, or "other" for the account of the others.
-func (b *bench) find(entity units.Entity, id string) *Account {
+// find returns the account of an entity, or nil. id is the PID of a process, or "other" for the
+// account of the others.
+func (b *bench) find(entity identity.Entity, id string) *Account {
 	for a := range b.e.Ledger().Accounts {
 		var name string
 		switch {
@@ -80,7 +84,7 @@ func (b *bench) find(entity units.Entity, id string) *Account {
 			continue
 		case a.Other:
 			name = "other"
-		case entity == units.ProcessEntity:
+		case entity == identity.ProcessEntity:
 			name = fmt.Sprint(a.Owner.Process.PID)
 		default:
 			name = *entity.Attributes()[0].Field(&a.Owner.Workload)
@@ -92,7 +96,7 @@ func (b *bench) find(entity units.Entity, id string) *Account {
 	return nil
 }
 
-func (b *bench) energy(entity units.Entity, id string) units.Energy {
+func (b *bench) energy(entity identity.Entity, id string) units.Energy {
 	a := b.find(entity, id)
 	require.NotNilf(b.t, a, "account %d %s", entity, id)
 	return a.Amounts(pkg).Energy
@@ -124,25 +128,25 @@ func TestSplitsFortyWattsAtAQuarterBusyIntoTenActiveAndThirtyIdle(t *testing.T) 
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 10*units.Joule, k.Active)
 	assert.Equal(t, 30*units.Joule, k.Idle)
-	assert.Equal(t, 10*units.Joule, b.energy(units.VMEntity, "vm"))
-	assert.InDelta(t, 10, units.Watts(b.find(units.VMEntity, "vm").Amounts(pkg).Recent, b.e.Ledger().Elapsed), 1e-9)
+	assert.Equal(t, 10*units.Joule, b.energy(identity.VMEntity, "vm"))
+	assert.InDelta(t, 10, units.Watts(b.find(identity.VMEntity, "vm").Amounts(pkg).Recent, b.e.Ledger().Elapsed), 1e-9)
 }
 
 func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) {
 	b := newBench(t, Config{})
 	owners := []struct {
 		cpu  units.CPUTime
-		edit func(*units.Owner)
+		edit func(*identity.Owner)
 		want units.Energy // mJ
 	}{
-		{100, func(*units.Owner) {}, 2000},
+		{100, func(*identity.Owner) {}, 2000},
 		{80, inContainer("A"), 1600},
 		{70, inContainer("A"), 1400},
 		{60, inContainer("B"), 1200},
 		{200, inVM("qemu"), 4000},
 		{90, inPod("C", "X"), 1800},
 		{110, inPod("D", "X"), 2200},
-		{290, func(*units.Owner) {}, 5800},
+		{290, func(*identity.Owner) {}, 5800},
 	}
 	var claims []Claim
 	for i, o := range owners {
@@ -150,13 +154,13 @@ func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) 
 	}
 	b.observe(60*units.Joule, 1000*ms, 3000*ms, claims...)
 	for i, o := range owners {
-		assert.Equalf(t, o.want*1000, b.energy(units.ProcessEntity, fmt.Sprint(i+1)), "process %d", i+1)
+		assert.Equalf(t, o.want*1000, b.energy(identity.ProcessEntity, fmt.Sprint(i+1)), "process %d", i+1)
 	}
 	for id, want := range map[string]units.Energy{"A": 3000, "B": 1200, "C": 1800, "D": 2200} {
-		assert.Equalf(t, want*1000, b.energy(units.ContainerEntity, id), "container %s", id)
+		assert.Equalf(t, want*1000, b.energy(identity.ContainerEntity, id), "container %s", id)
 	}
-	assert.Equal(t, 4*units.Joule, b.energy(units.PodEntity, "X"))
-	assert.Equal(t, 4*units.Joule, b.energy(units.VMEntity, "qemu"))
+	assert.Equal(t, 4*units.Joule, b.energy(identity.PodEntity, "X"))
+	assert.Equal(t, 4*units.Joule, b.energy(identity.VMEntity, "qemu"))
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 20*units.Joule, k.Active)
 	assert.Equal(t, 40*units.Joule, k.Idle)
@@ -169,14 +173,14 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	p := b.open(1, inContainer("A"))
 	claim := Claim{Claimant: p, CPU: 100 * ms}
 	b.observe(10*units.Joule, 100*ms, 200*ms, claim)
-	require.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
+	require.Equal(t, 5*units.Joule, b.energy(identity.ProcessEntity, "1"))
 	b.observe(0, 100*ms, 200*ms, claim)              // no energy
 	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
 	b.observe(2*units.Joule, 100*ms, 200*ms)         // no claims: unattributed
 	b.observe(0, 0, 0)                               // nothing at all
 	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of no time
-	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, 5*units.Joule, b.energy(identity.ProcessEntity, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(identity.ContainerEntity, "A"))
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 6*units.Joule, k.Active)
 	assert.Equal(t, 7*units.Joule, k.Idle)
@@ -191,7 +195,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b.node.Unattributed = most
 	b.observe(30*units.Joule, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: most})
 	for _, id := range []string{"1", "2"} {
-		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(units.ProcessEntity, id)), 1)
+		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(identity.ProcessEntity, id)), 1)
 	}
 	requireConserved(t, b.e, byKind{})
 
@@ -200,7 +204,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most})
 	b.iv.Zones[0].OK = true
 	b.observe(10*units.Joule, 1, 1)
-	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(units.ProcessEntity, "1")), 1)
+	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(identity.ProcessEntity, "1")), 1)
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -210,18 +214,18 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	early, late := b.open(1, inContainer("A")), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: early, CPU: 900 * ms})
-	assert.Zero(t, b.energy(units.ProcessEntity, "1"))
+	assert.Zero(t, b.energy(identity.ProcessEntity, "1"))
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].RecentTime, "no power of an interval that was not measured")
 	b.e.Close(early) // it ends before its energy is known
 	b.e.Emitted()
 	b.e.Acknowledged()
 	b.iv.Zones[0].OK = true
 	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
-	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "1"), "the energy of its own interval")
-	assert.Equal(t, 9*units.Joule, b.energy(units.ContainerEntity, "A"))
-	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"), "none of the other interval")
+	assert.Equal(t, 9*units.Joule, b.energy(identity.ProcessEntity, "1"), "the energy of its own interval")
+	assert.Equal(t, 9*units.Joule, b.energy(identity.ContainerEntity, "A"))
+	assert.Equal(t, 1*units.Joule, b.energy(identity.ProcessEntity, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
-	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "the last credit ends it")
+	assert.True(t, b.find(identity.ProcessEntity, "1").Ended, "the last credit ends it")
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -238,8 +242,8 @@ func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	second.OK, second.Total = true, 20*units.Joule
 	b.observe(10*units.Joule, 1000*ms, 1000*ms, Claim{Claimant: q, CPU: 500 * ms})
 	assert.Equal(t, 40*units.Joule, b.e.Ledger().Kinds[pkg].Active)
-	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Equal(t, 20*units.Joule, b.energy(identity.ProcessEntity, "1"))
+	assert.Equal(t, 20*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -249,36 +253,36 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Emitted()
 	b.e.Acknowledged()
-	require.NotNil(t, b.find(units.ProcessEntity, "1"), "it lives")
+	require.NotNil(t, b.find(identity.ProcessEntity, "1"), "it lives")
 
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
 	b.e.Emitted() // refused
 	for range 3 {
 		b.observe(0, 1, 1)
-		a := b.find(units.ProcessEntity, "1")
+		a := b.find(identity.ProcessEntity, "1")
 		require.NotNil(t, a)
 		assert.Equal(t, 2*units.Joule, a.Amounts(pkg).Energy)
 		assert.True(t, a.Ended)
 		assert.True(t, a.EndSent)
-		assert.NotNil(t, b.find(units.ContainerEntity, "A"))
+		assert.NotNil(t, b.find(identity.ContainerEntity, "A"))
 		b.e.Emitted()
 	}
 	b.e.Acknowledged()
-	for _, entity := range []units.Entity{units.ProcessEntity, units.ContainerEntity, units.PodEntity} {
+	for _, entity := range []identity.Entity{identity.ProcessEntity, identity.ContainerEntity, identity.PodEntity} {
 		for _, id := range []string{"1", "A", "X"} {
 			assert.Nil(t, b.find(entity, id))
 		}
 	}
-	require.NotNil(t, b.find(units.ProcessEntity, "other"))
+	require.NotNil(t, b.find(identity.ProcessEntity, "other"))
 }
 
 func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *testing.T) {
-	withCID := func(cid uint32) func(*units.Owner) {
-		return func(o *units.Owner) { o.VM = units.VM{ID: "vm", Name: "web", CID: cid} }
+	withCID := func(cid uint32) func(*identity.Owner) {
+		return func(o *identity.Owner) { o.VM = identity.VM{ID: "vm", Name: "web", CID: cid} }
 	}
 	b := newBench(t, Config{})
-	cid := func() uint32 { return b.find(units.VMEntity, "vm").Owner.VM.CID }
+	cid := func() uint32 { return b.find(identity.VMEntity, "vm").Owner.VM.CID }
 	first := b.open(1, withCID(3))
 	b.observe(units.Joule, ms, ms, Claim{Claimant: first, CPU: ms})
 	assert.Equal(t, uint32(3), cid())
@@ -292,12 +296,12 @@ func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *
 
 	third := b.open(3, withCID(5))
 	b.observe(units.Joule, ms, ms, Claim{Claimant: third, CPU: ms})
-	assert.Equal(t, units.VM{ID: "vm", Name: "web", CID: 5}, b.find(units.VMEntity, "vm").Owner.VM)
-	assert.Equal(t, 2*units.Joule, b.energy(units.VMEntity, "vm"))
+	assert.Equal(t, identity.VM{ID: "vm", Name: "web", CID: 5}, b.find(identity.VMEntity, "vm").Owner.VM)
+	assert.Equal(t, 2*units.Joule, b.energy(identity.VMEntity, "vm"))
 }
 
 func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 1000 * units.Joule}}})
+	b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
 	const births = 3 * maxPendingClaims
 	for i := range births {
@@ -309,7 +313,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	assert.LessOrEqual(t, len(b.e.claimants), maxPendingClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)
-	assert.Equal(t, births*units.Joule, b.energy(units.ProcessEntity, "other"))
+	assert.Equal(t, births*units.Joule, b.energy(identity.ProcessEntity, "other"))
 	requireConserved(t, b.e, byKind{})
 }
 

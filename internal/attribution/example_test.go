@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A node with four CPUs used 100 J in ten seconds, in which its CPUs were busy half of the time: by the default rule 50 J
-// are active. One process used three quarters of the CPU time.
+// A node with four CPUs used 100 J in ten seconds, in which its CPUs were busy half of the time: by
+// the default rule 50 J are active. One process used three quarters of the CPU time.
 func ExampleEngine() {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	engine := attribution.New(attribution.Config{}, start)
-	web := engine.Open(units.Owner{Process: units.Process{PID: 10, Executable: "web"}}, start)
-	job := engine.Open(units.Owner{Process: units.Process{PID: 11, Executable: "job"}}, start)
+	web := engine.Open(identity.Owner{Process: identity.Process{PID: 10, Executable: "web"}}, start)
+	job := engine.Open(identity.Owner{Process: identity.Process{PID: 11, Executable: "job"}}, start)
 
 	counter := attribution.ZoneReading{Total: 700 * units.Joule, OK: true}
 	engine.Observe(&attribution.Interval{ // the baseline

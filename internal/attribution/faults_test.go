@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -38,11 +39,11 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b.iv.Zones[1].OK = false
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
-	require.False(t, b.find(units.ProcessEntity, "1").Ended, "the zone owes it")
+	require.False(t, b.find(identity.ProcessEntity, "1").Ended, "the zone owes it")
 	b.iv.Zones = b.iv.Zones[:1]
 	b.observe(0, 1, 1)
-	assert.True(t, b.find(units.ProcessEntity, "1").Ended)
-	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy)
+	assert.True(t, b.find(identity.ProcessEntity, "1").Ended)
+	assert.Equal(t, 5*units.Joule, b.find(identity.ProcessEntity, "1").Amounts(dram).Energy)
 	b.deliver()
 	assert.Zero(t, b.living())
 	k := b.e.Ledger().Kinds[dram]
@@ -50,7 +51,7 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 }
 
 func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: units.Joule, Max: 5}}})
+	b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {MinEnergy: units.Joule, Max: 5}}})
 	const births = maxEnded + 100
 	for i := range births {
 		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
@@ -63,7 +64,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 	}
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
 	assert.EqualValues(t, 100+births-5, b.e.Ledger().Dropped, "containers and processes")
-	assert.Equal(t, 100*units.Joule, b.energy(units.ContainerEntity, "other"))
+	assert.Equal(t, 100*units.Joule, b.energy(identity.ContainerEntity, "other"))
 	requireConserved(t, b.e, byKind{})
 	b.deliver()
 	assert.Zero(t, b.living())
@@ -73,7 +74,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 
 func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 	for _, partly := range []bool{false, true} {
-		b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 2}}})
+		b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 2}}})
 		for i := range 4 {
 			p := b.open(int32(i + 1))
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
@@ -89,7 +90,7 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 		if partly {
 			others = 0
 		}
-		assert.Equal(t, others, b.energy(units.ProcessEntity, "other"), "acknowledged in part: %v", partly)
+		assert.Equal(t, others, b.energy(identity.ProcessEntity, "other"), "acknowledged in part: %v", partly)
 		requireConserved(t, b.e, byKind{})
 		b.deliver()
 		assert.Zero(t, b.living())
@@ -97,7 +98,7 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 }
 
 func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 1}}})
+	b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 1}}})
 	first := b.open(1)
 	b.observe(units.Joule, 1, 1, Claim{Claimant: first, CPU: 1})
 	b.e.Close(first)
@@ -105,7 +106,7 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: second, CPU: 1})
 	b.e.Emitted()
 	b.e.Close(second) // the destination has not answered yet
-	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	assert.Zero(t, b.energy(identity.ProcessEntity, "other"))
 	b.deliver()
 	assert.Zero(t, b.living())
 }
@@ -114,16 +115,16 @@ func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
 	b := newBench(t, Config{})
 	b.e.Close(b.open(1, inContainer("A")))
 	again := b.open(2, inContainer("A"))
-	assert.Equal(t, [units.NumEntities]int{units.ProcessEntity: 1}, b.e.ended)
+	assert.Equal(t, [identity.NumEntities]int{identity.ProcessEntity: 1}, b.e.ended)
 	b.e.Close(again)
 	b.deliver()
-	assert.Equal(t, [units.NumEntities]int{}, b.e.ended)
+	assert.Equal(t, [identity.NumEntities]int{}, b.e.ended)
 }
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered
-			b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 1}}})
+			b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 1}}})
 			p := b.open(1)
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 			b.e.Close(p)
@@ -142,22 +143,23 @@ func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 			if name == "acknowledged" && !meanwhile {
 				sent = 0 // it was dropped, and the second joule has no series
 			}
-			assert.Equal(t, units.Joule-sent, b.energy(units.ProcessEntity, "other"), "%s, meanwhile: %v", name, meanwhile)
-			assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
+			assert.Equal(t, units.Joule-sent, b.energy(identity.ProcessEntity, "other"), "%s, meanwhile: %v", name, meanwhile)
+			assert.Equal(t, []string{"p2"}, b.live(identity.ProcessEntity))
 		}
 	}
 }
 
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
-	owner := units.Owner{Process: units.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
+	owner := identity.Owner{Process: identity.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
 	b.e.Open(owner, baseline)
 	owner.Process.CommandLine = "gzip file"
 	b.e.Open(owner, baseline)
 	assert.Equal(t, 2, b.living())
 }
 
-// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and then shows 1000 J.
+// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and
+// then shows 1000 J.
 func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
@@ -168,7 +170,7 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	z.Total, z.Replaced = 0, true
 	b.observe(units.Joule, 1, 1)
-	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy, "shared by the CPU time of the interval")
+	assert.Equal(t, 5*units.Joule, b.find(identity.ProcessEntity, "1").Amounts(dram).Energy, "shared by the CPU time of the interval")
 	z.Total, z.OK = 1000*units.Joule, true
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	zone := &b.e.Ledger().Zones[1]
@@ -179,6 +181,6 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	assert.Equal(t, 8*units.Joule, zone.Energy)
 	assert.Equal(t, time.Second, zone.RecentTime, "of this interval alone")
-	assert.Equal(t, 8*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy)
+	assert.Equal(t, 8*units.Joule, b.find(identity.ProcessEntity, "1").Amounts(dram).Energy)
 	requireConserved(t, b.e, byKind{})
 }

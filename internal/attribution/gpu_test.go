@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// withGPU adds a GPU to a node, whose domain is 1 and whose kind is 1, and observes 10 s in which it was busy for a quarter and
-// used 40 W. ok reports whether it could be read. used is GPU seconds by process, negative for those that do not have it open.
+// withGPU adds a GPU to a node, whose domain is 1 and whose kind is 1, and observes 10 s in which
+// it was busy for a quarter and used 40 W. ok reports whether it could be read. used is GPU seconds
+// by process, negative for those that do not have it open.
 func (n *shared) withGPU(ok bool, used ...int) {
 	n.at, n.energy = n.at.Add(10*time.Second), n.energy+400*units.Joule
 	gpu := attribution.Usage{Busy: 10 * units.Second, Total: 40 * units.Second, IdleAmongClaims: true}
@@ -33,9 +35,9 @@ func openGPU(idle attribution.IdleAllocation) *shared {
 	n := newShared(rulesOf(idle))
 	n.engine = attribution.New(attribution.Config{Rules: rulesOf(idle)}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		n.claimants[i] = n.engine.Open(units.Owner{
-			Process:  units.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: container}},
+		n.claimants[i] = n.engine.Open(identity.Owner{
+			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: container}},
 		}, n.at)
 		n.engine.SetRequest(n.claimants[i], []uint64{3000, 3000, 1000, 0}[i])
 	}
@@ -43,7 +45,8 @@ func openGPU(idle attribution.IdleAllocation) *shared {
 	return n
 }
 
-// 300 J of each 400 J are idle. The processes 1 and 2 are in A, 3 in B, 4 in none. B requests a third of what A does.
+// 300 J of each 400 J are idle. The processes 1 and 2 are in A, 3 in B, 4 in none. B requests a
+// third of what A does.
 func TestIdleEnergyOfAGPUGoesToThoseWhoHaveItOpen(t *testing.T) {
 	const no = -1
 	for _, c := range []struct {
@@ -104,8 +107,8 @@ func TestThoseWhoHadAGPUOpenWhileItCouldNotBeReadCarryIdleEnergy(t *testing.T) {
 	assert.Zero(t, active["1"])
 }
 
-// An excluded process and another one use two engines at once for all of the 10 s that the GPU is busy: half of its active energy
-// is static.
+// An excluded process and another one use two engines at once for all of the 10 s that the GPU is
+// busy: half of its active energy is static.
 func TestAnExcludedUserOfAGPUIsStaticToItsShare(t *testing.T) {
 	n := openGPU(attribution.IdleNone)
 	n.engine.Exclude(n.claimants[0])

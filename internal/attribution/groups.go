@@ -5,54 +5,27 @@ package attribution
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// If Limit.Births is set, a group is the account of workloads without a series that have the same names: containers
-// with the same namespace, name in the pod's specification and image, pods of the same namespace, and programs in
-// containers and units with the same executable and user. A group begins with its first energy, and ends when its
-// usage has decayed.
+// If Limit.Births is set, a group is the account of workloads without a series that have the same
+// names: containers with the same namespace, name in the pod's specification and image, pods of the
+// same namespace, and programs in containers and units with the same executable and user. A group
+// begins with its first energy, and ends when its usage has decayed.
 //
-// The series of a group differs from those of workloads. Otherwise a container could add energy to a program of the
-// host by a process of the same name.
+// The series of a group differs from those of workloads. Otherwise a container could add energy to
+// a program of the host by a process of the same name.
 
-// GroupNames are names by which groups of containers and pods can differ.
-type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
-
-// restoredBirths is the part of an hour whose births are used up in a restored engine. So a receiver that restarts
-// again and again begins few series.
+// restoredBirths is the part of an hour whose births are used up in a restored engine. So a
+// receiver that restarts again and again begins few series.
 const restoredBirths = 54 * time.Minute
 
-// series returns what identifies the series of an account.
-func (a *Account) series() series {
-	if a.group {
-		return groupSeries(a.Entity, &a.Owner)
-	}
-	s, _ := seriesOf(a.Entity, &a.Owner)
-	return s
-}
-
-// groupSeries returns the series of the group of an owner's entity. It has no names if the group would have none.
-func groupSeries(e units.Entity, o *units.Owner) series {
-	s := series{entity: e, group: true}
-	switch n := o.Names; {
-	case e == units.ProgramEntity:
-		s.process = o.Process.Program()
-	case n == nil:
-	case e == units.ContainerEntity:
-		s.in = units.Key{n.Namespace, n.KubernetesContainer, n.Image}
-	case e == units.PodEntity:
-		s.in = units.Key{n.Namespace}
-	}
-	return s
-}
-
-// groupOf returns the series of the group of an owner's entity, with the names that are reported; ok is false if it
-// has none.
-func (e *Engine) groupOf(entity units.Entity, o *units.Owner) (s series, ok bool) {
+// groupOf returns the series of the group of an owner's entity, with the names that are reported;
+// ok is false if it has none.
+func (e *Engine) groupOf(entity identity.Entity, o *identity.Owner) (s series, ok bool) {
 	s = groupSeries(entity, o)
-	if entity == units.ProgramEntity {
-		return s, entity.Of(o) && entity.Key(&o.Workload) != units.Key{}
+	if entity == identity.ProgramEntity {
+		return s, entity.Of(o) && entity.Key(&o.Workload) != identity.Key{}
 	}
 	hidden := &e.cfg.HiddenNames
 	for i, isHidden := range [...]bool{hidden.Namespace, hidden.KubernetesContainer, hidden.Image} {
@@ -60,24 +33,15 @@ func (e *Engine) groupOf(entity units.Entity, o *units.Owner) (s series, ok bool
 			s.in[i] = ""
 		}
 	}
-	return s, s.in != units.Key{}
+	return s, s.in != identity.Key{}
 }
 
-// groupOwner returns the owner of a group.
-func (s *series) groupOwner() *units.Owner {
-	o := &units.Owner{Process: s.process}
-	if s.entity != units.ProgramEntity {
-		o.Names = &units.Names{Namespace: s.in[0], KubernetesContainer: s.in[1], Image: s.in[2]}
-	}
-	return o
-}
-
-// openGroup returns the account of the group of an account's owner, or none. The group of a process is that of its
-// program.
+// openGroup returns the account of the group of an account's owner, or none. The group of a process
+// is that of its program.
 func (e *Engine) openGroup(a *Account) int32 {
-	entity := max(a.Entity, units.ProgramEntity)
+	entity := max(a.Entity, identity.ProgramEntity)
 	limit := e.cfg.Limits[entity].Births
-	if limit == 0 || a.group || a.Entity == units.ProcessEntity && e.cfg.Processes == ByPID {
+	if limit == 0 || a.group || a.Entity == identity.ProcessEntity && e.cfg.Processes == ByPID {
 		return none
 	}
 	s, ok := e.groupOf(entity, &a.Owner)
@@ -104,7 +68,8 @@ func (e *Engine) openGroup(a *Account) int32 {
 	return i
 }
 
-// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are still pending.
+// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are
+// still pending.
 func (e *Engine) awaitsGroup(candidate int32) bool {
 	a := &e.ledger.accounts[candidate]
 	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && a.twin == none && !a.empty()

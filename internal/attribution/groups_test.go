@@ -11,32 +11,34 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// churning returns an engine after its first interval. Two programs, containers and pods an hour have series at once.
+// churning returns an engine after its first interval. Two programs, containers and pods an hour
+// have series at once.
 func churning(t testing.TB) *bench {
 	few := Limit{Max: 100, Births: 2}
 	return newBench(t, Config{Processes: ByProgram, Limits: Limits{
-		units.ProgramEntity: few, units.ContainerEntity: few, units.PodEntity: few,
+		identity.ProgramEntity: few, identity.ContainerEntity: few, identity.PodEntity: few,
 	}})
 }
 
 // job returns a container of a pod, with the names of both.
-func job(id string, names units.Names) func(*units.Owner) {
-	return func(o *units.Owner) {
-		o.Container, o.Pod, o.Names = units.Container{ID: id}, units.Pod{UID: "pod-" + id}, &names
+func job(id string, names identity.Names) func(*identity.Owner) {
+	return func(o *identity.Owner) {
+		o.Container, o.Pod, o.Names = identity.Container{ID: id}, identity.Pod{UID: "pod-" + id}, &names
 	}
 }
 
-func shop(container string) units.Names {
-	return units.Names{Namespace: "shop", Pod: "unique", KubernetesContainer: container, Image: "registry/job"}
+func shop(container string) identity.Names {
+	return identity.Names{Namespace: "shop", Pod: "unique", KubernetesContainer: container, Image: "registry/job"}
 }
 
 // groups returns the energy of the groups of an entity, by their names.
-func (b *bench) groups(entity units.Entity) map[units.Names]units.Energy {
-	energy := map[units.Names]units.Energy{}
+func (b *bench) groups(entity identity.Entity) map[identity.Names]units.Energy {
+	energy := map[identity.Names]units.Energy{}
 	for a := range b.e.Ledger().Accounts {
 		if a.Entity == entity && a.IsGroup() {
 			energy[*a.Owner.Names] = a.Amounts(pkg).Energy
@@ -59,13 +61,13 @@ func TestContainersBeyondTheBirthsOfAnHourAreReportedByTheirNames(t *testing.T) 
 		b.e.Close(id)
 		b.deliver()
 	}
-	assert.Equal(t, map[units.Names]units.Energy{
+	assert.Equal(t, map[identity.Names]units.Energy{
 		{Namespace: "shop", KubernetesContainer: "app", Image: "registry/job"}:     (3 + 5) * units.Joule,
 		{Namespace: "shop", KubernetesContainer: "sidecar", Image: "registry/job"}: (4 + 6) * units.Joule,
-	}, b.groups(units.ContainerEntity), "the first two had series")
-	assert.Equal(t, map[units.Names]units.Energy{{Namespace: "shop"}: 18 * units.Joule}, b.groups(units.PodEntity))
+	}, b.groups(identity.ContainerEntity), "the first two had series")
+	assert.Equal(t, map[identity.Names]units.Energy{{Namespace: "shop"}: 18 * units.Joule}, b.groups(identity.PodEntity))
 	assert.Equal(t, 18*units.Joule, b.programEnergy("step", ""), "in no container")
-	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	assert.Zero(t, b.energy(identity.ProcessEntity, "other"))
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -74,8 +76,8 @@ func TestWhatHasNoNamesIsInTheOverflow(t *testing.T) {
 	for i := range 3 {
 		b.collect(map[Claimant]int{b.open(int32(10+i), running("step"), inPod(fmt.Sprint(i), fmt.Sprint(i))): 1})
 	}
-	assert.Equal(t, units.Joule, b.energy(units.ContainerEntity, "other"))
-	assert.Equal(t, units.Joule, b.energy(units.PodEntity, "other"))
+	assert.Equal(t, units.Joule, b.energy(identity.ContainerEntity, "other"))
+	assert.Equal(t, units.Joule, b.energy(identity.PodEntity, "other"))
 }
 
 func TestALateContainerGetsASeriesAfterFiveMinutes(t *testing.T) {
@@ -87,11 +89,11 @@ func TestALateContainerGetsASeriesAfterFiveMinutes(t *testing.T) {
 	b.collect(map[Claimant]int{last: 3})
 	b.passes(lateAge - 3*time.Second)
 	b.collect(map[Claimant]int{last: 4})
-	require.Nil(t, b.find(units.ContainerEntity, "2"))
+	require.Nil(t, b.find(identity.ContainerEntity, "2"))
 	b.collect(map[Claimant]int{last: 5})
-	assert.Equal(t, 5*units.Joule, b.energy(units.ContainerEntity, "2"))
-	assert.Equal(t, 5*units.Joule, b.energy(units.PodEntity, "pod-2"))
-	assert.Equal(t, map[units.Names]units.Energy{{Namespace: "shop"}: 7 * units.Joule}, b.groups(units.PodEntity))
+	assert.Equal(t, 5*units.Joule, b.energy(identity.ContainerEntity, "2"))
+	assert.Equal(t, 5*units.Joule, b.energy(identity.PodEntity, "pod-2"))
+	assert.Equal(t, map[identity.Names]units.Energy{{Namespace: "shop"}: 7 * units.Joule}, b.groups(identity.PodEntity))
 	assert.Equal(t, 7*units.Joule, b.programEnergy("step", ""))
 	requireConserved(t, b.e, byKind{})
 }
@@ -104,10 +106,10 @@ func TestBirthsAreForgottenInAnHour(t *testing.T) {
 	b.passes(30 * time.Minute)
 	late := b.open(20, running("step"), job("late", shop("app")))
 	b.collect(map[Claimant]int{late: 1})
-	assert.Nil(t, b.find(units.ContainerEntity, "late"), "at two an hour, one may begin after half an hour and a minute")
+	assert.Nil(t, b.find(identity.ContainerEntity, "late"), "at two an hour, one may begin after half an hour and a minute")
 	b.passes(31 * time.Minute)
 	b.collect(map[Claimant]int{b.open(21, running("step"), job("early", shop("app"))): 1})
-	assert.NotNil(t, b.find(units.ContainerEntity, "early"))
+	assert.NotNil(t, b.find(identity.ContainerEntity, "early"))
 }
 
 func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
@@ -115,7 +117,7 @@ func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
 	b := &bench{t: t, at: baseline}
 	b.iv = Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}
 	b.node = &b.iv.Domains[0]
-	b.e = New(Config{Limits: limited(units.ContainerEntity, few)}, baseline)
+	b.e = New(Config{Limits: limited(identity.ContainerEntity, few)}, baseline)
 	use := map[Claimant]int{}
 	for i := range 4 {
 		use[b.open(int32(10+i), inContainer(fmt.Sprint(i)))] = 1
@@ -123,7 +125,7 @@ func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
 	b.e.Observe(&b.iv)
 	use[b.open(20, inContainer("new"))] = 1
 	b.collect(use)
-	assert.Len(t, b.live(units.ContainerEntity), 5)
+	assert.Len(t, b.live(identity.ContainerEntity), 5)
 }
 
 func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
@@ -143,36 +145,36 @@ func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
 			known = b.open(10, running("step"), job("known", shop("app")))
 			unknown := b.open(11, running("step"), job("unknown", shop("app")))
 			b.collect(map[Claimant]int{known: 1, unknown: 1})
-			assert.NotNil(t, b.find(units.ContainerEntity, "known"))
-			assert.Equal(t, settingsChanged, b.find(units.ContainerEntity, "unknown") != nil)
+			assert.NotNil(t, b.find(identity.ContainerEntity, "known"))
+			assert.Equal(t, settingsChanged, b.find(identity.ContainerEntity, "unknown") != nil)
 		})
 	}
 }
 
-// The energy waits for the names. A state has it in the account of the others: a restored engine does not know the
-// names.
+// The energy waits for the names. A state has it in the account of the others: a restored engine
+// does not know the names.
 func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 	b := churning(t)
-	names := &units.Names{Pending: true}
+	names := &identity.Names{Pending: true}
 	for i := range 2 {
 		b.open(int32(10+i), running("step"), inContainer(fmt.Sprint(i)))
 	}
 	id := b.open(12, running("step"), named("c", names))
 	b.collect(map[Claimant]int{id: 3})
 	b.deliver()
-	require.Nil(t, b.find(units.ContainerEntity, "other"))
+	require.Nil(t, b.find(identity.ContainerEntity, "other"))
 	var s State
 	b.e.State(&s)
 	kept := units.Energy(0)
 	for _, a := range s.Accounts {
-		if a.Entity == units.ContainerEntity && a.Other {
+		if a.Entity == identity.ContainerEntity && a.Other {
 			kept += a.Amounts[0].Energy
 		}
 	}
 	assert.Equal(t, 3*units.Joule, kept)
 	names.Image, names.Pending = "nginx", false
 	b.collect(map[Claimant]int{id: 4})
-	assert.Equal(t, map[units.Names]units.Energy{{Image: "nginx"}: 7 * units.Joule}, b.groups(units.ContainerEntity))
+	assert.Equal(t, map[identity.Names]units.Energy{{Image: "nginx"}: 7 * units.Joule}, b.groups(identity.ContainerEntity))
 }
 
 func TestAGroupEndsOnceItsUsageHasDecayedAndReturns(t *testing.T) {
@@ -186,16 +188,16 @@ func TestAGroupEndsOnceItsUsageHasDecayedAndReturns(t *testing.T) {
 	for pid := range int32(3) {
 		run(10 + pid)
 	}
-	require.Len(t, b.groups(units.PodEntity), 1)
+	require.Len(t, b.groups(identity.PodEntity), 1)
 	for range 40 {
 		b.collect(nil)
 		b.deliver()
 	}
-	assert.Empty(t, b.groups(units.PodEntity))
+	assert.Empty(t, b.groups(identity.PodEntity))
 	for pid := range int32(3) {
 		run(20 + pid)
 	}
-	assert.Len(t, b.groups(units.PodEntity), 1)
+	assert.Len(t, b.groups(identity.PodEntity), 1)
 }
 
 // A container can have a process with the name of a program of the host.
@@ -209,7 +211,7 @@ func TestTheGroupOfAProgramIsNotAProgramOfTheHost(t *testing.T) {
 	b.collect(use)
 	energy := map[bool]units.Energy{}
 	for a := range b.e.Ledger().Accounts {
-		if a.Entity == units.ProgramEntity && a.Owner.Container.ID == "" {
+		if a.Entity == identity.ProgramEntity && a.Owner.Container.ID == "" {
 			energy[a.IsGroup()] += a.Amounts(pkg).Energy
 		}
 	}
@@ -221,33 +223,33 @@ func TestGroupsDoNotDifferByNamesThatAreNotReported(t *testing.T) {
 	b := churning(t)
 	b.e.cfg.HiddenNames = GroupNames{Namespace: true, Image: true}
 	for i := range 6 {
-		names := units.Names{Namespace: fmt.Sprint("n", i), Image: fmt.Sprint("i", i)}
+		names := identity.Names{Namespace: fmt.Sprint("n", i), Image: fmt.Sprint("i", i)}
 		if i > 3 {
 			names.KubernetesContainer = "app"
 		}
 		b.collect(map[Claimant]int{b.open(int32(10+i), running("step"), job(fmt.Sprint(i), names)): 1})
 	}
-	assert.Equal(t, map[units.Names]units.Energy{{KubernetesContainer: "app"}: 2 * units.Joule}, b.groups(units.ContainerEntity))
-	assert.Equal(t, 2*units.Joule, b.energy(units.ContainerEntity, "other"))
-	assert.Empty(t, b.groups(units.PodEntity))
-	assert.Equal(t, 4*units.Joule, b.energy(units.PodEntity, "other"))
+	assert.Equal(t, map[identity.Names]units.Energy{{KubernetesContainer: "app"}: 2 * units.Joule}, b.groups(identity.ContainerEntity))
+	assert.Equal(t, 2*units.Joule, b.energy(identity.ContainerEntity, "other"))
+	assert.Empty(t, b.groups(identity.PodEntity))
+	assert.Equal(t, 4*units.Joule, b.energy(identity.PodEntity, "other"))
 }
 
 func TestGroupsThemselvesAreBounded(t *testing.T) {
 	b := churning(t)
 	for i := range 8 {
-		id := b.open(int32(10+i), running(fmt.Sprint("p", i)), job(fmt.Sprint(i), units.Names{Namespace: fmt.Sprint("n", i)}))
+		id := b.open(int32(10+i), running(fmt.Sprint("p", i)), job(fmt.Sprint(i), identity.Names{Namespace: fmt.Sprint("n", i)}))
 		b.collect(map[Claimant]int{id: 1})
 	}
-	assert.Len(t, b.groups(units.ContainerEntity), 2)
-	assert.Equal(t, 4*units.Joule, b.energy(units.ContainerEntity, "other"))
-	assert.Equal(t, 4*units.Joule, b.energy(units.ProcessEntity, "other"))
+	assert.Len(t, b.groups(identity.ContainerEntity), 2)
+	assert.Equal(t, 4*units.Joule, b.energy(identity.ContainerEntity, "other"))
+	assert.Equal(t, 4*units.Joule, b.energy(identity.ProcessEntity, "other"))
 	requireConserved(t, b.e, byKind{})
 }
 
 func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
 	few := Limit{MinEnergy: units.Joule, Max: 100, Births: 2}
-	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(identity.ProcessEntity, few)})
 	use := map[Claimant]int{}
 	for pid := range 4 {
 		use[b.open(int32(1+pid))] = 1 + pid
@@ -255,17 +257,17 @@ func TestASeriesByPIDNeedsOneOfTheBirthsOfAnHour(t *testing.T) {
 	for range 2 {
 		b.collect(use)
 	}
-	assert.Equal(t, []string{"p3", "p4"}, b.live(units.ProcessEntity), "the largest")
+	assert.Equal(t, []string{"p3", "p4"}, b.live(identity.ProcessEntity), "the largest")
 	assert.Equal(t, 4*units.Joule, b.programEnergy("p2", ""))
 	b.passes(31 * time.Minute)
 	b.collect(use)
-	assert.Equal(t, []string{"p2", "p3", "p4"}, b.live(units.ProcessEntity))
+	assert.Equal(t, []string{"p2", "p3", "p4"}, b.live(identity.ProcessEntity))
 	requireConserved(t, b.e, byKind{})
 }
 
 func TestNewProcessesTakeNoSeriesByPIDFromRestoredOnes(t *testing.T) {
 	for name, least := range map[string]units.Energy{"with a minimum": units.Joule, "without": 0} {
-		cfg := Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, Limit{MinEnergy: least, Max: 100, Births: 20})}
+		cfg := Config{Processes: ByPIDAndProgram, Limits: limited(identity.ProcessEntity, Limit{MinEnergy: least, Max: 100, Births: 20})}
 		b := newBench(t, cfg)
 		known := b.open(99)
 		b.collect(map[Claimant]int{known: 1})
@@ -279,19 +281,19 @@ func TestNewProcessesTakeNoSeriesByPIDFromRestoredOnes(t *testing.T) {
 		}
 		use[b.open(99)] = 1
 		b.collect(use)
-		require.Contains(t, b.live(units.ProcessEntity), "p99", name)
-		assert.Greater(t, b.energy(units.ProcessEntity, "99"), units.Joule, name)
+		require.Contains(t, b.live(identity.ProcessEntity), "p99", name)
+		assert.Greater(t, b.energy(identity.ProcessEntity, "99"), units.Joule, name)
 	}
 }
 
 func TestNoSeriesByPIDEndsForOneThatMayNotBegin(t *testing.T) {
 	few := Limit{MinEnergy: units.Joule, Max: 1, Births: 1}
-	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(units.ProcessEntity, few)})
+	b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: limited(identity.ProcessEntity, few)})
 	small, large := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{small: 1})
 	b.deliver()
 	b.collect(map[Claimant]int{small: 1, large: 100})
-	assert.Equal(t, []string{"p1"}, b.live(units.ProcessEntity))
+	assert.Equal(t, []string{"p1"}, b.live(identity.ProcessEntity))
 }
 
 func TestEnergyGoesToGroupsWithoutAllocating(t *testing.T) {
@@ -309,7 +311,7 @@ func TestEnergyGoesToGroupsWithoutAllocating(t *testing.T) {
 	for range 10 {
 		step()
 	}
-	require.Len(t, b.groups(units.ContainerEntity), 2)
+	require.Len(t, b.groups(identity.ContainerEntity), 2)
 	assert.Zero(t, allocs.Count(100, step))
 }
 
@@ -323,23 +325,24 @@ func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
 	b.e.Close(late)
 	b.passes(lateAge)
 	b.collect(nil)
-	assert.Equal(t, []string{"step"}, b.live(units.ProgramEntity), "the one in no container")
+	assert.Equal(t, []string{"step"}, b.live(identity.ProgramEntity), "the one in no container")
 }
 
-// The consumer adds up what each series increased by, whatever became of the series, the emissions and the engine.
+// The consumer adds up what each series increased by, whatever became of the series, the emissions
+// and the engine.
 func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{
-			units.ProcessEntity: {Max: 2, MinAge: 3 * time.Second, Births: 20}, units.ProgramEntity: {Max: 4, Births: 20},
-			units.ContainerEntity: {Max: 6, Births: 10}, units.PodEntity: {Max: 3, Births: 10},
+			identity.ProcessEntity: {Max: 2, MinAge: 3 * time.Second, Births: 20}, identity.ProgramEntity: {Max: 4, Births: 20},
+			identity.ContainerEntity: {Max: 6, Births: 10}, identity.PodEntity: {Max: 3, Births: 10},
 		}})
 		consumer := consumed{}
 		var living []Claimant
 		used := 0
 		for step := range int32(300) {
 			if r.IntN(2) == 0 {
-				name := units.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2))}
+				name := identity.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2))}
 				name.Pending = r.IntN(4) == 0
 				living = append(living, b.open(step+1, running(fmt.Sprint("p", r.IntN(4))), job(fmt.Sprint("c", step/3), name)))
 			}
@@ -367,9 +370,9 @@ func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
 		b.collect(nil)
 		consumer.take(b)
 		want := units.Energy(used) * units.Joule
-		assert.Equal(t, want, consumer.sum(units.ContainerEntity), "seed %d", seed)
-		assert.Equal(t, want, consumer.sum(units.PodEntity), "seed %d", seed)
-		assert.Equal(t, want, consumer.sum(units.ProcessEntity)+consumer.sum(units.ProgramEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(identity.ContainerEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(identity.PodEntity), "seed %d", seed)
+		assert.Equal(t, want, consumer.sum(identity.ProcessEntity)+consumer.sum(identity.ProgramEntity), "seed %d", seed)
 	}
 }
 
@@ -393,7 +396,7 @@ func (c consumed) take(b *bench) {
 	}
 }
 
-func (c consumed) sum(entity units.Entity) (sum units.Energy) {
+func (c consumed) sum(entity identity.Entity) (sum units.Energy) {
 	for s, energy := range c {
 		if s.entity == entity {
 			sum += energy

@@ -7,75 +7,12 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Idle energy that is not shared by use is carried by groups of claimants that are part of the same. The
-// members of a group carry equal parts. Nearly all of them have no series most of the time, so that a group's part is
-// added to few accounts.
-
-const (
-	// maxRequest bounds the request of a container, so that no sum of a quarter of a million requests overflows.
-	maxRequest = 1 << 20
-	// requestUnit is the weight of a request of 1, which the groups of a container share, rounded down where not all of
-	// them are in the same VM: so large that the rounding does not show.
-	requestUnit = 1 << 26
-)
-
-// idleSharing is who carries idle energy under an allocation that does not go by use.
-type idleSharing struct {
-	groups []idleGroup
-	index  map[[units.NumEntities]int32]int32 // groups by their accounts
-	unused []int32                            // groups without members
-	weight uint64                             // of all groups
-	stale  bool                               // the weights must be computed anew
-	claims []idleClaim                        // scratch
-}
-
-// idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
-type idleGroup struct {
-	accounts [units.NumEntities]int32 // none for the process and the program
-	count    int32
-	named    []idleMember
-	unnamed  []idleRest // each account once
-	weight   uint64
-}
-
-// idleRest is the account of the members of a group that have no account of their own and belong to the same program.
-type idleRest struct{ account, count int32 }
-
-// countUnnamed adds to the number of members whose idle energy an account gets in addition to its own.
-func (g *idleGroup) countUnnamed(account, more int32) {
-	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
-	if i < 0 {
-		i = len(g.unnamed)
-		g.unnamed = append(g.unnamed, idleRest{account: account})
-	}
-	if g.unnamed[i].count += more; g.unnamed[i].count == 0 {
-		last := len(g.unnamed) - 1
-		g.unnamed[i] = g.unnamed[last]
-		g.unnamed = g.unnamed[:last]
-	}
-}
-
-// idleMember is a member of a group that has an account of its own.
-type idleMember struct {
-	claimant Claimant
-	account  int32
-}
-
-// idleHolder returns the account of the container that idle energy is given to, which is the first of a container, a VM
-// and a pod, or none.
-func idleHolder(accounts *[units.NumEntities]int32) int32 {
-	for _, entity := range [...]units.Entity{units.ContainerEntity, units.VMEntity, units.PodEntity} {
-		if account := accounts[entity]; account != none {
-			return account
-		}
-	}
-	return none
-}
-
-// carriesIdle reports whether a claimant carries idle energy under an allocation that does not go by use.
+// carriesIdle reports whether a claimant carries idle energy under an allocation that does not go
+// by use.
 func (e *Engine) carriesIdle(c *claimant) bool {
 	switch e.cfg.Rules.Idle {
 	case IdleEqual:
@@ -95,7 +32,7 @@ func (e *Engine) joinIdle(id Claimant) {
 		return
 	}
 	key := c.accounts
-	key[units.ProcessEntity], key[units.ProgramEntity] = none, none
+	key[identity.ProcessEntity], key[identity.ProgramEntity] = none, none
 	i, ok := e.idle.index[key]
 	if !ok {
 		i = e.idle.newGroup(key)
@@ -106,17 +43,6 @@ func (e *Engine) joinIdle(id Claimant) {
 	if holder := idleHolder(&c.accounts); holder != none {
 		e.ledger.accounts[holder].idleMembers++
 	}
-}
-
-func (s *idleSharing) newGroup(key [units.NumEntities]int32) (i int32) {
-	if n := len(s.unused); n > 0 {
-		i, s.unused = s.unused[n-1], s.unused[:n-1]
-	} else {
-		i = int32(len(s.groups))
-		s.groups = append(s.groups, idleGroup{})
-	}
-	s.groups[i].accounts, s.index[key] = key, i
-	return i
 }
 
 // leaveIdle removes a claimant from its idle-allocation group.
@@ -143,7 +69,7 @@ func (e *Engine) leaveIdle(id Claimant) {
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
 func (e *Engine) nameIdleMember(id Claimant) {
 	c := e.claimants[id]
-	if account := c.accounts[units.ProcessEntity]; c.idleGroup != none && account != none {
+	if account := c.accounts[identity.ProcessEntity]; c.idleGroup != none && account != none {
 		group := &e.idle.groups[c.idleGroup]
 		c.idleIndex = int32(len(group.named))
 		group.named = append(group.named, idleMember{id, account})
@@ -151,7 +77,8 @@ func (e *Engine) nameIdleMember(id Claimant) {
 	}
 }
 
-// unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the other processes.
+// unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the
+// other processes.
 func (e *Engine) unnameIdleMember(id Claimant) {
 	c := e.claimants[id]
 	if c.idleIndex == none {
@@ -165,8 +92,8 @@ func (e *Engine) unnameIdleMember(id Claimant) {
 	group.countUnnamed(e.restOf(id), 1)
 }
 
-// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now. Of the time before a
-// restart it is not known who ran, and that may be long.
+// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run
+// now. Of the time before a restart it is not known which processes ran, and that may be long.
 func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	switch {
 	case e.cfg.Rules.Idle == IdleNone:
@@ -186,7 +113,7 @@ func (e *Engine) shareIdleByUse(p Portion, idle units.Energy, u *Usage) {
 	k := &e.ledger.Kinds[p.Kind]
 	b := e.basis(p.Kind, u)
 	s := e.newShares(idle, u.Claims, &b)
-	if s.total == 0 {
+	if s.Total == 0 {
 		k.UnattributedIdle += idle
 		return
 	}
@@ -205,7 +132,7 @@ func (e *Engine) addClaimIdle(p Portion, claim *Claim, energy units.Energy) {
 		accounts[othersIndex].addIdle(p.Kind, energy, recent)
 		return
 	}
-	process := e.claimants[claim.Claimant].accounts[units.ProcessEntity]
+	process := e.claimants[claim.Claimant].accounts[identity.ProcessEntity]
 	if process == none || claim.ShortLived {
 		process = e.restOf(claim.Claimant)
 	}
@@ -221,15 +148,16 @@ func (e *Engine) shareIdleAmongGroups(p Portion, idle units.Energy) {
 		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
 		return
 	}
-	s := shares{amount: uint64(idle), total: e.idle.weight}
+	s := units.Division{Amount: uint64(idle), Total: e.idle.weight}
 	for i := range e.idle.groups {
 		if group := &e.idle.groups[i]; group.weight > 0 {
-			e.addGroupIdle(p, group, units.Energy(s.next(group.weight)))
+			e.addGroupIdle(p, group, units.Energy(s.Next(group.weight)))
 		}
 	}
 }
 
-// weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes between two intervals.
+// weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes
+// between two intervals.
 func (e *Engine) weighGroups() {
 	idle := &e.idle
 	idle.weight, idle.stale = 0, false
@@ -252,7 +180,8 @@ func (e *Engine) groupWeight(group *idleGroup) uint64 {
 	return units.MulDiv(request*requestUnit, uint64(group.count), uint64(holder.idleMembers))
 }
 
-// addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they are part of.
+// addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
+// are part of.
 func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) {
 	accounts := e.ledger.accounts
 	add := func(account int32, energy units.Energy) {
@@ -260,33 +189,35 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 			accounts[account].addIdle(p.Kind, energy, e.recentPart(energy, p.Elapsed))
 		}
 	}
-	for _, account := range group.accounts[units.ContainerEntity:] {
+	for _, account := range group.accounts[identity.ContainerEntity:] {
 		add(account, energy)
 	}
-	s := shares{amount: uint64(energy), total: uint64(group.count)}
+	s := units.Division{Amount: uint64(energy), Total: uint64(group.count)}
 	for _, n := range group.named {
-		add(n.account, units.Energy(s.next(1)))
+		add(n.account, units.Energy(s.Next(1)))
 	}
 	for _, r := range group.unnamed {
-		add(r.account, units.Energy(s.next(uint64(r.count))))
+		add(r.account, units.Energy(s.Next(uint64(r.count))))
 	}
 }
 
-// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the account of the container that the
-// energy is given to. All have the same one where energy is not shared by container.
+// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the
+// account of the container that the energy is given to. All have the same one where energy is not
+// shared by container.
 type idleClaim struct {
 	holder   int32
 	claimant Claimant
 }
 
-// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a claim.
+// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a
+// claim.
 func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 	carriers := e.idleClaims(u)
-	s := shares{amount: uint64(idle)}
+	s := units.Division{Amount: uint64(idle)}
 	for members := range byHolder(carriers) {
-		s.total += e.holderWeight(members)
+		s.Total += e.holderWeight(members)
 	}
-	if s.total == 0 {
+	if s.Total == 0 {
 		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
 		return
 	}
@@ -295,9 +226,9 @@ func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 		if weight == 0 {
 			continue
 		}
-		of := shares{amount: s.next(weight), total: uint64(len(members))}
+		of := units.Division{Amount: s.Next(weight), Total: uint64(len(members))}
 		for _, c := range members {
-			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.next(1)))
+			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.Next(1)))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -27,9 +28,9 @@ func newShared(rules attribution.Rules) *shared {
 	n := &shared{at: time.Unix(1, 0)}
 	n.engine = attribution.New(attribution.Config{Rules: rules}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		owner := units.Owner{
-			Process:  units.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: container}},
+		owner := identity.Owner{
+			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: container}},
 		}
 		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
 	}
@@ -37,7 +38,8 @@ func newShared(rules attribution.Rules) *shared {
 	return n
 }
 
-// interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by process.
+// interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by
+// process.
 func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
 	n.energy += watts * units.Joule * 10
 	n.at = n.at.Add(10 * time.Second)
@@ -63,7 +65,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 		switch {
 		case a.Other:
 			name = "other"
-		case a.Entity == units.ProcessEntity:
+		case a.Entity == identity.ProcessEntity:
 			name = strconv.Itoa(int(a.Owner.Process.PID))
 		}
 		active[name], idle[name] = a.Amounts(0).Energy.Joules(), a.Amounts(0).Idle.Joules()
@@ -106,7 +108,8 @@ func TestIdleEnergyFollowsTheIdleAllocation(t *testing.T) {
 	}
 }
 
-// The excluded process 4 used 4 of 10 s busy, of 30 s in all. A fifth of 60 W is active, and shared by the other three.
+// The excluded process 4 used 4 of 10 s busy, of 30 s in all. A fifth of 60 W is active, and shared
+// by the other three.
 func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Exclude(n.claimants[3])
@@ -150,7 +153,8 @@ func TestAContainerWithAnExcludedProcessHasAFullShare(t *testing.T) {
 	assert.Equal(t, want, idle, "and when that process has ended")
 }
 
-// 12 of 60 W are static. The excluded process 4 used 4 of 10 s busy, so 288 of the remaining 480 J are active.
+// 12 of 60 W are static. The excluded process 4 used 4 of 10 s busy, so 288 of the remaining 480 J
+// are active.
 func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.Fixed{Power: 12 * units.Joule}},
@@ -168,9 +172,9 @@ func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	for pid := range 9000 {
-		owner := units.Owner{
-			Process:  units.Process{PID: int32(100 + pid), Executable: "p"},
-			Workload: units.Workload{Container: units.Container{ID: "A"}},
+		owner := identity.Owner{
+			Process:  identity.Process{PID: int32(100 + pid), Executable: "p"},
+			Workload: identity.Workload{Container: identity.Container{ID: "A"}},
 		}
 		n.engine.Open(owner, n.at)
 	}

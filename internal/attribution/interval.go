@@ -8,10 +8,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Interval is what the node's meters showed, and who used its hardware, since the interval before.
+// Interval is what the node's meters showed, and which claimants used its hardware, since the
+// previous interval.
 //
-// The zero Interval is valid: no time passed, nothing was used and no zone is known. The engine keeps no part of an
-// Interval, so that its slices can be filled again for the next one.
+// The zero Interval is valid: no time passed, nothing was used and no zone is known. The engine
+// keeps no part of an Interval, so that its slices can be filled again for the next one.
 type Interval struct {
 	// At is the end of the interval. Series that begin in it start no later.
 	At time.Time
@@ -19,45 +20,50 @@ type Interval struct {
 	Elapsed time.Duration
 	// Resolution is what the CPU times of claims are rounded to, 0 where they are exact.
 	Resolution units.CPUTime
-	// Domains lists the usage of each domain. An index means the same domain in all intervals; the list may grow. Index
-	// 0 is the node's CPUs: only its claims add to the CPU time of accounts, and its utilization is the ledger's.
+	// Domains lists the usage of each domain. An index means the same domain in all intervals; the
+	// list may grow. Index 0 is the node's CPUs: only its claims add to the CPU time of accounts,
+	// and its utilization is the ledger's.
 	Domains []Usage
-	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent: what is pending for
-	// it is attributed, and the energy that it shows when it returns is shared by the CPU time of its absence too.
+	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent:
+	// what is pending for it is attributed, and the energy that it shows when it returns is shared
+	// by the CPU time of its absence too.
 	Zones []ZoneReading
-	// EndsCollection reports whether the ledger is emitted after this interval. The places of a limited number of series
-	// go to the largest users then.
+	// EndsCollection reports whether the ledger is emitted after this interval. The places of a
+	// limited number of series go to the largest users then.
 	EndsCollection bool
 }
 
-// Usage is how much a domain was used during an interval, and by whom.
+// Usage is how much a domain was used during an interval, and by which claimants.
 //
-// The zero Usage is that of a domain whose utilization could not be read. There is nothing to divide energy by: it stays
-// pending until an interval with a Total.
+// The zero Usage is that of a domain whose utilization could not be read. There is nothing to
+// divide energy by: it stays pending until an interval with a Total.
 type Usage struct {
-	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and waiting for I/O. Busy
-	// counts for no more than Total. In a domain that is not of CPUs, these and the times of claims are that hardware's:
-	// GPU time in a GPU.
+	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
+	// waiting for I/O. Busy counts for no more than Total. In a domain that is not of CPUs, these
+	// and the times of claims are that hardware's: GPU time in a GPU.
 	Busy, Total units.CPUTime
-	// Assumed reports whether Busy and Total are assumed, where nothing tells how busy the hardware was. Ledger.Domains
-	// leaves them out, and static power models learn nothing from them.
+	// Assumed reports whether Busy and Total are assumed, if nothing shows how busy the hardware
+	// was. Ledger.Domains leaves them out, and static power models learn nothing from them.
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
-	// IdleAmongClaims reports whether only the claimants that have a claim carry idle energy that is not shared by use: those
-	// that have a GPU open, whether or not they used it. If false, all do. In such a domain the claims may be of more time
-	// than Busy, as where several engines of a GPU work at once.
+	// IdleAmongClaims reports whether only the claimants that have a claim carry idle energy that
+	// is not shared by use: those that have a GPU open, whether or not they used it. If false, all
+	// do. In such a domain the claims may be of more time than Busy, as where several engines of a
+	// GPU work at once.
 	IdleAmongClaims bool
-	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these have no owner. Its energy is
-	// unattributed. Under another allocation key it weighs as much as claimed CPU time does on average.
+	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these
+	// have no owner. Its energy is unattributed. Under another allocation key it weighs as much as
+	// claimed CPU time does on average.
 	Unattributed units.CPUTime
-	// Weightless is the part of Unattributed that weighs nothing under an allocation key: interrupts hold no memory.
+	// Weightless is the part of Unattributed that weighs nothing under an allocation key:
+	// interrupts hold no memory.
 	Weightless [Weights]units.CPUTime
-	// Averages replace the average weight of the domain's claims for Unattributed, where the weights of claims in the domain do
-	// not follow from the CPU time that was used there.
+	// Averages replace the average weight of the domain's claims for Unattributed, where the
+	// weights of claims in the domain do not follow from the CPU time that was used there.
 	Averages [Weights]Average
-	// Unweighed marks weights that have no data for this interval. The engine then falls back to CPU time, also for the
-	// other intervals that a zone's pending energy is of.
+	// Unweighed marks weights that have no data for this interval. The engine then falls back to
+	// CPU time, also for the other intervals that a zone's pending energy is of.
 	Unweighed [Weights]bool
 }
 
@@ -74,19 +80,20 @@ const NotAttributed = -1
 type ZoneReading struct {
 	// Zone is the index of the zone, the same in each interval. It counts from 0.
 	Zone int
-	// Domain is the index in Interval.Domains of the hardware that the zone measures. Where there is no such index, the
-	// domain has the zero Usage.
+	// Domain is the index in Interval.Domains of the hardware that the zone measures. Where there
+	// is no such index, the domain has the zero Usage.
 	Domain int
 	// Kind is the index in Ledger.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
 	//
-	// Domain and Kind may change, as when a zone that stood in for others is no longer needed. The energy up to the
-	// first good reading with the new ones is attributed under those before.
+	// Domain and Kind may change, as when a zone that stood in for others is no longer needed. The
+	// energy up to the first good reading with the new ones is attributed under those before.
 	Kind int
 	// Total is the energy that the zone has counted so far. It never decreases.
 	Total units.Energy
-	// OK reports whether Total was brought up to date since the interval before. If false, the zone's energy is pending,
-	// together with the usage of its domain, until the next reading that is OK. Total may still have grown: in a window
-	// that became no interval, as its CPU time could not be read.
+	// OK reports whether Total was brought up to date since the interval before. If false, the
+	// zone's energy is pending, together with the usage of its domain, until the next reading that
+	// is OK. Total may still have grown: in a window that became no interval, as its CPU time could
+	// not be read.
 	OK bool
 	// Age is the time between the moment up to which Total counts and the end of the interval, from
 	// 0 to a few minutes. It is 0 for a counter that is read at the end of the interval, and the
@@ -97,24 +104,26 @@ type ZoneReading struct {
 	// Unmeasured is the part of the time since the reading before, at least 0, that the meter did
 	// not measure. The part has no energy, so no static energy is subtracted for it.
 	Unmeasured time.Duration
-	// Replaced reports whether another meter reads the zone than before, so that Total does not continue the totals
-	// before. Pending energy of those is attributed, and the first reading that is OK is the new baseline. The zone's
-	// own energy continues.
+	// Replaced reports whether another meter reads the zone than before, so that Total does not
+	// continue the totals before. Pending energy of those is attributed, and the first reading that
+	// is OK is the new baseline. The zone's own energy continues.
 	Replaced bool
 }
 
 // Claim is one claimant's usage of a domain in an interval.
 type Claim struct {
-	// Claimant is who used the domain, or NoClaimant.
+	// Claimant used the domain; it may be NoClaimant.
 	Claimant Claimant
-	// ShortLived reports whether the usage is not the claimant's own but that of short-lived processes beside it, such as
-	// its children. Their energy goes to what the claimant is part of, and to the other processes.
+	// ShortLived reports whether the usage is not the claimant's own but that of short-lived
+	// processes beside it, such as its children. Their energy goes to what the claimant is part of,
+	// and to the other processes.
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
-	// Weights are what the claim weighs under the allocation keys other than CPU time: the work that was done, or the
-	// memory that was held and for how long, each in a unit that is the same in all intervals. A claim may have weight
-	// without CPU time. One with neither has no share of active energy.
+	// Weights are what the claim weighs under the allocation keys other than CPU time: the work
+	// that was done, or the memory that was held and for how long, each in a unit that is the same
+	// in all intervals. A claim may have weight without CPU time. One with neither has no share of
+	// active energy.
 	Weights [Weights]uint64
 }
 
@@ -136,3 +145,22 @@ func (c *Claim) weight(k AllocationKey) uint64 {
 	}
 	return c.Weights[k-ByFirstWeight]
 }
+
+// Claimant identifies a claimant of usage: a process while it runs one program in one container, or
+// what stands for processes of a container that are not known by name. Engine.Open returns it, and
+// it is valid until Engine.Close. Its number is used again later.
+type Claimant int32
+
+// NoClaimant claims the usage of short-lived processes that belong to no container.
+const NoClaimant Claimant = -1
+
+// usage returns the usage of a domain, which must not be changed.
+func (iv *Interval) usage(domain int) *Usage {
+	if domain < 0 || domain >= len(iv.Domains) {
+		return &unknown
+	}
+	return &iv.Domains[domain]
+}
+
+// unknown is the usage of a domain that is not in an interval.
+var unknown Usage

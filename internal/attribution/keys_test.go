@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -45,8 +46,8 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		b := keyed(t, c.key, IdleNone)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
 		b.share(12*units.Joule, c.first, c.second)
-		assert.Equal(t, c.want*units.Joule, b.energy(units.ProcessEntity, "1"), name)
-		assert.Equal(t, (12-c.want)*units.Joule, b.energy(units.ProcessEntity, "2"), name)
+		assert.Equal(t, c.want*units.Joule, b.energy(identity.ProcessEntity, "1"), name)
+		assert.Equal(t, (12-c.want)*units.Joule, b.energy(identity.ProcessEntity, "2"), name)
 		requireConserved(t, b.e, byKind{})
 	}
 }
@@ -58,8 +59,8 @@ func TestExcludedProcessesHaveNoWeight(t *testing.T) {
 	b.node.Unattributed = 100 * ms
 	b.observe(24*units.Joule, 1300*ms, 2*units.Second,
 		Claim{Claimant: static, CPU: 300 * ms, Weights: weights{1000, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
-	assert.Zero(t, b.energy(units.ProcessEntity, "1"))
-	assert.Equal(t, 6*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Zero(t, b.energy(identity.ProcessEntity, "1"))
+	assert.Equal(t, 6*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	assert.Equal(t, 6*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "by CPU time, of what is not excluded")
 }
 
@@ -72,7 +73,7 @@ func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	}
 	b.iv.Zones[0].OK = true
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{1, 0}})
-	assert.InDelta(t, 5e6, float64(b.energy(units.ProcessEntity, "1")), 1)
+	assert.InDelta(t, 5e6, float64(b.energy(identity.ProcessEntity, "1")), 1)
 	b.node.Unattributed = ms
 	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
 	requireConserved(t, b.e, byKind{})
@@ -100,6 +101,6 @@ func TestCPUTimeStandsInForWeightsThatNoClaimHas(t *testing.T) {
 	b.node.Unattributed = 100 * ms
 	b.node.Averages[0] = Average{Weight: 40, CPU: 200 * ms}
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 200 * ms})
-	assert.Equal(t, 8*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 8*units.Joule, b.energy(identity.ProcessEntity, "1"))
 	assert.Equal(t, 4*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }

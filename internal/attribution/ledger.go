@@ -9,25 +9,29 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Ledger is all that was attributed. It belongs to its engine, and is valid until the next call of one of the engine's
-// methods.
+// Ledger is all that was attributed. It belongs to its engine, and is valid until the next call of
+// one of the engine's methods.
 type Ledger struct {
 	// Zones are the totals of each zone, by its index in the readings.
 	Zones []Zone
 	// Kinds are the totals of each kind.
-	Kinds [MaxKinds]Kind
-	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of the node's CPUs in it.
+	Kinds [MaxKinds]KindTotals
+	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of
+	// the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
-	// Resolution is what the CPU times of processes were rounded to in the last interval, 0 where they are exact.
+	// Resolution is what the CPU times of processes were rounded to in the last interval, 0 where
+	// they are exact.
 	Resolution units.CPUTime
-	// Domains are the times of each domain in the current collection so far, by its index in the intervals.
+	// Domains are the times of each domain in the current collection so far, by its index in the
+	// intervals.
 	Domains []DomainTime
-	// Dropped counts the series that ended and whose energy went to the others before any of it was acknowledged,
-	// because too many waited for that.
+	// Dropped counts the series that ended and whose energy went to the others before any of it was
+	// acknowledged, because too many waited for that.
 	Dropped uint64
-	// Settled is the time of the last settled emission: one that was acknowledged, if only in part, or refused for good. The
-	// next consumer may have points up to then. It is the zero time before the first one.
+	// Settled is the time of the last settled emission: one that was acknowledged, if only in part,
+	// or refused for good. The next consumer may have points up to then. It is the zero time before
+	// the first one.
 	Settled time.Time
 
 	accounts []Account
@@ -35,8 +39,8 @@ type Ledger struct {
 	unused   []int32 // indices of accounts that were removed
 }
 
-// DomainTime is how long a domain was busy, and how long it was busy or idle. Total is 0 where neither is known. For a GPU
-// both are GPU time.
+// DomainTime is how long a domain was busy, and how long it was busy or idle. Total is 0 where
+// neither is known. For a GPU both are GPU time.
 type DomainTime struct {
 	Busy, Total units.CPUTime
 }
@@ -61,14 +65,14 @@ type Zone struct {
 	// Start is when Energy was 0, and At when Energy was last known.
 	Start, At time.Time
 	Energy    units.Energy
-	// Recent is the energy of the good readings of the current collection, and RecentTime the time that it covers. Both
-	// are 0 when there was none.
+	// Recent is the energy of the good readings of the current collection, and RecentTime the time
+	// that it covers. Both are 0 when there was none.
 	Recent     units.Energy
 	RecentTime time.Duration
 	// Unread is the time since the last good reading, 0 while the zone can be read.
 	Unread time.Duration
-	// Ended marks a zone that is no longer among the readings, and Delivered one whose end was acknowledged. The totals
-	// continue if it returns.
+	// Ended marks a zone that is no longer among the readings, and Delivered one whose end was
+	// acknowledged. The totals continue if it returns.
 	Ended, Delivered bool
 	// Settled reports whether the zone was in a settled emission.
 	Settled bool
@@ -83,41 +87,43 @@ type Zone struct {
 	pending *pending      // nil while the zone is read and attributed each interval
 	read    bool          // it is among the readings of the current interval
 	began   bool          // its first good reading is in the current interval
-	// superseded reports whether another zone of the same domain and kind began after this one ended, as where a
-	// preferred meter reads the same hardware now.
+	// superseded reports whether another zone of the same domain and kind began after this one
+	// ended, as where a preferred meter reads the same hardware now.
 	superseded bool
 }
 
-// Kind is the totals of all zones of one kind. Active is the energy of all processes and Unattributed together. The zero
-// Kind is one of which no zone was ever read.
-type Kind struct {
+// KindTotals is the totals of all zones of one kind. Active is the energy of all processes and
+// Unattributed together. The zero Kind is one of which no zone was ever read.
+type KindTotals struct {
 	Present bool
 	// Start is when the totals were 0.
 	Start time.Time
-	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active, Idle and
-	// Ledger.Pending.
+	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active,
+	// Idle and Ledger.Pending.
 	Active, Idle units.Energy
-	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle that has none, where the
-	// rules share idle energy.
+	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
+	// that has none, where the rules share idle energy.
 	Unattributed, UnattributedIdle units.Energy
-	// RecentActive and RecentIdle are the energy that was attributed in the current collection, and RecentTime is the time
-	// that it covers. All are 0 when nothing was. The recent energy of accounts covers the same time.
+	// RecentActive and RecentIdle are the energy that was attributed in the current collection, and
+	// RecentTime is the time that it covers. All are 0 when nothing was. The recent energy of
+	// accounts covers the same time.
 	RecentActive, RecentIdle units.Energy
 	RecentTime               time.Duration
-	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one whose end was
-	// acknowledged. The totals continue if a zone returns.
+	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one
+	// whose end was acknowledged. The totals continue if a zone returns.
 	Ended, Delivered bool
 	// Settled reports whether the kind was in a settled emission.
 	Settled bool
 	// Windows is how many intervals of the current collection RecentTime is of.
 	Windows int
-	// Model is the state of the kind's static power model, over all domains: Trained once each of them is. Doubt is the
-	// standard deviation of the active power because the static power is not known better, in watts. It is negative where it
-	// is not known, and may be known before the model is Trained.
+	// Model is the state of the kind's static power model, over all domains: Trained once each of
+	// them is. Doubt is the standard deviation of the active power because the static power is not
+	// known better, in watts. It is negative where it is not known, and may be known before the
+	// model is Trained.
 	Model ModelState
 	Doubt float64
-	// Shared reports whether a domain has several zones of the kind, if the kind has a model that learns: their energy is
-	// shared among the users of all of them.
+	// Shared reports whether a domain has several zones of the kind, if the kind has a model that
+	// learns: their energy is shared among the users of all of them.
 	Shared bool
 
 	covered time.Duration // the longest portion of the current interval
@@ -126,13 +132,14 @@ type Kind struct {
 	emitted bool          // it was in an emission
 }
 
-// Known reports whether the zone's total is known in the current collection, and has not ended in an earlier one.
+// Known reports whether the zone's total is known in the current collection, and has not ended in
+// an earlier one.
 func (z *Zone) Known() bool {
 	return z.Present && !z.Delivered && (z.Ended || z.RecentTime > 0 || z.Unread == 0)
 }
 
-// HasSeries reports whether an account has a series of a kind. It has none of a kind that ended before the account had any
-// of it.
+// HasSeries reports whether an account has a series of a kind. It has none of a kind that ended
+// before the account had any of it.
 func (l *Ledger) HasSeries(a *Account, kind int) bool {
 	if kind >= MaxKinds || !l.Kinds[kind].Present {
 		return false
@@ -148,7 +155,8 @@ type ModelState uint8
 const (
 	// NoModel is the state of a kind whose model needs no training.
 	NoModel ModelState = iota
-	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the first estimate.
+	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the
+	// first estimate.
 	Provisional
 	// Estimated means that the static power is estimated, but not known well enough.
 	Estimated
@@ -170,8 +178,8 @@ func (l *Ledger) countKinds() int {
 	return n
 }
 
-// Pending returns the energy of a kind that was read and not attributed yet, because a zone or the utilization of its
-// domain could not be read.
+// Pending returns the energy of a kind that was read and not attributed yet, because a zone or the
+// utilization of its domain could not be read.
 func (l *Ledger) Pending(kind int) (sum units.Energy) {
 	for i := range l.Zones {
 		if z := &l.Zones[i]; z.kind == kind && z.pending != nil {
@@ -181,8 +189,9 @@ func (l *Ledger) Pending(kind int) (sum units.Energy) {
 	return sum
 }
 
-// Accounts calls yield for each account that is live, or has ended and was not acknowledged yet. One whose owner awaits names
-// is left out until it has them: the attributes of a series never change.
+// Accounts calls yield for each account that is live, or has ended and was not acknowledged yet.
+// One whose owner awaits names is left out until it has them: the attributes of a series never
+// change.
 func (l *Ledger) Accounts(yield func(*Account) bool) {
 	for i := range l.accounts {
 		if a := &l.accounts[i]; !l.removed[i] && a.candidate == none && !a.awaitsNames() && !yield(a) {
@@ -211,3 +220,6 @@ func (l *Ledger) remove(i int32) {
 	l.accounts[i], l.removed[i] = Account{amounts: l.accounts[i].amounts[:0]}, true
 	l.unused = append(l.unused, i)
 }
+
+// othersIndex is the index of the other processes' account.
+const othersIndex = 0

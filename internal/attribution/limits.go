@@ -6,37 +6,40 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Limit bounds the series of one entity. Whatever has no series is in the account of its entity's others. The zero Limit
-// gives each process, container, pod or VM a series.
+// Limit bounds the series of one entity. Whatever has no series is in the account of its entity's
+// others. The zero Limit gives each process, container, pod or VM a series.
 type Limit struct {
-	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must have used before it gets
-	// a series.
+	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
+	// have used before it gets a series.
 	MinEnergy units.Energy
-	// MinAge is the age that a process must have before it gets a series, since its claimant was opened. A
-	// process whose claimant was opened before the first interval, or the first one since the engine was
-	// restored, always has it. Other entities have no minimum.
+	// MinAge is the age that a process must have before it gets a series, since its claimant was
+	// opened. A process whose claimant was opened before the first interval, or the first one since
+	// the engine was restored, always has it. Other entities have no minimum.
 	MinAge time.Duration
-	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a collection ends, the
-	// largest users have the series.
+	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
+	// collection ends, the largest users have the series.
 	//
-	// Series that ended are not counted, so a pipeline that refuses everything keeps no newcomer out. An ended series is
-	// kept until its end is acknowledged. Those with an acknowledged value are at most Max. As many are kept without
-	// one; the energy of further ones goes to the entity's other account, where it is neither lost nor counted twice,
-	// because the next consumer does not know these series. A collection that was acknowledged in part acknowledges all
-	// its series. Beyond twice Max, energy of ended series is counted twice.
+	// Series that ended are not counted, so a pipeline that refuses everything keeps no newcomer
+	// out. An ended series is kept until its end is acknowledged. Those with an acknowledged value
+	// are at most Max. As many are kept without one; the energy of further ones goes to the
+	// entity's other account, where it is neither lost nor counted twice, because the next consumer
+	// does not know these series. A collection that was acknowledged in part acknowledges all its
+	// series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
-	// Births is the number of programs, containers or pods that may begin in an hour with a series from the start, 0
-	// for no limit. If more begin, each gets a series at the age of 5 minutes. Its energy until then is in the account
-	// of its group, or in the account of the others if it has no names. Accounts that are opened before the first
-	// interval do not count. For processes, Births is the number of series that may begin in an hour.
+	// Births is the number of programs, containers or pods that may begin in an hour with a series
+	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
+	// Its energy until then is in the account of its group, or in the account of the others if it
+	// has no names. Accounts that are opened before the first interval do not count. For processes,
+	// Births is the number of series that may begin in an hour.
 	Births int
 }
 
 // Limits are those of each entity.
-type Limits [units.NumEntities]Limit
+type Limits [identity.NumEntities]Limit
 
 // What is planned for where there is no limit, and at most for those that ended.
 const (
@@ -47,22 +50,12 @@ const (
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// hasRoom reports whether one more series of an entity may begin.
-func (e *Engine) hasRoom(entity units.Entity) bool {
-	return e.mayContinue(entity) && (entity != units.ProcessEntity || e.allowsBirth(entity))
-}
-
-// mayContinue reports whether one more series of an entity may live. One that began before the engine was restored is
-// no birth.
-func (e *Engine) mayContinue(entity units.Entity) bool {
-	return e.live[entity] < e.cfg.Limits[entity].live()
-}
-
 // lateAge is the age at which an account gets a series if it began after too many others.
 const lateAge = 5 * time.Minute
 
-// births limits how many accounts begin in an hour. Each account occupies an equal part of an hour, after the part of
-// the account before. until is the end of the last part, at most an hour and a minute ahead.
+// births limits how many accounts begin in an hour. Each account occupies an equal part of an hour,
+// after the part of the account before. until is the end of the last part, at most an hour and a
+// minute ahead.
 type births struct{ until time.Time }
 
 // hasRoom reports whether one more account may begin with a series.
@@ -70,8 +63,8 @@ func (b *births) hasRoom(at time.Time, limit int) bool {
 	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
 }
 
-// add counts an account. After too many accounts, none has a series from the start for a minute: otherwise one
-// account in each interval would have one, by chance.
+// add counts an account. After too many accounts, none has a series from the start for a minute:
+// otherwise one account in each interval would have one, by chance.
 func (b *births) add(at time.Time, limit int) {
 	if b.until.Before(at) {
 		b.until = at
@@ -80,79 +73,4 @@ func (b *births) add(at time.Time, limit int) {
 	if most := at.Add(time.Hour + time.Minute); b.until.After(most) {
 		b.until = most
 	}
-}
-
-// countsBirths reports whether an account that begins now counts.
-func (e *Engine) countsBirths(entity units.Entity) bool {
-	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
-}
-
-// allowsBirth reports whether an account that begins now may have a series from the start.
-func (e *Engine) allowsBirth(entity units.Entity) bool {
-	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
-}
-
-// recordBirth counts an account that begins and returns the earliest time of its series, the zero time if it may have
-// one from the start.
-func (e *Engine) recordBirth(entity units.Entity) (notBefore time.Time) {
-	if !e.allowsBirth(entity) {
-		notBefore = e.at.Add(lateAge)
-	}
-	if e.countsBirths(entity) {
-		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
-	}
-	return notBefore
-}
-
-// rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.
-type rank struct {
-	// usage is the active energy of the collections before the current one. Each counts three quarters of the one that
-	// follows it.
-	usage units.Energy
-	// gained is the active energy of the current collection that is not in the account.
-	gained units.Energy
-	// lost is how often the series was lost to another. Every 64 collections one loss is forgiven.
-	lost uint8
-}
-
-const (
-	// maxLost is how many losses count: after that, nine times the usage of the smallest series is enough.
-	maxLost      = 6
-	forgiveAfter = 64
-	// maxUsage bounds each part of a usage, so that no sum overflows.
-	maxUsage = 1 << 58
-)
-
-// now returns the usage with that of the current collection.
-func (r *rank) now(recent units.Energy) units.Energy {
-	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
-}
-
-// next begins a collection. A new series counts as one that has long used as much as in its first collection; otherwise a
-// smaller one that is older would take its place.
-func (r *rank) next(recent units.Energy, isNew, forgive bool) {
-	usage := r.now(recent)
-	if isNew {
-		usage = max(usage, 4*min(recent, maxUsage))
-	}
-	r.usage, r.gained = usage, 0
-	if forgive && r.lost > 0 {
-		r.lost--
-	}
-}
-
-// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth more usage; for each
-// time that the newcomer lost its series, twice that excess; and just any more usage where the incumbent was never
-// reported, whose end costs nothing.
-
-func (r *rank) newcomerKey(recent units.Energy) uint64 {
-	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
-}
-
-func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
-	usage := uint64(r.now(recent))
-	if reported {
-		usage += usage / 8
-	}
-	return usage
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // limited returns limits of one entity.
-func limited(entity units.Entity, limit Limit) (l Limits) {
+func limited(entity identity.Entity, limit Limit) (l Limits) {
 	l[entity] = limit
 	return l
 }
@@ -37,7 +38,7 @@ func (b *bench) collect(joules map[Claimant]int) {
 }
 
 // live returns the names of the live series of an entity.
-func (b *bench) live(entity units.Entity) (names []string) {
+func (b *bench) live(entity identity.Entity) (names []string) {
 	for a := range b.e.Ledger().Accounts {
 		if a.Entity == entity && !a.Ended && !a.Other {
 			names = append(names, a.Owner.Process.Executable+a.Owner.Container.ID+a.Owner.VM.ID)
@@ -49,11 +50,11 @@ func (b *bench) live(entity units.Entity) (names []string) {
 
 // A node of 500 daemons of 1 J each, each in its own container, pod or VM, gets a job of 100 J.
 func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T) {
-	for entity, in := range map[units.Entity]func(string) func(*units.Owner){
-		units.ProcessEntity:   func(string) func(*units.Owner) { return func(*units.Owner) {} },
-		units.ContainerEntity: inContainer,
-		units.PodEntity:       func(id string) func(*units.Owner) { return inPod("c"+id, id) },
-		units.VMEntity:        inVM,
+	for entity, in := range map[identity.Entity]func(string) func(*identity.Owner){
+		identity.ProcessEntity:   func(string) func(*identity.Owner) { return func(*identity.Owner) {} },
+		identity.ContainerEntity: inContainer,
+		identity.PodEntity:       func(id string) func(*identity.Owner) { return inPod("c"+id, id) },
+		identity.VMEntity:        inVM,
 	} {
 		for _, windows := range []int{1, 10} {
 			b := newBench(t, Config{Limits: limited(entity, Limit{MinEnergy: units.Joule, Max: 500})})
@@ -122,7 +123,7 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 		}
 	}
 	for name, c := range tests {
-		for _, entity := range []units.Entity{units.ProcessEntity, units.ContainerEntity} {
+		for _, entity := range []identity.Entity{identity.ProcessEntity, identity.ContainerEntity} {
 			b := newBench(t, Config{Limits: limited(entity, Limit{Max: 1})})
 			p, q := b.open(1, inContainer("A")), b.open(2, inContainer("B"))
 			displaced := 0
@@ -142,18 +143,18 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 }
 
 func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{MinEnergy: units.Joule, Max: 1})})
+	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: units.Joule, Max: 1})})
 	p, q := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{p: 10, q: 1})
 	b.deliver()
-	began := b.find(units.ProcessEntity, "1").Start
+	began := b.find(identity.ProcessEntity, "1").Start
 	b.collect(map[Claimant]int{p: 1, q: 50})
-	require.Equal(t, 11*units.Joule, b.energy(units.ProcessEntity, "1"))
-	require.True(t, b.find(units.ProcessEntity, "1").Ended)
-	assert.Equal(t, 50*units.Joule, b.energy(units.ProcessEntity, "2"))
+	require.Equal(t, 11*units.Joule, b.energy(identity.ProcessEntity, "1"))
+	require.True(t, b.find(identity.ProcessEntity, "1").Ended)
+	assert.Equal(t, 50*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	b.e.Emitted() // refused
 	b.collect(map[Claimant]int{p: 500, q: 1})
-	a := b.find(units.ProcessEntity, "1")
+	a := b.find(identity.ProcessEntity, "1")
 	assert.False(t, a.Ended)
 	assert.False(t, a.EndSent)
 	assert.Equal(t, 511*units.Joule, a.Amounts(pkg).Energy, "the end was not sent, so it continues")
@@ -161,15 +162,15 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	b.deliver()
 	b.collect(map[Claimant]int{p: 1, q: 9000})
 	b.deliver()
-	require.Nil(t, b.find(units.ProcessEntity, "1"))
+	require.Nil(t, b.find(identity.ProcessEntity, "1"))
 	b.collect(map[Claimant]int{p: 90000, q: 1})
-	assert.Equal(t, 90000*units.Joule, b.energy(units.ProcessEntity, "1"), "another series")
-	assert.Equal(t, b.at.Add(-time.Second), b.find(units.ProcessEntity, "1").Start)
+	assert.Equal(t, 90000*units.Joule, b.energy(identity.ProcessEntity, "1"), "another series")
+	assert.Equal(t, b.at.Add(-time.Second), b.find(identity.ProcessEntity, "1").Start)
 	requireConserved(t, b.e, byKind{pkg: (511 + 1 + 51) * units.Joule})
 }
 
-// A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer that uses more than
-// all before it.
+// A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer
+// that uses more than all before it.
 func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	const most = 5
 	var limits Limits
@@ -181,15 +182,15 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	var delivered byKind
 	for i := range 50 {
 		name := fmt.Sprint(i + 1)
-		in := func(o *units.Owner) {
-			for _, a := range units.ProcessEntity.Attributes() {
+		in := func(o *identity.Owner) {
+			for _, a := range identity.ProcessEntity.Attributes() {
 				*a.Field(&o.Workload) = name
 			}
 		}
 		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
 		b.collect(joules)
-		for entity := range units.NumEntities {
-			if entity == units.ProgramEntity {
+		for entity := range identity.NumEntities {
+			if entity == identity.ProgramEntity {
 				continue
 			}
 			a := b.find(entity, name)
@@ -197,7 +198,7 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 			require.LessOrEqual(t, b.e.live[entity], most)
 			require.LessOrEqual(t, b.e.ended[entity], 2*most)
 		}
-		require.LessOrEqual(t, len(b.e.ledger.accounts), int(units.NumEntities)*(3*most+1+len(joules)))
+		require.LessOrEqual(t, len(b.e.ledger.accounts), int(identity.NumEntities)*(3*most+1+len(joules)))
 		b.e.Emitted()
 		if i == most {
 			for a := range b.e.Ledger().Accounts {
@@ -211,10 +212,10 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	requireConserved(t, b.e, delivered)
 }
 
-// crowded returns a bench of processes in their own containers, some of which have a series. Each process uses as much
-// as in the last collection.
+// crowded returns a bench of processes in their own containers, some of which have a series. Each
+// process uses as much as in the last collection.
 func crowded(tb testing.TB, processes, most int) (collect func()) {
-	limits := Limits{units.ProcessEntity: {MinEnergy: 1, Max: most}, units.ContainerEntity: {Max: most}}
+	limits := Limits{identity.ProcessEntity: {MinEnergy: 1, Max: most}, identity.ContainerEntity: {Max: most}}
 	b := newBench(tb, Config{Limits: limits})
 	var claims []Claim
 	for i := range processes {
@@ -246,7 +247,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 	}
 	var ledgers [2][]total
 	for i, compacts := range []bool{false, true} {
-		b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{Max: 20})})
+		b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{Max: 20})})
 		var open []Claimant
 		for step := range 60 {
 			for n := range 40 {
@@ -268,7 +269,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 				b.deliver()
 			}
 			if compacts {
-				b.e.Compact()
+				b.e.Shrink()
 			}
 		}
 		for a := range b.e.Ledger().Accounts {
@@ -281,34 +282,34 @@ func TestCompactChangesNoSum(t *testing.T) {
 }
 
 func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{MinEnergy: 0, Max: 1})})
+	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: 0, Max: 1})})
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending
 	second := b.open(1)                                // continues the series of the first
 	b.e.Close(first)
 	b.e.Close(second)
-	b.e.Compact() // the second is gone from the end of the table
+	b.e.Shrink() // the second is gone from the end of the table
 
 	b.iv.Zones[0].OK, b.iv.EndsCollection = true, true
 	b.observe(4*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
-	assert.Equal(t, units.Joule, b.find(units.ProcessEntity, "1").Amounts(pkg).Energy)
-	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "other").Amounts(pkg).Energy)
+	assert.Equal(t, units.Joule, b.find(identity.ProcessEntity, "1").Amounts(pkg).Energy)
+	assert.Equal(t, 3*units.Joule, b.find(identity.ProcessEntity, "other").Amounts(pkg).Energy)
 
 	b.deliver()
 	b.observe(3*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
-	assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
+	assert.Equal(t, []string{"p2"}, b.live(identity.ProcessEntity))
 }
 
 // The series of process 1 has one microjoule of a socket, and no CPU time of the node.
 func TestAMicrojouleOfADisplacedSeriesIsTheOthers(t *testing.T) {
-	b := twoSockets(t, Config{Limits: limited(units.ProcessEntity, Limit{Max: 1})})
+	b := twoSockets(t, Config{Limits: limited(identity.ProcessEntity, Limit{Max: 1})})
 	small, large := b.open(1), b.open(2)
 	b.use(1, ms, ms, Claim{Claimant: small, CPU: ms})
 	b.second(1)
 	b.iv.EndsCollection = true
 	b.use(1, ms, ms, Claim{Claimant: large, CPU: ms})
 	b.second(units.Joule)
-	assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
-	assert.Equal(t, units.Energy(1), b.energy(units.ProcessEntity, "other"))
+	assert.Equal(t, []string{"p2"}, b.live(identity.ProcessEntity))
+	assert.Equal(t, units.Energy(1), b.energy(identity.ProcessEntity, "other"))
 }

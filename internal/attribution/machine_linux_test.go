@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -28,8 +29,8 @@ const (
 
 var boot = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observer drives an engine with a simulated machine, without files. It sees all tasks to the nanosecond, except those
-// that a fault hides.
+// observer drives an engine with a simulated machine, without files. It sees all tasks to the
+// nanosecond, except those that a fault hides.
 type observer struct {
 	life   *hostsim.Life
 	faults *hostsim.Faults
@@ -117,7 +118,7 @@ func newLife(tb testing.TB) *hostsim.Life {
 	return hostsim.NewLife(m)
 }
 
-func (n *observer) open(owner units.Owner, since time.Time) attribution.Claimant {
+func (n *observer) open(owner identity.Owner, since time.Time) attribution.Claimant {
 	id := n.engine.Open(owner, since)
 	if n.oracle != nil {
 		n.check(n.oracle.open(id, owner, since))
@@ -190,8 +191,8 @@ func (n *observer) scan(leaveOpen bool) {
 	}
 }
 
-// divide divides the node's claims among the sockets. Some claimants use both. Something that is known of the node may
-// be unknown of a socket.
+// divide divides the node's claims among the sockets. Some claimants use both. Something that is
+// known of the node may be unknown of a socket.
 func (n *observer) divide(node *attribution.Usage) {
 	first := func(all uint64, claimant attribution.Claimant) uint64 { return all * (uint64(claimant+2) % 4) / 3 }
 	for socket := range n.life.Sockets {
@@ -297,8 +298,8 @@ func (n *observer) identify(o *observed, since time.Time) {
 	o.exe, o.cgroup = t.Shown().Exe, t.Cgroup
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != "" || in.Job.ID != ""
-	o.claimant = n.open(units.Owner{
-		Process:  units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe, Owner: userOf(t)},
+	o.claimant = n.open(identity.Owner{
+		Process:  identity.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe, Owner: userOf(t)},
 		Workload: in.Workload,
 	}, since)
 }
@@ -324,8 +325,9 @@ func (n *observer) claim(o *observed) {
 	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
-// missed claims for a task that lived between two scans. Its parent is claimed for if it is in the same container, pod
-// or virtual machine, or else a claimant without a name. Otherwise the time is unattributed.
+// missed claims for a task that lived between two scans. Its parent is claimed for if it is in the
+// same container, pod or virtual machine, or else a claimant without a name. Otherwise the time is
+// unattributed.
 func (n *observer) missed(t *hostsim.Task) {
 	claim := attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: units.CPUTime(t.Used)}
 	for i := range n.tasks {
@@ -335,14 +337,14 @@ func (n *observer) missed(t *hostsim.Task) {
 	}
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	if n.programs && t.PID%3 > 0 {
-		claim.Claimant = n.open(units.Owner{
-			Process: units.Process{Executable: path.Base(t.Shown().Exe), Owner: userOf(t), Descendants: t.PID%5 == 0}, Workload: in.Workload,
+		claim.Claimant = n.open(identity.Owner{
+			Process: identity.Process{Executable: path.Base(t.Shown().Exe), Owner: userOf(t), Descendants: t.PID%5 == 0}, Workload: in.Workload,
 		}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["named exit"]++
 	}
 	if claim.Claimant == attribution.NoClaimant && in.Container.ID != "" {
-		claim.Claimant = n.open(units.Owner{Workload: units.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
+		claim.Claimant = n.open(identity.Owner{Workload: identity.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["stand-in"]++
 	}

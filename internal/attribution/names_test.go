@@ -8,18 +8,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-func named(id string, names *units.Names) func(*units.Owner) {
-	return func(o *units.Owner) { o.Container, o.Names = units.Container{ID: id}, names }
+func named(id string, names *identity.Names) func(*identity.Owner) {
+	return func(o *identity.Owner) { o.Container, o.Names = identity.Container{ID: id}, names }
 }
 
 // containers returns the names of the containers whose accounts are emitted.
-func (b *bench) containers() map[string]*units.Names {
-	all := map[string]*units.Names{}
+func (b *bench) containers() map[string]*identity.Names {
+	all := map[string]*identity.Names{}
 	for a := range b.e.Ledger().Accounts {
-		if a.Entity == units.ContainerEntity && !a.Other {
+		if a.Entity == identity.ContainerEntity && !a.Other {
 			all[a.Owner.Container.ID] = a.Owner.Names
 		}
 	}
@@ -28,7 +29,7 @@ func (b *bench) containers() map[string]*units.Names {
 
 func TestAnAccountThatAwaitsNamesIsLeftOutAndLosesNothing(t *testing.T) {
 	b := newBench(t, Config{})
-	names := &units.Names{Pending: true}
+	names := &identity.Names{Pending: true}
 	id := b.open(1, named("c", names))
 	b.collect(map[Claimant]int{id: 3})
 	assert.Empty(t, b.containers())
@@ -36,17 +37,17 @@ func TestAnAccountThatAwaitsNamesIsLeftOutAndLosesNothing(t *testing.T) {
 	names.Container, names.Pending = "web", false
 	b.collect(map[Claimant]int{id: 4})
 	assert.Same(t, names, b.containers()["c"])
-	assert.Equal(t, 7*units.Joule, b.energy(units.ContainerEntity, "c"))
+	assert.Equal(t, 7*units.Joule, b.energy(identity.ContainerEntity, "c"))
 }
 
 func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(units.ContainerEntity, Limit{Max: 1})})
-	names := &units.Names{Pending: true}
+	b := newBench(t, Config{Limits: limited(identity.ContainerEntity, Limit{Max: 1})})
+	names := &identity.Names{Pending: true}
 	id := b.open(1, named("c", names))
 	b.collect(map[Claimant]int{id: 3})
 	b.e.Close(id)
 	without := b.containers()["c"]
-	require.Equal(t, &units.Names{}, without, "it ended, and is emitted as far as it is known")
+	require.Equal(t, &identity.Names{}, without, "it ended, and is emitted as far as it is known")
 	b.e.Emitted()
 	b.e.Refused()
 	names.Container, names.Pending = "web", false
@@ -58,6 +59,6 @@ func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
 		b.e.Emitted()
 		b.e.Refused()
 	}
-	require.Equal(t, []string{"c"}, b.live(units.ContainerEntity))
+	require.Equal(t, []string{"c"}, b.live(identity.ContainerEntity))
 	assert.Same(t, without, b.containers()["c"])
 }

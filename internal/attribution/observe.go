@@ -10,12 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
-type domainSums struct {
-	energy [MaxKinds]units.Energy
-	zones  [MaxKinds]int // in each sum
-}
-
 // Observe attributes the energy of one interval.
 func (e *Engine) Observe(iv *Interval) {
 	e.startInterval(iv)
@@ -62,17 +56,6 @@ func (e *Engine) startInterval(iv *Interval) {
 	}
 }
 
-// unknown is the usage of a domain that is not in an interval.
-var unknown Usage
-
-// usage returns the usage of a domain, which must not be changed.
-func (iv *Interval) usage(domain int) *Usage {
-	if domain < 0 || domain >= len(iv.Domains) {
-		return &unknown
-	}
-	return &iv.Domains[domain]
-}
-
 func (e *Engine) addCPU(claim *Claim) {
 	if !claim.ShortLived {
 		e.touch(claim.Claimant).cpu += claim.CPU
@@ -82,7 +65,8 @@ func (e *Engine) addCPU(claim *Claim) {
 	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
 }
 
-// attributeDomain attributes the energy of the zones of a domain that were read in this interval and in the one before.
+// attributeDomain attributes the energy of the zones of a domain that were read in this interval
+// and in the one before.
 func (e *Engine) attributeDomain(domain int, iv *Interval) {
 	sums := &e.sums[domain]
 	for kind, zones := range sums.zones[:e.kinds] {
@@ -97,7 +81,8 @@ func (e *Engine) attributeDomain(domain int, iv *Interval) {
 	}
 }
 
-// observeZone adds a reading to its zone, and its energy to what is attributed in this interval or to what is pending.
+// observeZone adds a reading to its zone, and its energy to what is attributed in this interval or
+// to what is pending.
 func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	for len(e.ledger.Zones) <= r.Zone {
 		e.ledger.Zones = append(e.ledger.Zones, Zone{})
@@ -135,7 +120,8 @@ func (e *Engine) beginZone(z *Zone, r ZoneReading, iv *Interval) {
 	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
-// supersedeZones has each zone that began in the interval take the place of one of its domain and kind that has ended.
+// supersedeZones has each zone that began in the interval take the place of one of its domain and
+// kind that has ended.
 func (e *Engine) supersedeZones() {
 	zones := e.ledger.Zones
 	for i := range zones {
@@ -156,12 +142,12 @@ func (e *Engine) supersedeZones() {
 // beginKind marks a kind present from its first good reading.
 func (e *Engine) beginKind(kind int, at time.Time) {
 	if kind != NotAttributed && !e.ledger.Kinds[kind].Present {
-		e.ledger.Kinds[kind] = Kind{Present: true, Start: at}
+		e.ledger.Kinds[kind] = KindTotals{Present: true, Start: at}
 	}
 }
 
-// moveZone has a zone go on under another domain or kind, after its energy up to a good reading was attributed under the
-// one before.
+// moveZone has a zone go on under another domain or kind, after its energy up to a good reading was
+// attributed under the one before.
 func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
 	z := &e.ledger.Zones[r.Zone]
 	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
@@ -175,7 +161,8 @@ func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
 	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, iv.commonAge(&r))
 }
 
-// replaceZone continues a zone with another meter, from the meter's first good reading. Until then the zone is absent.
+// replaceZone continues a zone with another meter, from the meter's first good reading. Until then
+// the zone is absent.
 func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 	e.endZone(z, iv)
 	if !r.OK {
@@ -189,8 +176,9 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
-// advance adds a reading and returns the energy since the reading before. A reading that is not OK has energy, too, if the
-// total was brought up to date in a window whose CPU time could not be read, which has no interval of its own.
+// advance adds a reading and returns the energy since the reading before. A reading that is not OK
+// has energy, too, if the total was brought up to date in a window whose CPU time could not be
+// read, which has no interval of its own.
 func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
 	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
 	energy := units.Advance(z.last, r.Total)
@@ -241,7 +229,8 @@ func (e *Engine) updateKinds() {
 	}
 }
 
-// assessModel sets what a kind's model knows over the domains that have zones of the kind. The errors of domains are independent.
+// assessModel sets what a kind's model knows over the domains that have zones of the kind. The
+// errors of domains are independent.
 func (e *Engine) assessModel(kind int, model TrainedModel) {
 	k := &e.ledger.Kinds[kind]
 	k.Model, k.Doubt, k.Shared = Trained, 0, false
@@ -270,8 +259,8 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 	}
 }
 
-// endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which may set
-// Kind.changed first.
+// endKinds marks the kinds that have zones no longer. It must follow the attribution of an
+// interval, which may set Kind.changed first.
 func (e *Engine) endKinds() {
 	var alive [MaxKinds]bool
 	for i := range e.ledger.Zones {

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// oracle implements the engine's arithmetic a second time, from the design and as plainly as possible: every share by
-// itself, every sum anew, nothing merged, no order but that of the claimants. A share is known to the microjoule: it is
-// the whole number below its exact value or the one above. What must be exact is compared exactly.
+// oracle implements the engine's arithmetic a second time, from the design and as plainly as
+// possible: every share by itself, every sum anew, nothing merged, no order but that of the
+// claimants. A share is known to the microjoule: it is the whole number below its exact value or
+// the one above. What must be exact is compared exactly.
 type oracle struct {
 	cfg        attribution.Config
 	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
@@ -46,7 +48,7 @@ type oracle struct {
 	listed  []*attribution.Account
 }
 
-const entities = units.NumEntities
+const entities = identity.NumEntities
 
 // collection is the length of the current collection, and the node's CPU time in it.
 type collection struct {
@@ -76,7 +78,8 @@ func (w within) divided(parts, whole int) within {
 	return within{part(w.from, uint64(parts), uint64(whole)).from, part(w.to, uint64(parts), uint64(whole)).to}
 }
 
-// gains are the active and idle energies of an interval by kind, and their parts in the current collection.
+// gains are the active and idle energies of an interval by kind, and their parts in the current
+// collection.
 type gains struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]within }
 
 func (g *gains) add(o *gains) {
@@ -152,8 +155,8 @@ type oracleClaimant struct {
 type party struct {
 	early  bool // see isOldEnough
 	open   bool // set for processes
-	entity units.Entity
-	owner  units.Owner
+	entity identity.Entity
+	owner  identity.Owner
 	since  time.Time
 	series *oracleAccount // nil if it is one of the others
 	size   uint64
@@ -163,7 +166,8 @@ type party struct {
 	lost          int
 	ranked        bool // it has been a candidate
 
-	// In the current interval. unlisted is the part of a group's gains in the account of other processes or containers.
+	// In the current interval. unlisted is the part of a group's gains in the account of other
+	// processes or containers.
 	gains, unlisted gains
 	idle            gains // of a process, already added
 	cpu             uint64
@@ -193,17 +197,17 @@ func (a *oracleAccount) String() string {
 	switch {
 	case a.Other:
 		return fmt.Sprintf("the others of entity %d", a.Entity)
-	case a.Entity == units.ProcessEntity:
+	case a.Entity == identity.ProcessEntity:
 		return fmt.Sprintf("process %d %s, created %v, in %q", o.Process.PID, o.Process.Path, o.Process.Start, o.Container.ID+o.VM.ID)
-	case a.Entity == units.ProgramEntity:
+	case a.Entity == identity.ProgramEntity:
 		return fmt.Sprintf("program %s of %s in %q", o.Process.Executable, o.Process.Owner, o.Container.ID+o.VM.ID)
-	case a.Entity == units.ContainerEntity:
+	case a.Entity == identity.ContainerEntity:
 		return "container " + o.Container.ID
-	case a.Entity == units.PodEntity:
+	case a.Entity == identity.PodEntity:
 		return "pod " + o.Pod.UID
-	case a.Entity == units.VMEntity:
+	case a.Entity == identity.VMEntity:
 		return "virtual machine " + o.VM.ID
-	case a.Entity == units.SlurmStepEntity:
+	case a.Entity == identity.SlurmStepEntity:
 		return fmt.Sprintf("job %s, step %s", o.Job.ID, o.Job.Step)
 	default:
 		return "unit " + o.Unit.Name
@@ -215,33 +219,33 @@ func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Le
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
-	o.others[units.ProgramEntity] = o.others[units.ProcessEntity]
-	o.accounts = []*oracleAccount{o.others[units.ProcessEntity]}
+	o.others[identity.ProgramEntity] = o.others[identity.ProcessEntity]
+	o.accounts = []*oracleAccount{o.others[identity.ProcessEntity]}
 	return o
 }
 
 // describe returns the identity of an owner's entity. It is not ok if the owner has no such entity.
-func describe(entity units.Entity, o units.Owner) (described units.Owner, ok bool) {
+func describe(entity identity.Entity, o identity.Owner) (described identity.Owner, ok bool) {
 	switch entity {
-	case units.ProcessEntity:
+	case identity.ProcessEntity:
 		return o, o.Process.PID != 0
-	case units.ProgramEntity:
-		return units.Owner{
-			Process:  units.Process{Executable: o.Process.Executable, Owner: o.Process.Owner, Descendants: o.Process.Descendants},
+	case identity.ProgramEntity:
+		return identity.Owner{
+			Process:  identity.Process{Executable: o.Process.Executable, Owner: o.Process.Owner, Descendants: o.Process.Descendants},
 			Workload: o.Workload,
 		}, o.Process.Executable != ""
-	case units.ContainerEntity:
-		return units.Owner{Workload: units.Workload{Container: o.Container, Pod: units.Pod{UID: o.Pod.UID}}}, o.Container.ID != ""
-	case units.PodEntity:
-		return units.Owner{Workload: units.Workload{Pod: o.Pod}}, o.Pod.UID != ""
-	case units.VMEntity:
-		return units.Owner{Workload: units.Workload{VM: o.VM}}, o.VM.ID != ""
-	case units.SlurmStepEntity:
-		return units.Owner{Workload: units.Workload{Job: o.Job}}, o.Job.ID != ""
-	case units.SystemdUnitEntity:
-		return units.Owner{Workload: units.Workload{Unit: o.Unit}}, o.Unit.Name != ""
+	case identity.ContainerEntity:
+		return identity.Owner{Workload: identity.Workload{Container: o.Container, Pod: identity.Pod{UID: o.Pod.UID}}}, o.Container.ID != ""
+	case identity.PodEntity:
+		return identity.Owner{Workload: identity.Workload{Pod: o.Pod}}, o.Pod.UID != ""
+	case identity.VMEntity:
+		return identity.Owner{Workload: identity.Workload{VM: o.VM}}, o.VM.ID != ""
+	case identity.SlurmStepEntity:
+		return identity.Owner{Workload: identity.Workload{Job: o.Job}}, o.Job.ID != ""
+	case identity.SystemdUnitEntity:
+		return identity.Owner{Workload: identity.Workload{Unit: o.Unit}}, o.Unit.Name != ""
 	default: // these tests have none
-		return units.Owner{}, false
+		return identity.Owner{}, false
 	}
 }
 
@@ -270,7 +274,7 @@ func (o *oracle) startSeries(p *party, start time.Time) {
 }
 
 // live returns the number of live series of an entity.
-func (o *oracle) live(entity units.Entity) (n int) {
+func (o *oracle) live(entity identity.Entity) (n int) {
 	for _, a := range o.accounts {
 		if a.Entity == entity && !a.Other && !a.Ended && !a.folded {
 			n++
@@ -291,7 +295,7 @@ func (o *oracle) grown(p *party) bool {
 }
 
 // place reports whether there is room for one more series.
-func (o *oracle) place(entity units.Entity) bool {
+func (o *oracle) place(entity identity.Entity) bool {
 	most := o.cfg.Limits[entity].Max
 	return most == 0 || o.live(entity) < most
 }
@@ -316,12 +320,12 @@ func (o *oracle) find(id attribution.Claimant) *oracleClaimant {
 }
 
 // open must be called after the engine's Open, with its id.
-func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Time) error {
+func (o *oracle) open(id attribution.Claimant, owner identity.Owner, since time.Time) error {
 	if c := o.find(id); c != nil {
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
 	}
-	c := &oracleClaimant{id: id, party: party{open: true, entity: units.ProcessEntity, owner: owner, since: since, early: !o.observed}}
-	for entity := units.ContainerEntity; entity < entities; entity++ {
+	c := &oracleClaimant{id: id, party: party{open: true, entity: identity.ProcessEntity, owner: owner, since: since, early: !o.observed}}
+	for entity := identity.ContainerEntity; entity < entities; entity++ {
 		described, ok := describe(entity, owner)
 		if !ok {
 			continue
@@ -337,26 +341,27 @@ func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Tim
 		}
 		c.groups = append(c.groups, o.groups[i])
 	}
-	if program, ok := describe(units.ProgramEntity, owner); ok && o.cfg.Processes != attribution.ByPID {
+	if program, ok := describe(identity.ProgramEntity, owner); ok && o.cfg.Processes != attribution.ByPID {
 		c.program = o.programOf(program, since)
 	}
 	if shared := o.findAccount(&c.party); o.cfg.Processes != attribution.ByProgram && owner.Process.PID != 0 &&
-		(shared != nil && !shared.Ended || o.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && o.isOldEnough(&c.party) && o.place(units.ProcessEntity)) {
+		(shared != nil && !shared.Ended || o.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && o.isOldEnough(&c.party) && o.place(identity.ProcessEntity)) {
 		o.startSeries(&c.party, later(since, o.at))
 	}
 	o.claimants = append(o.claimants, c)
 	return nil
 }
 
-// programOf returns the party of a program. A program whose series has ended continues it if there is room.
-func (o *oracle) programOf(owner units.Owner, since time.Time) *party {
+// programOf returns the party of a program. A program whose series has ended continues it if there
+// is room.
+func (o *oracle) programOf(owner identity.Owner, since time.Time) *party {
 	for _, p := range o.programs {
 		if p.owner == owner {
 			return p
 		}
 	}
-	p := &party{entity: units.ProgramEntity, owner: owner, since: since}
-	if o.findAccount(p) != nil && o.place(units.ProgramEntity) {
+	p := &party{entity: identity.ProgramEntity, owner: owner, since: since}
+	if o.findAccount(p) != nil && o.place(identity.ProgramEntity) {
 		o.startSeries(p, since)
 	}
 	o.programs = append(o.programs, p)
@@ -369,12 +374,12 @@ func (o *oracle) rest(c *oracleClaimant, g *gains) {
 		c.program.gains.add(g)
 		return
 	}
-	o.others[units.ProcessEntity].gains.add(g)
+	o.others[identity.ProcessEntity].gains.add(g)
 }
 
 // admit opens a series for a process if there is room.
 func (o *oracle) admit(c *oracleClaimant) {
-	if o.place(units.ProcessEntity) {
+	if o.place(identity.ProcessEntity) {
 		o.less(&c.party)
 		o.startSeries(&c.party, later(c.since, o.at))
 	}
@@ -382,7 +387,7 @@ func (o *oracle) admit(c *oracleClaimant) {
 
 // less subtracts the contents of a party's new series from its gains without one.
 func (o *oracle) less(p *party) {
-	if p.entity == units.ProcessEntity {
+	if p.entity == identity.ProcessEntity {
 		p.gained = p.gained.less(total(&p.gains.recent))
 	}
 	if ended := o.findAccount(p); ended != nil {
@@ -410,9 +415,10 @@ func (o *oracle) resize(id attribution.Claimant, size uint64) {
 	}
 }
 
-// holder returns the container, or its substitute, that a claimant gets its share of idle energy from.
+// holder returns the container, or its substitute, that a claimant gets its share of idle energy
+// from.
 func (c *oracleClaimant) holder() *party {
-	for _, entity := range []units.Entity{units.ContainerEntity, units.VMEntity, units.PodEntity} {
+	for _, entity := range []identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
 		for _, group := range c.groups {
 			if group.entity == entity {
 				return group
@@ -451,8 +457,8 @@ func (o *oracle) end() error {
 	return nil
 }
 
-// keepEnded ends a series. If too many ended series are kept, one that was never acknowledged is folded into the
-// others.
+// keepEnded ends a series. If too many ended series are kept, one that was never acknowledged is
+// folded into the others.
 func (o *oracle) keepEnded(a *oracleAccount) error {
 	a.Ended = true
 	if o.shows(&party{entity: a.Entity, owner: a.Owner}, false) {
@@ -487,7 +493,7 @@ func (o *oracle) checkDrops() error {
 // fold folds an account into the others, that of a process into its program if that has a series.
 func (o *oracle) fold(a *oracleAccount) {
 	others := o.others[a.Entity]
-	if program, ok := describe(units.ProgramEntity, a.Owner); ok && a.Entity == units.ProcessEntity {
+	if program, ok := describe(identity.ProgramEntity, a.Owner); ok && a.Entity == identity.ProcessEntity {
 		for _, p := range o.programs {
 			if p.owner == program && p.series != nil {
 				others = p.series
@@ -572,7 +578,7 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 		if claim.by != nil && claim.by.program != nil {
 			claim.by.program.cpu += claim.has[cpuTime]
 		} else {
-			o.others[units.ProcessEntity].cpu += claim.has[cpuTime]
+			o.others[identity.ProcessEntity].cpu += claim.has[cpuTime]
 		}
 		for _, group := range groupsOf(claim.by) {
 			group.cpu += claim.has[cpuTime]
@@ -684,8 +690,8 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 	return nil
 }
 
-// move moves zones to another domain or kind once they were read. Energy that is still pending under the former one
-// becomes unattributed.
+// move moves zones to another domain or kind once they were read. Energy that is still pending
+// under the former one becomes unattributed.
 func (o *oracle) move(iv *attribution.Interval) {
 	for _, r := range iv.Zones {
 		z := &o.zones[r.Zone]
@@ -744,8 +750,8 @@ func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) u
 	return energy
 }
 
-// miss handles an interval without a reading of a zone: its earlier energy is shared, and claimants of the absence get
-// nothing of the energy after its return.
+// miss handles an interval without a reading of a zone: its earlier energy is shared, and claimants
+// of the absence get nothing of the energy after its return.
 func (o *oracle) miss(z *oracleZone, this *oracleUsage) {
 	z.unread += this.elapsed
 	z.gone = true
@@ -887,8 +893,8 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 	}
 }
 
-// shareIdle gives the carriers their share of idle energy. With allocation by use they are the claimants with active
-// energy.
+// shareIdle gives the carriers their share of idle energy. With allocation by use they are the
+// claimants with active energy.
 func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unattributed, whole uint64) {
 	k := &o.kinds[kind]
 	switch o.cfg.Rules.Idle {
@@ -944,9 +950,9 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 	}
 	for holder, all := range carriers {
 		share := part(idle, size(holder), sum)
-		together := map[units.Owner][]*oracleClaimant{} // by their common owner
+		together := map[identity.Owner][]*oracleClaimant{} // by their common owner
 		for _, c := range all {
-			in := units.Owner{Workload: c.owner.Workload}
+			in := identity.Owner{Workload: c.owner.Workload}
 			together[in] = append(together[in], c)
 		}
 		for _, some := range together {
@@ -986,8 +992,8 @@ func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gain
 	return g
 }
 
-// recentShare returns the part in the current collection of a share. The engine may keep several claims of
-// one claimant while energy is pending, and rounds the part of each down.
+// recentShare returns the part in the current collection of a share. The engine may keep several
+// claims of one claimant while energy is pending, and rounds the part of each down.
 func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	const more = 3 // claims
 	recent := within{o.recentPart(share.from, elapsed), o.recentPart(share.to, elapsed)}
@@ -997,7 +1003,8 @@ func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	return recent
 }
 
-// recentPart returns the part in the current collection of an energy that was used evenly over elapsed.
+// recentPart returns the part in the current collection of an energy that was used evenly over
+// elapsed.
 func (o *oracle) recentPart(energy uint64, elapsed time.Duration) uint64 {
 	if elapsed <= o.collection.elapsed {
 		return energy
@@ -1012,7 +1019,8 @@ func groupsOf(c *oracleClaimant) []*party {
 	return c.groups
 }
 
-// settle adds the interval's gains: first of the claimants that ran, then of those with pending energy.
+// settle adds the interval's gains: first of the claimants that ran, then of those with pending
+// energy.
 func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.touched {
 		for _, group := range c.groups {
@@ -1024,7 +1032,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		}
 		c.earned.add(total(&c.gains.energy))
 		gained := total(&c.gains.recent)
-		enough := uint64(o.cfg.Limits[units.ProcessEntity].MinEnergy)
+		enough := uint64(o.cfg.Limits[identity.ProcessEntity].MinEnergy)
 		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0 && o.isOldEnough(&c.party); c.ranked || may && c.earned.from >= max(enough, 1) {
 			c.gained.add(gained)
 			c.ranked = true
@@ -1046,7 +1054,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		if err := o.contest(entity, endsCollection); err != nil {
 			return err
 		}
-		if entity != units.ProcessEntity {
+		if entity != identity.ProcessEntity {
 			continue
 		}
 		for _, c := range o.claimants { // before the contest of programs
@@ -1080,7 +1088,7 @@ func (o *oracle) settle(endsCollection bool) error {
 	}
 	for _, c := range o.claimants { // every process of a pod is in one of the pod's containers
 		for _, pod := range c.groups {
-			if pod.entity == units.PodEntity {
+			if pod.entity == identity.PodEntity {
 				pod.unlisted = gains{}
 			}
 		}
@@ -1093,7 +1101,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		}
 		seen[container] = true
 		for _, pod := range c.groups {
-			if pod.entity == units.PodEntity {
+			if pod.entity == identity.PodEntity {
 				pod.unlisted.add(&container.gains)
 			}
 		}
@@ -1153,7 +1161,7 @@ func (o *oracle) fade() error {
 
 func (o *oracle) containerOf(c *oracleClaimant) *party {
 	for _, group := range c.groups {
-		if group.entity == units.ContainerEntity {
+		if group.entity == identity.ContainerEntity {
 			return group
 		}
 	}
@@ -1168,7 +1176,7 @@ func (o *oracle) book(p *party) {
 	to := p.to
 	if to == nil {
 		to = o.others[p.entity]
-		if p.entity != units.ProcessEntity {
+		if p.entity != identity.ProcessEntity {
 			p.earned.add(total(&p.gains.energy))
 			p.gained.add(total(&p.gains.recent))
 		}
@@ -1185,11 +1193,11 @@ func total(amounts *[attribution.MaxKinds]within) (sum within) {
 }
 
 // parties returns the parties of an entity.
-func (o *oracle) parties(entity units.Entity) (all []*party) {
-	if entity == units.ProgramEntity {
+func (o *oracle) parties(entity identity.Entity) (all []*party) {
+	if entity == identity.ProgramEntity {
 		return o.programs
 	}
-	if entity != units.ProcessEntity {
+	if entity != identity.ProcessEntity {
 		for _, p := range o.groups {
 			if p.entity == entity {
 				all = append(all, p)
@@ -1211,15 +1219,16 @@ func (o *oracle) rank(p *party) within {
 		w.add(exactly(&p.to.recent))
 		w.add(total(&p.to.gains.recent))
 	}
-	if p.entity != units.ProcessEntity || p.to != nil {
+	if p.entity != identity.ProcessEntity || p.to != nil {
 		w.add(total(&p.gains.recent))
 	}
 	return w
 }
 
-// contest takes over from the engine who has a series, and checks it against the rules: there is no free place while a
-// candidate may have one, and at the end of a collection the largest candidates replace the smallest series.
-func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
+// contest takes over from the engine who has a series, and checks it against the rules: there is no
+// free place while a candidate may have one, and at the end of a collection the largest candidates
+// replace the smallest series.
+func (o *oracle) contest(entity identity.Entity, endsCollection bool) error {
 	limit := o.cfg.Limits[entity]
 	var newcomers, refused []*party
 	var displaced, stayed []*oracleAccount
@@ -1231,7 +1240,7 @@ func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 		return within{part(w.from, 9, of).from, part(w.to, 9, of).from}
 	}
 	for _, p := range o.parties(entity) {
-		leaves := entity != units.ProgramEntity && !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
+		leaves := entity != identity.ProgramEntity && !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
 			return (&c.party == p || slices.Contains(c.groups, p)) && (c.open || o.owed(c))
 		})
 		if leaves && (p.series != nil || !o.grown(p)) {
@@ -1303,7 +1312,7 @@ func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 	for _, p := range newcomers {
 		o.less(p)
 		start := later(p.since, o.at)
-		if entity == units.ProgramEntity { // it may have the energy of a process that lost its series
+		if entity == identity.ProgramEntity { // it may have the energy of a process that lost its series
 			start = later(p.since, o.emittedAt)
 		}
 		o.startSeries(p, start)
@@ -1326,7 +1335,7 @@ func (o *oracle) must(p *party, endsCollection bool) bool {
 // earned is 0 if it is not enough.
 func (o *oracle) earned(p *party, endsCollection bool) within {
 	earned := p.earned
-	if p.entity != units.ProcessEntity {
+	if p.entity != identity.ProcessEntity {
 		earned.add(total(&p.gains.energy))
 	} else if !p.ranked || !p.open || !endsCollection {
 		return within{}
@@ -1353,7 +1362,7 @@ func (o *oracle) displace(p *party) error {
 		return o.keepEnded(a)
 	}
 	a.folded = true
-	if p.entity == units.ProcessEntity {
+	if p.entity == identity.ProcessEntity {
 		o.mergeIntoProgram(p)
 	} else {
 		p.earned = exactly(&a.energy)
@@ -1363,7 +1372,8 @@ func (o *oracle) displace(p *party) error {
 	return nil
 }
 
-// mergeIntoProgram gives the program of a displaced process all that its account has, with the gains of the interval.
+// mergeIntoProgram gives the program of a displaced process all that its account has, with the
+// gains of the interval.
 func (o *oracle) mergeIntoProgram(p *party) {
 	i := slices.IndexFunc(o.claimants, func(c *oracleClaimant) bool { return &c.party == p })
 	c := o.claimants[i]
@@ -1390,14 +1400,16 @@ func (o *oracle) mergeIntoProgram(p *party) {
 	}
 }
 
-// isOldEnough reports whether a process has the age that a series takes, or ran when the engine began.
+// isOldEnough reports whether a process has the age that a series takes, or ran when the engine
+// began.
 func (o *oracle) isOldEnough(p *party) bool {
-	return p.early || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[units.ProcessEntity].MinAge
+	return p.early || max(o.at.Sub(p.since), 0) >= o.cfg.Limits[identity.ProcessEntity].MinAge
 }
 
-// earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.
+// earnedEnough reports whether a process has earned its account. Within a microjoule the engine
+// decides.
 func (o *oracle) earnedEnough(c *oracleClaimant) bool {
-	enough := max(uint64(o.cfg.Limits[units.ProcessEntity].MinEnergy), 1)
+	enough := max(uint64(o.cfg.Limits[identity.ProcessEntity].MinEnergy), 1)
 	if !c.earned.holds(enough) || c.earned.from == enough {
 		return c.earned.from >= enough
 	}
@@ -1417,7 +1429,7 @@ func (o *oracle) emitted() {
 	o.emittedAt = o.at
 	for entity := range entities {
 		for _, p := range o.parties(entity) {
-			if p.series == nil && entity == units.ProcessEntity && !p.ranked {
+			if p.series == nil && entity == identity.ProcessEntity && !p.ranked {
 				continue
 			}
 			p.to = p.series
@@ -1573,21 +1585,21 @@ func (o *oracle) compareGroups(grown []amounts) error {
 }
 
 // isGroup reports whether the account is that of what processes are part of.
-func (a *oracleAccount) isGroup() bool { return a.Entity >= units.ContainerEntity && !a.Other }
+func (a *oracleAccount) isGroup() bool { return a.Entity >= identity.ContainerEntity && !a.Other }
 
 // has reports whether another account is one of those that add up to the group's.
 func (a *oracleAccount) has(other *oracleAccount) bool {
 	switch a.Entity {
-	case units.PodEntity:
-		return other.Entity == units.ContainerEntity && other.Owner.Pod.UID == a.Owner.Pod.UID
-	case units.ContainerEntity:
-		return other.Entity == units.ProcessEntity && other.Owner.Container == a.Owner.Container
-	case units.VMEntity:
-		return other.Entity == units.ProcessEntity && other.Owner.VM == a.Owner.VM
-	case units.SlurmStepEntity:
-		return other.Entity == units.ProcessEntity && other.Owner.Job == a.Owner.Job
+	case identity.PodEntity:
+		return other.Entity == identity.ContainerEntity && other.Owner.Pod.UID == a.Owner.Pod.UID
+	case identity.ContainerEntity:
+		return other.Entity == identity.ProcessEntity && other.Owner.Container == a.Owner.Container
+	case identity.VMEntity:
+		return other.Entity == identity.ProcessEntity && other.Owner.VM == a.Owner.VM
+	case identity.SlurmStepEntity:
+		return other.Entity == identity.ProcessEntity && other.Owner.Job == a.Owner.Job
 	default:
-		return other.Entity == units.ProcessEntity && other.Owner.Unit == a.Owner.Unit
+		return other.Entity == identity.ProcessEntity && other.Owner.Unit == a.Owner.Unit
 	}
 }
 
@@ -1622,7 +1634,7 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {
-			if a.Entity == units.ProcessEntity || a.Entity == units.ProgramEntity {
+			if a.Entity == identity.ProcessEntity || a.Entity == identity.ProgramEntity {
 				processes += uint64(a.Amounts(kind).Energy)
 				idle += uint64(a.Amounts(kind).Idle)
 			}

@@ -8,40 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// pending holds a zone's deferred energy and its domain's usage since the last attributed moment.
-// While a zone is absent only the amount of usage is kept, not who used it.
-type pending struct {
-	energy     units.Energy
-	unmeasured time.Duration // time of the energy in which the meter measured nothing
-	elapsed    time.Duration // of all slices
-	slices     []*slice      // the oldest first; the last one ends with the interval
-}
-
-// slice is the usage of a domain in consecutive intervals, or in a part of one.
-type slice struct {
-	usage    Usage
-	elapsed  time.Duration
-	unknown  time.Duration // the part of elapsed whose usage is not known
-	closed   uint64        // Engine.closed when all claimants of the claims were open
-	restored bool          // some of it is of the time before Engine.Restore
-}
-
-// claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
-// each claimant, first for its own usage and then for short-lived processes. An index is valid only if
-// the slice has that claim there, so that the claims of another slice need not be removed.
-type claimIndex []int32
-
-// keyOf returns the position of a claim's index.
-func keyOf(claim *Claim) int {
-	key := 2 * int(claim.Claimant-NoClaimant)
-	if claim.ShortLived {
-		key++
-	}
-	return key
-}
-
-// Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims go to the other
-// processes, so that a zone that fails for good does not keep ended series.
+// Pending claims keep claimants that ended for so long and up to so many. Beyond that their claims
+// go to the other processes, so that a zone that fails for good does not keep ended series.
 const (
 	maxPending       = 5 * time.Minute
 	maxPendingClaims = 16384
@@ -93,41 +61,8 @@ func (e *Engine) dropSlice(s *slice) {
 	e.spareSlices = append(e.spareSlices, s)
 }
 
-// addAmounts adds the usage of a time, without who used the domain.
-func (s *slice) addAmounts(u *Usage, elapsed time.Duration) {
-	s.elapsed += elapsed
-	to := &s.usage
-	to.Busy += u.Busy
-	to.Total += u.Total
-	to.Unattributed = units.AddSaturating(to.Unattributed, u.Unattributed)
-	for i, weightless := range u.Weightless {
-		to.Weightless[i] = units.AddSaturating(to.Weightless[i], weightless)
-	}
-	for i, a := range u.Averages {
-		sum := &to.Averages[i]
-		sum.Weight, sum.CPU = units.AddSaturating(sum.Weight, a.Weight), units.AddSaturating(sum.CPU, a.CPU)
-	}
-	to.addFlags(u)
-}
-
-func (u *Usage) addFlags(o *Usage) {
-	u.Assumed = u.Assumed || o.Assumed
-	u.IdleAmongClaims = u.IdleAmongClaims || o.IdleAmongClaims
-	for i, unweighed := range o.Unweighed {
-		u.Unweighed[i] = u.Unweighed[i] || unweighed
-	}
-}
-
-// addUnattributed adds the usage of a time whose users are not kept.
-func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
-	s.addAmounts(u, elapsed)
-	for i := range u.Claims {
-		s.usage.Unattributed = units.AddSaturating(s.usage.Unattributed, u.Claims[i].CPU)
-	}
-}
-
-// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim of
-// this sort yet.
+// addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim
+// of this sort yet.
 func (e *Engine) addClaim(s *slice, claim *Claim) bool {
 	i := &e.index[keyOf(claim)]
 	if int(*i) < len(s.usage.Claims) {
@@ -285,13 +220,6 @@ func (e *Engine) shorten(g *pending, keep time.Duration) {
 	}
 }
 
-// remove removes the slices from i to before j, which were dropped or taken.
-func (g *pending) remove(i, j int) {
-	n := copy(g.slices[i:], g.slices[j:])
-	clear(g.slices[i+n:])
-	g.slices = g.slices[:i+n]
-}
-
 // take removes the usage of the first part of the time of a pending, and returns it as one slice.
 func (e *Engine) take(g *pending, elapsed time.Duration) *slice {
 	g.elapsed -= elapsed
@@ -335,8 +263,8 @@ func (e *Engine) awaitFrom(z *Zone, u *Usage, elapsed, age time.Duration) {
 	}
 }
 
-// commonAge returns the age at which a reading is attributed: the highest of the ages of the readings
-// of its kind and domain that are higher by no more than maxSkew.
+// commonAge returns the age at which a reading is attributed: the highest of the ages of the
+// readings of its kind and domain that are higher by no more than maxSkew.
 func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	age := r.Age
 	if age == 0 {
@@ -400,12 +328,6 @@ func (e *Engine) dueOf(z *Zone, g *pending, s *slice) due {
 	}}
 }
 
-// due is a portion that is attributed at the end of the interval, by the usage of a slice.
-type due struct {
-	slice *slice
-	Portion
-}
-
 // addDue notes a portion, or adds it to one of the same kind, domain and time: meters that are
 // polled together are divided together.
 func (e *Engine) addDue(d *due) {
@@ -458,8 +380,9 @@ func (e *Engine) abandon(z *Zone, partial bool) {
 	e.drop(g)
 }
 
-// endZone attributes what was read of a zone that is no longer among the readings. Of the time since, only the CPU time
-// is kept: should the zone return, its energy meanwhile is not attributed to claimants of that interval.
+// endZone attributes what was read of a zone that is no longer among the readings. Of the time
+// since, only the CPU time is kept: should the zone return, its energy meanwhile is not attributed
+// to claimants of that interval.
 func (e *Engine) endZone(z *Zone, iv *Interval) {
 	z.Unread += iv.Elapsed
 	z.Ended = true
@@ -505,8 +428,8 @@ func (e *Engine) forgetEnded(s *slice) {
 	}
 }
 
-// dropResolved forgets the claims that were attributed in this interval. It must follow settle: a claimant that ended
-// must have its last energy before it is released.
+// dropResolved forgets the claims that were attributed in this interval. It must follow settle: a
+// claimant that ended must have its last energy before it is released.
 func (e *Engine) dropResolved() {
 	for _, s := range e.resolved {
 		for i := range s.usage.Claims {

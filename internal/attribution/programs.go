@@ -2,39 +2,44 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
-// A program is the account of the processes of one executable, workload and user that have no account of their own. Unlike a
-// container, a program outlives its claimants, since most programs run again. Its series ends when a larger program takes its
-// place or when its usage has decayed.
+// A program is the account of the processes of one executable, workload and user that have no
+// account of their own. Unlike a container, a program outlives its claimants, since most programs
+// run again. Its series ends when a larger program takes its place or when its usage has decayed.
 
 const (
-	// fadedUsage is the usage below which a program without claimants ends. Usage decays by a quarter in each collection: a
-	// program that used 1 J lasts 24 collections, and one that used 1 kJ lasts 48.
+	// fadedUsage is the usage below which a program without claimants ends. Usage decays by a
+	// quarter in each collection: a program that used 1 J lasts 24 collections, and one that used 1
+	// kJ lasts 48.
 	fadedUsage = units.Joule / 1000
-	// maxCandidatePrograms is the maximum number of candidates at which a program without claimants and without a series is
-	// kept.
+	// maxCandidatePrograms is the maximum number of candidates at which a program without claimants
+	// and without a series is kept.
 	maxCandidatePrograms = 1000
 )
 
-// restOf returns the account for energy of a claimant without its own account: the account of the claimant's program, or the
-// account of the other processes.
+// restOf returns the account for energy of a claimant without its own account: the account of the
+// claimant's program, or the account of the other processes.
 func (e *Engine) restOf(id Claimant) int32 {
 	if id == NoClaimant {
 		return othersIndex
 	}
-	if program := e.claimants[id].accounts[units.ProgramEntity]; program != none {
+	if program := e.claimants[id].accounts[identity.ProgramEntity]; program != none {
 		return program
 	}
 	return othersIndex
 }
 
-// seriesOfProgram returns the account of a process's program if the program has a series, else none.
+// seriesOfProgram returns the account of a process's program if the program has a series, else
+// none.
 func (e *Engine) seriesOfProgram(a *Account) int32 {
 	if e.cfg.Processes == ByPID {
 		return none
 	}
-	s, ok := seriesOf(units.ProgramEntity, &a.Owner)
+	s, ok := seriesOf(identity.ProgramEntity, &a.Owner)
 	if !ok {
 		return none
 	}
@@ -44,8 +49,8 @@ func (e *Engine) seriesOfProgram(a *Account) int32 {
 	return none
 }
 
-// mergeIntoProgram adds the energy of a process that was never emitted to its program. If the program was never emitted either,
-// its start becomes the earlier of both.
+// mergeIntoProgram adds the energy of a process that was never emitted to its program. If the
+// program was never emitted either, its start becomes the earlier of both.
 func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 	p := &e.ledger.accounts[program]
 	p.merge(a)
@@ -58,17 +63,17 @@ func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 func (e *Engine) leaveProgram(account int32) {
 	a := &e.ledger.accounts[account]
 	a.refs = 0
-	if a.candidate != none && len(e.candidates[units.ProgramEntity]) > maxCandidatePrograms {
+	if a.candidate != none && len(e.candidates[identity.ProgramEntity]) > maxCandidatePrograms {
 		e.endAccount(account)
 	}
 }
 
-// endFaded ends the groups, and the programs without claimants, whose usage has decayed below fadedUsage. It is called
-// at the end of a collection, before series are assigned to programs.
+// endFaded ends the groups, and the programs without claimants, whose usage has decayed below
+// fadedUsage. It is called at the end of a collection, before series are assigned to programs.
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if (a.Entity == units.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity == identity.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

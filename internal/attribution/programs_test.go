@@ -10,31 +10,32 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // programs returns an engine that reports at most two processes by PID and three programs.
 func programs(t testing.TB, processes ProcessSeries) *bench {
 	return newBench(t, Config{Processes: processes, Limits: Limits{
-		units.ProcessEntity: {MinEnergy: 5 * units.Joule, Max: 2}, units.ProgramEntity: {Max: 3},
+		identity.ProcessEntity: {MinEnergy: 5 * units.Joule, Max: 2}, identity.ProgramEntity: {Max: 3},
 	}})
 }
 
-func running(executable string) func(*units.Owner) {
-	return func(o *units.Owner) { o.Process.Executable = executable }
+func running(executable string) func(*identity.Owner) {
+	return func(o *identity.Owner) { o.Process.Executable = executable }
 }
 
-func of(user string) func(*units.Owner) { return func(o *units.Owner) { o.Process.Owner = user } }
+func of(user string) func(*identity.Owner) { return func(o *identity.Owner) { o.Process.Owner = user } }
 
 // exited opens a claimant for exited processes of a program.
-func (b *bench) exited(executable string, edit ...func(*units.Owner)) Claimant {
+func (b *bench) exited(executable string, edit ...func(*identity.Owner)) Claimant {
 	return b.open(0, append(edit, running(executable))...)
 }
 
 // program returns the account of a program in no container, or nil.
 func (b *bench) program(executable, user string) *Account {
 	for a := range b.e.Ledger().Accounts {
-		if p := &a.Owner.Process; a.Entity == units.ProgramEntity && a.Owner.Container.ID == "" && p.Executable == executable && p.Owner == user {
+		if p := &a.Owner.Process; a.Entity == identity.ProgramEntity && a.Owner.Container.ID == "" && p.Executable == executable && p.Owner == user {
 			return a
 		}
 	}
@@ -52,29 +53,29 @@ func TestProcessesWithoutASeriesAreReportedByProgram(t *testing.T) {
 	small, twin, large := b.open(1, running("cc")), b.open(2, running("cc")), b.open(3, running("ld"))
 	b.collect(map[Claimant]int{small: 1, twin: 2, large: 10})
 	assert.Equal(t, 3*units.Joule, b.programEnergy("cc", ""))
-	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "3"))
+	assert.Equal(t, 10*units.Joule, b.energy(identity.ProcessEntity, "3"))
 	assert.Nil(t, b.program("ld", ""), "its only process has a series")
-	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
+	assert.Zero(t, b.energy(identity.ProcessEntity, "other"))
 	requireConserved(t, b.e, byKind{})
 }
 
 func TestAProcessThatRanWhenTheEngineBeganIsNotYoung(t *testing.T) {
 	b := &bench{t: t, at: baseline, iv: Interval{At: baseline, Domains: []Usage{{}}, Zones: []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}}
 	b.node = &b.iv.Domains[0]
-	b.e = New(Config{Processes: ByPIDAndProgram, Limits: Limits{units.ProcessEntity: {MinAge: time.Hour}}}, baseline)
+	b.e = New(Config{Processes: ByPIDAndProgram, Limits: Limits{identity.ProcessEntity: {MinAge: time.Hour}}}, baseline)
 	daemon := b.open(1, running("sshd"))
 	b.e.Observe(&b.iv)
 	b.collect(map[Claimant]int{daemon: 1})
-	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 1*units.Joule, b.energy(identity.ProcessEntity, "1"))
 
 	restored := New(b.e.cfg, baseline)
 	var state State
 	b.e.State(&state)
 	restored.Restore(&state)
-	later := restored.Open(units.Owner{Process: units.Process{PID: 2, Executable: "cron"}}, b.at)
+	later := restored.Open(identity.Owner{Process: identity.Process{PID: 2, Executable: "cron"}}, b.at)
 	b.e = restored
 	b.collect(map[Claimant]int{later: 2})
-	assert.NotNil(t, b.find(units.ProcessEntity, "2"), "it ran when the receiver started again")
+	assert.NotNil(t, b.find(identity.ProcessEntity, "2"), "it ran when the receiver started again")
 }
 
 // A user gives each of its processes another name.
@@ -92,10 +93,10 @@ func TestAStormOfNamesKeepsABoundedNumberOfPrograms(t *testing.T) {
 			b.e.Close(id)
 		}
 		b.deliver()
-		assert.LessOrEqual(t, len(b.e.candidates[units.ProgramEntity]), maxCandidatePrograms+500)
-		assert.LessOrEqual(t, b.e.live[units.ProgramEntity], 3)
+		assert.LessOrEqual(t, len(b.e.candidates[identity.ProgramEntity]), maxCandidatePrograms+500)
+		assert.LessOrEqual(t, b.e.live[identity.ProgramEntity], 3)
 	}
-	b.e.Compact()
+	b.e.Shrink()
 	assert.LessOrEqual(t, len(b.e.ledger.accounts), maxCandidatePrograms+500+20)
 }
 

@@ -8,26 +8,29 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// MaxKinds is the maximum number of zone kinds in a ledger. A kind is what is reported together: a kind of zone and the
-// source of its energy. An account has room for those up to the last that was present when it got energy.
+// MaxKinds is the maximum number of zone kinds in a ledger. A kind is what is reported together: a
+// kind of zone and the source of its energy. An account has room for those up to the last that was
+// present when it got energy.
 const MaxKinds = 16
 
-// Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU utilization, share active
-// energy by CPU time and leave idle energy without an owner.
+// Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU
+// utilization, share active energy by CPU time and leave idle energy without an owner.
 type Rules struct {
-	// Models divide the energy of each kind into active and idle. Where there is none, the utilization of the CPUs does.
+	// Models divide the energy of each kind into active and idle. Where there is none, the
+	// utilization of the CPUs does.
 	Models [MaxKinds]StaticPowerModel
-	// Keys are the allocation keys of each kind. Where no claim has any weight under a key, CPU time takes its place.
+	// Keys are the allocation keys of each kind. Where no claim has any weight under a key, CPU
+	// time takes its place.
 	Keys [MaxKinds]AllocationKey
-	// Idle is who carries idle energy.
+	// Idle selects the claimants that carry idle energy.
 	Idle IdleAllocation
 }
 
-// StaticPowerModel divides energy into an active part and an idle part, which the hardware needs whether or not it is
-// used. The engine calls it from one goroutine, in the order of the portions.
+// StaticPowerModel divides energy into an active part and an idle part, which the hardware needs
+// whether or not it is used. The engine calls it from one goroutine, in the order of the portions.
 type StaticPowerModel interface {
-	// Active returns the active part of a portion; the rest is idle. A result above Portion.Energy counts as
-	// Portion.Energy.
+	// Active returns the active part of a portion; the rest is idle. A result above Portion.Energy
+	// counts as Portion.Energy.
 	Active(Portion) units.Energy
 }
 
@@ -38,24 +41,27 @@ type TrainedModel interface {
 	Trained(domain int) bool
 	// Provisional reports whether there is no estimate of a domain's static power yet.
 	Provisional(domain int) bool
-	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how far it may be from the
-	// true one. It is negative where that is not known.
+	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how
+	// far it may be from the true one. It is negative where that is not known.
 	Doubt(domain int) float64
 }
 
-// Portion is energy that is divided into active and idle at once: that of zones of one kind and domain over the same time.
+// Portion is energy that is divided into active and idle at once: that of zones of one kind and
+// domain over the same time.
 type Portion struct {
 	Domain, Kind int
 	Energy       units.Energy
-	// Busy is the domain's busy time meanwhile, without that of excluded claimants, which is Excluded.
+	// Busy is the domain's busy time meanwhile, without that of excluded claimants, which is
+	// Excluded.
 	Busy, Excluded units.CPUTime
 	// Total is the domain's busy time, idle time and time waiting for I/O. It is not 0.
 	Total   units.CPUTime
 	Elapsed time.Duration
-	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain, and OfAll in all
-	// domains.
+	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain,
+	// and OfAll in all domains.
 	Zones, Of, OfAll int
-	// Partial reports whether the energy is only of a part of Elapsed, or Busy is assumed, so that there is nothing to learn from it.
+	// Partial reports whether the energy is only of a part of Elapsed, or Busy is assumed, so that
+	// there is nothing to learn from it.
 	Partial bool
 
 	late     bool // its readings have an age
@@ -88,9 +94,9 @@ func (p *Portion) Above(static units.Energy) units.Energy {
 	return active - paid
 }
 
-// The limits of a deficit. After a portion of the length t the part forgetting / (forgetting + t) of
-// a deficit is left. With noise of 3 % in each reading the rule reduces the false active energy of an
-// idle machine from 1.2 % to at most 1 %, for readings of 1 to 15 s.
+// The limits of a deficit. After a portion of the length t the part forgetting / (forgetting + t)
+// of a deficit is left. With noise of 3 % in each reading the rule reduces the false active energy
+// of an idle machine from 1.2 % to at most 1 %, for readings of 1 to 15 s.
 const (
 	deficitPart = 4
 	forgetting  = 15 * time.Second
@@ -100,24 +106,8 @@ const (
 // deficits are the energies that portions of one domain lacked to their static energy.
 type deficits [MaxKinds]units.Energy
 
-// deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
-// Portion.Above).
-func (e *Engine) deficitOf(p *Portion) *units.Energy {
-	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
-		return nil
-	}
-	for len(e.deficits) <= p.Domain {
-		e.deficits = append(e.deficits, deficits{})
-	}
-	d := &e.deficits[p.Domain][p.Kind]
-	if p.Elapsed > maxCarried {
-		*d = 0
-		return nil
-	}
-	return d
-}
-
-// ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.
+// ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total,
+// rounded down.
 func ByUtilization(p Portion) units.Energy {
 	busy := min(p.Busy, p.Total)
 	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
@@ -126,8 +116,8 @@ func ByUtilization(p Portion) units.Energy {
 // AllocationKey is what a claim's share of the active energy is in proportion to.
 type AllocationKey uint8
 
-// The allocation keys: CPU time, and weights whose meaning is up to who makes the claims. A new way to weigh claims is not a
-// constant here but a line of claims.keyTable.
+// The allocation keys: CPU time, and weights whose meaning the maker of the claims defines. A new
+// way to weigh claims is not a constant here but a line of claims.keyTable.
 const (
 	ByCPUTime AllocationKey = iota
 	ByFirstWeight
@@ -137,20 +127,22 @@ const (
 // Weights is how many allocation keys there are beside CPU time.
 const Weights = int(BySecondWeight)
 
-// IdleAllocation is who carries idle energy. In a domain with Usage.IdleAmongClaims, such as a GPU, only those that have a claim do.
+// IdleAllocation selects the claimants that carry idle energy. In a domain with
+// Usage.IdleAmongClaims, such as a GPU, only those that have a claim do.
 type IdleAllocation uint8
 
-// The idle allocations. Virtual machines, and pods whose containers are not known, count as containers.
+// The idle allocations. Virtual machines, and pods whose containers are not known, count as
+// containers.
 const (
 	// IdleNone leaves idle energy without an owner.
 	IdleNone IdleAllocation = iota
 	// IdleEqual shares it equally among the running processes.
 	IdleEqual
-	// IdleEqualContainers shares it equally among the running containers. Each container shares its part equally among
-	// its processes.
+	// IdleEqualContainers shares it equally among the running containers. Each container shares its
+	// part equally among its processes.
 	IdleEqualContainers
-	// IdleRequested shares it among the running containers in proportion to the CPU time that they request, which
-	// Engine.SetRequest sets.
+	// IdleRequested shares it among the running containers in proportion to the CPU time that they
+	// request, which Engine.SetRequest sets.
 	IdleRequested
 	// IdleUsed shares it like the active energy of the same interval.
 	IdleUsed

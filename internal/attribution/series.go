@@ -5,44 +5,16 @@ package attribution
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
-type series struct {
-	entity  units.Entity
-	process units.Process // or program, none for other entities
-	in      units.Key     // of a group its names
-	group   bool
-}
-
-// seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
-func seriesOf(e units.Entity, o *units.Owner) (s series, ok bool) {
-	if !e.Of(o) {
-		return series{}, false
-	}
-	s.entity, s.in = e, e.Key(&o.Workload)
-	s.process = processOf(e, o)
-	return s, true
-}
-
-// processOf returns the part of an owner that an account of the entity has besides its workload.
-func processOf(e units.Entity, o *units.Owner) units.Process {
-	switch e {
-	case units.ProcessEntity:
-		return o.Process
-	case units.ProgramEntity:
-		return o.Process.Program()
-	}
-	return units.Process{}
-}
-
-// openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
-// entity, or if the entity is a process and there is no room for its series.
+// openAccount returns the account of an owner's entity, for one more claimant. It returns none if
+// the owner has no such entity, or if the entity is a process and there is no room for its series.
 //
-// A program, container, pod or VM for whose series there is no room has an account that is a candidate, and so has a new
-// program: its series begins with its first energy. A series that ended and was not acknowledged goes on.
-func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time.Time, room bool) int32 {
+// A program, container, pod or VM for whose series there is no room has an account that is a
+// candidate, and so has a new program: its series begins with its first energy. A series that ended
+// and was not acknowledged goes on.
+func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
 		return none
@@ -54,14 +26,14 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		return i
 	}
 	var notBefore time.Time
-	if !known && (room || entity != units.ProcessEntity) {
+	if !known && (room || entity != identity.ProcessEntity) {
 		notBefore = e.recordBirth(entity)
 	}
-	if !notBefore.IsZero() || !known && (entity == units.ProgramEntity || entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
+	if !notBefore.IsZero() || !known && (entity == identity.ProgramEntity || entity != identity.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
 	}
 	switch {
-	case !room && entity == units.ProcessEntity:
+	case !room && entity == identity.ProcessEntity:
 		return none
 	case !room:
 		twin := int32(none)
@@ -90,7 +62,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 }
 
 // newAccount adds an account of an entity of the owner and returns its index.
-func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.Time) int32 {
+func (e *Engine) newAccount(entity identity.Entity, owner *identity.Owner, start time.Time) int32 {
 	i := e.ledger.add(Account{Entity: entity, Start: start})
 	described := &e.ledger.accounts[i].Owner
 	entity.Describe(&described.Workload, &owner.Workload)
@@ -98,9 +70,10 @@ func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.
 	return i
 }
 
-// updateCID sets a virtual machine's context ID, which is another one when the machine was started again.
-func (e *Engine) updateCID(account int32, owner *units.Owner) {
-	if a := &e.ledger.accounts[account]; a.Entity == units.VMEntity {
+// updateCID sets a virtual machine's context ID, which is another one when the machine was started
+// again.
+func (e *Engine) updateCID(account int32, owner *identity.Owner) {
+	if a := &e.ledger.accounts[account]; a.Entity == identity.VMEntity {
 		a.Owner.VM.CID = owner.VM.CID
 	}
 }
@@ -119,14 +92,15 @@ func (e *Engine) reviveAccount(account int32) {
 	e.live[a.Entity]++
 }
 
-// openProcess gives a claimant's process its own account, if there is room for it or another claimant still has it.
+// openProcess gives a claimant's process its own account, if there is room for it or another
+// claimant still has it.
 func (e *Engine) openProcess(id Claimant, room bool) {
 	c := e.claimants[id]
 	start, owner := time.Unix(0, c.since).UTC(), e.ownerOf(c)
 	if start.Before(e.at) {
 		start = e.at
 	}
-	i := e.openAccount(units.ProcessEntity, &owner, start, room)
+	i := e.openAccount(identity.ProcessEntity, &owner, start, room)
 	if i == none {
 		return
 	}
@@ -135,7 +109,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 		a.rank = e.standingOf(c).rank
 		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
 	}
-	a.claimant, c.accounts[units.ProcessEntity] = id, i
+	a.claimant, c.accounts[identity.ProcessEntity] = id, i
 	e.dequeueProcess(c)
 	e.nameIdleMember(id)
 }
@@ -154,8 +128,8 @@ func (e *Engine) endAccount(account int32) {
 	e.keepEnded(account)
 }
 
-// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of them, the energy of one
-// that the next consumer cannot know goes to the others.
+// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of
+// them, the energy of one that the next consumer cannot know goes to the others.
 func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Ended, a.Owner.VM.CID = true, 0 // another machine may get the CID
@@ -199,11 +173,12 @@ func (e *Engine) moveToOthers(account int32) {
 	}
 }
 
-// accountInstead returns the account that takes the energy of an account without a series: the program of a process if
-// that has a series, else the group, else the account of the entity's others.
+// accountInstead returns the account that takes the energy of an account without a series: the
+// program of a process if that has a series, else the group, else the account of the entity's
+// others.
 func (e *Engine) accountInstead(account int32) int32 {
 	a := &e.ledger.accounts[account]
-	if a.Entity == units.ProcessEntity {
+	if a.Entity == identity.ProcessEntity {
 		if program := e.seriesOfProgram(a); program != none {
 			return program
 		}
@@ -216,4 +191,37 @@ func (e *Engine) accountInstead(account int32) int32 {
 		e.others[entity] = e.ledger.add(Account{Entity: entity, Other: true, Start: e.baseline, refs: 1})
 	}
 	return e.others[entity]
+}
+
+// hasRoom reports whether one more series of an entity may begin.
+func (e *Engine) hasRoom(entity identity.Entity) bool {
+	return e.mayContinue(entity) && (entity != identity.ProcessEntity || e.allowsBirth(entity))
+}
+
+// mayContinue reports whether one more series of an entity may live. One that began before the
+// engine was restored is no birth.
+func (e *Engine) mayContinue(entity identity.Entity) bool {
+	return e.live[entity] < e.cfg.Limits[entity].live()
+}
+
+// countsBirths reports whether an account that begins now counts.
+func (e *Engine) countsBirths(entity identity.Entity) bool {
+	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
+}
+
+// allowsBirth reports whether an account that begins now may have a series from the start.
+func (e *Engine) allowsBirth(entity identity.Entity) bool {
+	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
+}
+
+// recordBirth counts an account that begins and returns the earliest time of its series, the zero
+// time if it may have one from the start.
+func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
+	if !e.allowsBirth(entity) {
+		notBefore = e.at.Add(lateAge)
+	}
+	if e.countsBirths(entity) {
+		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
+	}
+	return notBefore
 }

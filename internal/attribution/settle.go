@@ -2,7 +2,10 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // settle adds what the interval brought each claimant to its accounts.
 func (e *Engine) settle(endsCollection bool) {
@@ -13,7 +16,7 @@ func (e *Engine) settle(endsCollection bool) {
 			e.reportGain(id, c)
 		}
 		e.eachGroup(id, func(a *Account) { e.settleInto(c, a) })
-		if c.accounts[units.ProcessEntity] == none {
+		if c.accounts[identity.ProcessEntity] == none {
 			e.qualify(id, endsCollection)
 		}
 		if endsCollection && c.candidate != none {
@@ -23,16 +26,16 @@ func (e *Engine) settle(endsCollection bool) {
 		e.settleProcess(id)
 	}
 	if endsCollection {
-		e.awardSeries(units.ProcessEntity)
+		e.awardSeries(identity.ProcessEntity)
 		for _, id := range undecided {
 			e.settleProcess(id)
 		}
 		e.endFaded()
-		for entity := units.ProgramEntity; entity < units.NumEntities; entity++ {
+		for entity := identity.ProgramEntity; entity < identity.NumEntities; entity++ {
 			e.awardSeries(entity)
 		}
 	}
-	for entity := units.ProgramEntity; entity < units.NumEntities; entity++ {
+	for entity := identity.ProgramEntity; entity < identity.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
 	e.touched, e.gains = e.touched[:0], e.gains[:0]
@@ -47,8 +50,9 @@ func (e *Engine) reportGain(id Claimant, c *claimant) {
 	e.gained(id, c.cpu, e.gainedEnergy)
 }
 
-// qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of
-// a collection the remaining room is given out among all candidates at once.
+// qualify gives a claimant's process its own account if it has earned one by now, or makes it a
+// candidate. At the end of a collection the remaining room is given out among all candidates at
+// once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if e.cfg.Processes == ByProgram {
 		return
@@ -64,20 +68,20 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if !e.hasEarned(w) || !e.isOldEnough(id) {
 		return
 	}
-	if e.hasRoom(units.ProcessEntity) && (!endsCollection || !c.running) {
+	if e.hasRoom(identity.ProcessEntity) && (!endsCollection || !c.running) {
 		e.openProcess(id, true)
 	}
-	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.pid != 0 {
+	if c.accounts[identity.ProcessEntity] == none && c.candidate == none && c.running && c.pid != 0 {
 		w.rank.gained = e.recentOf(c)
 		e.enqueueProcess(id)
 	}
 }
 
-// settleProcess adds the usage of the interval to the account of the process, else to that of its program, else to that of the
-// other processes.
+// settleProcess adds the usage of the interval to the account of the process, else to that of its
+// program, else to that of the other processes.
 func (e *Engine) settleProcess(id Claimant) {
 	c := e.claimants[id]
-	process := c.accounts[units.ProcessEntity]
+	process := c.accounts[identity.ProcessEntity]
 	if process == none {
 		process = e.restOf(id)
 	}
@@ -96,9 +100,9 @@ func (e *Engine) settleInto(c *claimant, a *Account) {
 	a.CPU += c.cpu
 }
 
-// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up to the limit, and moves what
-// the interval brought the others of the candidates.
-func (e *Engine) settleCandidates(entity units.Entity) {
+// settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up
+// to the limit, and moves what the interval brought the others of the candidates.
+func (e *Engine) settleCandidates(entity identity.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
 		i := e.candidates[entity][n]
 		if _, ok := e.newcomerKey(entity, i); ok && e.hasRoom(entity) {

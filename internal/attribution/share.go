@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// attribute divides a portion into active and idle energy, and shares both among the users of its domain. Portion.Of and
-// Portion.OfAll are filled in here.
+// attribute divides a portion into active and idle energy, and shares both among the users of its
+// domain. Portion.Of and Portion.OfAll are filled in here.
 func (e *Engine) attribute(p Portion, u *Usage) {
 	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
 	p.restored = p.restored || e.restoring
@@ -46,7 +46,7 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 	k := &e.ledger.Kinds[p.Kind]
 	b := e.basis(p.Kind, u)
 	s := e.newShares(active, u.Claims, &b)
-	if s.total == 0 {
+	if s.Total == 0 {
 		k.Unattributed += active
 		return
 	}
@@ -66,8 +66,8 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 	k.Unattributed += units.Energy(s.next(b.unattributed))
 }
 
-// countZones returns how many zones of a kind were ever read in a domain, and in all domains, without those that others
-// have taken the place of.
+// countZones returns how many zones of a kind were ever read in a domain, and in all domains,
+// without those that others have taken the place of.
 func (e *Engine) countZones(domain, kind int) (of, ofAll int) {
 	for i := range e.ledger.Zones {
 		if z := &e.ledger.Zones[i]; z.Present && !z.superseded && z.kind == kind {
@@ -86,7 +86,8 @@ type basis struct {
 	unattributed uint64 // weight that has no owner
 }
 
-// basis returns the allocation key in effect for a kind, and the unattributed share of its total weight.
+// basis returns the allocation key in effect for a kind, and the unattributed share of its total
+// weight.
 func (e *Engine) basis(kind int, u *Usage) basis {
 	key, unattributed := e.cfg.Rules.Keys[kind], uint64(u.Unattributed)
 	if key == ByCPUTime || u.Unweighed[key-ByFirstWeight] {
@@ -119,8 +120,9 @@ func (e *Engine) isExcluded(claim *Claim) bool {
 	return e.excludes && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
 }
 
-// excludedCPU returns the part of a domain's busy time that excluded claimants used. Where claims are of more than that time,
-// as where several engines of a GPU work at once, each counts for as much less.
+// excludedCPU returns the part of a domain's busy time that excluded claimants used. Where claims
+// are of more than that time, as where several engines of a GPU work at once, each counts for as
+// much less.
 func (e *Engine) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	all, excluded := u.Unattributed, units.CPUTime(0)
 	for i := range u.Claims {
@@ -136,7 +138,8 @@ func (e *Engine) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	return excluded
 }
 
-// recentPart returns how much of the energy that was used over elapsed belongs to the current collection.
+// recentPart returns how much of the energy that was used over elapsed belongs to the current
+// collection.
 func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.Energy {
 	if elapsed <= e.ledger.Elapsed {
 		return energy
@@ -144,17 +147,15 @@ func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.En
 	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
 }
 
-// shares divides an amount in proportion to weights that add up to total. Each share is the difference of two rounded
-// prefix sums, so that all shares together are exactly the amount, and each is within one unit of its exact value
-// whatever the order.
+// shares divides an amount in proportion to weights.
 type shares struct {
-	amount, total  uint64
-	weights, given uint64
-	shift          uint // scales weights down, as total already is
+	units.Division
+	shift uint // scales weights down, as Total already is
 }
 
-// newShares prepares to share an amount among claims. Where the sum of the weights does not fit into 64 bits, all of
-// them are scaled down alike: a kernel or a file may report centuries of CPU time.
+// newShares prepares to share an amount among claims. Where the sum of the weights does not fit
+// into 64 bits, all of them are scaled down alike: a kernel or a file may report centuries of CPU
+// time.
 func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares {
 	for shift := uint(0); ; shift += 16 {
 		total, overflow := b.unattributed>>shift, uint64(0)
@@ -164,16 +165,27 @@ func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares
 			overflow |= carry
 		}
 		if overflow == 0 {
-			return shares{amount: uint64(amount), total: total, shift: shift}
+			return shares{units.Division{Amount: uint64(amount), Total: total}, shift}
 		}
 	}
 }
 
 // next returns the share of the next weight.
-func (s *shares) next(weight uint64) uint64 {
-	s.weights += weight >> s.shift
-	upTo := units.MulDiv(s.amount, s.weights, s.total)
-	share := upTo - s.given
-	s.given = upTo
-	return share
+func (s *shares) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }
+
+// deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
+// Portion.Above).
+func (e *Engine) deficitOf(p *Portion) *units.Energy {
+	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
+		return nil
+	}
+	for len(e.deficits) <= p.Domain {
+		e.deficits = append(e.deficits, deficits{})
+	}
+	d := &e.deficits[p.Domain][p.Kind]
+	if p.Elapsed > maxCarried {
+		*d = 0
+		return nil
+	}
+	return d
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -34,24 +35,24 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	cfg := attribution.Config{}
 	switch seed % 4 {
 	case 1:
-		cfg.Limits[units.ProcessEntity].MinEnergy = units.Joule
+		cfg.Limits[identity.ProcessEntity].MinEnergy = units.Joule
 	case 2:
-		cfg.Limits[units.ProcessEntity] = attribution.Limit{MinEnergy: 50 * units.Joule, Max: 6}
+		cfg.Limits[identity.ProcessEntity] = attribution.Limit{MinEnergy: 50 * units.Joule, Max: 6}
 	case 3:
-		cfg.Limits[units.ProcessEntity].Max = 9
+		cfg.Limits[identity.ProcessEntity].Max = 9
 	}
 	if seed%3 == 0 {
-		cfg.Limits[units.ProcessEntity].MinAge = 20 * time.Second
+		cfg.Limits[identity.ProcessEntity].MinAge = 20 * time.Second
 	}
 	if seed%5 > 1 {
-		cfg.Limits[units.ContainerEntity] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
-		cfg.Limits[units.PodEntity] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
-		cfg.Limits[units.VMEntity].Max = 1
-		cfg.Limits[units.SystemdUnitEntity].Max = 2
+		cfg.Limits[identity.ContainerEntity] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
+		cfg.Limits[identity.PodEntity] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
+		cfg.Limits[identity.VMEntity].Max = 1
+		cfg.Limits[identity.SystemdUnitEntity].Max = 2
 	}
 	cfg.Processes = attribution.ProcessSeries(seed / 3 % 3)
 	if seed%7 > 2 {
-		cfg.Limits[units.ProgramEntity].Max = 3 + int(seed%2)
+		cfg.Limits[identity.ProgramEntity].Max = 3 + int(seed%2)
 	}
 	var again [attribution.MaxKinds]attribution.StaticPowerModel
 	if create := otherModels[seed/8%uint64(len(otherModels))]; create != nil {
@@ -194,8 +195,8 @@ func shrink(tb testing.TB, seed uint64, events []hostsim.Event) []hostsim.Event 
 	return events
 }
 
-// TestEngineAgreesWithTheOracleWhateverHappens runs random histories with faults of a machine, and compares every
-// account of every interval with the oracle's. With -oracle.seed it runs one.
+// TestEngineAgreesWithTheOracleWhateverHappens runs random histories with faults of a machine, and
+// compares every account of every interval with the oracle's. With -oracle.seed it runs one.
 func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 	first, last := uint64(1), *oracleHistories
 	if *oracleSeed != 0 {
@@ -344,7 +345,8 @@ func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) 
 	}
 }
 
-// BenchmarkEngineInterval measures an interval of 100 processes, two kinds and four zones, with the machine's own step.
+// BenchmarkEngineInterval measures an interval of 100 processes, two kinds and four zones, with the
+// machine's own step.
 func BenchmarkEngineInterval(b *testing.B) {
 	for name, rules := range crowdRules() {
 		for _, running := range []int{33, 100} {

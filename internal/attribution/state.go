@@ -6,13 +6,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// State is all that an engine needs in order to continue the totals of another one, as after a restart. Kinds, domains and zones
-// are given by their index; what the indices mean must be kept beside a State.
+// State is all that an engine needs in order to continue the totals of another one, as after a
+// restart. Kinds, domains and zones are given by their index; what the indices mean must be kept
+// beside a State.
 //
-// What candidates for a series have earned is not part of a State. Their energy is: it is in the accounts of the others.
+// What candidates for a series have earned is not part of a State. Their energy is: it is in the
+// accounts of the others.
 type State struct {
 	// Baseline is when the totals were 0, and At the end of the last interval.
 	Baseline, At time.Time
@@ -29,11 +32,13 @@ type ZoneState struct {
 	Energy                                units.Energy
 	Unread                                time.Duration
 	Domain, Kind                          int
-	// Pending is what the zone waits with, nil if nothing. Of its claims only the time is kept, as unattributed.
+	// Pending is what the zone waits with, nil if nothing. Of its claims only the time is kept, as
+	// unattributed.
 	Pending *PendingState
 }
 
-// PendingState is the energy that is pending for a zone, and the usage of its domain in the same intervals.
+// PendingState is the energy that is pending for a zone, and the usage of its domain in the same
+// intervals.
 type PendingState struct {
 	Energy                    units.Energy
 	Elapsed                   time.Duration
@@ -51,8 +56,8 @@ type KindState struct {
 
 // AccountState is the part of an Account that is kept.
 type AccountState struct {
-	Entity units.Entity
-	Owner  units.Owner
+	Entity identity.Entity
+	Owner  identity.Owner
 	Other  bool
 	// Group marks an account of a group.
 	Group bool
@@ -63,7 +68,7 @@ type AccountState struct {
 	Start    time.Time
 	CPU      units.CPUTime
 	Amounts  []KindAmounts
-	// Usage and Lost decide who has a series.
+	// Usage and Lost decide which accounts have a series.
 	Usage units.Energy
 	Lost  uint8
 }
@@ -74,8 +79,9 @@ type KindAmounts struct {
 	Energy, Idle units.Energy
 }
 
-// State sets s to the state of the engine, in the memory that s has. Call it after Observe and before the ledger is emitted:
-// then no series of a restored engine is ever below a value that was emitted.
+// State sets s to the state of the engine, in the memory that s has. Call it after Observe and
+// before the ledger is emitted: then no series of a restored engine is ever below a value that was
+// emitted.
 func (e *Engine) State(s *State) {
 	l := &e.ledger
 	s.Baseline, s.At, s.Dropped = e.baseline, e.at, l.Dropped
@@ -165,8 +171,8 @@ func (a *Account) setState(s *AccountState) {
 	}
 }
 
-// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change. Zones stay, so that the energy
-// since then is counted, and energy that is pending stays pending.
+// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change.
+// Zones stay, so that the energy since then is counted, and energy that is pending stays pending.
 func (s *State) StartOver() {
 	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0
 	for i := range s.Zones {
@@ -179,7 +185,8 @@ func (s *State) StartOver() {
 	}
 }
 
-// Renumber gives kinds and domains other indices. A kind that is not there any more is NotAttributed; its totals are dropped.
+// Renumber gives kinds and domains other indices. A kind that is not there any more is
+// NotAttributed; its totals are dropped.
 func (s *State) Renumber(kind, domain func(int) int) {
 	for i := range s.Zones {
 		z := &s.Zones[i]
@@ -211,11 +218,13 @@ func (s *State) Renumber(kind, domain func(int) int) {
 	}
 }
 
-// Restore continues the totals of a state. It must be the first call after New. The next interval is the time since the state:
-// the total of a zone in it is the zone's energy since then. Static power models learn nothing from that interval.
+// Restore continues the totals of a state. It must be the first call after New. The next interval
+// is the time since the state: the total of a zone in it is the zone's energy since then. Static
+// power models learn nothing from that interval.
 //
-// Each account of the state has ended, and continues when its owner is opened. A process whose series was live has it again at
-// once, whatever its energy, if there is room. Programs whose series were live continue at once.
+// Each account of the state has ended, and continues when its owner is opened. A process whose
+// series was live has it again at once, whatever its energy, if there is room. Programs whose
+// series were live continue at once.
 func (e *Engine) Restore(s *State) {
 	l := &e.ledger
 	e.baseline, e.at, e.emittedAt, e.restoring = s.Baseline, s.At, s.At, true
@@ -229,7 +238,7 @@ func (e *Engine) Restore(s *State) {
 	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
 		k := &s.Kinds[i]
 		emitted := k.Present && k.Start.Before(s.At)
-		l.Kinds[i] = Kind{
+		l.Kinds[i] = KindTotals{
 			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, emitted: emitted, Settled: emitted, Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, Doubt: -1,
 		}
@@ -290,7 +299,7 @@ func (e *Engine) restoreAccount(s *AccountState) {
 	case a.Other:
 		a.refs = 1
 		e.others[a.Entity] = e.ledger.add(a)
-	case a.Entity == units.ProgramEntity && s.Live && e.hasRoom(a.Entity):
+	case a.Entity == identity.ProgramEntity && s.Live && e.hasRoom(a.Entity):
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
 		a.wasLive = false
 		e.live[a.Entity]++
@@ -303,20 +312,4 @@ func (e *Engine) restoreAccount(s *AccountState) {
 		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	}
-}
-
-// wasLive reports whether the series of a claimant's process was live in the state that is being restored, and gives the claimant
-// its rank.
-func (e *Engine) wasLive(c *claimant) bool {
-	if !e.restoring {
-		return false
-	}
-	owner := e.ownerOf(c)
-	s, _ := seriesOf(units.ProcessEntity, &owner)
-	i, known := e.series[s]
-	if !known || !e.ledger.accounts[i].wasLive {
-		return false
-	}
-	c.waits.rank = e.ledger.accounts[i].rank
-	return true
 }

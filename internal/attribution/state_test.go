@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -22,8 +23,9 @@ var restartSeeds = flag.Uint64("restart.seeds", 60, "how many histories with res
 
 const restartKinds = 2
 
-// restarts is a machine with processes whose engine is replaced at random moments by one that continues its last state. Nothing
-// that happened after the state is known to the new engine, and all that was sent until then is known to the next consumer.
+// restarts is a machine with processes whose engine is replaced at random moments by one that
+// continues its last state. Nothing that happened after the state is known to the new engine, and
+// all that was sent until then is known to the next consumer.
 type restarts struct {
 	*rand.Rand
 	cfg    attribution.Config
@@ -44,7 +46,7 @@ type restarts struct {
 }
 
 type restartProcess struct {
-	owner units.Owner
+	owner identity.Owner
 	id    attribution.Claimant
 	used  units.CPUTime // since the last interval
 	since units.CPUTime // since the state
@@ -72,19 +74,19 @@ func newRestarts(seed uint64) *restarts {
 	limits := &r.cfg.Limits
 	switch seed % 4 {
 	case 1:
-		limits[units.ProcessEntity].MinEnergy = 20 * units.Joule
+		limits[identity.ProcessEntity].MinEnergy = 20 * units.Joule
 	case 2:
-		limits[units.ProcessEntity] = attribution.Limit{MinEnergy: units.Joule, Max: 6}
-		limits[units.ContainerEntity] = attribution.Limit{MinEnergy: 5 * units.Joule, Max: 2}
+		limits[identity.ProcessEntity] = attribution.Limit{MinEnergy: units.Joule, Max: 6}
+		limits[identity.ContainerEntity] = attribution.Limit{MinEnergy: 5 * units.Joule, Max: 2}
 	case 3:
-		limits[units.ProcessEntity].Max = 5
-		limits[units.ContainerEntity].Max = 2
+		limits[identity.ProcessEntity].Max = 5
+		limits[identity.ContainerEntity].Max = 2
 	}
 	r.cfg.Processes = attribution.ProcessSeries(seed / 2 % 3)
-	limits[units.ProgramEntity].Max = int(seed / 3 % 4)
+	limits[identity.ProgramEntity].Max = int(seed / 3 % 4)
 	r.cfg.Rules.Idle = attribution.IdleAllocation(seed / 4 % 5)
 	if seed%5 > 1 {
-		for entity := range limits[:units.VMEntity] {
+		for entity := range limits[:identity.VMEntity] {
 			limits[entity].Births = 1 + r.IntN(30)
 		}
 	}
@@ -99,13 +101,13 @@ func newRestarts(seed uint64) *restarts {
 
 func (r *restarts) spawn() {
 	r.pids++
-	p := &restartProcess{owner: units.Owner{Process: units.Process{PID: r.pids, Executable: fmt.Sprint("a", r.IntN(3))}}, born: r.at}
+	p := &restartProcess{owner: identity.Owner{Process: identity.Process{PID: r.pids, Executable: fmt.Sprint("a", r.IntN(3))}}, born: r.at}
 	if n := r.IntN(6); n < 4 {
-		p.owner.Container, p.owner.Pod = units.Container{ID: fmt.Sprint("c", n)}, units.Pod{UID: fmt.Sprint("p", n/2)}
+		p.owner.Container, p.owner.Pod = identity.Container{ID: fmt.Sprint("c", n)}, identity.Pod{UID: fmt.Sprint("p", n/2)}
 	} else if n == 4 {
 		job := fmt.Sprint("job", r.pids/4)
-		p.owner.Container, p.owner.Pod = units.Container{ID: job}, units.Pod{UID: job}
-		p.owner.Names = &units.Names{Namespace: fmt.Sprint("n", r.IntN(2)), Pending: r.IntN(3) == 0}
+		p.owner.Container, p.owner.Pod = identity.Container{ID: job}, identity.Pod{UID: job}
+		p.owner.Names = &identity.Names{Namespace: fmt.Sprint("n", r.IntN(2)), Pending: r.IntN(3) == 0}
 	}
 	r.alive = append(r.alive, p)
 	r.open(p)
@@ -213,7 +215,8 @@ func (r *restarts) balance() error {
 	return nil
 }
 
-// collect keeps the state and emits. What becomes of the emission is random, and so is whether the engine lives on.
+// collect keeps the state and emits. What becomes of the emission is random, and so is whether the
+// engine lives on.
 func (r *restarts) collect() error {
 	r.engine.State(&r.state)
 	r.saved, r.stateSettled = true, r.settled
@@ -359,7 +362,8 @@ func restored(cfg attribution.Config, e *attribution.Engine) *attribution.Engine
 	return again
 }
 
-// interval observes one of ten seconds, of which the CPUs were busy for five. The only zone has counted total.
+// interval observes one of ten seconds, of which the CPUs were busy for five. The only zone has
+// counted total.
 func interval(e *attribution.Engine, at time.Time, total units.Energy, users ...attribution.Claimant) {
 	u := attribution.Usage{Busy: 5 * units.Second, Total: 10 * units.Second}
 	for _, id := range users {
@@ -373,7 +377,7 @@ func interval(e *attribution.Engine, at time.Time, total units.Energy, users ...
 
 func accountOf(e *attribution.Engine, pid int32) *attribution.Account {
 	for a := range e.Ledger().Accounts {
-		if a.Entity == units.ProcessEntity && a.Owner.Process.PID == pid {
+		if a.Entity == identity.ProcessEntity && a.Owner.Process.PID == pid {
 			return a
 		}
 	}
@@ -382,9 +386,9 @@ func accountOf(e *attribution.Engine, pid int32) *attribution.Account {
 
 func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 	var cfg attribution.Config
-	cfg.Limits[units.ProcessEntity].MinEnergy = 10 * units.Joule
+	cfg.Limits[identity.ProcessEntity].MinEnergy = 10 * units.Joule
 	at := time.Unix(1_700_000_000, 0)
-	known, small := units.Owner{Process: units.Process{PID: 1}}, units.Owner{Process: units.Process{PID: 2}}
+	known, small := identity.Owner{Process: identity.Process{PID: 1}}, identity.Owner{Process: identity.Process{PID: 2}}
 	e := attribution.New(cfg, at)
 	a, b := e.Open(known, at), e.Open(small, at)
 	interval(e, at, 0)
@@ -413,15 +417,15 @@ func TestSeriesThatEndAfterARestartWithALowerLimitAreKept(t *testing.T) {
 	e := attribution.New(attribution.Config{}, at)
 	var ids []attribution.Claimant
 	for pid := range int32(8) {
-		ids = append(ids, e.Open(units.Owner{Process: units.Process{PID: 1 + pid}}, at))
+		ids = append(ids, e.Open(identity.Owner{Process: identity.Process{PID: 1 + pid}}, at))
 	}
 	interval(e, at, 0)
 	interval(e, at.Add(10*time.Second), 80*units.Joule, ids...)
 
 	var few attribution.Config
-	few.Limits[units.ProcessEntity].Max = 2
+	few.Limits[identity.ProcessEntity].Max = 2
 	again := restored(few, e)
-	a := again.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+	a := again.Open(identity.Owner{Process: identity.Process{PID: 1}}, at)
 	interval(again, at.Add(20*time.Second), 8*units.Joule, a)
 	again.Close(a)
 	require.NotNil(t, accountOf(again, 1), "the next consumer knows it")
@@ -433,10 +437,10 @@ func TestWhoRanBeforeARestartIsNotKnownToCarryIdleEnergy(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	cfg := attribution.Config{Rules: attribution.Rules{Idle: attribution.IdleEqual}}
 	e := attribution.New(cfg, at)
-	e.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+	e.Open(identity.Owner{Process: identity.Process{PID: 1}}, at)
 	interval(e, at, 0)
 	again := restored(cfg, e)
-	born := again.Open(units.Owner{Process: units.Process{PID: 2}}, at)
+	born := again.Open(identity.Owner{Process: identity.Process{PID: 2}}, at)
 	interval(again, at.Add(10*time.Second), 80*units.Joule, born)
 	assert.Equal(t, 40*units.Joule, again.Ledger().Kinds[0].UnattributedIdle)
 	interval(again, at.Add(20*time.Second), 100*units.Joule, born)
@@ -446,7 +450,7 @@ func TestWhoRanBeforeARestartIsNotKnownToCarryIdleEnergy(t *testing.T) {
 func TestAStateThatStartsOverKeepsTheEnergySinceThen(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	e := attribution.New(attribution.Config{}, at)
-	a := e.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+	a := e.Open(identity.Owner{Process: identity.Process{PID: 1}}, at)
 	interval(e, at, 0)
 	interval(e, at.Add(10*time.Second), 30*units.Joule, a)
 	var s attribution.State
@@ -455,7 +459,7 @@ func TestAStateThatStartsOverKeepsTheEnergySinceThen(t *testing.T) {
 	again := attribution.New(attribution.Config{}, s.At)
 	again.Restore(&s)
 	assert.Nil(t, accountOf(again, 1))
-	a = again.Open(units.Owner{Process: units.Process{PID: 1}}, s.At)
+	a = again.Open(identity.Owner{Process: identity.Process{PID: 1}}, s.At)
 	interval(again, at.Add(20*time.Second), 8*units.Joule, a)
 	l := again.Ledger()
 	assert.Equal(t, 8*units.Joule, l.Zones[0].Energy)
@@ -472,7 +476,7 @@ func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := time.Unix(1_700_000_000, 0)
 			e := attribution.New(attribution.Config{}, at)
-			a := e.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+			a := e.Open(identity.Owner{Process: identity.Process{PID: 1}}, at)
 			interval(e, at, 0)
 			interval(e, at.Add(10*time.Second), 30*units.Joule, a)
 			var s attribution.State
@@ -482,8 +486,8 @@ func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 			}
 			again := attribution.New(attribution.Config{}, s.At)
 			again.Restore(&s)
-			a = again.Open(units.Owner{Process: units.Process{PID: 1}}, s.At)
-			b := again.Open(units.Owner{Process: units.Process{PID: 2}}, s.At.Add(time.Second))
+			a = again.Open(identity.Owner{Process: identity.Process{PID: 1}}, s.At)
+			b := again.Open(identity.Owner{Process: identity.Process{PID: 2}}, s.At.Add(time.Second))
 			interval(again, at.Add(20*time.Second), 8*units.Joule, a, b)
 			l := again.Ledger()
 			assert.True(t, s.At.Equal(l.Settled))

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkReadCPUTime measures what it takes to read the counters of 1,000 cgroups, a second after they were read last: with files
-// that stay open, and with files that are opened each time. In each cgroup a shell starts a program each second, or none does. The floor
-// is to read open files and nothing else.
+// BenchmarkReadCPUTime measures what it takes to read the counters of 1,000 cgroups, a second after
+// they were read last: with files that stay open, and with files that are opened each time. In each
+// cgroup a shell starts a program each second, or none does. The floor is to read open files and
+// nothing else.
 func BenchmarkReadCPUTime(b *testing.B) {
 	const cgroups, pause = 1000, time.Second
 	mount := cgroupfs(b)
@@ -82,7 +83,8 @@ func run(b *testing.B, cgroup string) {
 	require.NoError(b, os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(pid), 0))
 }
 
-// measure reports the CPU time of an operation on so many items, which takes place after each pause.
+// measure reports the CPU time of an operation on so many items, which takes place after each
+// pause.
 func measure(b *testing.B, pause time.Duration, items int, operation func()) {
 	used := func() time.Duration {
 		var u unix.Rusage

@@ -11,14 +11,16 @@ import (
 
 // counter is a number that the kernel keeps for each cgroup, and the file that holds it.
 type counter struct {
-	// controller is the version 1 controller that has the file v1. All files of version 2 are in one hierarchy.
+	// controller is the version 1 controller that has the file v1. All files of version 2 are in
+	// one hierarchy.
 	controller       controllers
 	v1, v2           string
 	parseV1, parseV2 func(text []byte) (uint64, error)
 	missing          error // no mounted hierarchy has the counter
 }
 
-// in returns the name of the file in a hierarchy, and how it is parsed. It is not ok if the hierarchy does not have the counter.
+// in returns the name of the file in a hierarchy, and how it is parsed. It is not ok if the
+// hierarchy does not have the counter.
 func (c *counter) in(h *hierarchy) (name string, parse func(text []byte) (uint64, error), ok bool) {
 	switch {
 	case h.has(c.controller):
@@ -36,12 +38,14 @@ type source struct {
 	hierarchy int8 // by its index, plus 1
 }
 
-// maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4 KiB of kernel memory. Reading
-// an open file takes half of the time of opening the file first (BenchmarkReadCPUTime).
+// maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
+// KiB of kernel memory. Reading an open file takes half of the time of opening the file first
+// (BenchmarkReadCPUTime).
 const maxKept = 1024
 
-// read reads a counter of a cgroup from where it was last found, or else from the first hierarchy that has the cgroup. another
-// reports whether the cgroup is another one than at the last call: it was removed and made again under the same name.
+// read reads a counter of a cgroup from where it was last found, or else from the first hierarchy
+// that has the cgroup. another reports whether the cgroup is another one than at the last call: it
+// was removed and made again under the same name.
 func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool, failed error) {
 	all, failed := t.mounts.hierarchies()
 	if n.dir == "" {
@@ -76,8 +80,8 @@ func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool,
 	return 0, false, failed
 }
 
-// readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its cgroup may have been removed, and
-// there may be another one of the same name.
+// readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its
+// cgroup may have been removed, and there may be another one of the same name.
 func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (value uint64, another bool, err error) {
 	name, parse, _ := c.in(h)
 	read := func() (uint64, error) {
@@ -129,7 +133,8 @@ func (t *Tree) releaseAll(n *Node) {
 	t.release(&n.cpuFrom)
 }
 
-// halveCache closes half of the kept files and halves the allowance, permanently: the process has no descriptor left.
+// halveCache closes half of the kept files and halves the allowance, permanently: the process has
+// no descriptor left.
 func (t *Tree) halveCache() {
 	t.kept.Most = t.kept.Held / 2
 	for _, n := range t.nodes {
@@ -137,5 +142,5 @@ func (t *Tree) halveCache() {
 			t.releaseAll(n)
 		}
 	}
-	t.closePlaces()
+	t.closeFiles()
 }

@@ -182,19 +182,25 @@ func withoutDescriptors(t *testing.T, f func()) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 }
 
-func TestPlacesOfMemoryAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
-	c, p := numa(t, mountV2)
+func TestMemoryFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
+	n := newNode(t)
+	n.write(mountV2, "proc/1/mountinfo")
+	read := ""
+	files := n.MemoryFiles("memory.numa_stat", nil, func(text []byte) error { read = string(text); return nil })
+	var last *File
 	for _, path := range []string{"/a", "/b", "/c", "/d", "/late"} {
-		c.write(numaStat, v2, path, "memory.numa_stat")
-		if path != "/late" {
-			p.Of(path)
+		n.write(path, v2, path, "memory.numa_stat")
+		if last = files.File(path); path != "/late" {
+			require.NoError(t, files.Read(last))
 		}
 	}
-	require.Equal(t, 4, c.kept.Held)
-	withoutDescriptors(t, func() { assert.Equal(t, []uint64{107, 231, 4}, p.Of("/late")) })
-	assert.Equal(t, 1, c.kept.Held)
-	p.Begin(c.now.Add(forgetPlaces))
-	assert.Zero(t, c.kept.Held, "no file is left open")
+	require.Equal(t, 4, n.kept.Held)
+	withoutDescriptors(t, func() { assert.NoError(t, files.Read(last)) })
+	assert.Equal(t, "/late", read)
+	assert.Equal(t, 1, n.kept.Held)
+	assert.Equal(t, 1, files.Kept())
+	files.Forget(last)
+	assert.Zero(t, n.kept.Held, "no file is left open")
 }
 
 func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {

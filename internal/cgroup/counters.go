@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Counters reads the CPU counters of cgroups, which show whose processes may have run since the previous reading. It
-// identifies a cgroup by its index.
+// Counters reads the CPU counters of cgroups, which show whose processes may have run since the
+// previous reading. It identifies a cgroup by its index.
 //
 // A Counters is not safe for concurrent use. Close releases its descriptors.
 type Counters struct {
@@ -28,10 +28,12 @@ type Counters struct {
 	ok     bool
 }
 
-// CPUTime returns the CPU time of a cgroup that was read for another use, right before Counters.Read; see Tree.CPUTime.
+// CPUTime returns the CPU time of a cgroup that was read for another use, right before
+// Counters.Read; see Tree.CPUTime.
 type CPUTime func(path string, v2 bool) (used units.CPUTime, ok bool)
 
-// cgroupName is a path in the hierarchy of version 2, or of the version 1 controller that counts CPU time.
+// cgroupName is a path in the hierarchy of version 2, or of the version 1 controller that counts
+// CPU time.
 type cgroupName struct {
 	path string
 	v2   bool
@@ -47,8 +49,9 @@ type watchedCgroup struct {
 	grown   units.CPUTime
 }
 
-// NewCounters returns the counters of the cgroups of the host whose root directory is at root. Counters of cgroups with
-// fewer than least processes are not read, unless shared has them. shared may be nil. It reads nothing yet.
+// NewCounters returns the counters of the cgroups of the host whose root directory is at root.
+// Counters of cgroups with fewer than least processes are not read, unless shared has them. shared
+// may be nil. It reads nothing yet.
 func NewCounters(root string, least int, shared CPUTime) *Counters {
 	return &Counters{
 		tree: New(Options{Root: root}), least: least, shared: shared, byName: map[cgroupName]int32{}, all: make([]watchedCgroup, 1),
@@ -72,8 +75,8 @@ func (c *Counters) Close() error {
 	return c.tree.Close()
 }
 
-// Enter counts a process into its cgroup, from the content of /proc/<pid>/cgroup, and returns the cgroup. It returns 0
-// if no counter shows the process apart from others: it is in the root.
+// Enter counts a process into its cgroup, from the content of /proc/<pid>/cgroup, and returns the
+// cgroup. It returns 0 if no counter shows the process apart from others: it is in the root.
 func (c *Counters) Enter(text []byte) (cgroup int32) {
 	name, ok := c.nameIn(text)
 	if !ok {
@@ -87,7 +90,8 @@ func (c *Counters) Enter(text []byte) (cgroup int32) {
 	return i
 }
 
-// nameIn returns which cgroup of a process is watched: that of version 2, or else of the version 1 controller.
+// nameIn returns which cgroup of a process is watched: that of version 2, or else of the version 1
+// controller.
 func (c *Counters) nameIn(text []byte) (name cgroupName, ok bool) {
 	_, err := c.tree.mounts.unified()
 	for line := range bytes.Lines(text) {
@@ -140,7 +144,8 @@ func (c *Counters) Leave(cgroup int32) {
 	c.free = append(c.free, cgroup)
 }
 
-// Read reads the counters. Read them before the processes: what runs in between shows in the next reading.
+// Read reads the counters. Read them before the processes: what runs in between shows in the next
+// reading.
 func (c *Counters) Read() {
 	c.tree.mounts.retry()
 	c.tree.lookups.begin()
@@ -162,8 +167,8 @@ func (c *Counters) Read() {
 	}
 }
 
-// readTotal reads what all processes used. Version 1 counts the processes in the root, too. The outermost cgroups of
-// version 2 come before those inside, for speed alone; see outer.
+// readTotal reads what all processes used. Version 1 counts the processes in the root, too. The
+// outermost cgroups of version 2 come before those inside, for speed alone; see outer.
 func (c *Counters) readTotal() {
 	c.read(&c.root)
 	if c.isV1 = c.root.read; c.isV1 {
@@ -190,7 +195,8 @@ func (c *Counters) readTotal() {
 	c.tops = slices.DeleteFunc(c.tops, func(top watchedCgroup) bool { return !top.read })
 }
 
-// listEvery is how often the outermost cgroups are listed, in readings. They rarely change while a machine runs.
+// listEvery is how often the outermost cgroups are listed, in readings. They rarely change while a
+// machine runs.
 const listEvery = 10
 
 // list finds the outermost cgroups.
@@ -256,7 +262,8 @@ func (c *Counters) value(w *watchedCgroup) (counter units.CPUTime, another, ok b
 	return 0, false, false
 }
 
-// Ahead returns how much CPU time all processes have used since the latest reading, 0 if it is unknown.
+// Ahead returns how much CPU time all processes have used since the latest reading, 0 if it is
+// unknown.
 func (c *Counters) Ahead() (used units.CPUTime) {
 	if c.isV1 {
 		return c.ahead(&c.root)
@@ -271,7 +278,7 @@ func (c *Counters) Ahead() (used units.CPUTime) {
 func (c *Counters) ahead(w *watchedCgroup) units.CPUTime {
 	counter, another, ok := c.value(w)
 	if another {
-		w.read = false // the next call of value no longer tells
+		w.read = false // the next call of value no longer shows it
 	}
 	if another || !ok {
 		return 0
@@ -279,13 +286,14 @@ func (c *Counters) ahead(w *watchedCgroup) units.CPUTime {
 	return units.Advance(w.counter, counter)
 }
 
-// StoodStill reports whether the counter of a cgroup shows that none of its processes ran between the latest two
-// readings.
+// StoodStill reports whether the counter of a cgroup shows that none of its processes ran between
+// the latest two readings.
 func (c *Counters) StoodStill(cgroup int32) bool {
 	w := &c.all[cgroup]
 	return w.current && w.grown == 0
 }
 
-// Grown returns how much CPU time all processes used between the latest two readings, including exited ones. If all is
-// true, processes for which Enter returned 0 are included. If ok is false, the CPU time is unknown.
+// Grown returns how much CPU time all processes used between the latest two readings, including
+// exited ones. If all is true, processes for which Enter returned 0 are included. If ok is false,
+// the CPU time is unknown.
 func (c *Counters) Grown() (grown units.CPUTime, all, ok bool) { return c.grown, c.isV1, c.ok }

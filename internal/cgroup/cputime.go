@@ -11,8 +11,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// cpuTime compares the CPU counter of a cgroup to what its processes are known to have used. The kernel counts there
-// whatever ran, however short: what the processes do not account for was used by short-lived ones.
+// cpuTime compares the CPU counter of a cgroup to what its processes are known to have used. The
+// kernel counts there whatever ran, however short: what the processes do not account for was used
+// by short-lived ones.
 type cpuTime struct {
 	known     bool // the counter was read before
 	first     bool // it was read in this interval for the first time
@@ -28,12 +29,12 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes includes CPU time that is missing
-// in the scan and would be taken for that of short-lived processes. Only a node that the scan creates is read after the scan,
-// once, by ShortLived.
+// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes
+// includes CPU time that is missing in the scan and would be taken for that of short-lived
+// processes. Only a node that the scan creates is read after the scan, once, by ShortLived.
 //
-// A counter that cannot be read does not advance. If another cgroup has replaced the previous one, its whole counter is new.
-// The same holds for a counter below its previous value.
+// A counter that cannot be read does not advance. If another cgroup has replaced the previous one,
+// its whole counter is new. The same holds for a counter below its previous value.
 func (t *Tree) ReadCPUTime() {
 	t.readOuter()
 	t.outer.needed = false
@@ -75,9 +76,10 @@ func (t *Tree) CPUTime(path string, v2 bool) (used units.CPUTime, ok bool) {
 	return n.cpu.counter, err == nil && all[n.cpuFrom.hierarchy-1].v2 == v2
 }
 
-// Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
-// in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around it account for the time, too. ShortLived
-// returns claimant, which is the caller's number for the process.
+// Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that
+// it is known to have used in the interval. A cgroup's counter holds that of the cgroups inside, so
+// the nodes around it account for the time, too. ShortLived returns claimant, which is the caller's
+// number for the process.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
 		return
@@ -86,7 +88,7 @@ func (n *Node) Account(claimant int32, used units.CPUTime) {
 	n.account(nil, used)
 }
 
-// account tells the nodes from n up to top, which is left out.
+// account informs the nodes from n up to top, which is left out.
 func (n *Node) account(top *Node, used units.CPUTime) {
 	for ; n != top; n = n.parent {
 		n.cpu.processes++
@@ -94,8 +96,9 @@ func (n *Node) account(top *Node, used units.CPUTime) {
 	}
 }
 
-// AccountMove takes note of what a process has used that left one cgroup for another, either of which may be nil. Which
-// of them counted it is not known, so the one that it left accounts for it as well.
+// AccountMove takes note of what a process has used that left one cgroup for another, either of
+// which may be nil. Which of them counted it is not known, so the one that it left accounts for it
+// as well.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -104,8 +107,9 @@ func AccountMove(from, to *Node, used units.CPUTime) {
 	from.account(top, used)
 }
 
-// Clamp returns inferred, or what the counters of the cgroup and of those around it leave unaccounted if that is less:
-// where several processes ended, their sum alone does not tell which of them used it.
+// Clamp returns inferred, or what the counters of the cgroup and of those around it leave
+// unaccounted if that is less: where several processes ended, their sum alone does not show which
+// of them used it.
 func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	for ; n != nil; n = n.parent {
 		if c := &n.cpu; c.current {
@@ -122,8 +126,8 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 // and late how far that of all processes of a cgroup together may be: neither is taken for that of
 // short-lived processes.
 //
-// It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would be claimed a second time
-// if the processes' child times have shown it in this one.
+// It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would
+// be claimed a second time if the processes' child times have shown it in this one.
 func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
@@ -138,8 +142,8 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 	}
 }
 
-// takeShortLived returns what the counter shows beyond what is accounted, the rounding of each process and what may be
-// late.
+// takeShortLived returns what the counter shows beyond what is accounted, the rounding of each
+// process and what may be late.
 func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
@@ -149,7 +153,8 @@ func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	return used
 }
 
-// rebase drops what was counted until now: the next process that enters an empty cgroup has not used it.
+// rebase drops what was counted until now: the next process that enters an empty cgroup has not
+// used it.
 func (c *cpuTime) rebase() {
 	if c.known && c.current {
 		c.base, c.accounted, c.shortLived = c.counter, 0, 0
@@ -168,8 +173,8 @@ var errNoCPU = errors.New("no mounted hierarchy counts CPU time")
 
 var errNoUsage = errors.New("cpu.stat has no usage_usec")
 
-// parseCPUStat returns usage_usec of cpu.stat of version 2 (cgroup-v2.rst), in nanoseconds. It is there whether or not the cpu
-// controller is enabled.
+// parseCPUStat returns usage_usec of cpu.stat of version 2 (cgroup-v2.rst), in nanoseconds. It is
+// there whether or not the cpu controller is enabled.
 func parseCPUStat(text []byte) (uint64, error) {
 	for line := range bytes.Lines(text) {
 		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {

@@ -13,8 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory forever, and a cgroup file
-// system never looks up a name without that lock (dev/kernel-reads.md), so lookups have a deadline.
+// lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory
+// forever, and a cgroup file system never looks up a name without that lock (dev/kernel-reads.md),
+// so lookups have a deadline.
 type lookups struct {
 	guard *stall.Guard[*finder]
 	seed  maphash.Seed
@@ -47,7 +48,7 @@ type directory struct {
 func newLookups(options stall.Options[*finder]) lookups {
 	options.Everywhere = true // hierarchies that cannot be blocked are read without the Guard
 	options.New = func() *finder {
-		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, numaStatRoom)}
+		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
 	}
 	return lookups{guard: stall.New(options), seed: maphash.MakeSeed()}
 }
@@ -73,8 +74,8 @@ func (f *finder) dir() *kernfs.Dir {
 	return d
 }
 
-// dirOfKnown returns the mount point for files that were looked up before. The kernel finds them in its cache, which takes a
-// fifth of the time of a killable lookup.
+// dirOfKnown returns the mount point for files that were looked up before. The kernel finds them in
+// its cache, which takes a fifth of the time of a killable lookup.
 func (f *finder) dirOfKnown() *kernfs.Dir {
 	d := f.known[f.mount]
 	if d == nil {
@@ -84,8 +85,9 @@ func (f *finder) dirOfKnown() *kernfs.Dir {
 	return d
 }
 
-// The lookups. open opens a file into kept, openKnown opens a file that was opened before, read reads a file, look determines
-// whether a cgroup exists, walk finds all cgroups, and list finds the outermost ones.
+// The lookups. open opens a file into kept, openKnown opens a file that was opened before, read
+// reads a file, look determines whether a cgroup exists, walk finds all cgroups, and list finds the
+// outermost ones.
 func (f *finder) open()      { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
@@ -112,7 +114,8 @@ func list(dir string) (names []string, err error) {
 	return names, err
 }
 
-// find runs a lookup and returns the finder with its results, which are valid until the next lookup.
+// find runs a lookup and returns the finder with its results, which are valid until the next
+// lookup.
 func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
 	f := l.guard.Job()
 	f.mount, f.sub, f.name = h.dir.Path(), sub, name

@@ -18,7 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// newGuarded returns a node whose hierarchies are guarded as cgroup file systems are. A FIFO blocks whoever opens it.
+// newGuarded returns a node whose hierarchies are guarded as cgroup file systems are. A FIFO blocks
+// whoever opens it.
 func newGuarded(t *testing.T) *node {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })

@@ -22,12 +22,15 @@ var (
 // hierarchy is a mounted hierarchy of cgroups.
 type hierarchy struct {
 	dir *kernfs.Dir // the mount point, as this process can open it
-	// mountRoot is the mount's root as mountinfo shows it: "/", or "/.." per level outside the namespace.
+	// mountRoot is the mount's root as mountinfo shows it: "/", or "/.." per level outside the
+	// namespace.
 	mountRoot string
-	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are in one hierarchy.
+	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are
+	// in one hierarchy.
 	controllers controllers
 	v2          bool
-	// guarded reports whether lookups need a deadline: it is a cgroup file system, not a copy of one.
+	// guarded reports whether lookups need a deadline: it is a cgroup file system, not a copy of
+	// one.
 	guarded bool
 }
 
@@ -122,8 +125,8 @@ func (m *mounts) unified() (*hierarchy, error) {
 	return &all[0], nil
 }
 
-// hostMounts returns the mounts of the host whose tree is at root, with their mount points as this process can open them:
-// as the host's first process has them, or else as this one has.
+// hostMounts returns the mounts of the host whose tree is at root, with their mount points as this
+// process can open them: as the host's first process has them, or else as this one has.
 func hostMounts(root string) ([]*procfs.MountInfo, error) {
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 
 var errNoNamespaceMount = errors.New("cgroup v2 is not mounted from inside of the namespace")
 
-// NamespaceRoot returns where the cgroup namespace of this process begins in the version 2 hierarchy of the host whose
-// tree is at root: "/" if it begins at the hierarchy's root. Paths in /proc/<pid>/cgroup are relative to there
-// (cgroup_namespaces(7)). In a container with a cgroup namespace of its own the beginning is found by a walk over the
-// host's hierarchy. It is an error if the host's hierarchy or the namespace's own mount cannot be read.
+// NamespaceRoot returns where the cgroup namespace of this process begins in the version 2
+// hierarchy of the host whose tree is at root: "/" if it begins at the hierarchy's root. Paths in
+// /proc/<pid>/cgroup are relative to there (cgroup_namespaces(7)). In a container with a cgroup
+// namespace of its own the beginning is found by a walk over the host's hierarchy. It is an error
+// if the host's hierarchy or the namespace's own mount cannot be read.
 func NamespaceRoot(root string) (string, error) {
 	m := mounts{root: root}
 	host, err := m.unified()
@@ -63,8 +64,8 @@ func findDir(lookups *lookups, h *hierarchy, dir fs.FileInfo) (found string, err
 	return found, err
 }
 
-// walk calls yield for each directory at and below dir, with its path relative to dir, until yield returns an error.
-// Directories that are removed meanwhile are left out.
+// walk calls yield for each directory at and below dir, with its path relative to dir, until yield
+// returns an error. Directories that are removed meanwhile are left out.
 func walk(dir *kernfs.Dir, yield func(below string, info fs.FileInfo) error) error {
 	mount := dir.Path()
 	if _, err := os.Lstat(mount); err != nil {
@@ -89,8 +90,8 @@ func walk(dir *kernfs.Dir, yield func(below string, info fs.FileInfo) error) err
 	})
 }
 
-// namespaceMount returns where this process sees the beginning of its cgroup namespace: where cgroup v2 was mounted from
-// inside, as container runtimes do.
+// namespaceMount returns where this process sees the beginning of its cgroup namespace: where
+// cgroup v2 was mounted from inside, as container runtimes do.
 func namespaceMount() (string, error) {
 	self, err := procfs.Self()
 	infos, err := mountInfo(self, err)

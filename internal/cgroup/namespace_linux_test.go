@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideNamespace is an environment variable. This test, run as a process in a cgroup namespace, mounts cgroup v2 at
-// its value.
+// insideNamespace is an environment variable. This test, run as a process in a cgroup namespace,
+// mounts cgroup v2 at its value.
 const insideNamespace = "ENERGYRECEIVER_TEST_CGROUP_MOUNT"
 
 // unifiedOf returns the mount point of the version 2 hierarchy, and the cgroup at its root.
@@ -73,7 +73,8 @@ func TestTheCgroupNamespaceOfAContainerIsFoundInTheHostsTree(t *testing.T) {
 	assert.Equal(t, "/", found, "of who has none")
 }
 
-// If the host's first process cannot be read, mounts below root are the host's, and the others are the container's.
+// If the host's first process cannot be read, mounts below root are the host's, and the others are
+// the container's.
 func TestTheHostsMountsAreFoundAmongTheContainers(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "hostfs")
 	const line = "57 47 0:38 %s %s rw,relatime - cgroup2 cgroup2 rw\n"

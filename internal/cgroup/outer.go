@@ -9,9 +9,10 @@ import (
 
 // outer are the cgroups below the root of the version 2 hierarchy that have several nodes inside.
 //
-// Their counters are read before those of the nodes, for speed alone. What a cgroup used is added up when its counter is read, after
-// the kernel has found the cgroup in the list of its siblings that ran; reading a cgroup around them adds up all of them in one walk
-// (kernel/cgroup/rstat.c, css_rstat_flush). The root itself is not added up when it is read.
+// Their counters are read before those of the nodes, for speed alone. What a cgroup used is added
+// up when its counter is read, after the kernel has found the cgroup in the list of its siblings
+// that ran; reading a cgroup around them adds up all of them in one walk (kernel/cgroup/rstat.c,
+// css_rstat_flush). The root itself is not added up when it is read.
 type outer struct {
 	nodes  []*Node // not those of the tree
 	stale  bool    // nodes were made or removed

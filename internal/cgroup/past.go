@@ -4,14 +4,16 @@ package cgroup
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// Past is what a Tree must know of a cgroup in an earlier one, of the same boot, to go on where that one ended.
+// Past is what a Tree must know of a cgroup in an earlier one, of the same boot, to go on where
+// that one ended.
 type Past struct {
 	Path string
 	// Counter is the cgroup's CPU counter, and Accounted what is accounted for of it.
 	Counter, Accounted units.CPUTime
 }
 
-// AppendPast appends the cgroups whose CPU counter is known, as of the last ReadCPUTime and what was accounted for since.
+// AppendPast appends the cgroups whose CPU counter is known, as of the last ReadCPUTime and what
+// was accounted for since.
 func (t *Tree) AppendPast(past []Past) []Past {
 	for _, n := range t.nodes {
 		if c := &n.cpu; c.known {
@@ -21,8 +23,9 @@ func (t *Tree) AppendPast(past []Past) []Past {
 	return past
 }
 
-// Resume continues from the state of an earlier tree: the next ReadCPUTime includes the CPU time that its cgroups have used
-// since then. They stay if they still exist. Resume must follow Restart and precede ReadCPUTime.
+// Resume continues from the state of an earlier tree: the next ReadCPUTime includes the CPU time
+// that its cgroups have used since then. They stay if they still exist. Resume must follow Restart
+// and precede ReadCPUTime.
 func (t *Tree) Resume(past []Past) {
 	for i := range past {
 		p := &past[i]

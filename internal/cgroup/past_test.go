@@ -104,7 +104,8 @@ func TestACgroupThatEndedIsForgotten(t *testing.T) {
 	assert.Empty(t, n.AppendPast(nil))
 }
 
-// TestNoRestartCountsACgroupTwice has processes of two cgroups, one inside the other, use time, and now and then another tree go on.
+// TestNoRestartCountsACgroupTwice has processes of two cgroups, one inside the other, use time, and
+// now and then another tree go on.
 func TestNoRestartCountsACgroupTwice(t *testing.T) {
 	const inner = service + "/inner"
 	for seed := range uint64(20) {

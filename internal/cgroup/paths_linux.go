@@ -13,17 +13,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// Paths finds the paths of version 2 cgroups by their ids: of those that it was told of, and of those that exist when it
-// is asked for an id that it does not know. The kernel never uses an id again.
+// Paths finds the paths of version 2 cgroups by their ids: of those that were passed to Remember,
+// and of those that exist when it is asked for an id that it does not know. The kernel never uses
+// an id again.
 //
-// A path stays known after its cgroup is gone, because it is asked for when a process of that cgroup has ended. So Paths
-// forgets what was not asked for longest, and takes no part in the sweep of a Tree. Paths is not safe for concurrent use.
+// A path stays known after its cgroup is gone, because it is asked for when a process of that
+// cgroup has ended. So Paths forgets what was not asked for longest, and takes no part in the sweep
+// of a Tree. Paths is not safe for concurrent use.
 type Paths struct {
 	mounts  mounts
 	lookups lookups
 
-	// recent and older hold what is known, an empty path for an id that has no directory. Older is dropped when recent
-	// is full.
+	// recent and older hold what is known, an empty path for an id that has no directory. Older is
+	// dropped when recent is full.
 	recent, older map[uint64]string
 	room          int
 
@@ -63,8 +65,8 @@ func (p *Paths) known(id uint64) (path string, ok bool) {
 	return path, ok
 }
 
-// Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not known. It may walk the hierarchy,
-// at most every ten seconds and for a hundredth of all time.
+// Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not known. It
+// may walk the hierarchy, at most every ten seconds and for a hundredth of all time.
 func (p *Paths) Path(id uint64) string {
 	found, ok := p.known(id)
 	if !ok && p.walk() == nil {

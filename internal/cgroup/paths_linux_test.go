@@ -30,7 +30,8 @@ func (m *fakeHierarchy) mkdir(path string) (id uint64) {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// newFakeHierarchy returns paths below a simulated root, with a clock that advances by an hour at each reading.
+// newFakeHierarchy returns paths below a simulated root, with a clock that advances by an hour at
+// each reading.
 func newFakeHierarchy(t *testing.T) (*fakeHierarchy, *Paths) {
 	m := &fakeHierarchy{t: t, root: t.TempDir()}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.root, "proc/1"), 0o755))

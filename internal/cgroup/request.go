@@ -17,7 +17,7 @@ const OneCPU = 1024
 // RereadRequest is how long a request is good: it may be resized.
 const RereadRequest = time.Minute
 
-// unsetWeight is the cpu.weight of a cgroup that nobody set (cgroup-v2.rst).
+// unsetWeight is the cpu.weight of a cgroup that was never set (cgroup-v2.rst).
 const unsetWeight = 100
 
 // request is how much CPU time a cgroup requests.
@@ -26,8 +26,9 @@ type request struct {
 	read   time.Time
 }
 
-// Request returns how much CPU time the cgroup requests, in shares of which OneCPU are one CPU, 0 if no hierarchy tells or
-// n is nil. It is read from the weight that the container runtime gave the cgroup, at most once a minute.
+// Request returns how much CPU time the cgroup requests, in shares of which OneCPU are one CPU, 0
+// if no hierarchy has it or n is nil. It is read from the weight that the container runtime gave
+// the cgroup, at most once a minute.
 func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
 	if n == nil {
 		return 0
@@ -38,8 +39,8 @@ func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
 	return n.request.shares
 }
 
-// readRequest reads a cgroup's request. Without a request the limit counts, without either one CPU. cpu.weight 100 may mean
-// "not set"; the kubelet always sets it, so there it means one CPU.
+// readRequest reads a cgroup's request. Without a request the limit counts, without either one CPU.
+// cpu.weight 100 may mean "not set"; the kubelet always sets it, so there it means one CPU.
 func (t *Tree) readRequest(n *Node) (shares uint64) {
 	all, _ := t.mounts.hierarchies()
 	if n.dir == "" {
@@ -106,8 +107,9 @@ func (t *Tree) readNumber(h *hierarchy, n *Node, name string) (number uint64, ok
 	return number, err == nil
 }
 
-// sharesOfLinear undoes weight = 1 + (shares-2)*9999/262142, as runc before 1.3.2 and crun before 1.23 have it. Of the
-// 26 shares with the same weight it returns those in the middle, and for the lowest weight the lowest shares.
+// sharesOfLinear undoes weight = 1 + (shares-2)*9999/262142, as runc before 1.3.2 and crun before
+// 1.23 have it. Of the 26 shares with the same weight it returns those in the middle, and for the
+// lowest weight the lowest shares.
 func sharesOfLinear(weight uint64) uint64 {
 	if weight <= 1 {
 		return 2
@@ -116,9 +118,9 @@ func sharesOfLinear(weight uint64) uint64 {
 	return min(2+((weight-1)*262142+262142/2)/9999, 262144)
 }
 
-// sharesOfQuadratic undoes weight = ceil(10^(l²/612 + 125*l/612 - 7/34)) with l = log2(shares), as runc 1.3.2 and crun
-// 1.23 have it: 2, 1024 and 262144 shares are weights of 1, 100 and 10000. Many shares have the same weight; it returns
-// those that are in the middle of them.
+// sharesOfQuadratic undoes weight = ceil(10^(l²/612 + 125*l/612 - 7/34)) with l = log2(shares), as
+// runc 1.3.2 and crun 1.23 have it: 2, 1024 and 262144 shares are weights of 1, 100 and 10000. Many
+// shares have the same weight; it returns those that are in the middle of them.
 func sharesOfQuadratic(weight uint64) uint64 {
 	weight = min(max(weight, 1), 10000)
 	if weight == 1 {

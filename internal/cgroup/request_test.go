@@ -26,7 +26,8 @@ func TestSharesAreFoundFromWeights(t *testing.T) {
 	assert.Equal(t, sharesOfLinear(1), sharesOfLinear(0))
 }
 
-// With a request of one CPU and a limit of four. An unset weight and a limit look the same in other environments.
+// With a request of one CPU and a limit of four. An unset weight and a limit look the same in other
+// environments.
 func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
 	for _, container := range []string{
 		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope",

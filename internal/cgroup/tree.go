@@ -21,19 +21,23 @@ import (
 type Options struct {
 	// Root is the root of the host's file system.
 	Root string
-	// LinearWeights reports whether the container runtime converts CPU shares to weights as runc before 1.3.2 and crun before
-	// 1.23 did, instead of as they do since.
+	// LinearWeights reports whether the container runtime converts CPU shares to weights as runc
+	// before 1.3.2 and crun before 1.23 did, instead of as they do since.
 	LinearWeights bool
 }
 
-// Tree holds the cgroups of a host that somebody is interested in.
+// fileRoom is the size of buffers for files: more than any file that is read takes.
+const fileRoom = 4096
+
+// Tree holds the cgroups of a host that are of interest.
 //
-// A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that no hierarchy has its
-// cgroup any more. Nodes know the nearest node around them, so that what the counter of an inner cgroup shows can be told
-// from what only the outer one counted.
+// A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that
+// no hierarchy has its cgroup any more. Nodes know the nearest node around them, so that what the
+// counter of an inner cgroup shows can be distinguished from what only the outer one counted.
 //
-// An interval is ReadCPUTime, then the scan of the processes, then Account for all that the scan shows, then ShortLived,
-// and Sweep at its end. A Tree is not safe for concurrent use. Close releases its descriptors.
+// An interval is ReadCPUTime, then the scan of the processes, then Account for all that the scan
+// shows, then ShortLived, and Sweep at its end. A Tree is not safe for concurrent use. Close
+// releases its descriptors.
 type Tree struct {
 	options Options
 	mounts  mounts
@@ -42,10 +46,10 @@ type Tree struct {
 	inside  map[string]int // number of nodes below a path
 	nodes   []*Node        // longest paths first, so that each node comes before those around it
 	slots   []bool         // that are in use
-	buf     [numaStatRoom]byte
+	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	outer   outer
-	places  *Places // nil: nobody asks where memory is
+	files   *Files // nil: no memory file is read
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
@@ -72,7 +76,8 @@ func New(options Options) *Tree {
 // Root returns the root of the host's file system.
 func (t *Tree) Root() string { return t.options.Root }
 
-// Close closes the mount points, the counters and all that is attached to nodes. What is read is opened again when it is needed.
+// Close closes the mount points, the counters and all that is attached to nodes. What is read is
+// opened again when it is needed.
 func (t *Tree) Close() error {
 	errs := []error{t.mounts.close(), t.lookups.guard.Close()}
 	for _, n := range t.nodes {
@@ -82,7 +87,7 @@ func (t *Tree) Close() error {
 	for _, n := range t.outer.nodes {
 		t.releaseAll(n)
 	}
-	t.closePlaces()
+	t.closeFiles()
 	return errors.Join(errs...)
 }
 
@@ -92,10 +97,12 @@ func (n *Node) Path() string { return n.path }
 // Parent returns the nearest node around the cgroup, nil if there is none.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Nodes returns all nodes, each before those around it. The slice is valid until a node is made or removed.
+// Nodes returns all nodes, each before those around it. The slice is valid until a node is made or
+// removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
-// Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if path is empty.
+// Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if
+// path is empty.
 func (t *Tree) Node(path string) *Node {
 	if n := t.byPath[path]; n != nil || path == "" {
 		return n
@@ -108,8 +115,8 @@ func (t *Tree) Node(path string) *Node {
 	return n
 }
 
-// dirOf returns where a cgroup is, relative to a mount point. Paths that begin or go on with "/.." are outside of the
-// reader's cgroup namespace, and no mount point has them.
+// dirOf returns where a cgroup is, relative to a mount point. Paths that begin or go on with "/.."
+// are outside of the reader's cgroup namespace, and no mount point has them.
 func dirOf(path string) string {
 	if strings.Contains("/"+path+"/", "/../") {
 		return ""
@@ -121,8 +128,8 @@ func innermostFirst(a, b *Node) int {
 	return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(a.path, b.path))
 }
 
-// link finds the node around a new node, and makes the new node the one around those inside it. longer has all nodes with
-// longer paths.
+// link finds the node around a new node, and makes the new node the one around those inside it.
+// longer has all nodes with longer paths.
 func (t *Tree) link(n *Node, longer []*Node) {
 	t.outer.stale = true
 	for up := range around(n.path) {
@@ -164,8 +171,9 @@ func isInside(path, outer string) bool {
 	return len(path) > len(outer) && path[len(outer)] == '/' && path[:len(outer)] == outer
 }
 
-// Enter counts a process into the cgroup at path, and returns its node, nil if path is empty. newborn reports whether the
-// process was created since the last interval: a cgroup with older processes has used CPU time before it was watched.
+// Enter counts a process into the cgroup at path, and returns its node, nil if path is empty.
+// newborn reports whether the process was created since the last interval: a cgroup with older
+// processes has used CPU time before it was watched.
 func (t *Tree) Enter(path string, newborn bool) *Node {
 	n := t.Node(path)
 	if n != nil {
@@ -182,8 +190,9 @@ func (n *Node) Leave() {
 	}
 }
 
-// Sweep ends an interval: it removes the nodes that no process is in and whose cgroup is gone, and closes what is attached
-// to them. Hierarchies that could not be found are looked for again in the next interval.
+// Sweep ends an interval: it removes the nodes that no process is in and whose cgroup is gone, and
+// closes what is attached to them. Hierarchies that could not be found are looked for again in the
+// next interval.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
 	defer t.lookups.begin()
@@ -214,7 +223,8 @@ func (t *Tree) Sweep() {
 	})
 }
 
-// exists reports whether any hierarchy has the cgroup. It looks first where its counter was last found.
+// exists reports whether any hierarchy has the cgroup. It looks first where its counter was last
+// found.
 func (t *Tree) exists(n *Node) bool {
 	all, _ := t.mounts.hierarchies()
 	if n.dir == "" {
@@ -231,24 +241,25 @@ func (t *Tree) exists(n *Node) bool {
 	return false
 }
 
-// Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes stay, with what is
-// attached to them.
+// Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes
+// stay, with what is attached to them.
 func (t *Tree) Restart() {
 	for _, n := range t.nodes {
 		n.members, n.cpu = 0, cpuTime{}
 	}
 }
 
-// Compact gives back memory that was needed for more nodes.
-func (t *Tree) Compact() {
+// Shrink frees memory that was needed for more nodes.
+func (t *Tree) Shrink() {
 	t.byPath, t.inside = units.Rebuilt(t.byPath), units.Rebuilt(t.inside)
 	t.nodes = slices.Clone(t.nodes)
 }
 
-// Slot is a place in every node of a tree where a reader outside of this package keeps what it knows of the cgroup.
+// Slot is a place in every node of a tree where a reader outside of this package keeps what it
+// knows of the cgroup.
 type Slot int
 
-// NewSlot returns a slot that nobody uses.
+// NewSlot returns an unused slot.
 func (t *Tree) NewSlot() Slot {
 	for i, used := range t.slots {
 		if !used {
@@ -260,7 +271,7 @@ func (t *Tree) NewSlot() Slot {
 	return Slot(len(t.slots) - 1)
 }
 
-// Release closes all that is attached at a slot, which somebody else may have then.
+// Release closes all that is attached at a slot, which another reader may have then.
 func (t *Tree) Release(s Slot) error {
 	var errs []error
 	for _, n := range t.nodes {
@@ -303,9 +314,9 @@ func (n *Node) close() error {
 // Blocked returns an error if files of some cgroups cannot be read because users block lookups.
 func (t *Tree) Blocked() error { return t.lookups.err() }
 
-// OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be counted: the hierarchy of
-// the version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). inode is the inode number of the
-// directory.
+// OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be
+// counted: the hierarchy of the version 1 controller, or else version 2 (perf_event_open(2),
+// PERF_FLAG_PID_CGROUP). inode is the inode number of the directory.
 func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err error) {
 	h := t.perfEvent(n)
 	if h == nil {
@@ -314,7 +325,8 @@ func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err e
 	return t.lookups.open(h, into, n.dir, ".", false)
 }
 
-// perfEvent returns the hierarchy in which OpenPerfEventDir opens the cgroup, or nil if there is none.
+// perfEvent returns the hierarchy in which OpenPerfEventDir opens the cgroup, or nil if there is
+// none.
 func (t *Tree) perfEvent(n *Node) *hierarchy {
 	all, _ := t.mounts.hierarchies()
 	for _, version1 := range []bool{true, false} {

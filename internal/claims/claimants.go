@@ -7,8 +7,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -24,21 +25,23 @@ type claimant struct {
 	withCgroup bool // all of its own cgroup is excluded, or in the same unit
 }
 
-// sleepers are the processes of a workload that have had nothing to claim yet. They have one claimant together, by which what they are
-// part of has its series: most processes of a node never run.
+// sleepers are the processes of a workload that have had nothing to claim yet. They have one
+// claimant together, by which what they are part of has its series: most processes of a node never
+// run.
 type sleepers struct {
 	id    attribution.Claimant
 	count int
 }
 
-type sleepersOf struct {
-	in       units.Workload
+type sleepersKey struct {
+	in       identity.Workload
 	excluded bool
 }
 
-// update opens a claimant for a process that has none, and another for one that has become someone else.
-func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
-	if b.Identifier.HasNews(p.Slot) {
+// update opens a claimant for a process that has none, and another for one that has become someone
+// else.
+func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
+	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
 	}
 	if c.sleeps && hasClaims(p) {
@@ -47,49 +50,49 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 }
 
 // hasClaims reports whether there is CPU time to claim for a process.
-func hasClaims(p *cpu.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
+func hasClaims(p *scan.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
 
 // renew opens another claimant for a process that has become someone else.
-func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
-	identity, changed := b.Identifier.Identity(p.Slot)
-	b.Identifier.Moved(p.Slot)
-	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
-	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup) || identity.Unit.Name != ""
+func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
+	found, changed := b.identifier.Identity(p.Slot)
+	b.identifier.Moved(p.Slot)
+	excluded := b.exclusion.Excludes(found, m.ReadAt)
+	c.withCgroup = b.exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
 	if !changed && excluded == c.excluded {
 		return
 	}
 	b.leave(c)
 	c.open, c.excluded = true, excluded
-	beside := identity.Workload
-	beside.Unit = units.SystemdUnit{}
-	c.inWorkload = beside != units.Workload{}
-	owner := b.ownerOf(p.PID, p.Start, identity)
-	if b.Programs && b.Exact {
+	beside := found.Workload
+	beside.Unit = identity.SystemdUnit{}
+	c.inWorkload = beside != identity.Workload{}
+	owner := b.ownerOf(p.PID, p.Start, found)
+	if b.byProgram && b.exact {
 		b.programs.learn(&owner)
 	}
 	if !hasClaims(p) && b.mayWait(&owner) {
-		b.sleep(c, sleepersOf{identity.Workload, excluded}, b.since(p.Start, m))
+		b.sleep(c, sleepersKey{found.Workload, excluded}, b.since(p.Start, m))
 	} else {
 		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
 	}
 	if b.watchesCgroups() {
-		b.enter(c, identity.Cgroup, p, m)
+		b.enter(c, found.Cgroup, p, m)
 	}
-	if b.Requests {
-		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+	if b.requests {
+		b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
 	}
 }
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
-func (b *Builder) mayWait(owner *units.Owner) bool {
-	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
+func (b *Builder) mayWait(owner *identity.Owner) bool {
+	return !b.eager && !b.keys.Sleepers() && !b.engine.NeedsSleepers() && !b.engine.Continues(owner)
 }
 
 // sleep makes a process one of the sleepers of its workload.
-func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
+func (b *Builder) sleep(c *claimant, of sleepersKey, since time.Time) {
 	s := b.sleepers[of]
 	if s == nil {
-		s = &sleepers{id: b.openClaimant(units.Owner{Workload: of.in}, since, of.excluded)}
+		s = &sleepers{id: b.openClaimant(identity.Owner{Workload: of.in}, since, of.excluded)}
 		b.sleepers[of] = s
 	}
 	s.count++
@@ -98,69 +101,52 @@ func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
 
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
-	identity, _ := b.Identifier.Identity(slot)
-	id := b.openClaimant(b.ownerOf(pid, start, identity), b.since(start, m), c.excluded)
+	found, _ := b.identifier.Identity(slot)
+	id := b.openClaimant(b.ownerOf(pid, start, found), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id
 }
 
-// leave ends the claimant of a process with this interval, unless other sleepers have it.
-func (b *Builder) leave(c *claimant) {
-	switch {
-	case !c.open:
-	case c.sleeps:
-		c.sleeps = false
-		of := sleepersOf{b.Engine.Workload(c.id), c.excluded}
-		s := b.sleepers[of]
-		if s.count--; s.count == 0 {
-			delete(b.sleepers, of)
-			b.end(s.id)
-		}
-	default:
-		b.end(c.id)
-	}
-}
-
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
-func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement) {
+func (b *Builder) enter(c *claimant, path string, p *scan.Process, m *Measurement) {
 	from := c.cgroup
-	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
+	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
 	from.Leave()
-	if !b.Exact {
+	if !b.exact {
 		cgroup.AccountMove(from, c.cgroup, p.Used+p.ShortLived)
 	}
 }
 
-// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between two scans, known only
-// by their cgroup. It is not ok if the path names no workload, unless the cgroup is excluded: only a virtual machine's
-// processes tell which one a cgroup is of.
+// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between
+// two scans, known only by their cgroup. It is not ok if the path names no workload, unless the
+// cgroup is excluded: only a virtual machine's processes identify the machine of a cgroup.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
-	placed := b.Identifier.PlaceShortLived(path)
-	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
-	owner := units.Owner{Workload: placed.Workload}
-	owner.VM = units.VM{}
-	if !b.begun || !excluded && owner == (units.Owner{}) {
+	placed := b.identifier.PlaceShortLived(path)
+	excluded := b.exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
+	owner := identity.Owner{Workload: placed.Workload}
+	owner.VM = identity.VM{}
+	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant, nil, false
 	}
 	id = b.openClaimant(owner, b.last.Stamp, excluded)
 	b.end(id)
 	if b.watchesCgroups() {
-		in = b.Cgroups.Node(placed.Cgroup)
+		in = b.cgroups.Node(placed.Cgroup)
 	}
 	return id, in, true
 }
 
-func (b *Builder) openClaimant(owner units.Owner, since time.Time, excluded bool) attribution.Claimant {
-	id := b.Engine.Open(owner, since)
+func (b *Builder) openClaimant(owner identity.Owner, since time.Time, excluded bool) attribution.Claimant {
+	id := b.engine.Open(owner, since)
 	if excluded {
-		b.Engine.Exclude(id)
+		b.engine.Exclude(id)
 	}
 	return id
 }
 
 // excludeLate applies exclusions to pods whose namespace was resolved after they were first seen.
 func (b *Builder) excludeLate(m *Measurement) {
-	if !b.Exclusion.Resolved(m.ReadAt) {
+	if !b.exclusion.Resolved(m.ReadAt) {
 		return
 	}
 	for i := range b.claimants {
@@ -168,34 +154,20 @@ func (b *Builder) excludeLate(m *Measurement) {
 		if !c.open || c.excluded {
 			continue
 		}
-		if in := b.Engine.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
+		if in := b.engine.Workload(c.id); !b.exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
 			continue
 		} else if c.sleeps {
 			b.leave(c)
-			b.sleep(c, sleepersOf{in, true}, b.last.Stamp)
+			b.sleep(c, sleepersKey{in, true}, b.last.Stamp)
 		} else {
-			b.Engine.Exclude(c.id)
+			b.engine.Exclude(c.id)
 		}
 		c.excluded = true
 	}
 }
 
-// end ends a claimant with this interval, in which it may claim its last slice.
-func (b *Builder) end(id attribution.Claimant) {
-	b.Engine.Stop(id)
-	b.ended = append(b.ended, id)
-}
-
-// closeEnded closes the claimants that ended, once the engine has observed their last interval.
-func (b *Builder) closeEnded() {
-	for _, id := range b.ended {
-		b.Engine.Close(id)
-	}
-	b.ended = b.ended[:0]
-}
-
-// since returns when the series of a process that is new to the engine was at 0: when the process was created, or at the
-// end of the last interval if that is later.
+// since returns when the series of a process that is new to the engine was at 0: when the process
+// was created, or at the end of the last interval if that is later.
 func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {
@@ -207,16 +179,17 @@ func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 	return created
 }
 
-// Created returns a function that tells units.Process.Created on a machine that booted at boot.
+// Created returns a function that returns identity.Process.Created on a machine that booted at
+// boot.
 func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
-// ownerOf returns the owner of a process. If its executable cannot be read, its program has the name that it
-// would have if the process had exited.
-func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) units.Owner {
-	o := units.Owner{
-		Process: units.Process{
+// ownerOf returns the owner of a process. If its executable cannot be read, its program has the
+// name that it would have if the process had exited.
+func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) identity.Owner {
+	o := identity.Owner{
+		Process: identity.Process{
 			PID:         pid,
 			Start:       start.Truncate(time.Duration(units.Tick)), // as every source shows it
 			Executable:  i.Executable,
@@ -227,7 +200,7 @@ func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) 
 		},
 		Workload: i.Workload,
 	}
-	if b.Programs && b.Exact && i.Path == "" {
+	if b.byProgram && b.exact && i.Path == "" {
 		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &o.Workload)
 	}
 	return o

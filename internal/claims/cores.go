@@ -7,24 +7,26 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// cores computes how much less CPU time counts because several threads of a core were busy. A nil cores discounts nothing.
+// cores computes how much less CPU time counts because several threads of a core were busy. A nil
+// cores discounts nothing.
 //
-// A core with one busy thread draws 1, and each further busy thread adds further. The busy threads share that equally. How
-// busy a thread was in an interval is known, and when it was is not: threads are taken to be busy independently of each
-// other.
+// A core with one busy thread draws 1, and each further busy thread adds further. The busy threads
+// share that equally. How busy a thread was in an interval is known, and when it was is not:
+// threads are taken to be busy independently of each other.
 type cores struct {
-	siblings *cpu.Siblings
+	siblings *divide.Siblings
 	further  float64
-	cpus     []core       // by number, those of siblings
-	slices   []cpu.Slice  // of all claims
-	ends     []int        // of each claim's slices
-	counted  bool         // busy is what the kernel counted in the interval, and not what claims add up to
-	one      [1]cpu.Slice // returned last
-	mean     uint64       // discount of CPU time whose CPU is not known
+	cpus     []core          // by number, those of siblings
+	slices   []divide.Slice  // of all claims
+	ends     []int           // of each claim's slices
+	counted  bool            // busy is what the kernel counted in the interval, and not what claims add up to
+	one      [1]divide.Slice // returned last
+	mean     uint64          // discount of CPU time whose CPU is not known
 }
 
 // core is a logical CPU in an interval.
@@ -40,7 +42,7 @@ type core struct {
 const full = 1 << 32
 
 // newCores returns nil if siblings is nil. Two busy threads draw 2 * weight.
-func newCores(siblings *cpu.Siblings, weight float64) *cores {
+func newCores(siblings *divide.Siblings, weight float64) *cores {
 	if siblings == nil {
 		return nil
 	}
@@ -71,9 +73,9 @@ func (c *cores) begin(m *Measurement) {
 // works reports whether CPUs of slices are of use.
 func (c *cores) works() bool { return c != nil && c.siblings.Shared() }
 
-// slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs tells the CPU of a process's first thread
-// only.
-func (c *cores) slicesOf(p *cpu.Process, t *cpu.Table, exact bool) []cpu.Slice {
+// slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs shows the CPU of
+// a process's first thread only.
+func (c *cores) slicesOf(p *scan.Process, t *scan.Table, exact bool) []divide.Slice {
 	if !c.works() || !exact && p.Threads > 1 {
 		return nil
 	}
@@ -81,16 +83,16 @@ func (c *cores) slicesOf(p *cpu.Process, t *cpu.Table, exact bool) []cpu.Slice {
 }
 
 // lastSlice returns where the last slice of a process was used, nil if that is not known.
-func (c *cores) lastSlice(e *cpu.Ended, used units.CPUTime, exact bool) []cpu.Slice {
+func (c *cores) lastSlice(e *scan.Ended, used units.CPUTime, exact bool) []divide.Slice {
 	if !c.works() || !exact && e.Threads > 1 {
 		return nil
 	}
-	c.one[0] = cpu.Slice{CPU: e.LastCPU, Used: used}
+	c.one[0] = divide.Slice{CPU: e.LastCPU, Used: used}
 	return c.one[:]
 }
 
 // claimed notes where the next claim's CPU time was used, as far as that is known.
-func (c *cores) claimed(on []cpu.Slice) {
+func (c *cores) claimed(on []divide.Slice) {
 	if c.works() {
 		c.slices = append(c.slices, on...)
 		c.ends = append(c.ends, len(c.slices))
@@ -129,8 +131,9 @@ func (c *cores) at(cpu int32) *core {
 	return &c.cpus[cpu]
 }
 
-// addUp makes CPUs as busy as claims have used them. A thread's time may be shown after the interval in which it ran, so what
-// is more than a CPU had counts in the next. Time whose CPU is not known is divided in proportion to what is left of each.
+// addUp makes CPUs as busy as claims have used them. A thread's time may be shown after the
+// interval in which it ran, so what is more than a CPU had counts in the next. Time whose CPU is
+// not known is divided in proportion to what is left of each.
 func (c *cores) addUp(shares []weigh.Share, length units.CPUTime) {
 	var known, unknown, room units.CPUTime
 	for i := range shares {
@@ -154,7 +157,8 @@ func (c *cores) addUp(shares []weigh.Share, length units.CPUTime) {
 	}
 }
 
-// computeDiscounts computes the discount of each CPU, and the average of the busy time that is not claimed on a known CPU.
+// computeDiscounts computes the discount of each CPU, and the average of the busy time that is not
+// claimed on a known CPU.
 func (c *cores) computeDiscounts(length float64) {
 	var rest, discounted, all, ofAll float64
 	for i := range c.siblings.CPUs() {
@@ -176,15 +180,15 @@ func (c *cores) computeDiscounts(length float64) {
 	}
 }
 
-// counts returns what CPU time counts for while so many other threads of its core are busy on average. Between whole numbers
-// it is in proportion, which is exact for cores of two threads.
+// counts returns what CPU time counts for while so many other threads of its core are busy on
+// average. Between whole numbers it is in proportion, which is exact for cores of two threads.
 func (c *cores) counts(others float64) float64 {
 	of := func(n float64) float64 { return (1 + n*c.further) / (1 + n) }
 	whole := math.Floor(others)
 	return of(whole) + (others-whole)*(of(whole+1)-of(whole))
 }
 
-func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.CPUTime) {
+func (c *cores) discountOf(used units.CPUTime, on []divide.Slice) (discount units.CPUTime) {
 	for i := range on {
 		part := min(on[i].Used, used)
 		used -= part
@@ -197,9 +201,10 @@ func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.C
 	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
 }
 
-// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether that is known in each domain
-// where place has time. Of a process that ended, only the CPU where it was last is known. Call it after discount.
-func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
+// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether
+// that is known in each domain where place has time. Of a process that ended, only the CPU where it
+// was last is known. Call it after discount.
+func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *divide.Topology) (known bool) {
 	if !c.works() || claim >= len(c.ends) {
 		return false
 	}
@@ -223,8 +228,8 @@ func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *cpu.To
 	return true
 }
 
-// compact gives back the memory that was needed for more claims.
-func (c *cores) compact() {
+// shrink frees the memory that was needed for more claims.
+func (c *cores) shrink() {
 	if c != nil {
 		c.slices, c.ends = nil, nil
 	}

@@ -11,24 +11,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 )
 
-// domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a claim on each package
-// where that CPU time was used. A nil domains divides nothing.
+// domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a
+// claim on each package where that CPU time was used. A nil domains divides nothing.
 //
-// A claim's weights under other allocation keys are divided in proportion to its CPU time in each package, as far as that counts
-// under the key, but those of memory by where the memory is, as far as that is known: DRAM of a package is shared by who
-// holds memory there. A claim without CPU time, of a process that sleeps and holds memory, is else in the package where the
+// A claim's weights under other allocation keys are divided in proportion to its CPU time in each
+// package, as far as that counts under the key, but those of memory by where the memory is, as far
+// as that is known: DRAM of a package is shared by the processes that holds memory there. A claim
+// without CPU time, of a process that sleeps and holds memory, is else in the package where the
 // process was last.
 type domains struct {
-	topology *cpu.Topology
+	topology *divide.Topology
 	cores    *cores
 	keys     *Keys
 	usage    []attribution.Usage // Interval.Domains without the node's
 	last     []cpu.Node          // of each domain
 	process  []units.CPUTime     // of each domain, that processes can account for in the interval
-	// interrupt is the time of interrupts in each domain in the interval, softirqd the part of it that is the processes
-	// ksoftirqd's. It counts if interrupts are unattributed.
+	// interrupt is the time of interrupts in each domain in the interval, softirqd the part of it
+	// that is the processes ksoftirqd's. It counts if interrupts are unattributed.
 	interrupt, softirqd []units.CPUTime
 
 	// Of the interval's claims, as many for each as there are domains:
@@ -40,8 +44,9 @@ type domains struct {
 	cgroups   map[*cgroup.Node]int
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
-	// numa knows where memory is, nil if nothing does. held are the weights that are divided by that.
-	numa *cgroup.Places
+	// numa knows where memory is, nil if nothing does. held are the weights that are divided by
+	// that.
+	numa *numa.Places
 	held [attribution.Weights]bool
 
 	parts []units.CPUTime // scratch
@@ -51,7 +56,7 @@ type domains struct {
 	none         []units.CPUTime // all 0
 }
 
-func newDomains(topology *cpu.Topology) *domains {
+func newDomains(topology *divide.Topology) *domains {
 	if topology == nil {
 		return nil
 	}
@@ -72,7 +77,8 @@ func (d *domains) number() int {
 	return len(d.parts)
 }
 
-// of returns the index in Interval.Domains of a zone's domain, that of the node where the topology does not know it.
+// of returns the index in Interval.Domains of a zone's domain, that of the node where the topology
+// does not know it.
 func (d *domains) of(z *power.Zone) int {
 	if d == nil {
 		return 0
@@ -108,9 +114,9 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 	d.noteShortLived(m.Table.UnplacedParts())
 }
 
-// claimed notes where the next claim's CPU time was used. Where parts tells nothing, it is where p was last, or else
-// where all claims before it were.
-func (d *domains) claimed(parts []units.CPUTime, p *cpu.Process) {
+// claimed notes where the next claim's CPU time was used. If parts shows nothing, it is where p was
+// last, or else where all claims before it were.
+func (d *domains) claimed(parts []units.CPUTime, p *scan.Process) {
 	if d == nil {
 		return
 	}
@@ -131,8 +137,8 @@ func (d *domains) claimed(parts []units.CPUTime, p *cpu.Process) {
 	}
 }
 
-// beginPlaces starts an interval in which places tells where memory is, for the weights of keys.
-func (d *domains) beginPlaces(places *cgroup.Places, keys *Keys, now time.Time) {
+// beginPlaces starts an interval in which places reports where memory is, for the weights of keys.
+func (d *domains) beginPlaces(places *numa.Places, keys *Keys, now time.Time) {
 	if d == nil || places == nil {
 		return
 	}
@@ -154,7 +160,8 @@ func (d *domains) holds(path string) {
 	}
 }
 
-// memoryOf returns where the memory of a claim is, nil if that is not known or the claim has no weight of memory.
+// memoryOf returns where the memory of a claim is, nil if that is not known or the claim has no
+// weight of memory.
 func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
 	n := len(d.parts) + 1
 	weighs := false
@@ -167,8 +174,9 @@ func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
 	return d.memory[claim*n : (claim+1)*n]
 }
 
-// ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not run.
-func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *cpu.Process) {
+// ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not
+// run.
+func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *scan.Process) {
 	if d == nil {
 		return
 	}
@@ -232,8 +240,9 @@ func (d *domains) ofSoftirqd() []units.CPUTime {
 	return d.softirqd
 }
 
-// divide divides the node's usage, which is complete and has its weights. interrupts is the unattributed CPU time of interrupts.
-// The rest of node.Unattributed is that of processes that cannot be named.
+// divide divides the node's usage, which is complete and has its weights. interrupts is the
+// unattributed CPU time of interrupts. The rest of node.Unattributed is that of processes that
+// cannot be named.
 func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	if d == nil {
 		return
@@ -250,15 +259,16 @@ func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	d.divideInterrupts(interrupts, &node.Weightless)
 }
 
-// divideClaim divides a claim by where its CPU time was used, and its weights of memory by where the memory is, unless that is nil.
+// divideClaim divides a claim by where its CPU time was used, and its weights of memory by where
+// the memory is, unless that is nil.
 func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime, memory []uint64) {
 	only := slices.IndexFunc(place, func(part units.CPUTime) bool { return part > 0 })
 	if memory == nil && only >= 0 && !slices.ContainsFunc(place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
 		d.usage[only].Claims = append(d.usage[only].Claims, *c)
 		return
 	}
-	var divided [cpu.MaxDomains]attribution.Claim
-	cpu.Divide(d.parts, c.CPU, place)
+	var divided [divide.MaxDomains]attribution.Claim
+	units.Divide(d.parts, c.CPU, place)
 	for k, part := range d.parts {
 		divided[k] = attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part}
 	}
@@ -267,12 +277,12 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 		case weight == 0:
 			continue
 		case memory != nil && d.held[w]:
-			cpu.Divide(d.andElsewhere, units.CPUTime(weight), memory)
+			units.Divide(d.andElsewhere, units.CPUTime(weight), memory)
 			copy(d.parts, d.andElsewhere)
 		case d.keys.discounts(w) && d.cores.divide(d.counted, place, i, d.topology):
-			cpu.Divide(d.parts, units.CPUTime(weight), d.counted)
+			units.Divide(d.parts, units.CPUTime(weight), d.counted)
 		default:
-			cpu.Divide(d.parts, units.CPUTime(weight), place)
+			units.Divide(d.parts, units.CPUTime(weight), place)
 		}
 		for k, part := range d.parts {
 			divided[k].Weights[w] = uint64(part)
@@ -285,8 +295,9 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 	}
 }
 
-// averages returns what CPU time weighs on average over all domains, under the keys by which claims weigh where their memory is.
-// Within a domain, claims may weigh much that used little CPU time there.
+// averages returns what CPU time weighs on average over all domains, under the keys by which claims
+// weigh where their memory is. Within a domain, claims may weigh much that used little CPU time
+// there.
 func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weights]attribution.Average) {
 	if d.numa == nil || node.Unattributed == 0 {
 		return averages
@@ -302,8 +313,8 @@ func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weigh
 	return averages
 }
 
-// divideUnnamed divides the CPU time of processes that cannot be named in proportion to the CPU time of each domain that no
-// claim covers.
+// divideUnnamed divides the CPU time of processes that cannot be named in proportion to the CPU
+// time of each domain that no claim covers.
 func (d *domains) divideUnnamed(all units.CPUTime) {
 	if all == 0 {
 		return
@@ -318,7 +329,8 @@ func (d *domains) divideUnnamed(all units.CPUTime) {
 	d.addUnattributed(all, d.shortLived)
 }
 
-// divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each domain.
+// divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each
+// domain.
 func (d *domains) divideInterrupts(all units.CPUTime, weightless *[attribution.Weights]units.CPUTime) {
 	for i := range d.usage {
 		d.usage[i].Weightless = [attribution.Weights]units.CPUTime{}
@@ -337,19 +349,20 @@ func (d *domains) divideInterrupts(all units.CPUTime, weightless *[attribution.W
 	}
 }
 
-// addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to what processes used there.
+// addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to
+// what processes used there.
 func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
 	if slices.Max(places) == 0 {
 		places = d.process
 	}
-	cpu.Divide(d.parts, all, places)
+	units.Divide(d.parts, all, places)
 	for i, part := range d.parts {
 		d.usage[i].Unattributed += part
 	}
 }
 
-// compact gives back the memory that was needed for more claims.
-func (d *domains) compact() {
+// shrink frees the memory that was needed for more claims.
+func (d *domains) shrink() {
 	if d != nil {
 		d.places, d.memory, d.ofCgroups, d.cgroups = nil, nil, nil, map[*cgroup.Node]int{}
 	}

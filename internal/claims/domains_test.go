@@ -12,13 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 )
 
-// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in another.
+// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in
+// another.
 func newTwoPackages(t *testing.T) *domains {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -30,7 +33,7 @@ func newTwoPackages(t *testing.T) *domains {
 	for i := range 2 {
 		write(fmt.Sprintf("cpu%d/topology/physical_package_id", i), fmt.Sprintln(i))
 	}
-	topology, err := cpu.OpenTopology(root)
+	topology, err := divide.OpenTopology(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, topology.Close()) })
 	return newDomains(topology)
@@ -38,7 +41,7 @@ func newTwoPackages(t *testing.T) *domains {
 
 // begin starts an interval in which each package had so much CPU time of processes.
 func begin(d *domains, usage []attribution.Usage, process ...units.CPUTime) {
-	m := &Measurement{Table: &cpu.Table{}, Domains: make([]cpu.Node, len(process))}
+	m := &Measurement{Table: &scan.Table{}, Domains: make([]cpu.Node, len(process))}
 	for i := range process {
 		if d.last != nil {
 			m.Domains[i] = d.last[i]
@@ -64,7 +67,7 @@ func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
 	}, Unattributed: 90, Unweighed: [attribution.Weights]bool{true}}
 	d.claimed([]units.CPUTime{30, 0}, nil)
 	d.claimed([]units.CPUTime{25, 75}, nil)
-	d.claimed(nil, &cpu.Process{LastCPU: 1})
+	d.claimed(nil, &scan.Process{LastCPU: 1})
 	d.claimed(nil, nil) // as all before
 	d.divide(&node, 0)
 	assert.Equal(t, []attribution.Claim{
@@ -98,7 +101,7 @@ func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
 func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
 	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
 	begin(d, usage, 100, 400)
-	d.numa, d.held = &cgroup.Places{}, [attribution.Weights]bool{false, true}
+	d.numa, d.held = &numa.Places{}, [attribution.Weights]bool{false, true}
 	node := attribution.Usage{Claims: []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 90}},
 		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},

@@ -23,9 +23,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -60,7 +62,8 @@ func (p *simProcess) key() string {
 	return fmt.Sprint("p ", p.pid, " ", p.start.Truncate(10*time.Millisecond))
 }
 
-// simGroups are the cgroups of processes, and what they belong to. The PID tells which one a process is in.
+// simGroups are the cgroups of processes, and what they belong to. The PID tells which one a
+// process is in.
 var simGroups = []struct{ path, container, pod string }{
 	{"/", "", ""},
 	{simScope(1, 'a'), strings.Repeat("a", 64), simPod(1)},
@@ -168,15 +171,15 @@ func newGPUSimulation(t testing.TB, seed uint64) *gpuSimulation {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::"+simGroups[groupOf(int32(pid+1))].path+"\n"), 0o600))
 	}
-	var kinds []Kind
+	var kinds []power.Class
 	for i := range s.gpus {
 		g := &simGPU{number: i, how: gpuSource((uint64(i) + seed) % 3)}
-		source := power.Source(fmt.Sprint("gpu", i)) // so that each GPU is a kind of the ledger
-		g.zone = &power.Zone{ID: string(source), Kind: power.GPU, Source: source, Domain: units.GPU(string(source))}
+		source := power.Method(fmt.Sprint("gpu", i)) // so that each GPU is a kind of the ledger
+		g.zone = &power.Zone{ID: string(source), Kind: power.GPU, Method: source, Domain: units.GPU(string(source))}
 		g.reading = power.Reading{Zone: g.zone, Err: errors.New("not yet")}
 		g.oracle = gpuOracle{s: s, kind: i}
 		s.gpus[i] = g
-		kinds = append(kinds, Kind{power.GPU, source})
+		kinds = append(kinds, power.Class{Zone: power.GPU, Method: source})
 	}
 	s.stamp = boot.Add(s.now)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{Idle: s.idle}}, s.stamp)
@@ -194,7 +197,7 @@ func newGPUSimulation(t testing.TB, seed uint64) *gpuSimulation {
 func groupOf(pid int32) int { return int(pid) % len(simGroups) }
 
 func (s *gpuSimulation) close(t testing.TB) {
-	require.NoError(t, errors.Join(s.builder.Identifier.Close(), s.cgroups.Close(), s.reader.Close()))
+	require.NoError(t, errors.Join(s.builder.identifier.Close(), s.cgroups.Close(), s.reader.Close()))
 }
 
 func (s *gpuSimulation) openReader() {
@@ -435,7 +438,7 @@ func (s *gpuSimulation) step() error {
 		return err
 	}
 	if s.IntN(10) == 0 {
-		s.builder.Compact(s.reader.Table())
+		s.builder.Shrink(s.reader.Table())
 	}
 	if m.EndsCollection {
 		s.deliver()
@@ -476,7 +479,7 @@ func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 		s.resolve() // by the processes of the last scan of the other source
 		s.builder.StartOver(m, true)
 		for _, p := range slices.Concat(s.processes, s.old) {
-			p.told = p.told && !slices.ContainsFunc(m.Table.Processes, func(r cpu.Process) bool { return r.PID == p.pid })
+			p.told = p.told && !slices.ContainsFunc(m.Table.Processes, func(r scan.Process) bool { return r.PID == p.pid })
 		}
 		s.look(m.Table)
 	} else {
@@ -495,9 +498,9 @@ func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 }
 
 // look notes which processes are in a scan.
-func (s *gpuSimulation) look(t *cpu.Table) {
+func (s *gpuSimulation) look(t *scan.Table) {
 	for _, p := range slices.Concat(s.processes, s.old) {
-		row := slices.ContainsFunc(t.Processes, func(r cpu.Process) bool { return r.PID == p.pid && r.Start == p.start })
+		row := slices.ContainsFunc(t.Processes, func(r scan.Process) bool { return r.PID == p.pid && r.Start == p.start })
 		if p.row && !row {
 			p.endSeen, p.seenAt = s.interval, s.now
 		}
@@ -519,7 +522,7 @@ func (s *gpuSimulation) resolve() {
 
 // deliver emits the ledger, and has it acknowledged or not.
 func (s *gpuSimulation) deliver() {
-	e := s.builder.Engine
+	e := s.builder.engine
 	e.Emitted()
 	switch s.IntN(4) {
 	case 0:
@@ -555,7 +558,7 @@ func (s *gpuSimulation) deliver() {
 		}
 		for i := range amounts {
 			s.delivered[key][i] += amounts[i].Energy
-			if account.Entity == units.ProcessEntity {
+			if account.Entity == identity.ProcessEntity {
 				s.active[i] += amounts[i].Energy
 				s.idled[i] += amounts[i].Idle
 			}
@@ -568,9 +571,9 @@ func keyOf(a *attribution.Account) string {
 	switch {
 	case a.Other:
 		return "other " + a.Entity.String()
-	case a.Entity == units.ProcessEntity:
+	case a.Entity == identity.ProcessEntity:
 		return fmt.Sprint("p ", a.Owner.Process.PID, " ", a.Owner.Process.Start)
-	case a.Entity == units.ContainerEntity:
+	case a.Entity == identity.ContainerEntity:
 		return "c " + a.Owner.Container.ID
 	default:
 		return "d " + a.Owner.Pod.UID
@@ -579,12 +582,12 @@ func keyOf(a *attribution.Account) string {
 
 // check compares the ledger with what the meters counted and with the oracle.
 func (s *gpuSimulation) check() error {
-	l := s.builder.Engine.Ledger()
+	l := s.builder.engine.Ledger()
 	active, idled := s.active, s.idled
 	for a := range l.Accounts {
 		for i := range s.gpus {
 			amounts := a.Amounts(i)
-			if a.Entity != units.ProcessEntity {
+			if a.Entity != identity.ProcessEntity {
 				continue
 			}
 			active[i] += amounts.Energy
@@ -642,7 +645,7 @@ func (s *gpuSimulation) checkShares() error {
 	for key, energies := range s.delivered {
 		got[key] = *energies
 	}
-	for a := range s.builder.Engine.Ledger().Accounts {
+	for a := range s.builder.engine.Ledger().Accounts {
 		energies := got[keyOf(a)]
 		for i := range energies {
 			energies[i] += a.Amounts(i).Energy
@@ -695,8 +698,9 @@ type oracleUsage struct {
 	claims                    []oracleClaim
 }
 
-// oracleClaim is GPU time, and the accounts to which its energy belongs. maybe marks one that may be unattributed. It may also belong to
-// others: where a process with the same PID ended in the window in which this one started, and nothing else is known of this one.
+// oracleClaim is GPU time, and the accounts to which its energy belongs. maybe marks one that may
+// be unattributed. It may also belong to others: where a process with the same PID ended in the
+// window in which this one started, and nothing else is known of this one.
 type oracleClaim struct {
 	use    simUse
 	keys   []string
@@ -880,7 +884,8 @@ func simulateGPUs(t testing.TB, seed uint64) (*gpuSimulation, error) {
 	return s, s.checkShares()
 }
 
-// TestNoEnergyOfAGPUIsLostOrGivenToOthers runs random histories of GPUs and their users. With -gpu.seed it runs one.
+// TestNoEnergyOfAGPUIsLostOrGivenToOthers runs random histories of GPUs and their users. With
+// -gpu.seed it runs one.
 func TestNoEnergyOfAGPUIsLostOrGivenToOthers(t *testing.T) {
 	if *gpuSeed != 0 {
 		_, err := simulateGPUs(t, *gpuSeed)

@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy is unattributed.
+	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy
+	// is unattributed.
 	maxGPUs   = 256
 	otherGPUs = units.Domain("gpu-others")
-	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is unattributed.
+	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is
+	// unattributed.
 	maxSilence = 5 * time.Minute
 )
 
-// gpus makes domains of the node's GPUs, and finds who used them. The zero gpus is ready to use: it keeps nothing before a GPU
-// is seen.
+// gpus makes domains of the node's GPUs, and finds the claimants that used them. The zero gpus is
+// ready to use: it keeps nothing before a GPU is seen.
 type gpus struct {
 	index map[units.Domain]int // in the interval, of each GPU
 	known []knownGPU           // those with a domain of their own come first
@@ -29,14 +31,14 @@ type gpus struct {
 	processes map[int32]process
 	late      []lateUser // the oldest first
 	young     []lateUser // processes that ended young and may have used a GPU, the oldest first
-	// epoch counts how often each GPU was told of since the beginning of the epoch.
+	// epoch counts the epochs. An epoch ends when the usage of each GPU was reported in it.
 	epoch uint64
 	users []gpuUser // scratch
 }
 
 // knownGPU is what is known of the sources of a GPU's usage.
 type knownGPU struct {
-	listed bool      // a source tells its usage, now or later
+	listed bool      // a source reports its usage, now or later
 	told   time.Time // when it did last
 	epoch  uint64    // in which it did last, counted from 1
 }
@@ -59,7 +61,8 @@ func (b *Builder) gpu(name units.Domain) int {
 	return i
 }
 
-// beginGPUs adds the GPUs of a measurement to the domains, and starts an interval of all GPUs without claims.
+// beginGPUs adds the GPUs of a measurement to the domains, and starts an interval of all GPUs
+// without claims.
 func (b *Builder) beginGPUs(m *Measurement) {
 	for i := range m.GPUs {
 		b.gpu(m.GPUs[i].Domain)
@@ -96,8 +99,8 @@ func (b *Builder) claimGPUs(m *Measurement) {
 	b.endEpoch(m)
 }
 
-// isSilent reports whether no usage of a GPU is to be expected: nothing ever told of it, or nothing does for long while its
-// energy is read.
+// isSilent reports whether no usage of a GPU is to be expected: no source ever reported it, or none
+// does for long while its energy is read.
 func (b *Builder) isSilent(i int, m *Measurement) bool {
 	known, domain := &b.gpus.known[i], b.gpus.first+i
 	if !known.listed {
@@ -107,7 +110,7 @@ func (b *Builder) isSilent(i int, m *Measurement) bool {
 		slices.ContainsFunc(b.interval.Zones, func(z attribution.ZoneReading) bool { return z.Domain == domain && z.OK })
 }
 
-// claimGPU claims the time of one GPU. Of several sources that tell of it, the first counts.
+// claimGPU claims the time of one GPU. Of several sources that report it, the first counts.
 func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	known, u := &b.gpus.known[domain-b.gpus.first], &b.interval.Domains[domain]
 	if !known.listed {
@@ -131,21 +134,11 @@ func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	}
 }
 
-// endEpoch begins an epoch once all GPUs were told of, and closes the claimants that usage cannot name any more: those whose
-// processes ended before the epoch before.
+// endEpoch begins an epoch when the usage of all GPUs was reported.
 func (b *Builder) endEpoch(m *Measurement) {
 	g := &b.gpus
 	if !slices.ContainsFunc(g.known, func(k knownGPU) bool { return k.listed && k.epoch <= g.epoch }) {
 		g.epoch++
 	}
-	for _, list := range [...]*[]lateUser{&g.late, &g.young} {
-		n := 0
-		for _, l := range *list {
-			if l.epoch+2 > g.epoch && m.ReadAt.Sub(l.ended) < maxLate {
-				break
-			}
-			n++
-		}
-		b.endLate(list, n)
-	}
+	b.endLateUsers(m)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -27,6 +28,7 @@ import (
 
 // gpuNode is a node with GPUs and processes that use no CPU time.
 type gpuNode struct {
+	options  Options
 	t        testing.TB
 	b        *Builder
 	reader   *cpu.Reader
@@ -57,17 +59,18 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 		}
 	}
 	for i := range gpus {
-		zone := &power.Zone{ID: fmt.Sprint(i), Kind: power.GPU, Source: power.Measured, Domain: units.GPU(fmt.Sprint(i))}
+		zone := &power.Zone{ID: fmt.Sprint(i), Kind: power.GPU, Method: power.Measured, Domain: units.GPU(fmt.Sprint(i))}
 		n.readings = append(n.readings, power.Reading{Zone: zone})
 		n.usages = append(n.usages, gpu.Usage{Domain: zone.Domain})
 	}
 	tree := cgroup.New(cgroup.Options{Root: root})
 	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
-	n.b = NewBuilder(Options{
+	n.options = Options{
 		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
-		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []Kind{{power.GPU, power.Measured}}, KeepMemory: true,
-	})
-	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })
+		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}}, KeepMemory: true,
+	}
+	n.b = NewBuilder(n.options)
+	t.Cleanup(func() { _, _, _ = n.b.identifier.Close(), tree.Close(), n.reader.Close() })
 	n.second()
 	return n
 }
@@ -123,9 +126,9 @@ func (n *gpuNode) observe() {
 // joules returns the active and the idle energy of each account that has any.
 func (n *gpuNode) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
-	for a := range n.b.Engine.Ledger().Accounts {
+	for a := range n.b.engine.Ledger().Accounts {
 		name := keyOf(a)
-		if a.Entity == units.ProcessEntity && !a.Other {
+		if a.Entity == identity.ProcessEntity && !a.Other {
 			name = fmt.Sprint(a.Owner.Process.PID)
 		}
 		if amounts := a.Amounts(0); amounts.Energy > 0 || amounts.Idle > 0 {
@@ -135,7 +138,7 @@ func (n *gpuNode) joules() (active, idle map[string]float64) {
 	return active, idle
 }
 
-func (n *gpuNode) unattributed() float64 { return n.b.Engine.Ledger().Kinds[0].Unattributed.Joules() }
+func (n *gpuNode) unattributed() float64 { return n.b.engine.Ledger().Kinds[0].Unattributed.Joules() }
 
 func uses(used units.CPUTime, pids ...int32) gpu.User { return gpu.User{PIDs: pids, Used: used} }
 
@@ -161,23 +164,23 @@ func TestABusyGPUWithoutKnownUsersIsNotSharedEqually(t *testing.T) {
 func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
 	n.usages = nil
-	n.b = NewBuilder(n.b.Options) // to which nothing has told of it so far
-	n.b.Engine = attribution.New(attribution.Config{}, boot.Add(n.now))
+	n.b = NewBuilder(n.options) // to which nothing has told of it so far
+	n.b.engine = attribution.New(attribution.Config{}, boot.Add(n.now))
 	n.observe()
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Ledger().Domains, "its utilization is not known")
+	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.engine.Ledger().Domains, "its utilization is not known")
 }
 
 func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.b.Engine.Emitted()
+	n.b.engine.Emitted()
 	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second, Total: units.Second, Unattributed: units.Second, Assumed: true}
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{}, n.b.engine.Ledger().Domains[1])
 	n.second()
-	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.engine.Ledger().Domains[1])
 }
 
 func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
@@ -186,7 +189,7 @@ func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 	for range 10 {
 		n.observe()
 	}
-	k := &n.b.Engine.Ledger().Kinds[0]
+	k := &n.b.engine.Ledger().Kinds[0]
 	assert.Zero(t, k.Active)
 	n.second(uses(1, 1))
 	active, _ := n.joules()
@@ -225,7 +228,7 @@ func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
 	a, b := simGroups[1], simGroups[2]
 	for _, excluded := range []string{"", a.path, b.path} {
 		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
-		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
+		n.b.exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
 		n.end(1)
 		n.end(2)
 		n.second()
@@ -260,7 +263,7 @@ func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T
 
 func TestTheTimeUntilAnotherSourceHasNoInterruptsOfBefore(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.b.InterruptsUnattributed = true
+	n.b.interruptsUnattributed = true
 	n.m.Node = cpu.Node{Busy: units.Second, Total: 4 * units.Second, Interrupt: units.Second / 2}
 	n.b.last.Node = n.m.Node
 	n.now += time.Second
@@ -288,7 +291,7 @@ func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
 	n.second(uses(1, 2))
 	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
 	energies := map[time.Duration]float64{}
-	for a := range n.b.Engine.Ledger().Accounts {
+	for a := range n.b.engine.Ledger().Accounts {
 		if a.Owner.Process.PID == 1 {
 			energies[a.Owner.Process.Start] = a.Amounts(0).Energy.Joules()
 		}
@@ -392,7 +395,7 @@ func TestProcessesThatEndedAreForgotten(t *testing.T) {
 	n.end(2)
 	n.second(uses(1, 1))
 	assert.Len(t, n.b.gpus.processes, 2)
-	n.b.Compact(n.reader.Table())
+	n.b.Shrink(n.reader.Table())
 	n.second(uses(1, 1))
 	n.second(uses(1, 3))
 	active, _ := n.joules()

@@ -7,23 +7,14 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many
-// of them: of GPU users, and as many of young processes, so that a burst of processes does not take
-// the place of users.
-const (
-	maxLate      = time.Minute
-	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
-	// polls of a library are a second apart, and samples show late.
-	namedWithin = 5 * time.Second
-)
-
-// process is the slot and the start of a process. With the PID the start tells it from an earlier one.
+// process is the slot and the start of a process. With the PID the start distinguishes it from an
+// earlier one.
 type process struct {
 	slot  int32
 	start time.Duration // since boot
@@ -35,17 +26,8 @@ type gpuUser struct {
 	excluded bool
 }
 
-// lateUser is a GPU user whose process has ended, or a young process that may be one.
-type lateUser struct {
-	gpuUser
-	pid   int32
-	start time.Duration
-	ended time.Time // or before
-	epoch uint64    // in which it ended
-}
-
-// claimGPUUser claims the GPU time of a user. That of several processes that cannot be told apart belongs to what they are
-// all part of.
+// claimGPUUser claims the GPU time of a user. That of several processes that cannot be
+// distinguished belongs to what they are all part of.
 func (b *Builder) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurement) {
 	used := min(user.Used, maxClaim)
 	all := b.findUsers(user, m)
@@ -70,42 +52,44 @@ func (b *Builder) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurem
 	u.Claims = append(u.Claims, attribution.Claim{Claimant: id, ShortLived: true, CPU: used})
 }
 
-// claimantInCommon returns a claimant that is part of what all the users found are part of. It is not ok if that is nothing,
-// if only some of them are excluded, or if there are further users.
+// claimantInCommon returns a claimant that is part of what all the users found are part of. It is
+// not ok if that is nothing, if only some of them are excluded, or if there are further users.
 func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) {
 	if !all {
 		return attribution.NoClaimant, false
 	}
 	first, same := b.gpus.users[0], true
-	workload := b.Engine.Workload(first.id)
+	workload := b.engine.Workload(first.id)
 	for _, found := range b.gpus.users[1:] {
 		if found.excluded != first.excluded {
 			return attribution.NoClaimant, false
 		}
-		same = same && b.Engine.Workload(found.id) == workload
+		same = same && b.engine.Workload(found.id) == workload
 	}
 	if same {
-		return first.id, workload != units.Workload{}
+		return first.id, workload != identity.Workload{}
 	}
 	return b.claimantForCommon(first.excluded)
 }
 
-// claimantForCommon opens a claimant, for this interval, for what all the users found are part of. It is not ok if that is nothing.
+// claimantForCommon opens a claimant, for this interval, for what all the users found are part of.
+// It is not ok if that is nothing.
 func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
-	common := b.Engine.Workload(b.gpus.users[0].id)
+	common := b.engine.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
-		workload := b.Engine.Workload(found.id)
-		common = units.Common(&common, &workload)
+		workload := b.engine.Workload(found.id)
+		common = identity.Common(&common, &workload)
 	}
-	if common == (units.Workload{}) {
+	if common == (identity.Workload{}) {
 		return attribution.NoClaimant, false
 	}
-	id = b.openClaimant(units.Owner{Workload: common}, b.last.Stamp, excluded)
+	id = b.openClaimant(identity.Owner{Workload: common}, b.last.Stamp, excluded)
 	b.end(id)
 	return id, true
 }
 
-// findUsers finds the claimants of a user's processes, each once. It reports whether all were found.
+// findUsers finds the claimants of a user's processes, each once. It reports whether all were
+// found.
 func (b *Builder) findUsers(user *gpu.User, m *Measurement) (all bool) {
 	g := &b.gpus
 	g.users = g.users[:0]
@@ -146,7 +130,7 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 }
 
 // note takes note of a process that a scan has found.
-func (g *gpus) note(p *cpu.Process) {
+func (g *gpus) note(p *scan.Process) {
 	if g.processes == nil {
 		return
 	}
@@ -156,47 +140,16 @@ func (g *gpus) note(p *cpu.Process) {
 }
 
 // renew forgets the processes and takes note of those in a scan.
-func (g *gpus) renew(t *cpu.Table) {
+func (g *gpus) renew(t *scan.Table) {
 	clear(g.processes)
 	for i := range t.Processes {
 		g.note(&t.Processes[i])
 	}
 }
 
-// endProcess ends the claimant of a process that ended. That of a GPU user is only stopped, as usage may still name it;
-// also that of a young process on a node with GPU users, as it may not have been named yet.
-func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Measurement) {
-	g := &b.gpus
-	if p, ok := g.processes[pid]; ok && p.start == start {
-		delete(g.processes, pid)
-	}
-	young := g.processes != nil && m.Table.Now-start < namedWithin
-	if !c.usesGPU && (!young || c.sleeps) { // the sleepers' claimant is not only its own
-		b.leave(c)
-		return
-	}
-	b.Engine.Stop(c.id)
-	list := &g.young
-	if c.usesGPU {
-		list = &g.late
-	}
-	b.endLate(list, len(*list)+1-maxLateUsers)
-	*list = append(*list, lateUser{gpuUser{c.id, c.excluded}, pid, start, m.ReadAt, g.epoch})
-}
-
-// endLate ends the claimants of the first n processes in a list of those that have ended.
-func (b *Builder) endLate(list *[]lateUser, n int) {
-	if n <= 0 {
-		return
-	}
-	for i := range (*list)[:n] {
-		b.end((*list)[i].id)
-	}
-	*list = slices.Delete(*list, 0, n)
-}
-
-// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
-func (g *gpus) forgetReplaced(t *cpu.Table) {
+// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
+// source.
+func (g *gpus) forgetReplaced(t *scan.Table) {
 	for i := range t.Processes {
 		now := &t.Processes[i]
 		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
@@ -205,19 +158,8 @@ func (g *gpus) forgetReplaced(t *cpu.Table) {
 	}
 }
 
-// keepUsers stops the claimants of GPU users that go on as others, with another CPU time source, and forgets their processes.
-func (b *Builder) keepUsers(m *Measurement) {
-	for pid, p := range b.gpus.processes {
-		if c := &b.claimants[p.slot]; c.open && c.usesGPU {
-			b.endProcess(c, pid, p.start, m)
-			*c = claimant{}
-		}
-	}
-	clear(b.gpus.processes)
-}
-
-// compact gives back the memory that was needed for more processes, whose slots are renumbered.
-func (g *gpus) compact(t *cpu.Table) {
+// shrink frees the memory that was needed for more processes, whose slots are renumbered.
+func (g *gpus) shrink(t *scan.Table) {
 	g.renew(t)
 	if g.processes != nil {
 		g.processes = units.Rebuilt(g.processes)

@@ -28,10 +28,10 @@ const (
 	KeyCycles        Key = "cycles"
 	KeyInstructions  Key = "instructions"
 	KeyCacheMisses   Key = "cache_misses"
-	KeyMemory        Key = "memory"          // held, by who runs and who sleeps
+	KeyMemory        Key = "memory"          // held, by processes that run or sleep
 	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
-	// KeyPowerModel and KeyDRAMPowerModel are the power that models of hardware events estimate. The models are fitted
-	// to the packages and to DRAM.
+	// KeyPowerModel and KeyDRAMPowerModel are the power that models of hardware events estimate.
+	// The models are fitted to the packages and to DRAM.
 	KeyPowerModel     Key = "power_model"
 	KeyDRAMPowerModel Key = "power_model of dram"
 )
@@ -70,10 +70,11 @@ var AllKeys = func() (keys []Key) {
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
-	// Keys are the keys beside plain CPU time, the one of the engine's first weight first. KeyCPUTime is among them where it is
-	// less than CPU time in cores that threads share.
+	// Keys are the keys beside plain CPU time, the one of the engine's first weight first.
+	// KeyCPUTime is among them where it is less than CPU time in cores that threads share.
 	Keys []Key
-	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time by.
+	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
+	// by.
 	FrequencyExponent int
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, rejected, err error)
@@ -81,11 +82,12 @@ type KeyOptions struct {
 	events *weigh.Events // of all power models
 }
 
-// Weigher measures the weights of claims under one allocation key. Its methods are called from one goroutine.
+// Weigher measures the weights of claims under one allocation key. Its methods are called from one
+// goroutine.
 type Weigher interface {
-	// Weigh sets the Work of all shares of an interval, which are those of its claims. It is called once an interval. It
-	// reports whether anything was measured; if not, the engine falls back to CPU time. The error is why something is not
-	// known, whether or not anything was measured.
+	// Weigh sets the Work of all shares of an interval, which are those of its claims. It is called
+	// once an interval. It reports whether anything was measured; if not, the engine falls back to
+	// CPU time. The error is why something is not known, whether or not anything was measured.
 	Weigh(now time.Time, shares []weigh.Share) (measured bool, err error)
 	// Forget drops what was measured until now.
 	Forget()
@@ -140,7 +142,7 @@ type Selection struct {
 // Keys weighs claims by what energy is shared by beside plain CPU time. A nil Keys weighs nothing.
 type Keys struct {
 	options  KeyOptions
-	selected []Selection // since Selected told
+	selected []Selection // since the last call of Selected
 	weights  []weight
 	retry    time.Time
 	shares   []weigh.Share // of the interval's claims
@@ -189,8 +191,8 @@ func NewKeys(options KeyOptions) *Keys {
 	return k
 }
 
-// Sleepers reports whether processes claim though they did not run: they hold memory, or a part of their container's.
-// Keys needs the sizes of processes then.
+// Sleepers reports whether processes claim though they did not run: they hold memory, or a part of
+// their container's. Keys needs the sizes of processes then.
 func (k *Keys) Sleepers() bool { return k != nil && k.sleepers }
 
 // OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
@@ -264,7 +266,8 @@ func (k *Keys) Selected() (selected []Selection) {
 	return selected
 }
 
-// Failed calls yield with each key that was not measured in the last interval, or not of all claims, and why.
+// Failed calls yield with each key that was not measured in the last interval, or not of all
+// claims, and why.
 func (k *Keys) Failed() iter.Seq2[Key, error] {
 	return func(yield func(Key, error) bool) {
 		if k == nil {
@@ -296,7 +299,8 @@ func (k *Keys) Close() error {
 // readCgroups reports whether any key is measured by containers' cgroups.
 func (k *Keys) readCgroups() bool { return k != nil && k.cgroups }
 
-// discounts reports whether a weight is one of CPU time that counts for less where threads share a core.
+// discounts reports whether a weight is one of CPU time that counts for less where threads share a
+// core.
 func (k *Keys) discounts(weight int) bool {
 	return k != nil && weight < len(k.weights) && (k.weights[weight].key == KeyCPUTime || k.weights[weight].key == KeyFrequency)
 }
@@ -308,8 +312,8 @@ func (k *Keys) begin() {
 	}
 }
 
-// compact gives back the memory that was needed for more claims.
-func (k *Keys) compact() {
+// shrink frees the memory that was needed for more claims.
+func (k *Keys) shrink() {
 	if k != nil {
 		k.shares = nil
 	}
@@ -318,8 +322,8 @@ func (k *Keys) compact() {
 // claimed takes note of what the next claim is to be weighed by.
 func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
 
-// weigh sets the weights of an interval's claims, and reports which weights have no data. The readings are those of the
-// interval's end.
+// weigh sets the weights of an interval's claims, and reports which weights have no data. The
+// readings are those of the interval's end.
 func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
 	if k == nil {
 		return unweighed
@@ -343,13 +347,14 @@ func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attributi
 	return unweighed
 }
 
-// measuredEnergy returns the measured energy of the zones of a kind, and the time until which the energy of all of
-// them is known. The time is zero if there is no zone of the kind, or one was never read.
+// measuredEnergy returns the measured energy of the zones of a kind, and the time until which the
+// energy of all of them is known. The time is zero if there is no zone of the kind, or one was
+// never read.
 func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Energy, at time.Time) {
 	zones := 0
 	for i := range readings {
 		r := &readings[i]
-		if r.Zone.Kind != kind || r.Zone.Source != power.Measured {
+		if r.Zone.Kind != kind || r.Zone.Method != power.Measured {
 			continue
 		}
 		if total += r.Total; zones == 0 || r.At.Before(at) {

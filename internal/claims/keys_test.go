@@ -48,7 +48,8 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	}
 }
 
-// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for each.
+// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for
+// each.
 func BenchmarkWeigh(b *testing.B) {
 	h := hostsim.New(b.TempDir())
 	for cpu := range 64 {
@@ -76,7 +77,7 @@ func BenchmarkWeigh(b *testing.B) {
 
 func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	zone := func(kind power.Kind, source power.Source) *power.Zone { return &power.Zone{Kind: kind, Source: source} }
+	zone := func(kind power.Kind, source power.Method) *power.Zone { return &power.Zone{Kind: kind, Method: source} }
 	first, second := zone(power.Package, power.Measured), zone(power.Package, power.Measured)
 	dram, modeled := zone(power.DRAM, power.Measured), zone(power.Package, power.Modeled)
 	for name, c := range map[string]struct {
@@ -110,8 +111,8 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 		return models[key], nil, nil
 	}})
 	k.weigh(time.Unix(1, 0), []power.Reading{
-		{Zone: &power.Zone{Kind: power.Package, Source: power.Measured}, Total: 5, At: time.Unix(1, 0)},
-		{Zone: &power.Zone{Kind: power.DRAM, Source: power.Measured}, Total: 3, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
 	}, nil)
 	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
 	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)

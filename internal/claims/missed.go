@@ -7,20 +7,23 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// missed finds the CPU time of processes that start and exit between two scans and that neither child times nor
-// counters show: that of children whose parent discards their times. It is a part of the difference between the node's
-// CPU time and the claims. The rest of the difference is noise, of either sign, which the next interval often takes
-// back. The zero missed is ready to use.
+// missed finds the CPU time of processes that start and exit between two scans and that neither
+// child times nor counters show: that of children whose parent discards their times. It is a part
+// of the difference between the node's CPU time and the claims. The rest of the difference is
+// noise, of either sign, which the next interval often takes back. The zero missed is ready to use.
 type missed struct {
-	// balance is the CPU time, in ns, by which claims are behind the node's CPU time. The balance of the interval
-	// before counts for half, so that noise neither accumulates nor shows as processes when it is taken back.
+	// balance is the CPU time, in ns, by which claims are behind the node's CPU time. The balance
+	// of the interval before counts for half, so that noise neither accumulates nor shows as
+	// processes when it is taken back.
 	balance float64
 }
 
-// find returns the unattributed CPU time of an interval: at least untraced and at most rest, which no claim covers. It
-// is untraced unless the scan missed processes and the balance exceeds the noise.
+// find returns the unattributed CPU time of an interval: at least untraced and at most rest, which
+// no claim covers. It is untraced unless the scan missed processes and the balance exceeds the
+// noise.
 func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) units.CPUTime {
 	used := float64(m.Node.Process - b.last.Node.Process)
 	f.balance = f.balance/2 + used - float64(b.claimed) - float64(untraced)
@@ -37,10 +40,11 @@ func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) 
 	return untraced
 }
 
-// noise returns about one standard deviation, in ns, of the difference between the node's CPU time and that of all
-// processes, which used some. The node's is counted in timer ticks, each of which finds a CPU busy or not: the variance
-// of a binomial distribution. A process's user and system time are each rounded to ticks at both ends of the interval.
-func (b *Builder) noise(used float64, t *cpu.Table) float64 {
+// noise returns about one standard deviation, in ns, of the difference between the node's CPU time
+// and that of all processes, which used some. The node's is counted in timer ticks, each of which
+// finds a CPU busy or not: the variance of a binomial distribution. A process's user and system
+// time are each rounded to ticks at both ends of the interval.
+func (b *Builder) noise(used float64, t *scan.Table) float64 {
 	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))
 	ran := float64(len(t.Active) + len(t.Ended))
 	return math.Sqrt(used*idle*float64(cpu.Tick) + ran*float64(cpu.Tick)*float64(cpu.Tick))

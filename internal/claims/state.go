@@ -17,26 +17,27 @@ import (
 type State struct {
 	Engine attribution.State
 	// Kinds, Domains and Zones are what the engine's indices mean.
-	Kinds   []Kind
+	Kinds   []power.Class
 	Domains []units.Domain
 	Zones   []power.Zone
 	Cgroups []cgroup.Past
 }
 
-// State sets s to the state of the Builder and its engine, in the memory that s has. Call it after Observe and before the ledger is
-// emitted.
+// State sets s to the state of the Builder and its engine, in the memory that s has. Call it after
+// Observe and before the ledger is emitted.
 func (b *Builder) State(s *State) {
-	b.Engine.State(&s.Engine)
-	s.Kinds = append(s.Kinds[:0], b.Kinds...)
+	b.engine.State(&s.Engine)
+	s.Kinds = append(s.Kinds[:0], b.kinds...)
 	s.Domains = append(s.Domains[:0], b.named...)
 	s.Zones = append(s.Zones[:0], b.zones.known...)
 	s.Cgroups = s.Cgroups[:0]
-	if !b.Exact {
-		s.Cgroups = b.Cgroups.AppendPast(s.Cgroups)
+	if !b.exact {
+		s.Cgroups = b.cgroups.AppendPast(s.Cgroups)
 	}
 }
 
-// IsValid reports whether each index of the state has a meaning, which is so unless it was made by something else than a Builder.
+// IsValid reports whether each index of the state has a meaning, which is so unless it was made by
+// something else than a Builder.
 func (s *State) IsValid() bool {
 	e := &s.Engine
 	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }
@@ -54,24 +55,25 @@ func (s *State) IsValid() bool {
 	return len(e.Zones) == len(s.Zones) && len(e.Kinds) <= len(s.Kinds)
 }
 
-// Restore continues the totals of a valid state. It must precede the first Observe, and changes s. The CPU times of node and domains, and the
-// totals of zones, go on where the state has them.
+// Restore continues the totals of a valid state. It must precede the first Observe, and changes s.
+// The CPU times of node and domains, and the totals of zones, go on where the state has them.
 //
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
 	s.Engine.Renumber(
-		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
+		func(i int) int { return slices.Index(b.kinds, s.Kinds[i]) }, // NotAttributed is -1
 		func(i int) int { return b.restoreDomain(s.Domains[i]) },
 	)
 	b.zones.restore(s.Zones)
-	b.Engine.Restore(&s.Engine)
-	b.Cgroups.Resume(s.Cgroups)
+	b.engine.Restore(&s.Engine)
+	b.cgroups.Resume(s.Cgroups)
 	b.domains.restore(domains)
 	b.last = Measurement{ReadAt: readAt, Stamp: s.Engine.At, Node: node, Domains: domains}
 	b.begun, b.restored = true, true
 }
 
-// restoreDomain returns the index of a domain, that of the node where there is no such domain any more.
+// restoreDomain returns the index of a domain, that of the node where there is no such domain any
+// more.
 func (b *Builder) restoreDomain(name units.Domain) int {
 	if name.IsGPU() || name == otherGPUs {
 		return b.gpu(name)

@@ -4,102 +4,72 @@ package claims
 
 import (
 	"iter"
-	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of claims
-// overflows: a kernel may print a negative number as one near 2^64.
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
+// sum of claims overflows: a kernel may print a negative number as one near 2^64.
 const maxClaim units.CPUTime = 1 << 56
 
-// claimEnded claims the last slices of the processes that ended.
-func (b *Builder) claimEnded(m *Measurement) {
-	t := m.Table
-	if n := len(b.claimants); n < t.Slots() {
-		b.claimants = slices.Grow(b.claimants, t.Slots()-n)[:t.Slots()]
-	}
-	for i := range t.Ended {
-		e := &t.Ended[i]
-		c := &b.claimants[e.Slot]
-		if !c.open {
-			continue
-		}
-		last := e.LastSlice
-		if c.sleeps && last > 0 {
-			b.wake(c, e.Slot, e.PID, e.Start, m)
-		}
-		if !b.Exact {
-			last = c.cgroup.Clamp(last)
-			c.cgroup.Account(int32(c.id), last)
-		}
-		parts := t.LastSliceParts(e)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, b.cores.lastSlice(e, last, b.Exact), c.cgroup, &e.Process, m)
-		if !b.Exact {
-			b.domains.ranIn(c.cgroup, parts, &e.Process)
-		}
-		b.endProcess(c, e.PID, e.Start, m)
-		c.cgroup.Leave()
-		b.Identifier.Forget(e.Slot)
-		*c = claimant{}
-	}
-}
-
-// identify finds out what processes are and belong to. It reports whether that may have changed for processes that did not
-// run, too.
+// identify finds out what processes are and belong to. It reports whether that may have changed for
+// processes that did not run, too.
 func (b *Builder) identify(m *Measurement) (changed bool) {
-	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
+	// New processes are reported only by the scan that first sees them. If that scan was not
+	// observed, identify all.
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
-	b.Identifier.Begin(m.ReadAt)
-	b.Identifier.Grow(m.Table.Slots())
+	b.identifier.Begin(m.ReadAt)
+	b.identifier.Grow(m.Table.Slots())
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}
-	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
+	b.identifier.MayDefer(!m.EndsCollection && !b.exact)
 	for p := range rows(m.Table, missed) {
-		b.Identifier.Identify(p, m.Table.Now)
+		b.identifier.Identify(p, m.Table.Now)
 		if p.Born {
 			b.gpus.note(p)
 		}
 	}
-	if m.EndsCollection && !b.Exact {
+	if m.EndsCollection && !b.exact {
 		for p := range rows(m.Table, true) {
-			if b.Identifier.IsDeferred(p.Slot) {
-				b.Identifier.Identify(p, m.Table.Now)
+			if b.identifier.IsDeferred(p.Slot) {
+				b.identifier.Identify(p, m.Table.Now)
 			}
 		}
 	}
-	return b.Identifier.Resolve() || missed
+	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims what running processes used, and what short-lived processes used beside them. Processes that did not
-// run are looked at only if they may need another claimant, explain a container's counter or hold memory that counts.
+// claimRunning claims what running processes used, and what short-lived processes used beside them.
+// Processes that did not run are looked at only if they may need another claimant, explain a
+// container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t := m.Table
-	for p := range rows(t, changed || !b.Exact || b.Keys.Sleepers()) {
+	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
 		b.update(c, p, m)
 		parts := t.Parts(p)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.Exact), c.cgroup, p, m)
-		if !b.Exact {
+		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.exact), c.cgroup, p, m)
+		if !b.exact {
 			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
-		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
-		// after re-parenting to init perhaps another unit.
+		// An exact source gives this time to a row of the same cgroup. procfs gives it to the
+		// parent: the same workload, but after re-parenting to init perhaps another unit.
 		switch {
-		case c.inWorkload || c.withCgroup && b.Exact:
+		case c.inWorkload || c.withCgroup && b.exact:
 			id := c.id
-			if b.Programs && p.ShortLived > 0 {
+			if b.byProgram && p.ShortLived > 0 {
 				id = b.besideOf(c)
 			}
 			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
-		case b.Programs && !b.Exact && p.ShortLived > 0:
+		case b.byProgram && !b.exact && p.ShortLived > 0:
 			b.programs.noteFamily(p, c.id)
 		default:
 			b.shortLived += p.ShortLived
@@ -108,26 +78,26 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	}
 }
 
-// claimByCounters claims what short-lived processes used in containers, as far as only the counters of the containers'
-// cgroups show it.
+// claimByCounters claims what short-lived processes used in containers, as far as only the counters
+// of the containers' cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
-	b.Cgroups.ShortLived(m.Table.Rounding, m.Table.Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
-		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which others have claimed. Cap
-		// it at what the interval has left. Later readings have no such cap: the node's ticks miss what runs between two of
-		// them, and the counter does not.
+	b.cgroups.ShortLived(m.Table.Rounding, m.Table.Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
+		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
+		// others have claimed. Cap it at what the interval has left. Later readings have no such
+		// cap: the node's ticks miss what runs between two of them, and the counter does not.
 		if first {
 			used = min(used, b.unclaimed(m))
 		}
 		by := attribution.Claimant(id)
-		if b.Programs && used > 0 {
+		if b.byProgram && used > 0 {
 			by = b.descendantsOf(by)
 		}
 		b.claim(attribution.Claim{Claimant: by, ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
 	})
 }
 
-// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source) where no scan saw a
-// process.
+// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source)
+// where no scan saw a process.
 func (b *Builder) claimByCgroups(m *Measurement) {
 	for i := range m.Table.ShortLivedIn {
 		in := &m.Table.ShortLivedIn[i]
@@ -140,12 +110,14 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 	}
 }
 
-// claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
-// unattributed, as far as processes are hidden, ended untraced or were missed.
+// claimRest claims what other short-lived processes used, without a claimant. What remains of the
+// CPU time that processes used is unattributed, as far as processes are hidden, ended untraced or
+// were missed.
 func (b *Builder) claimRest(m *Measurement) {
 	b.claimFamilies(m)
-	if !b.Exact {
-		// The child times of a process outside of a container may include what the container's counter showed.
+	if !b.exact {
+		// The child times of a process outside of a container may include what the container's
+		// counter showed.
 		b.shortLived = min(b.shortLived, b.unclaimed(m))
 	}
 	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
@@ -154,7 +126,7 @@ func (b *Builder) claimRest(m *Measurement) {
 	switch {
 	case m.Table.Hidden:
 		b.node.Unattributed = rest
-	case b.MissedUnattributed && !b.Exact:
+	case b.missedUnattributed && !b.exact:
 		b.node.Unattributed = b.missed.find(b, m, min(rest, m.Table.Untraced), rest)
 	default:
 		b.node.Unattributed = min(rest, m.Table.Untraced)
@@ -166,16 +138,16 @@ func (b *Builder) unclaimed(m *Measurement) units.CPUTime {
 	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
 }
 
-// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a process, which claims what it
-// used itself. Interrupts hold no memory.
+// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a
+// process, which claims what it used itself. Interrupts hold no memory.
 func (b *Builder) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
-	if b.InterruptsUnattributed {
+	if b.interruptsUnattributed {
 		softirqd := m.Table.Softirqd(b.domains.ofSoftirqd())
 		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
 	}
 	b.node.Weightless = [attribution.Weights]units.CPUTime{}
-	for i, held := range b.Keys.held() {
+	for i, held := range b.keys.held() {
 		if held {
 			b.node.Weightless[i] = b.interrupts
 		}
@@ -185,19 +157,20 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 	b.ofInterrupts += b.interrupts
 }
 
-// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, and on tells on which
-// CPUs; either is nil if it is not known. in is the cgroup of the claimant's container. p is the process that used the time, or
-// beside which it was used, nil if that is not known.
-func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Slice, in *cgroup.Node, p *cpu.Process, m *Measurement) {
+// claim adds a claim to the interval. parts is the proportion in which its CPU time was used in the
+// domains, and on lists on which CPUs; either is nil if it is not known. in is the cgroup of the
+// claimant's container. p is the process that used the time, or beside which it was used, nil if
+// that is not known.
+func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.Slice, in *cgroup.Node, p *scan.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
-	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
+	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
 		return
 	}
 	b.node.Claims = append(b.node.Claims, c)
 	b.claimed += c.CPU
 	b.domains.claimed(parts, p)
 	b.domains.holds(b.pathOf(in, p))
-	if b.Keys == nil {
+	if b.keys == nil {
 		return
 	}
 	share := weigh.Share{CPU: c.CPU, LastCPU: -1, Cgroup: in, ShortLived: c.ShortLived}
@@ -208,26 +181,27 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Sli
 		}
 	}
 	b.cores.claimed(on)
-	b.Keys.claimed(share)
+	b.keys.claimed(share)
 }
 
-// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not matter or is not known. The
-// arguments are those of claim.
-func (b *Builder) pathOf(in *cgroup.Node, p *cpu.Process) string {
+// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not
+// matter or is not known. The arguments are those of claim.
+func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
 	switch {
-	case b.Places == nil:
+	case b.places == nil:
 		return ""
 	case p != nil:
-		return b.Identifier.ProcessCgroup(p.Slot)
+		return b.identifier.ProcessCgroup(p.Slot)
 	case in != nil:
 		return in.Path()
 	}
 	return ""
 }
 
-// rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.
-func rows(t *cpu.Table, all bool) iter.Seq[*cpu.Process] {
-	return func(yield func(*cpu.Process) bool) {
+// rows returns all rows of a scan, or only those of processes that are new, ran or have something
+// else to claim.
+func rows(t *scan.Table, all bool) iter.Seq[*scan.Process] {
+	return func(yield func(*scan.Process) bool) {
 		n := len(t.Active)
 		if all {
 			n = len(t.Processes)

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// visibilitySpan is how long it takes at least until a condition of visibility begins or ends: a burst of short-lived
-	// processes is neither.
+	// visibilitySpan is how long it takes at least until a condition of visibility begins or ends:
+	// a burst of short-lived processes is neither.
 	visibilitySpan = time.Minute
-	// More than a tenth of active energy without an owner is a condition, and less than a twentieth is none.
+	// More than a tenth of active energy without an owner is a condition, and less than a twentieth
+	// is none.
 	tooUnattributed, attributedAgain = 10, 20
-	// leastUnattributed is the power, in microwatts, below which unattributed energy is not worth a warning: on a node at
-	// rest every share is a large one.
+	// leastUnattributed is the power, in microwatts, below which unattributed energy is not worth a
+	// warning: on a node at rest every share is a large one.
 	leastUnattributed = 100_000
 )
 
-// Visibility judges whether scans show the processes of a node, and whether most of active energy has an owner. It judges
-// spans of a minute. The zero Visibility is ready to use.
+// Visibility judges whether scans show the processes of a node, and whether most of active energy
+// has an owner. It judges spans of a minute. The zero Visibility is ready to use.
 type Visibility struct {
 	builder              *Builder      // whose engine's totals are compared
 	began                time.Time     // the start of the span
@@ -36,11 +37,12 @@ type Visibility struct {
 	hiddenProcesses, tooMuch error // nil where nothing is wrong
 }
 
-// Hidden returns why the energy of processes that cannot be seen is unattributed, nil where all can be seen.
+// Hidden returns why the energy of processes that cannot be seen is unattributed, nil where all can
+// be seen.
 func (v *Visibility) Hidden() error { return v.hiddenProcesses }
 
-// Unattributed returns why more than a tenth of active energy is unattributed, nil where less is or the cause is that
-// processes are hidden.
+// Unattributed returns why more than a tenth of active energy is unattributed, nil where less is or
+// the cause is that processes are hidden.
 func (v *Visibility) Unattributed() error { return v.tooMuch }
 
 // Observe takes note of a measurement that b has observed.
@@ -66,12 +68,12 @@ func (v *Visibility) begin(m *Measurement, b *Builder) {
 	v.time, v.ofInterrupts = b.unattributed, b.ofInterrupts
 }
 
-// totals returns the active energy of all zones so far, and the unattributed part of it. Those of GPUs are left out, of which
-// scans show nothing.
+// totals returns the active energy of all zones so far, and the unattributed part of it. Those of
+// GPUs are left out, of which scans show nothing.
 func (b *Builder) totals() (active, unattributed units.Energy) {
-	kinds := &b.Engine.Ledger().Kinds
+	kinds := &b.engine.Ledger().Kinds
 	for i := range kinds {
-		if i < len(b.Kinds) && b.Kinds[i].Zone == power.GPU {
+		if i < len(b.kinds) && b.kinds[i].Zone == power.GPU {
 			continue
 		}
 		active += kinds[i].Active
@@ -86,7 +88,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(v.builder.Cgroups.Root(), m.Table))
+			cpu.WhyHidden(v.builder.cgroups.Root(), m.Table))
 	}
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
@@ -118,7 +120,7 @@ func (v *Visibility) cause() error {
 	switch {
 	case v.lostEnds > 0:
 		return ErrEndsLost
-	case !v.builder.Exact:
+	case !v.builder.exact:
 		return errTooShort
 	default:
 		return errNoClaims

@@ -15,8 +15,8 @@ type zones struct {
 	known []power.Zone // by number
 	read  []zoneRead   // by number
 	index map[*power.Zone]int
-	// awaited are those of a state that have no good reading yet: their series go on with the totals of the meter that reads them
-	// first.
+	// awaited are those of a state that have no good reading yet: their series go on with the
+	// totals of the meter that reads them first.
 	awaited map[int]bool
 }
 
@@ -63,8 +63,8 @@ func ageOf(r *power.Reading, end time.Time) time.Duration {
 	return 0
 }
 
-// number returns the number of a zone. replaced reports whether the zone continues the series of another one, which is so
-// until its first good reading.
+// number returns the number of a zone. replaced reports whether the zone continues the series of
+// another one, which is so until its first good reading.
 func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 	if i, ok := z.index[r.Zone]; ok {
 		if r.Err == nil {
@@ -98,5 +98,5 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 
 // sameSeries reports whether the points of two zones have the same metric and attributes.
 func sameSeries(a, b *power.Zone) bool {
-	return a.ID == b.ID && a.Kind == b.Kind && a.Source == b.Source && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
+	return a.ID == b.ID && a.Kind == b.Kind && a.Method == b.Method && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
 }

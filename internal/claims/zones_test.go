@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// A zone that is replaced has its baseline at the first good reading of the other one, although both show the same moment, as
-// where the device tells it.
+// A zone that is replaced has its baseline at the first good reading of the other one, although
+// both show the same moment, as where the device tells it.
 func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 	var z zones
 	at := time.Now()
@@ -38,7 +38,8 @@ func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 	}
 }
 
-// Until a zone of a state is read, its meter may list it with an error, and with another pointer than later.
+// Until a zone of a state is read, its meter may list it with an error, and with another pointer
+// than later.
 func TestAZoneOfAStateGoesOnWithItsFirstGoodReading(t *testing.T) {
 	var z zones
 	before, awaited, found, other := power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}

@@ -21,7 +21,7 @@ func correctedBy(c Correction) func(*Zone) Correction { return func(*Zone) Corre
 
 // bmcReading returns a reading of a machine.
 func bmcReading(at time.Time) Reading {
-	return Reading{Zone: &Zone{ID: "bmc", Kind: Platform, Source: Measured, MaxWatts: MaxPlatformWatts}, At: at}
+	return Reading{Zone: &Zone{ID: "bmc", Kind: Platform, Method: Measured, MaxWatts: MaxPlatformWatts}, At: at}
 }
 
 func TestACorrectedTotalIsExact(t *testing.T) {
@@ -125,7 +125,7 @@ func TestARestartCorrectsTheEnergyOfTheTimeDown(t *testing.T) {
 	var sum units.Energy // of all lives
 	for life := range restarts {
 		m := new(counting)
-		m.zone(&Zone{ID: "bmc", Kind: Platform, Source: Measured, MaxWatts: MaxPlatformWatts}, 0)
+		m.zone(&Zone{ID: "bmc", Kind: Platform, Method: Measured, MaxWatts: MaxPlatformWatts}, 0)
 		s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(correction)})
 		if past != nil {
 			s.Resume(past)

@@ -42,7 +42,7 @@ type Zone struct {
 	Vendor string // of a GPU, if it is known: "NVIDIA"
 	Kind   Kind
 	Parent string // ID of the zone that contains this one, empty at the top
-	Source Source
+	Method Method
 	// Domain is the hardware that the zone measures, as something that is used.
 	Domain units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
@@ -52,7 +52,8 @@ type Zone struct {
 	Prompt bool
 }
 
-// Kind is a zone kind: what a zone measures. Zones of one kind are reported together, over all sockets and dies.
+// Kind is a zone kind: the hardware that a zone measures. Energy of zones of one kind is reported together, over all
+// sockets and dies.
 type Kind string
 
 // The zone kinds. Package to PSys are the kernel's RAPL domains (drivers/powercap/intel_rapl_common.c,
@@ -71,15 +72,21 @@ const (
 // Kinds lists every zone kind, in the order in which they are reported.
 var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, GPU, Other}
 
-// Source is where a zone's figures come from: the value of the attribute energy.method.
-type Source string
+// Method is how the energy of a zone is obtained: the value of the attribute energy.method.
+type Method string
 
-// The sources.
+// The methods.
 const (
-	Measured Source = "measured"
-	Modeled  Source = "modeled"
-	Reported Source = "reported" // by the hypervisor, to the virtual machine that this is
+	Measured Method = "measured"
+	Modeled  Method = "modeled"
+	Reported Method = "reported" // by the hypervisor, to the virtual machine that this is
 )
+
+// Class is a zone kind and a method. Energy of zones of one class is attributed and reported together.
+type Class struct {
+	Zone   Kind
+	Method Method
+}
 
 // Sample is the moment of a read and the node's CPU time until then, from which a model derives power. Both CPU times
 // are cumulative and never go down.

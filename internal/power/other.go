@@ -88,7 +88,7 @@ func (m *Remainder) Err() error {
 	switch {
 	case m.foreign != nil:
 		return fmt.Errorf("%s is %s, and only what is measured is subtracted from what is measured; no energy is reported for other",
-			m.foreign.Kind, m.foreign.Source)
+			m.foreign.Kind, m.foreign.Method)
 	case m.excessive:
 		return errDeficit
 	}
@@ -100,7 +100,7 @@ var errDeficit = errors.New("package, dram and gpu used more energy than the met
 // resume makes the zone go on where that of another Remainder ended.
 func (m *Remainder) resume(p PastOther) {
 	m.resuming, m.balance, m.total = true, p.Balance, units.Energy(max(p.Balance, 0))
-	m.zone = Zone{ID: string(Other), Name: string(Other), Kind: Other, Source: Measured, Domain: units.NodeCPUs}
+	m.zone = Zone{ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs}
 }
 
 // past returns what another Remainder needs to go on after the last readings.
@@ -168,14 +168,14 @@ func (m *Remainder) update(readings []Reading) bool {
 	}
 	for i := range readings {
 		r := &readings[i]
-		if k := r.Zone.Kind; (isWhole(k) || isPart(k, Platform)) && r.Zone.Source == Measured && !r.At.IsZero() {
+		if k := r.Zone.Kind; (isWhole(k) || isPart(k, Platform)) && r.Zone.Method == Measured && !r.At.IsZero() {
 			m.track(r.Zone).update(r)
 		}
 	}
 	whole, part := m.selectWhole()
 	m.foreign, m.lacks = nil, ""
 	for i := range readings {
-		if r := &readings[i]; isPart(r.Zone.Kind, m.kind) && r.Zone.Source != Measured && !r.At.IsZero() {
+		if r := &readings[i]; isPart(r.Zone.Kind, m.kind) && r.Zone.Method != Measured && !r.At.IsZero() {
 			m.foreign = r.Zone
 		}
 	}
@@ -236,7 +236,7 @@ func (m *Remainder) selectWhole() (whole, part bool) {
 	}
 	if whole {
 		m.zone = Zone{
-			ID: string(Other), Name: string(Other), Kind: Other, Source: Measured, Domain: units.NodeCPUs, MaxWatts: watts,
+			ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: watts,
 		}
 	}
 	return whole, part

@@ -121,7 +121,7 @@ func platforms(zones []*simulated) (out []*simulated) {
 
 // replace gives the zone another meter.
 func (z *simulated) replace() {
-	z.reading = Reading{Zone: &Zone{ID: string(z.kind), Kind: z.kind, Source: Measured, MaxWatts: 1000}}
+	z.reading = Reading{Zone: &Zone{ID: string(z.kind), Kind: z.kind, Method: Measured, MaxWatts: 1000}}
 	z.unread = true
 }
 
@@ -387,7 +387,7 @@ func FuzzRemainder(f *testing.F) {
 		kinds := []Kind{Platform, Package, Platform, PSys, DRAM, GPU, Core, Package}
 		readings := make([]Reading, len(kinds))
 		for i, k := range kinds {
-			readings[i].Zone = &Zone{Kind: k, Source: Measured}
+			readings[i].Zone = &Zone{Kind: k, Method: Measured}
 		}
 		var m Remainder
 		var now time.Duration
@@ -397,7 +397,7 @@ func FuzzRemainder(f *testing.F) {
 			now += time.Duration(data[1]&15) * time.Second
 			switch data[0] >> 5 {
 			case 0:
-				r.Zone = &Zone{Kind: r.Zone.Kind, Source: Measured}
+				r.Zone = &Zone{Kind: r.Zone.Kind, Method: Measured}
 			case 1:
 				r.At = time.Time{}
 			case 2:

@@ -23,7 +23,7 @@ type node struct {
 
 // zone adds a measured zone and returns its number.
 func (n *node) zone(k Kind) int {
-	n.readings = append(n.readings, Reading{Zone: &Zone{ID: string(k), Kind: k, Source: Measured, MaxWatts: 1000}})
+	n.readings = append(n.readings, Reading{Zone: &Zone{ID: string(k), Kind: k, Method: Measured, MaxWatts: 1000}})
 	return len(n.readings) - 1
 }
 
@@ -85,7 +85,7 @@ func TestOtherIsThePlatformWithoutItsParts(t *testing.T) {
 	n.count(gpu, 10, 105)
 	n.count(core, 10, 205)
 	n.expect(10, 550, 10, 0)
-	want := Zone{ID: "other", Name: "other", Kind: Other, Source: Measured, Domain: units.NodeCPUs, MaxWatts: 1000}
+	want := Zone{ID: "other", Name: "other", Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: 1000}
 	if r := n.read(10); *r.Zone != want || r.Err != nil {
 		t.Errorf("%+v of %+v", *r, *r.Zone)
 	}
@@ -159,7 +159,7 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 
 func TestAReportedPartMakesNoOther(t *testing.T) {
 	n, platform, pkg := newNode(t)
-	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Reported}
+	n.readings[pkg].Zone = &Zone{Kind: Package, Method: Reported}
 	n.count(platform, 10, 1000)
 	n.count(pkg, 10, 100)
 	n.expectNone(10)
@@ -171,7 +171,7 @@ func TestAReportedPartMakesNoOther(t *testing.T) {
 // The memory's model gives way to the sensor of the whole machine, so its energy is in other.
 func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
 	sensor, model := new(fake), new(fake).has("model", DRAM)
-	model.readings[0].Zone.Source = Modeled
+	model.readings[0].Zone.Method = Modeled
 	s := setOf(sensor, new(fake), model)
 	s.Remainder = new(Remainder)
 	expectZones(t, s, "model:dram")
@@ -179,7 +179,7 @@ func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
 	for at := range 3 {
 		for i, watts := range []units.Energy{10, 25} {
 			r := &sensor.readings[i]
-			r.Zone.Source, r.At, r.Total = Measured, after(time.Duration(at)*time.Second), units.Energy(at)*watts
+			r.Zone.Method, r.At, r.Total = Measured, after(time.Duration(at)*time.Second), units.Energy(at)*watts
 		}
 		readings := s.Read(context.Background(), Sample{At: after(time.Duration(at) * time.Second)})
 		if other := readings[len(readings)-1]; len(readings) != 3 || other.Zone.Kind != Other || other.Total != units.Energy(15*at) {
@@ -194,7 +194,7 @@ func TestAModeledPartMakesNoOther(t *testing.T) {
 	dram := n.zone(DRAM)
 	n.count(dram, 0, 0)
 	measured := n.readings[pkg].Zone
-	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Modeled}
+	n.readings[pkg].Zone = &Zone{Kind: Package, Method: Modeled}
 	n.count(platform, 10, 1000)
 	n.count(pkg, 10, 100)
 	n.expectNone(10)
@@ -208,7 +208,7 @@ func TestAModeledPartMakesNoOther(t *testing.T) {
 	n.expect(20, 0, 20, 0)
 	assert.NoError(t, n.remainder.Err())
 	n.readings = n.readings[1:]
-	n.readings[0].Zone = &Zone{Kind: Package, Source: Modeled}
+	n.readings[0].Zone = &Zone{Kind: Package, Method: Modeled}
 	n.expectNone(30)
 	assert.NoError(t, n.remainder.Err())
 }
@@ -263,10 +263,10 @@ func TestAClockThatIsSetBackStopsNothing(t *testing.T) {
 
 func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
 	bmc, rapl := new(fake), new(fake)
-	bmc.readings = []Reading{{Zone: &Zone{ID: "bmc", Kind: Platform, Source: Measured}, At: after(0)}}
+	bmc.readings = []Reading{{Zone: &Zone{ID: "bmc", Kind: Platform, Method: Measured}, At: after(0)}}
 	rapl.readings = []Reading{
-		{Zone: &Zone{ID: "rapl:psys", Kind: PSys, Source: Measured}, At: after(0)},
-		{Zone: &Zone{ID: "rapl:package", Kind: Package, Source: Measured}, At: after(0)},
+		{Zone: &Zone{ID: "rapl:psys", Kind: PSys, Method: Measured}, At: after(0)},
+		{Zone: &Zone{ID: "rapl:package", Kind: Package, Method: Measured}, At: after(0)},
 	}
 	s := setOf(bmc, rapl, new(fake))
 	expectZones(t, s, "bmc", "rapl:psys", "rapl:package")

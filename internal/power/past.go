@@ -124,7 +124,7 @@ func (s *Set) Resume(p *Past) {
 		z := &p.Zones[i]
 		meter := slices.IndexFunc(s.meters, func(m Status) bool { return m.Name == z.Meter })
 		s.awaited = append(s.awaited, &awaited{*z, meter})
-		if z.Source != Modeled || meter < 0 {
+		if z.Method != Modeled || meter < 0 {
 			continue
 		}
 		if m, ok := s.meters[meter].Meter.(Resumer); ok {
@@ -169,7 +169,7 @@ func (s *Set) resume(meter int, readings []Reading) {
 
 // isSame reports whether a zone of the same meter is the one of the past.
 func (z *PastZone) isSame(o *Zone) bool {
-	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Source == o.Source && z.Domain == o.Domain
+	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Method == o.Method && z.Domain == o.Domain
 }
 
 // goOn makes a zone go on.
@@ -177,7 +177,7 @@ func (s *Set) goOn(meter int, r *Reading, past *PastZone) {
 	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
 	var beside resumed
 	switch {
-	case r.Zone.Source == Modeled:
+	case r.Zone.Method == Modeled:
 		done.Energy = r.Total // its meter went on by itself
 	case past.Raw.IsZero():
 		done.Err = ErrNotCounted

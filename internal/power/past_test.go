@@ -37,7 +37,7 @@ func (c *counting) shows(zone int, raw units.Energy, at time.Time) {
 }
 
 func socket(id string) *Zone {
-	return &Zone{ID: id, Name: "package-" + id, Kind: Package, Source: Measured, MaxWatts: 1000, Domain: units.NodeCPUs}
+	return &Zone{ID: id, Name: "package-" + id, Kind: Package, Method: Measured, MaxWatts: 1000, Domain: units.NodeCPUs}
 }
 
 // written returns a past as it is after it was written and read: without the clock of this process, as of the same moments.
@@ -125,7 +125,7 @@ func TestAZoneGoesOnOnlyWhereItIsTheSame(t *testing.T) {
 		{"of another kind", "second", func(z *Zone) { z.Kind = DRAM }, 0},
 		{"inside another", "second", func(z *Zone) { z.Parent = "9" }, 0},
 		{"of other hardware", "second", func(z *Zone) { z.Domain = units.GPU("0000:01:00.0") }, 0},
-		{"from another source", "second", func(z *Zone) { z.Source = Reported }, 0},
+		{"from another source", "second", func(z *Zone) { z.Method = Reported }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := *read
@@ -241,7 +241,7 @@ func TestAMeterThatMayNoLongerReadIsReplacedAtOnce(t *testing.T) {
 
 func TestTheModelGoesOnFromThePastSample(t *testing.T) {
 	m := &resuming{fake: *new(fake).has("model", Package)}
-	m.readings[0].Zone.Source = Modeled
+	m.readings[0].Zone.Method = Modeled
 	past := &Past{
 		Sample: Sample{At: after(0), Busy: 5, Total: 10},
 		Zones:  []PastZone{{Zone: *m.readings[0].Zone, Meter: "model", At: after(0)}},
@@ -255,7 +255,7 @@ func TestTheModelGoesOnFromThePastSample(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	past.Zones[0].Meter, past.Zones[0].Source = "powercap", Measured // the model did not stand in then
+	past.Zones[0].Meter, past.Zones[0].Method = "powercap", Measured // the model did not stand in then
 	m.from = Sample{}
 	NewSet(Member{Name: "powercap", Meter: new(fake)}, Member{Name: "model", Meter: m, StandsIn: true}).Resume(past)
 	assert.Equal(t, (Sample{}), m.from)

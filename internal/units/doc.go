@@ -2,7 +2,7 @@
 
 // Package units holds the value types that the other packages exchange.
 //
-// Inside the project energy is in whole microjoules and CPU time in whole nanoseconds, so that sums are exact. Joules,
-// watts and seconds appear only in the configuration and in receiver/internal/emit. The package does no I/O and imports
-// nothing of the collector.
+// Inside the project energy is in whole microjoules and CPU time in whole nanoseconds, so that sums
+// are exact. Joules, watts and seconds appear only in the configuration and in
+// receiver/internal/emit. The package does no I/O and imports nothing of the collector.
 package units

@@ -11,16 +11,17 @@ type Slack struct {
 }
 
 const (
-	// SlackTime is how long a table must have been too large, so that a table that soon grows again is left as it is.
+	// SlackTime is how long a table must have been too large, so that a table that soon grows again
+	// is left as it is.
 	SlackTime = time.Minute
-	// slackShare is the part of a table's capacity that must be in use. leastCapacity is a capacity that is never too
-	// large.
+	// slackShare is the part of a table's capacity that must be in use. leastCapacity is a capacity
+	// that is never too large.
 	slackShare    = 4
 	leastCapacity = 1024
 )
 
-// Ample reports whether used has been less than a quarter of capacity at every call for SlackTime. now is a clock that
-// does not step back.
+// Ample reports whether used has been less than a quarter of capacity at every call for SlackTime.
+// now is a clock that does not step back.
 func (s *Slack) Ample(used, capacity int, now time.Duration) bool {
 	if capacity <= leastCapacity || used > capacity/slackShare {
 		s.ample = false

@@ -24,8 +24,8 @@ type CPUTime uint64
 // Second is one second of CPU time.
 const Second CPUTime = 1_000_000_000
 
-// Tick is the resolution of the CPU times in /proc. USER_HZ is 100 on every architecture that Go runs on (proc_pid_stat(5),
-// include/asm-generic/param.h).
+// Tick is the resolution of the CPU times in /proc. USER_HZ is 100 on every architecture that Go
+// runs on (proc_pid_stat(5), include/asm-generic/param.h).
 const Tick = Second / 100
 
 // Seconds returns t in seconds.
@@ -39,8 +39,8 @@ func Watts(e Energy, d time.Duration) float64 {
 	return e.Joules() / d.Seconds()
 }
 
-// Advance returns how far a counter that can only grow went from previous to current, and 0 where it
-// went backwards.
+// Advance returns how far a counter that can only grow went from previous to current, and 0 where
+// it went backwards.
 func Advance[T ~uint64](previous, current T) T {
 	if current < previous {
 		return 0
@@ -48,8 +48,8 @@ func Advance[T ~uint64](previous, current T) T {
 	return current - previous
 }
 
-// MulDiv returns a*b/c rounded down, with a 128-bit product. It returns 0 when c is 0, and the largest
-// value where the quotient does not fit, which it does whenever a or b is at most c.
+// MulDiv returns a*b/c rounded down, with a 128-bit product. It returns 0 when c is 0, and the
+// largest value where the quotient does not fit, which it does whenever a or b is at most c.
 func MulDiv(a, b, c uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	switch {

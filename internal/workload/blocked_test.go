@@ -18,15 +18,15 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // blockedHost is a simulated host with hypervisors. A file that is a FIFO blocks its readers.
 type blockedHost struct {
 	*identified
 	now   time.Duration
-	every time.Duration      // between scans
-	scan  func(*cpu.Process) // modifies the rows of the scan, if set
+	every time.Duration       // between scans
+	scan  func(*scan.Process) // modifies the rows of the scan, if set
 }
 
 func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
@@ -89,13 +89,13 @@ func (h *blockedHost) look(pids ...int) {
 }
 
 func (h *blockedHost) container(pid int) string {
-	identity, _ := h.id.Identity(int32(pid))
-	return identity.Container.ID
+	found, _ := h.id.Identity(int32(pid))
+	return found.Container.ID
 }
 
 func (h *blockedHost) vm(pid int) string {
-	identity, _ := h.id.Identity(int32(pid))
-	return identity.VM.Name
+	found, _ := h.id.Identity(int32(pid))
+	return found.VM.Name
 }
 
 func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
@@ -104,8 +104,8 @@ func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	h.look(10, 11)
 	assert.Empty(t, h.vm(10))
 	assert.Equal(t, "vm11", h.vm(11))
-	identity, _ := h.id.Identity(10)
-	assert.Equal(t, "qemu-system-x86_64", identity.Executable)
+	found, _ := h.id.Identity(10)
+	assert.Equal(t, "qemu-system-x86_64", found.Executable)
 	require.NoError(t, h.id.Blocked(), "the read may return soon")
 	h.look(10, 11)
 	require.EqualError(t, h.id.Blocked(), "names and command lines of some processes cannot be read, because processes of these users block "+
@@ -139,11 +139,11 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	require.NoError(t, h.host.Render())
 	h.id.wanted.ProcessCgroup = true
 	h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/docker/" + hexA + "/init"})
-	h.scan = func(p *cpu.Process) { p.Cgroup = 7 }
+	h.scan = func(p *scan.Process) { p.Cgroup = 7 }
 	unblock := h.block(10, "cgroup")
 	h.look(10)
-	identity, changed := h.id.Identity(10)
-	before := *identity
+	found, changed := h.id.Identity(10)
+	before := *found
 	assert.True(t, changed)
 	assert.True(t, h.id.Moved(10))
 	assert.Equal(t, hexA, before.Container.ID)
@@ -151,8 +151,8 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	h.look(10)
 	unblock()
 	h.look(10)
-	identity, changed = h.id.Identity(10)
-	assert.Equal(t, before, *identity)
+	found, changed = h.id.Identity(10)
+	assert.Equal(t, before, *found)
 	assert.False(t, changed)
 	assert.False(t, h.id.Moved(10))
 	assert.True(t, h.id.known[10].settled)
@@ -171,7 +171,7 @@ func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
 		h.host.Processes[10].Cgroup = file
 		require.NoError(t, h.host.Render())
 		cgroup := uint64(7)
-		h.scan = func(p *cpu.Process) { p.Cgroup = cgroup }
+		h.scan = func(p *scan.Process) { p.Cgroup = cgroup }
 		if file != "" {
 			h.look(10)
 			h.id.known[10].found = false // the kernel evicted the name
@@ -204,7 +204,7 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	h.every = 5 * time.Second
 	known, asked := map[uint64]string{}, 0
 	h.id.wanted.CgroupPath = func(cgroup uint64) string { asked++; return known[cgroup] }
-	h.scan = func(p *cpu.Process) { p.Cgroup = 7 }
+	h.scan = func(p *scan.Process) { p.Cgroup = 7 }
 	unblock := h.block(10, "cgroup")
 	for range 2 * maxAttempts {
 		h.look(10)
@@ -223,8 +223,8 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	assert.False(t, h.id.known[10].stray)
 }
 
-// If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the daemon that
-// started them.
+// If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the
+// daemon that started them.
 func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 	for file, daemon := range map[string]string{
 		"0::/user.slice":                    "containerd.service",
@@ -236,11 +236,11 @@ func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 		h.host.Processes[9].Cgroup = file
 		require.NoError(t, h.host.Render())
 		cgroup := uint64(7)
-		h.scan = func(p *cpu.Process) { p.Cgroup = cgroup }
+		h.scan = func(p *scan.Process) { p.Cgroup = cgroup }
 		h.block(10, "cgroup")
 		unit := func() string {
-			identity, _ := h.id.Identity(10)
-			return identity.Unit.Name
+			found, _ := h.id.Identity(10)
+			return found.Unit.Name
 		}
 		h.look(9, 10)
 		assert.Equal(t, daemon, unit(), file)
@@ -260,8 +260,8 @@ func TestABlockedProcessThatExecutesAProgramIsKnownByItsNewName(t *testing.T) {
 	row.Cgroups, row.Execs = 1, 1
 	name := func() string {
 		i.id.Identify(row, time.Hour)
-		identity, _ := i.id.Identity(10)
-		return identity.Executable
+		found, _ := i.id.Identity(10)
+		return found.Executable
 	}
 	assert.Equal(t, "runc:[2:INIT]", name())
 	copy(row.Comm[:], "renamed\x00       ")

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel bounds few of them.
+// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel
+// bounds few of them.
 const (
 	maxName = 256  // names and ids
 	maxText = 4096 // paths and command lines
@@ -28,8 +29,8 @@ func bound(s string, size int) string {
 	return prefix(valid, size-len(ellipsis)) + ellipsis
 }
 
-// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what is cut ends in an
-// ellipsis and a hash of the whole.
+// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what
+// is cut ends in an ellipsis and a hash of the whole.
 func boundID(id string) string {
 	if len(id) <= maxName && utf8.ValidString(id) {
 		return id
@@ -51,17 +52,17 @@ func prefix(s string, size int) string {
 }
 
 // boundWorkload bounds what distinguishes each part of a workload as an ID, and the rest as names.
-func boundWorkload(w *units.Workload) {
-	for _, a := range units.ProcessEntity.Attributes() {
+func boundWorkload(w *identity.Workload) {
+	for _, a := range identity.ProcessEntity.Attributes() {
 		*a.Field(w) = boundID(*a.Field(w))
 	}
-	for entity := units.ContainerEntity; entity < units.NumEntities; entity++ {
+	for entity := identity.ContainerEntity; entity < identity.NumEntities; entity++ {
 		for _, a := range entity.Attributes() {
 			*a.Field(w) = bound(*a.Field(w), maxName)
 		}
 	}
 }
 
-func boundVM(vm *units.VM) {
+func boundVM(vm *identity.VM) {
 	vm.ID, vm.Name = boundID(vm.ID), bound(vm.Name, maxName)
 }

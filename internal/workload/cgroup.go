@@ -6,33 +6,35 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Placement is what a cgroup file alone tells of a process.
+// Placement is what a cgroup file alone shows of a process.
 type Placement struct {
-	units.Workload // the ID of a VM is its scope's name
-	// Cgroup is the path of the container's own cgroup (not of a child that the process is in), below
-	// each hierarchy's mount point: where the container's CPU counter is. Outside of a container it is that of the step
-	// of a Slurm job, and empty outside of these.
+	identity.Workload // the ID of a VM is its scope's name
+	// Cgroup is the path of the container's own cgroup (not of a child that the process is in),
+	// below each hierarchy's mount point: where the container's CPU counter is. Outside of a
+	// container it is that of the step of a Slurm job, and empty outside of these.
 	Cgroup string
 }
 
-// ParseCgroup parses the content of /proc/<pid>/cgroup. Its format is described in cgroups(7): a line
-// "hierarchy-id:controllers:/path" for each hierarchy of version 1, and "0::/path" for version 2. ParseCgroup does not
-// fail: it ignores lines of another form, and a path of no known form is in no workload.
+// ParseCgroup parses the content of /proc/<pid>/cgroup. Its format is described in cgroups(7): a
+// line "hierarchy-id:controllers:/path" for each hierarchy of version 1, and "0::/path" for version
+// 2. ParseCgroup does not fail: it ignores lines of another form, and a path of no known form is in
+// no workload.
 //
-// The innermost container and the innermost pod of a path count, so that a container of Docker in Docker, or of a cluster
-// of kind, is found rather than the one around it. The pod is always the container's. If hierarchies disagree, the path
-// with the most levels of pods and containers counts; among equals version 2, then cpuacct, cpu, name=systemd and the
-// rest. For each other kind of workload that holds for the paths that tell the most of it, such as a job's step beside the
+// The innermost container and the innermost pod of a path count, so that a container of Docker in
+// Docker, or of a cluster of kind, is found rather than the one around it. The pod is always the
+// container's. If hierarchies disagree, the path with the most levels of pods and containers
+// counts; among equals version 2, then cpuacct, cpu, name=systemd and the rest. For each other kind
+// of workload that holds for the paths that show the most of it, such as a job's step beside the
 // job. The order of the lines makes no difference.
 //
-// The ID of whatever a delegate named, such as a user's own service manager or a container, starts with the delegate's
-// name and a slash.
+// The ID of whatever a delegate named, such as a user's own service manager or a container, starts
+// with the delegate's name and a slash.
 //
-// A path that starts with "/.." is seen from a cgroup namespace. Cgroup then starts so too, and is relative to the
-// reader's own cgroup.
+// A path that starts with "/.." is seen from a cgroup namespace. Cgroup then starts so too, and is
+// relative to the reader's own cgroup.
 //
 // The result shares no memory with b.
 func ParseCgroup(b []byte) Placement {
@@ -40,10 +42,11 @@ func ParseCgroup(b []byte) Placement {
 	return p
 }
 
-// parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
+// parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is
+// one, else of the process.
 func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, below *cgroupLine         // the best line for the container and its pod, and for the delegate, or nil
-	var of [units.NumEntities]*cgroupLine // and for each other part of the workload
+	var inside, below *cgroupLine            // the best line for the container and its pod, and for the delegate, or nil
+	var of [identity.NumEntities]*cgroupLine // and for each other part of the workload
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -55,7 +58,7 @@ func parseCgroup(b []byte) (Placement, delegate) {
 		if l.delegate.name != "" {
 			below = best(below, l)
 		}
-		for entity := units.VMEntity; entity < units.NumEntities; entity++ {
+		for entity := identity.VMEntity; entity < identity.NumEntities; entity++ {
 			of[entity] = bestOf(entity, of[entity], l)
 		}
 	}
@@ -69,21 +72,22 @@ func parseCgroup(b []byte) (Placement, delegate) {
 	}
 	for entity, line := range of {
 		if line != nil {
-			units.Entity(entity).Describe(&p.Workload, &line.Workload)
+			identity.Entity(entity).Describe(&p.Workload, &line.Workload)
 		}
 	}
-	if guest := of[units.VMEntity]; guest != nil {
+	if guest := of[identity.VMEntity]; guest != nil {
 		by = guest.delegate
 	}
-	if job := of[units.SlurmStepEntity]; job != nil && p.Container.ID == "" {
+	if job := of[identity.SlurmStepEntity]; job != nil && p.Container.ID == "" {
 		p.Cgroup = job.jobCgroup
 	}
 	boundWorkload(&p.Workload)
 	return p, by
 }
 
-// ProcessCgroup returns the path of the process's own cgroup from the content of /proc/<pid>/cgroup, in the hierarchy that
-// ParseCgroup prefers among those where the path is not the root. It is empty if there is none.
+// ProcessCgroup returns the path of the process's own cgroup from the content of
+// /proc/<pid>/cgroup, in the hierarchy that ParseCgroup prefers among those where the path is not
+// the root. It is empty if there is none.
 func ProcessCgroup(b []byte) string {
 	var own *cgroupLine
 	for line := range bytes.Lines(b) {
@@ -121,8 +125,9 @@ func best(a, b *cgroupLine) *cgroupLine {
 	return a
 }
 
-// bestOf returns the line that tells the most of the entity, among equals the better one; a, and the result, may be nil.
-func bestOf(entity units.Entity, a, b *cgroupLine) *cgroupLine {
+// bestOf returns the line that shows the most of the entity, among equals the better one; a, and
+// the result, may be nil.
+func bestOf(entity identity.Entity, a, b *cgroupLine) *cgroupLine {
 	told := tells(entity, b)
 	switch {
 	case told == 0:
@@ -140,7 +145,7 @@ func bestOf(entity units.Entity, a, b *cgroupLine) *cgroupLine {
 }
 
 // tells returns how many of the attributes that distinguish the entity a line tells.
-func tells(entity units.Entity, l *cgroupLine) (n int) {
+func tells(entity identity.Entity, l *cgroupLine) (n int) {
 	for _, text := range entity.Key(&l.Workload) {
 		if text != "" {
 			n++

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // Synthetic ids.
@@ -43,25 +43,25 @@ type cgroupCase struct {
 
 // contained is the placement in a container and nothing else.
 func contained(id, runtime, cgroup string) Placement {
-	return Placement{Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}}, Cgroup: cgroup}
+	return Placement{Workload: identity.Workload{Container: identity.Container{ID: id, Runtime: runtime}}, Cgroup: cgroup}
 }
 
 // podded is the placement in a container of pod uid.
 func podded(id, runtime, cgroup, uid, class string) Placement {
 	return Placement{
-		Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}, Pod: units.Pod{UID: uid, QoSClass: class}},
+		Workload: identity.Workload{Container: identity.Container{ID: id, Runtime: runtime}, Pod: identity.Pod{UID: uid, QoSClass: class}},
 		Cgroup:   cgroup,
 	}
 }
 
 func inVM(id, name, hypervisor string) Placement {
-	return Placement{Workload: units.Workload{VM: units.VM{ID: id, Name: name, Hypervisor: hypervisor}}}
+	return Placement{Workload: identity.Workload{VM: identity.VM{ID: id, Name: name, Hypervisor: hypervisor}}}
 }
 
 const slurmScope = "/system.slice/slurmstepd.scope"
 
 func inJob(id, step, cgroup string) Placement {
-	return Placement{Workload: units.Workload{Job: units.SlurmStep{ID: id, Step: step}}, Cgroup: cgroup}
+	return Placement{Workload: identity.Workload{Job: identity.SlurmStep{ID: id, Step: step}}, Cgroup: cgroup}
 }
 
 func cgroupCases() []cgroupCase {
@@ -134,9 +134,9 @@ func cgroupCases() []cgroupCase {
 		{"guaranteed pod with cgroupfs", "/kubepods/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/pod"+uidX+"/"+idA, uidX, "Guaranteed")},
 		{"best-effort pod with cgroupfs", "/kubepods/besteffort/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/besteffort/pod"+uidX+"/"+idA, uidX, "BestEffort")},
 		{"pod with cri-o and cgroupfs", podDir + "/crio-" + idA, podded(idA, "cri-o", podDir+"/crio-"+idA, uidX, "Burstable")},
-		{"pod's own cgroup", podSlice, Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
-		{"pod's own cgroup with cgroupfs", podDir, Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
-		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
+		{"pod's own cgroup", podSlice, Placement{Workload: identity.Workload{Pod: identity.Pod{UID: uidX, QoSClass: "Burstable"}}}},
+		{"pod's own cgroup with cgroupfs", podDir, Placement{Workload: identity.Workload{Pod: identity.Pod{UID: uidX, QoSClass: "Burstable"}}}},
+		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Workload: identity.Workload{Pod: identity.Pod{UID: uidX, QoSClass: "Burstable"}}}},
 		{"monitor of cri-o", "/system.slice/crio-conmon-" + idA + ".scope", Placement{}},
 		{
 			"static pod", "/kubepods/burstable/pod" + uidStatic + "/" + idA,
@@ -272,9 +272,9 @@ func cgroupCases() []cgroupCase {
 			"libvirt in a container names the container: two of them may count alike",
 			"/docker/" + idA + "/machine/qemu-1-vm.libvirt-qemu/emulator",
 			Placement{
-				Workload: units.Workload{
-					Container: units.Container{ID: idA, Runtime: "docker"},
-					VM:        units.VM{ID: idA + "/qemu-1-vm", Name: "vm", Hypervisor: "qemu"},
+				Workload: identity.Workload{
+					Container: identity.Container{ID: idA, Runtime: "docker"},
+					VM:        identity.VM{ID: idA + "/qemu-1-vm", Name: "vm", Hypervisor: "qemu"},
 				},
 				Cgroup: "/docker/" + idA,
 			},
@@ -302,11 +302,11 @@ func cgroupCases() []cgroupCase {
 			inJob("7", "0", "/slurm/uid_1/job_7/step_0"),
 		},
 		{"podman in a slurm job", slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA, Placement{
-			Workload: units.Workload{Container: units.Container{ID: "slurmstepd.scope/" + idA, Runtime: "podman"}, Job: units.SlurmStep{ID: "7", Step: "0"}},
+			Workload: identity.Workload{Container: identity.Container{ID: "slurmstepd.scope/" + idA, Runtime: "podman"}, Job: identity.SlurmStep{ID: "7", Step: "0"}},
 			Cgroup:   slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA,
 		}},
 		{"slurm in a container", "/docker/" + idA + slurmScope + "/job_7/step_0", Placement{
-			Workload: units.Workload{Container: units.Container{ID: idA, Runtime: "docker"}, Job: units.SlurmStep{ID: idA + "/7", Step: "0"}}, Cgroup: "/docker/" + idA,
+			Workload: identity.Workload{Container: identity.Container{ID: idA, Runtime: "docker"}, Job: identity.SlurmStep{ID: idA + "/7", Step: "0"}}, Cgroup: "/docker/" + idA,
 		}},
 		{"a job within a job is its outer one's", slurmScope + "/job_7/step_0/user/task_0" + slurmScope + "/job_8/step_9", inJob("7", "0", slurmScope+"/job_7/step_0")},
 		{"slurmd", slurmScope + "/system", Placement{}},
@@ -374,7 +374,7 @@ func (c cgroupCase) content() string {
 // parseWithoutUnit omits the systemd unit, which TestUnitsAreNamedAsBySystemd covers.
 func parseWithoutUnit(file string) Placement {
 	p := ParseCgroup([]byte(file))
-	p.Unit = units.SystemdUnit{}
+	p.Unit = identity.SystemdUnit{}
 	return p
 }
 
@@ -431,7 +431,7 @@ func TestParseCgroupKeepsNothingOfItsInput(t *testing.T) {
 		for i := range b {
 			b[i] = 'X'
 		}
-		got.Unit = units.SystemdUnit{}
+		got.Unit = identity.SystemdUnit{}
 		if got != c.want {
 			t.Errorf("%s: changed with the buffer: %+v", c.name, got)
 		}
@@ -444,7 +444,7 @@ func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
 		`0::/machine.slice/machine-qemu\x2d%d\x2dvm.scope/libvirt/%s`,
 		"4:cpu,cpuacct:/machine/qemu-%d-vm.libvirt-qemu/%s\n0::/\n",
 	} {
-		parse := func(number int, child string) units.VM {
+		parse := func(number int, child string) identity.VM {
 			return ParseCgroup(fmt.Appendf(nil, format, number, child)).VM
 		}
 		if e, c := parse(1, "emulator"), parse(1, "vcpu0"); e != c || e.ID == "" {
@@ -478,7 +478,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if uid := unqualified(p.Pod.UID); !within(uid) || uid != "" && !isPodUID(uid) && !strings.Contains(uid, ellipsis) {
 		t.Errorf("pod uid %q is made up", p.Pod.UID)
 	}
-	if (p.Container.ID == "" && p.Job.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != units.Container{}) {
+	if (p.Container.ID == "" && p.Job.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != identity.Container{}) {
 		t.Errorf("container %+v at %q", p.Container, p.Cgroup)
 	}
 	if p.Cgroup != "" && !slices.ContainsFunc(paths, func(path string) bool {
@@ -497,7 +497,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if unit := p.Unit.Name; unit != "" && !slices.Contains(components, unit) && !slices.Contains(components, "_"+unit) {
 		t.Errorf("unit %q is made up", unit)
 	}
-	if p.VM.ID == "" && p.VM != (units.VM{}) {
+	if p.VM.ID == "" && p.VM != (identity.VM{}) {
 		t.Errorf("VM without an id: %+v", p.VM)
 	}
 }

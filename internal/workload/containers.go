@@ -5,15 +5,15 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 const kata = "kata"
 
 // containerShape is one way in which a runtime names the cgroup of a container.
 type containerShape struct {
-	// dir is the directory's name up to the id for namedContainers, and the name of a directory above
-	// it for containersBelow.
+	// dir is the directory's name up to the id for namedContainers, and the name of a directory
+	// above it for containersBelow.
 	dir     string
 	runtime string // as container.runtime.name; Kubernetes' spelling in container statuses
 	id      func(string) bool
@@ -39,12 +39,14 @@ const (
 	anywhere // the id is somewhere below dir
 )
 
-// namedContainers are the shapes whose directory's name starts with the runtime's mark. The rest of a monitor's name
-// (crio-conmon-<id>, libpod-conmon-<id>) is no id, so a monitor is not in the container.
+// namedContainers are the shapes whose directory's name starts with the runtime's mark. The rest of
+// a monitor's name (crio-conmon-<id>, libpod-conmon-<id>) is no id, so a monitor is not in the
+// container.
 //
 // To support another runtime, add a line here or to containersBelow.
 var namedContainers = []containerShape{
-	// Docker Engine docs, "Runtime metrics", and moby's daemon; build steps have BuildKit's shorter ids.
+	// Docker Engine docs, "Runtime metrics", and moby's daemon; build steps have BuildKit's shorter
+	// ids.
 	{dir: "docker-", runtime: "docker", id: isDockerOrBuildkitID, where: asScope},
 	{dir: "cri-containerd-", runtime: "containerd", id: isHex64, where: asScope}, // containerd's CRI plugin
 	{dir: "nerdctl-", runtime: "containerd", id: isHex64, where: asScope},        // nerdctl's generateCgroupPath
@@ -52,8 +54,8 @@ var namedContainers = []containerShape{
 	// podman-run(1) --cgroups=split (the default of Quadlet units), and libpod's getOCICgroupPath.
 	{dir: "libpod-payload-", runtime: "podman", id: isHex64, where: asScopeOrDir},
 	{dir: "libpod-", runtime: "podman", id: isHex64, where: asScopeOrDir},
-	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project. A
-	// name in use gets a number behind it, which cannot be told from a name.
+	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project.
+	// A name in use gets a number behind it, which cannot be distinguished from a name.
 	{dir: "lxc.payload.", runtime: "lxc", id: isLXCName, where: asScopeOrDir},
 	{dir: "kata_", runtime: kata, id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
 	// systemd-nspawn(1). Other machines that registered themselves have the same name, QEMU of
@@ -68,24 +70,27 @@ var namedContainers = []containerShape{
 	},
 }
 
-// containersBelow are the shapes whose directory's name is the id alone. A directory above it tells the runtime; the
-// nearest one counts.
+// containersBelow are the shapes whose directory's name is the id alone. A directory above it
+// identifies the runtime; the nearest one counts.
 var containersBelow = []containerShape{
 	{dir: "docker", runtime: "docker", id: isHex64, where: anywhere}, // moby; buildx has /docker/buildx/<id>
 	// BuildKit's executor/oci: <parent>/buildkit/<id>.
 	{dir: "buildkit", runtime: "buildkit", id: isBuildkitID, where: directly},
-	// containerd's oci package: /<namespace>/<id> unless the client says otherwise, with any name as id.
+	// containerd's oci package: /<namespace>/<id> unless the client says otherwise, with any name
+	// as id.
 	{dir: "default", runtime: "containerd", id: isName, where: directlyAtTop},
 	{dir: "k8s.io", runtime: "containerd", id: isName, where: directlyAtTop},
-	// The Amazon ECS agent makes /ecs/<task> and lets Docker make the container in it; AWS Fargate runs
-	// containerd from platform version 1.4, with ids of its own.
+	// The Amazon ECS agent makes /ecs/<task> and lets Docker make the container in it; AWS Fargate
+	// runs containerd from platform version 1.4, with ids of its own.
 	{dir: "ecs", runtime: "docker", id: isHex64, where: anywhere},
 	{dir: "ecs", runtime: "containerd", id: isFargateID, where: anywhere},
-	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below it.
+	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below
+	// it.
 	{dir: "garden", runtime: "garden", id: isGardenHandle, where: anywhere, tagged: true},
 	{dir: "mesos", runtime: "mesos", id: isUUID, where: directly},       // Mesos' cgroups2-support.md
 	{dir: "kata_overhead", runtime: kata, id: isHex64, where: anywhere}, // Kata's host-cgroups.md
-	// lxc.system.conf(5), lxc.cgroup.pattern = lxc/%n; older LXC and Proxmox VE without the children.
+	// lxc.system.conf(5), lxc.cgroup.pattern = lxc/%n; older LXC and Proxmox VE without the
+	// children.
 	{dir: "lxc", runtime: "lxc", id: isLXCName, where: directly, payload: "payload", monitor: "monitor"},
 }
 
@@ -111,8 +116,8 @@ func findContainer(w *walk, name string) verdict {
 	own := w.end
 	switch next := w.next(); {
 	case c.monitor != "" && next == c.monitor:
-		// The supervisor beside the payload is not inside. This is an answer all the same: it must outrank a hierarchy where
-		// the two are not told apart.
+		// The supervisor beside the payload is not inside. This is an answer all the same: it must
+		// outrank a hierarchy where the two are not distinguished.
 		w.line.levels++
 		return stopped
 	case c.payload != "" && next == c.payload:
@@ -123,13 +128,14 @@ func findContainer(w *walk, name string) verdict {
 	w.by = w.by.container(c.id)
 	w.line.levels++
 	w.line.Pod = w.pod
-	w.line.Container = units.Container{ID: w.by.name, Runtime: c.runtime}
+	w.line.Container = identity.Container{ID: w.by.name, Runtime: c.runtime}
 	w.line.Cgroup = w.path[:own]
 	w.above = w.at + 1
 	return entered
 }
 
-// containerAt reports whether the directory name, below the directories dirs, is a container's own cgroup.
+// containerAt reports whether the directory name, below the directories dirs, is a container's own
+// cgroup.
 func containerAt(dirs []string, name string) (match, bool) {
 	if driver, id, ok := libvirtMachine(name); ok {
 		if driver.vm {
@@ -162,16 +168,16 @@ func containerAt(dirs []string, name string) (match, bool) {
 			}
 		}
 	}
-	// A container under a parent of the user's own, as by docker run --cgroup-parent, or in a pod with
-	// the cgroupfs driver. Nothing but a container's id has this shape.
+	// A container under a parent of the user's own, as by docker run --cgroup-parent, or in a pod
+	// with the cgroupfs driver. Nothing but a container's id has this shape.
 	if isHex64(name) && (len(dirs) == 0 || !notContainersBelow[dirs[len(dirs)-1]]) {
 		return match{&plainShape, name, ""}, true
 	}
 	return match{}, false
 }
 
-// containersAnywhere reports whether the name may be that of a container whose runtime is told by any directory above
-// it. Few names may, so a deep path of others is read in one pass.
+// containersAnywhere reports whether the name may be that of a container whose runtime any
+// directory above identifies it. Few names may, so a deep path of others is read in one pass.
 func containersAnywhere(name string) bool {
 	for i := range containersBelow {
 		if s := &containersBelow[i]; s.where == anywhere && s.id(name) {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// delegates are directories in which others than the host may create cgroups, with the prefixes of IDs below them.
+// delegates are directories in which others than the host may create cgroups, with the prefixes of
+// IDs below them.
 var delegates = map[string]string{
 	"a user's manager":          userUnit + "/",
 	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
@@ -73,8 +74,8 @@ func TestDelegatesCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	}
 }
 
-// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager with everything
-// outside.
+// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager
+// with everything outside.
 func FuzzDelegatesCannotForge(f *testing.F) {
 	for _, path := range forgeries() {
 		f.Add(path, "/"+path, uuid1)
@@ -177,8 +178,8 @@ func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
 			t.Parallel()
 			i := newIdentified(t, false)
 			i.hypervisor(10, 100, tt.cgroup, uuid1)
-			identity, _ := i.round(10)
-			assert.Equal(t, units.VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, identity.VM)
+			found, _ := i.round(10)
+			assert.Equal(t, identity.VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, found.VM)
 		})
 	}
 }
@@ -211,7 +212,8 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 	}
 }
 
-// In version 1 such a process is in the root of each hierarchy, although its other threads stay in their cgroups.
+// In version 1 such a process is in the root of each hierarchy, although its other threads stay in
+// their cgroups.
 func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
@@ -225,8 +227,8 @@ func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.id.Identify(row, 0)
-	identity, changed := i.id.Identity(10)
-	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), identity.Placement)
+	found, changed := i.id.Identity(10)
+	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), found.Placement)
 	assert.False(t, changed)
 }
 

@@ -8,15 +8,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
 	id := NewIdentifier("/nowhere", Wanted{CommandLine: true, ProcessCgroup: true, Unit: true, Everything: "build"})
 	defer func() { assert.NoError(t, id.Close()) }()
-	in := units.Workload{Container: units.Container{ID: "build"}}
-	p := &cpu.Process{PID: 7, Comm: cpu.Comm{'c', 'c'}}
+	in := identity.Workload{Container: identity.Container{ID: "build"}}
+	p := &scan.Process{PID: 7, Comm: scan.Comm{'c', 'c'}}
 	id.Identify(p, 0)
 	got, changed := id.Identity(0)
 	assert.True(t, changed)
@@ -24,7 +24,7 @@ func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
 	id.Identify(p, 1)
 	_, changed = id.Identity(0)
 	assert.False(t, changed)
-	p.Comm = cpu.Comm{'l', 'd'}
+	p.Comm = scan.Comm{'l', 'd'}
 	id.Identify(p, 2)
 	got, changed = id.Identity(0)
 	assert.True(t, changed, "it executes another program")

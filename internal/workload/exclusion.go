@@ -12,10 +12,11 @@ type Match func(value string) bool
 
 func (m Match) matches(value string) bool { return m != nil && value != "" && m(value) }
 
-// Excluded selects the processes that are excluded: those that any of its fields matches, by the values that [Identity] has.
+// Excluded selects the processes that are excluded: those that any of its fields matches, by the
+// values that [Identity] has.
 type Excluded struct {
-	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create cgroups with any name
-	// below the user's own, so it should match from the root of the path on.
+	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create
+	// cgroups with any name below the user's own, so it should match from the root of the path on.
 	Cgroup Match
 	// Namespace matches the Kubernetes namespaces of pods.
 	Namespace Match
@@ -23,13 +24,15 @@ type Excluded struct {
 	Executable Match
 }
 
-// Exclusion decides whose energy counts as static. A nil Exclusion excludes nobody. It is not safe for concurrent use.
+// Exclusion decides which workloads' energy counts as static. A nil Exclusion excludes none. It is
+// not safe for concurrent use.
 type Exclusion struct {
 	by   Excluded
 	pods *PodLogs // nil where Namespace is
 }
 
-// NewExclusion returns an Exclusion, nil if nobody is excluded. pods tells the namespaces of pods.
+// NewExclusion returns an Exclusion, nil if no workload is excluded. pods has the namespaces of
+// pods.
 func NewExclusion(by Excluded, pods *PodLogs) *Exclusion {
 	if by.Cgroup == nil && by.Namespace == nil && by.Executable == nil {
 		return nil
@@ -63,8 +66,8 @@ func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	return e.by.Namespace.matches(e.pods.of(uid, now).namespace)
 }
 
-// Resolved reports whether, since the last call, the namespace of a pod was resolved that was not known when Excludes was
-// called for the pod. Processes in the pod may be excluded now.
+// Resolved reports whether, since the last call, the namespace of a pod was resolved that was not
+// known when Excludes was called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
 	return e != nil && e.pods != nil && e.pods.lookAgain(now)
 }
@@ -72,7 +75,8 @@ func (e *Exclusion) Resolved(now time.Time) bool {
 // ByCgroup reports whether anybody is excluded by the path of a cgroup.
 func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
 
-// Err returns why the namespaces of pods are not known, nil if they are or nobody is excluded by them.
+// Err returns why the namespaces of pods are not known, nil if they are or no workload is excluded
+// by them.
 func (e *Exclusion) Err() error {
 	if e == nil || e.pods == nil {
 		return nil
@@ -80,6 +84,6 @@ func (e *Exclusion) Err() error {
 	return e.pods.failed
 }
 
-// isHosts reports whether the host itself chose an ID. Other IDs are names in a delegate's part of the cgroup tree, or paths
-// of cgroups, and both have slashes.
+// isHosts reports whether the host itself chose an ID. Other IDs are names in a delegate's part of
+// the cgroup tree, or paths of cgroups, and both have slashes.
 func isHosts(id string) bool { return !strings.Contains(id, "/") }

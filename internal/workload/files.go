@@ -8,17 +8,18 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// maxFile is the maximum number of bytes read of a cgroup file or of a hypervisor's command line, whose sizes the kernel does
-// not limit.
+// maxFile is the maximum number of bytes read of a cgroup file or of a hypervisor's command line,
+// whose sizes the kernel does not limit.
 const maxFile = 64 << 10
 
 // files reads one file of a process at a time.
 type files struct {
 	proc *kernfs.Dir // cached or killable
-	// cached never waits for the lock of a directory. killable may wait for it and is used by the Guard's goroutine.
+	// cached never waits for the lock of a directory. killable may wait for it and is used by the
+	// Guard's goroutine.
 	cached, killable *kernfs.Dir
 	buf              []byte
 	pid              int32
@@ -58,8 +59,9 @@ func (f *files) readWhole(name string) {
 	}
 }
 
-// read reads a file of a process that the process may block. The result is valid until the next read.
-func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
+// read reads a file of a process that the process may block. The result is valid until the next
+// read.
+func (id *Identifier) read(p *scan.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable
 	var err error
@@ -74,8 +76,9 @@ func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
 	return f.got, f.err
 }
 
-// readFound is like read for a file that cannot be blocked after its name has been looked up (dev/kernel-reads.md).
-func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
+// readFound is like read for a file that cannot be blocked after its name has been looked up
+// (dev/kernel-reads.md).
+func (id *Identifier) readFound(p *scan.Process, e *entry, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	if e.found || f.cached.NeverWaits() {
 		f.pid, f.proc = p.PID, f.cached

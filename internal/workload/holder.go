@@ -2,13 +2,14 @@
 
 package workload
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import "github.com/energyreceiver/energyreceiver/internal/identity"
 
 // holders are the containers that have processes, by their IDs.
 //
-// The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such as one of another runtime
-// with the same name, or one that only pretends to be the first: its ID is the path of its cgroup, for as long as it has
-// processes. The two cgroups that Kata has for each container are one.
+// The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such
+// as one of another runtime with the same name, or one that only pretends to be the first: its ID
+// is the path of its cgroup, for as long as it has processes. The two cgroups that Kata has for
+// each container are one.
 type holders map[string]*holder
 
 // holder is a container with processes.
@@ -16,12 +17,12 @@ type holder struct {
 	id, cgroup, runtime string
 	processes           int
 	named               bool
-	names               *units.Names
+	names               *identity.Names
 }
 
-// nameBy returns the names of the container that p is in. They are the same for all its processes. The holder of a process
-// outside of containers is nil.
-func (h *holder) nameBy(by *Names, p *Placement) *units.Names {
+// nameBy returns the names of the container that p is in. They are the same for all its processes.
+// The holder of a process outside of containers is nil.
+func (h *holder) nameBy(by *Names, p *Placement) *identity.Names {
 	if h == nil {
 		return by.of(p)
 	}
@@ -48,8 +49,8 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 	return byPath, nil
 }
 
-// hold counts a process into its container, and sets the container's ID in the placement. It returns nil outside of
-// containers.
+// hold counts a process into its container, and sets the container's ID in the placement. It
+// returns nil outside of containers.
 func (h holders) hold(p *Placement) *holder {
 	id, by := h.idOf(p)
 	if id == "" {

@@ -11,19 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // in moves a process to a cgroup, and returns the container that it is in then.
-func (i *identified) in(pid int, cgroup string) units.Container {
+func (i *identified) in(pid int, cgroup string) identity.Container {
 	i.t.Helper()
 	if i.host.Processes[pid] == nil {
 		i.host.Processes[pid] = &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 	}
 	i.host.Processes[pid].Cgroup = cgroup
-	identity, _ := i.round(pid)
-	return identity.Container
+	found, _ := i.round(pid)
+	return found.Container
 }
 
 func (i *identified) end(pid int) {
@@ -54,8 +54,8 @@ func TestTheFirstCgroupKeepsAContainersID(t *testing.T) {
 func TestContainersOfTwoRuntimesWithOneNameAreTwo(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
-	assert.Equal(t, units.Container{ID: "web", Runtime: "lxc"}, i.in(10, "0::/lxc.payload.web"))
-	assert.Equal(t, units.Container{ID: "/machine.slice/machine-web.scope/payload", Runtime: "systemd-nspawn"},
+	assert.Equal(t, identity.Container{ID: "web", Runtime: "lxc"}, i.in(10, "0::/lxc.payload.web"))
+	assert.Equal(t, identity.Container{ID: "/machine.slice/machine-web.scope/payload", Runtime: "systemd-nspawn"},
 		i.in(11, "0::/machine.slice/machine-web.scope/payload/init.scope"))
 	long := "/" + strings.Repeat("x", 250) + "/lxc.payload.web"
 	assert.Equal(t, boundID(long), i.in(12, "0::"+long).ID)
@@ -103,8 +103,8 @@ func TestContainersKeepTheirIDsWhenTheNamespaceIsFound(t *testing.T) {
 	i.found("/system.slice/own", nil)
 	require.NoError(t, i.id.Outside(now.Add(lookForNamespaceAgain+time.Second)))
 	for _, pid := range []int32{10, 11} {
-		identity, _ := i.id.Identity(pid)
-		assert.Equal(t, contained(hexA, "docker", "/system.slice/docker-"+hexA+".scope"), identity.Placement)
+		found, _ := i.id.Identity(pid)
+		assert.Equal(t, contained(hexA, "docker", "/system.slice/docker-"+hexA+".scope"), found.Placement)
 		i.end(int(pid))
 	}
 	assert.Empty(t, i.id.holders)

@@ -10,12 +10,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)). Empty
-// arguments count, but for those at the end: they cannot be told from the padding that a program leaves when it
-// overwrites its title. A title with spaces stays one argument, for what its words were is lost.
+// arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes
+// (proc(5)). Empty arguments count, but for those at the end: they cannot be distinguished from the
+// padding that a program leaves when it overwrites its title. A title with spaces stays one
+// argument, for what its words were is lost.
 type arguments struct {
 	rest []byte
 	left int // how many more are looked at
@@ -43,14 +44,15 @@ type hypervisor struct {
 	name     string
 	programs []string // base names of its executable
 	prefixes []string // or what they start with
-	// describe reads the machine's own identity from the arguments behind the program's name. The ID need not be a UUID.
-	describe func(args arguments) units.VM
+	// describe reads the machine's own identity from the arguments behind the program's name. The
+	// ID need not be a UUID.
+	describe func(args arguments) identity.VM
 }
 
 // hypervisors are the programs that are known. To support another one, add a line.
 var hypervisors = []hypervisor{
-	// QEMU's documentation, "System Emulation: Invocation". Fedora and Red Hat call it qemu-kvm, Debian and
-	// Proxmox VE kvm; qemu-<arch> without "system" runs a single program and is none.
+	// QEMU's documentation, "System Emulation: Invocation". Fedora and Red Hat call it qemu-kvm,
+	// Debian and Proxmox VE kvm; qemu-<arch> without "system" runs a single program and is none.
 	{name: "qemu", programs: []string{"qemu-kvm", "kvm"}, prefixes: []string{"qemu-system-", "qemu-kvm-"}, describe: describeQEMU},
 	// Cloud Hypervisor's command line, --platform; released as these two binaries.
 	{name: "cloud-hypervisor", programs: []string{"cloud-hypervisor", "cloud-hypervisor-static"}, describe: describeCloudHypervisor},
@@ -58,20 +60,21 @@ var hypervisors = []hypervisor{
 	{name: "firecracker", programs: []string{"firecracker"}, prefixes: []string{"firecracker-v"}, describe: describeFirecracker},
 	// crosvm's book, "Vsock device".
 	{name: "crosvm", programs: []string{"crosvm"}, describe: describeCrosvm},
-	// VirtualBox's manual, "VBoxHeadless": VBoxManage starts it with --comment <name> --startvm <uuid>.
+	// VirtualBox's manual, "VBoxHeadless": VBoxManage starts it with --comment <name> --startvm
+	// <uuid>.
 	{name: "virtualbox", programs: []string{"VBoxHeadless", "VirtualBoxVM", "VBoxSDL"}, describe: describeVirtualBox},
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// ParseVM reports whether a process is a virtual machine, and which, by the content of /proc/<pid>/cmdline. It is one only
-// if its program is a hypervisor. The program is the executable; if that cannot be read, argv[0]; without arguments, comm.
-// Other arguments do not count: an editor with a hypervisor's name as its argument is none.
+// ParseVM reports whether a process is a virtual machine, and which, by the content of
+// /proc/<pid>/cmdline. It is one only if its program is a hypervisor. The program is the
+// executable; if that cannot be read, argv[0]; without arguments, comm. Other arguments do not
+// count: an editor with a hypervisor's name as its argument is none.
 //
-// The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
-// caller makes so that no other process on the node has it. It is never made from a name: names repeat. Its CID is that of
-// a vsock device that it was started with.
-// The line is not kept.
-func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
+// The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique,
+// which the caller makes so that no other process on the node has it. It is never made from a name:
+// names repeat. Its CID is that of a vsock device that it was started with. The line is not kept.
+func ParseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
 	program := comm
@@ -82,7 +85,7 @@ func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
 	}
 	h := hypervisorOf(program)
 	if h == nil {
-		return units.VM{}, false
+		return identity.VM{}, false
 	}
 	vm := h.describe(args)
 	if vm.ID, ok = machineUUID(vm.ID); !ok {
@@ -117,16 +120,17 @@ func hypervisorOf(program string) *hypervisor {
 	return nil
 }
 
-// machineUUID returns a UUID that can tell machines apart: not the nil UUID, which means none.
+// machineUUID returns a UUID that can distinguish machines: not the nil UUID, which means none.
 func machineUUID(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"))
 	return s, isUUID(s) && strings.Trim(s, "0-") != ""
 }
 
-// describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one dash or
-// two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set it wins; a
-// later -name changes what it names and no more. A guest uses one vsock device, the first.
-func describeQEMU(args arguments) (vm units.VM) {
+// describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one
+// dash or two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set
+// it wins; a later -name changes what it names and no more. A guest uses one vsock device, the
+// first.
+func describeQEMU(args arguments) (vm identity.VM) {
 	for {
 		arg, ok := args.next()
 		if !ok {
@@ -185,11 +189,13 @@ func smbiosUUID(value string) string {
 	return id
 }
 
-// vsockDevices are QEMU's devices whose guests the host reaches by AF_VSOCK (hw/virtio/vhost-vsock*.c). With
-// vhost-user-vsock-* a program on the host puts the connections on Unix sockets.
+// vsockDevices are QEMU's devices whose guests the host reaches by AF_VSOCK
+// (hw/virtio/vhost-vsock*.c). With vhost-user-vsock-* a program on the host puts the connections on
+// Unix sockets.
 var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-transitional", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
 
-// vsockCID returns the context ID of a -device option, 0 if it is no vsock device. libvirt writes devices as JSON.
+// vsockCID returns the context ID of a -device option, 0 if it is no vsock device. libvirt writes
+// devices as JSON.
 func vsockCID(value string) uint32 {
 	if !strings.Contains(value, "vsock") {
 		return 0
@@ -220,7 +226,8 @@ func vsockCID(value string) uint32 {
 	return guestCID(cid)
 }
 
-// guestCID returns a guest's context ID, 0 if it is none: 0 to 2 and the largest have meanings of their own (vsock(7)).
+// guestCID returns a guest's context ID, 0 if it is none: 0 to 2 and the largest have meanings of
+// their own (vsock(7)).
 func guestCID(s string) uint32 {
 	cid, err := strconv.ParseUint(s, 0, 32)
 	if err != nil || cid <= 2 || cid == math.MaxUint32 {
@@ -229,8 +236,8 @@ func guestCID(s string) uint32 {
 	return uint32(cid)
 }
 
-// eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice and the
-// first key may be left out (QEMU's util/qemu-option.c). A key alone has no value.
+// eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice
+// and the first key may be left out (QEMU's util/qemu-option.c). A key alone has no value.
 func eachQEMUOption(s, implied string, visit func(key, value string)) {
 	for first := true; s != ""; first = false {
 		key := implied
@@ -267,21 +274,21 @@ func cutQEMUValue(s string) (value, rest string) {
 	}
 }
 
-// describeFirecracker reads --id, which has a default and is unique only if the caller makes it so. It is
-// an identity only if it is a UUID, and else a name. Its vsock is a Unix socket on the host, whatever the guest's context
-// ID is (docs/vsock.md); so is Cloud Hypervisor's.
-func describeFirecracker(args arguments) units.VM {
+// describeFirecracker reads --id, which has a default and is unique only if the caller makes it so.
+// It is an identity only if it is a UUID, and else a name. Its vsock is a Unix socket on the host,
+// whatever the guest's context ID is (docs/vsock.md); so is Cloud Hypervisor's.
+func describeFirecracker(args arguments) identity.VM {
 	id := longOption(args, "--id")
 	switch {
 	case isUUID(id):
-		return units.VM{ID: id}
+		return identity.VM{ID: id}
 	case id == "anonymous-instance":
-		return units.VM{}
+		return identity.VM{}
 	}
-	return units.VM{Name: id}
+	return identity.VM{Name: id}
 }
 
-func describeCloudHypervisor(args arguments) (vm units.VM) {
+func describeCloudHypervisor(args arguments) (vm identity.VM) {
 	for field := range strings.SplitSeq(longOption(args, "--platform"), ",") {
 		if k, v, ok := strings.Cut(field, "="); ok && (k == "uuid" || k == "system_uuid") {
 			vm.ID = v
@@ -291,24 +298,24 @@ func describeCloudHypervisor(args arguments) (vm units.VM) {
 }
 
 // describeCrosvm reads --cid, or the cid of --vsock, whose key may be left out.
-func describeCrosvm(args arguments) units.VM {
+func describeCrosvm(args arguments) identity.VM {
 	cid := longOption(args, "--cid")
 	eachQEMUOption(longOption(args, "--vsock"), "cid", func(k, v string) {
 		if k == "cid" {
 			cid = v
 		}
 	})
-	return units.VM{CID: guestCID(cid)}
+	return identity.VM{CID: guestCID(cid)}
 }
 
-func describeVirtualBox(args arguments) units.VM {
-	return units.VM{ID: longOption(args, "--startvm"), Name: longOption(args, "--comment")}
+func describeVirtualBox(args arguments) identity.VM {
+	return identity.VM{ID: longOption(args, "--startvm"), Name: longOption(args, "--comment")}
 }
 
-func describeNothing(arguments) units.VM { return units.VM{} }
+func describeNothing(arguments) identity.VM { return identity.VM{} }
 
-// longOption returns the value of "--option value" or "--option=value", the last one if there are more.
-// What follows "--" is not options.
+// longOption returns the value of "--option value" or "--option=value", the last one if there are
+// more. What follows "--" is not options.
 func longOption(args arguments, option string) (value string) {
 	for {
 		arg, ok := args.next()

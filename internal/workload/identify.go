@@ -7,25 +7,28 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // Identity is what a process is and what it belongs to.
 //
-// Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the path and the command
-// line at most 4 KiB; longer ones end in an ellipsis.
+// Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the
+// path and the command line at most 4 KiB; longer ones end in an ellipsis.
 type Identity struct {
-	// Executable is the base name of the executable, or the task's name if the executable cannot be read.
+	// Executable is the base name of the executable, or the task's name if the executable cannot be
+	// read.
 	Executable string
 	// Path is the executable's path, empty if it cannot be read.
 	Path string
 	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
-	// Owner is the name of the real user, or the user ID if the user has no name. It is empty if it is unknown or not requested.
+	// Owner is the name of the real user, or the user ID if the user has no name. It is empty if it
+	// is unknown or not requested.
 	Owner string
-	// Parent is the PID of the parent when the process was first identified. It is 0 unless requested.
+	// Parent is the PID of the parent when the process was first identified. It is 0 unless
+	// requested.
 	Parent int32
 	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
 	ProcessCgroup string
@@ -38,18 +41,21 @@ type Wanted struct {
 
 	Names *Names // nil: no names of containers and pods
 	Users *Users // nil: no users
-	// Everything, if set, is the ID of the container that all processes are in, short-lived ones included. Nothing else is found
-	// then, and no file is read.
+	// Everything, if set, is the ID of the container that all processes are in, short-lived ones
+	// included. Nothing else is found then, and no file is read.
 	Everything string
-	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if the path is unknown.
+	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if
+	// the path is unknown.
 	CgroupPath func(cgroup uint64) string
 }
 
-// Identifier finds the identities of processes, which it remembers by their slots: a process that has not changed costs two
-// reads and no allocation, or no read if the CPU time source counts executions and moves.
+// Identifier finds the identities of processes, which it remembers by their slots: a process that
+// has not changed costs two reads and no allocation, or no read if the CPU time source counts
+// executions and moves.
 //
-// For each scan, call Begin, Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
-// returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
+// For each scan, call Begin, Forget for each process that ended, Identify for each that is new or
+// ran, and Resolve. Identity then returns the result. An Identifier is not safe for concurrent use.
+// Close releases its descriptors.
 type Identifier struct {
 	files     *stall.Guard[*files]
 	wanted    Wanted
@@ -71,7 +77,8 @@ type Identifier struct {
 	processes []VMProcess
 }
 
-// entry is the process in a slot. What several processes may have in common they share. The zero entry is none.
+// entry is the process in a slot. What several processes may have in common they share. The zero
+// entry is none.
 type entry struct {
 	program *program     // what it executes
 	in      *cgroupText  // nil if its cgroup file was not read
@@ -79,12 +86,13 @@ type entry struct {
 	line    *commandLine // nil if it was not read
 	guest   *guestMember // nil unless it is of a virtual machine, or was
 	holder  *holder      // of the container's ID
-	// seen is when the process was last looked at; execs, cgroups, group and comm are what the scan showed then.
+	// seen is when the process was last looked at; execs, cgroups, group and comm are what the scan
+	// showed then.
 	seen     time.Duration
 	execs    uint64
 	cgroups  uint64
 	group    uint64
-	comm     cpu.Comm
+	comm     scan.Comm
 	user     *user     // the real user, nil if it is not known
 	parent   int32     // when it was first identified
 	asked    int32     // when the user was last read, in seconds, if the source does not provide it
@@ -115,8 +123,8 @@ type commandLine struct {
 type guestMember struct {
 	pid      int32
 	start    time.Duration
-	vm       units.VM      // what Resolve found
-	fromArgs units.VM      // what its command line tells
+	vm       identity.VM   // what Resolve found
+	fromArgs identity.VM   // of its command line
 	unique   string        // ID of a virtual machine without a better one
 	argued   time.Duration // when the command line was last read
 	listed   bool          // in machines
@@ -128,7 +136,8 @@ var (
 	nowhere   = &Placement{}
 )
 
-// NewIdentifier returns an Identifier for the processes of the host whose root directory is at root. It reads nothing yet.
+// NewIdentifier returns an Identifier for the processes of the host whose root directory is at
+// root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
 		files:     guardFiles(stall.Options[*files]{Root: root}),
@@ -140,7 +149,8 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 	}
 }
 
-// Begin begins a scan at now, before the processes of the scan are identified. It looks again for names that are pending.
+// Begin begins a scan at now, before the processes of the scan are identified. It looks again for
+// names that are pending.
 func (id *Identifier) Begin(now time.Time) {
 	id.files.Begin(now)
 	id.wanted.Users.begin(now)
@@ -153,8 +163,9 @@ func (id *Identifier) Close() error { return id.files.Close() }
 // Blocked returns an error if files of some processes cannot be read because processes block reads.
 func (id *Identifier) Blocked() error { return id.files.Err("names and command lines") }
 
-// Compact moves the process in slots[i] to slot i, and gives back the memory that was needed for more processes.
-func (id *Identifier) Compact(slots []int32) {
+// Shrink moves the process in slots[i] to slot i, and frees the memory that was needed for more
+// processes.
+func (id *Identifier) Shrink(slots []int32) {
 	known := make([]entry, len(slots))
 	id.machines = nil
 	for slot, before := range slots {
@@ -193,19 +204,21 @@ func (id *Identifier) Forget(slot int32) {
 	}
 }
 
-// If the source counts executions and moves, a process that shows neither is looked at again all the same: its executable
-// may be renamed, or its cgroup (v1).
+// If the source counts executions and moves, a process that shows neither is looked at again all
+// the same: its executable may be renamed, or its cgroup (v1).
 const (
 	// lookAgain is the longest time until then.
 	lookAgain = time.Hour
-	// lookSoon is the shortest time for a process that has another name, or that could not be read maxAttempts times.
+	// lookSoon is the shortest time for a process that has another name, or that could not be read
+	// maxAttempts times.
 	lookSoon    = time.Minute
 	maxAttempts = 3
 )
 
-// isSame reports whether the process need not be looked at: the scan shows that it has not changed, or it was looked at a
-// moment ago. A process may rename itself as often as it likes, which must cost nothing.
-func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
+// isSame reports whether the process need not be looked at: the scan shows that it has not changed,
+// or it was looked at a moment ago. A process may rename itself as often as it likes, which must
+// cost nothing.
+func (e *entry) isSame(p *scan.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
 		return false
@@ -219,8 +232,8 @@ func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	return now < nextLook(p.Slot, e.seen)
 }
 
-// nextLook returns when the process in a slot is due, at most lookAgain after seen. It differs between slots: processes
-// that were first seen together are not looked at again together.
+// nextLook returns when the process in a slot is due, at most lookAgain after seen. It differs
+// between slots: processes that were first seen together are not looked at again together.
 func nextLook(slot int32, seen time.Duration) time.Duration {
 	phase := lookAgain * time.Duration(uint32(slot)*2654435761>>16) >> 16
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
@@ -239,18 +252,18 @@ func (id *Identifier) IsDeferred(slot int32) bool { return id.known[slot].deferr
 const settledAge = 5 * time.Second
 
 // canWait reports whether Identify may defer a process.
-func (e *entry) canWait(p *cpu.Process, now time.Duration) bool {
+func (e *entry) canWait(p *scan.Process, now time.Duration) bool {
 	return p.Cgroups == 0 && e.settled && p.Comm == e.comm && e.seen-p.Start >= settledAge && now >= e.seen
 }
 
-// Identify updates the identity of a process from a scan that began at now, since boot. If a file cannot be
-// read, for example because another user blocks reads of it, the identity keeps the previous content of the
-// file. If the file was never read, the data of the scan replace it: the task's name and, if the scan
-// provides it, the cgroup. If the process then moves, the scan also provides its new cgroup, as soon as the
-// path of the cgroup is known. The identity is completed when the files become readable. The process then
-// keeps its container, unless containers are nested in version 1 only, and its program if the names are
-// equal.
-func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
+// Identify updates the identity of a process from a scan that began at now, since boot. If a file
+// cannot be read, for example because another user blocks reads of it, the identity keeps the
+// previous content of the file. If the file was never read, the data of the scan replace it: the
+// task's name and, if the scan provides it, the cgroup. If the process then moves, the scan also
+// provides its new cgroup, as soon as the path of the cgroup is known. The identity is completed
+// when the files become readable. The process then keeps its container, unless containers are
+// nested in version 1 only, and its program if the names are equal.
+func (id *Identifier) Identify(p *scan.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
 	fresh := e.program == nil
@@ -286,14 +299,14 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		id.place(e, in)
 	}
 	e.compare(&before)
-	if e.fromArgs() != argsBefore || in != nil && (in.VM != units.VM{} || e.isListed()) {
+	if e.fromArgs() != argsBefore || in != nil && (in.VM != identity.VM{} || e.isListed()) {
 		id.noteMachine(e, p)
 	}
 }
 
-// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is unknown or the
-// same as before.
-func (id *Identifier) look(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
+// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is
+// unknown or the same as before.
+func (id *Identifier) look(p *scan.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
 	e.settled, id.missed = true, false
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
@@ -311,8 +324,9 @@ func (id *Identifier) look(p *cpu.Process, e, before *entry, fresh bool, now tim
 	return in
 }
 
-// placeWithAll places a process in the container that all processes are in. Its executable is known by the task's name.
-func (id *Identifier) placeWithAll(e *entry, p *cpu.Process) {
+// placeWithAll places a process in the container that all processes are in. Its executable is known
+// by the task's name.
+func (id *Identifier) placeWithAll(e *entry, p *scan.Process) {
 	if p.Comm != e.comm {
 		e.comm, e.changed = p.Comm, true
 		e.program = id.programOf(programKey{name: p.Comm.String()})
@@ -325,7 +339,7 @@ func (id *Identifier) placeWithAll(e *entry, p *cpu.Process) {
 }
 
 // note records that the process was looked at. err is why its cgroup could not be read.
-func (e *entry) note(p *cpu.Process, now time.Duration, err error) {
+func (e *entry) note(p *scan.Process, now time.Duration, err error) {
 	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
 		e.attempts = 0
 	}
@@ -338,7 +352,7 @@ func (e *entry) note(p *cpu.Process, now time.Duration, err error) {
 }
 
 // noteMachine lists a process of a virtual machine, whose machine may have changed.
-func (id *Identifier) noteMachine(e *entry, p *cpu.Process) {
+func (id *Identifier) noteMachine(e *entry, p *scan.Process) {
 	id.unsettled = true
 	g := e.asGuest(p)
 	if !g.listed {
@@ -348,7 +362,7 @@ func (id *Identifier) noteMachine(e *entry, p *cpu.Process) {
 }
 
 // asGuest returns what is kept of a process because it is of a virtual machine.
-func (e *entry) asGuest(p *cpu.Process) *guestMember {
+func (e *entry) asGuest(p *scan.Process) *guestMember {
 	if e.guest == nil {
 		e.guest = &guestMember{pid: p.PID, start: p.Start}
 	}
@@ -357,16 +371,16 @@ func (e *entry) asGuest(p *cpu.Process) *guestMember {
 
 func (e *entry) isListed() bool { return e.guest != nil && e.guest.listed }
 
-func (e *entry) fromArgs() units.VM {
+func (e *entry) fromArgs() identity.VM {
 	if e.guest == nil {
-		return units.VM{}
+		return identity.VM{}
 	}
 	return e.guest.fromArgs
 }
 
-func (e *entry) vm() units.VM {
+func (e *entry) vm() identity.VM {
 	if e.guest == nil {
-		return units.VM{}
+		return identity.VM{}
 	}
 	return e.guest.vm
 }
@@ -389,7 +403,7 @@ func (e *entry) own() string {
 // place sets the placement of a process, except for its virtual machine, which Resolve sets.
 func (id *Identifier) place(e *entry, in *cgroupText) {
 	p := in.Placement
-	p.VM = units.VM{}
+	p.VM = identity.VM{}
 	if e.holder == nil || e.holder.cgroup != in.Cgroup {
 		id.holders.release(e.holder)
 		e.holder = id.holders.hold(&p)
@@ -414,9 +428,10 @@ func (id *Identifier) HasNews(slot int32) bool {
 	return e.changed || e.moved
 }
 
-// Identity returns the identity of the process in a slot. It is valid until the next call. changed reports whether it is another one
-// than at the last call for the slot, except for its ProcessCgroup.
-func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
+// Identity returns the identity of the process in a slot. It is valid until the next call. changed
+// reports whether it is another one than at the last call for the slot, except for its
+// ProcessCgroup.
+func (id *Identifier) Identity(slot int32) (found *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	id.identity = Identity{
@@ -429,14 +444,14 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	return &id.identity, changed
 }
 
-// UserName returns the name of a user, or the user ID if the user has no name. It returns an empty string if users are not
-// requested.
+// UserName returns the name of a user, or the user ID if the user has no name. It returns an empty
+// string if users are not requested.
 func (id *Identifier) UserName(uid uint32) string { return id.wanted.Users.of(uid).String() }
 
-// findUser updates the real user of a process. If the source does not provide the user, it is read when the process may have
-// executed a program, and some time after the previous read: only a privileged process changes its user without executing a
-// program.
-func (id *Identifier) findUser(p *cpu.Process, e, before *entry, fresh bool, now time.Duration) {
+// findUser updates the real user of a process. If the source does not provide the user, it is read
+// when the process may have executed a program, and some time after the previous read: only a
+// privileged process changes its user without executing a program.
+func (id *Identifier) findUser(p *scan.Process, e, before *entry, fresh bool, now time.Duration) {
 	if id.wanted.Users == nil {
 		return
 	}
@@ -459,7 +474,8 @@ func (id *Identifier) findUser(p *cpu.Process, e, before *entry, fresh bool, now
 // ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not known.
 func (id *Identifier) ProcessCgroup(slot int32) string { return id.known[slot].own() }
 
-// Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last call for the slot.
+// Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last
+// call for the slot.
 func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]
 	moved, e.moved = e.moved, false

@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 const (
@@ -49,8 +49,8 @@ func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	return i
 }
 
-func process(pid int, p *hostsim.Process) *cpu.Process {
-	q := &cpu.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
+func process(pid int, p *hostsim.Process) *scan.Process {
+	q := &scan.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
 	copy(q.Comm[:15], p.Comm)
 	return q
 }
@@ -65,8 +65,8 @@ func (i *identified) round(pid int) (Identity, bool) {
 		i.id.Identify(process(pid, p), 0)
 	}
 	i.id.Resolve()
-	identity, changed := i.id.Identity(int32(pid))
-	return *identity, changed
+	found, changed := i.id.Identity(int32(pid))
+	return *found, changed
 }
 
 func (i *identified) expect(pid int, want Identity, wantChanged bool) {
@@ -102,7 +102,7 @@ func TestIdentity(t *testing.T) {
 		"a container": {
 			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
 			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
-				Workload: units.Workload{Container: units.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
+				Workload: identity.Workload{Container: identity.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
 			}},
 		},
 	} {
@@ -145,8 +145,8 @@ func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
 	}
 }
 
-// A collector without root cannot read the executables of other users' processes. Entrypoints of containers execute the
-// container's program.
+// A collector without root cannot read the executables of other users' processes. Entrypoints of
+// containers execute the container's program.
 func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}
@@ -317,7 +317,7 @@ func TestHelpersInTheScopeHaveTheHypervisorsMachine(t *testing.T) {
 	}
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: 200,
 		Args: []string{"qemu-system-x86_64", "-name", "guest=web", "-uuid", uuid1}, Cgroup: scope + "/libvirt/emulator"}
-	want := units.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
+	want := identity.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
 	helper, changed := i.round(9)
 	if helper.VM != want || !changed {
 		t.Errorf("the helper: %+v, changed %v", helper.VM, changed)
@@ -337,7 +337,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
 	i.host.Processes[10] = p
-	if got, _ := i.round(10); got.VM != (units.VM{}) {
+	if got, _ := i.round(10); got.VM != (identity.VM{}) {
 		t.Errorf("%+v", got.VM)
 	}
 	p.Comm, p.Exe, p.Args = "qemu-kvm", "/usr/libexec/qemu-kvm", []string{"qemu-kvm", "-uuid", uuid1}
@@ -345,7 +345,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
-	if got, changed := i.round(10); got.VM != (units.VM{}) || !changed {
+	if got, changed := i.round(10); got.VM != (identity.VM{}) || !changed {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 }
@@ -362,7 +362,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
 	i.host.Processes[15].Comm = "renamed"
 	i.round(10)
-	var rows []*cpu.Process
+	var rows []*scan.Process
 	for pid, p := range i.host.Processes {
 		rows = append(rows, process(pid, p))
 	}
@@ -398,24 +398,24 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		now  time.Duration
-		edit func(*cpu.Process)
+		edit func(*scan.Process)
 		want string
 	}{
-		"it merely ran":                      {11 * second, func(*cpu.Process) {}, "before"},
-		"an hour ago":                        {10*second + lookAgain, func(*cpu.Process) {}, "after"},
-		"the clock went back":                {9 * second, func(*cpu.Process) {}, "after"},
-		"it executed a program":              {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
-		"it moved":                           {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":          {10 * second, func(p *cpu.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                {11 * second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute": {10*second + lookSoon, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source no longer reports it":    {10 * second, func(p *cpu.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+		"it merely ran":                      {11 * second, func(*scan.Process) {}, "before"},
+		"an hour ago":                        {10*second + lookAgain, func(*scan.Process) {}, "after"},
+		"the clock went back":                {9 * second, func(*scan.Process) {}, "after"},
+		"it executed a program":              {10 * second, func(p *scan.Process) { p.Execs++ }, "after"},
+		"it moved":                           {10 * second, func(p *scan.Process) { p.Cgroups++ }, "after"},
+		"its cgroup is another one":          {10 * second, func(p *scan.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                {11 * second, func(p *scan.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute": {10*second + lookSoon, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source no longer reports it":    {10 * second, func(p *scan.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*cpu.Process)) Identity {
+			identify := func(now time.Duration, edit func(*scan.Process)) Identity {
 				if err := i.host.Render(); err != nil {
 					t.Fatal(err)
 				}
@@ -424,10 +424,10 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 				edit(row)
 				i.id.Identify(row, now)
 				i.id.Resolve()
-				identity, _ := i.id.Identity(10)
-				return *identity
+				found, _ := i.id.Identity(10)
+				return *found
 			}
-			identify(10*second, func(*cpu.Process) {})
+			identify(10*second, func(*scan.Process) {})
 			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
 			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
 			if got.Executable != tt.want || got.Container.ID != container {
@@ -441,29 +441,29 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		first, now time.Duration // when it is identified, and when again
-		edit       func(*cpu.Process)
+		edit       func(*scan.Process)
 		want       string
 	}{
-		"old":                                {settledAge, settledAge + second, func(*cpu.Process) {}, "before"},
-		"young when it was identified":       {settledAge - second, settledAge + second, func(*cpu.Process) {}, "after"},
-		"with another name":                  {settledAge, settledAge + second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
-		"after the clock went back":          {settledAge + second, settledAge, func(*cpu.Process) {}, "after"},
-		"of a source that counts executions": {settledAge, settledAge + second, func(p *cpu.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
+		"old":                                {settledAge, settledAge + second, func(*scan.Process) {}, "before"},
+		"young when it was identified":       {settledAge - second, settledAge + second, func(*scan.Process) {}, "after"},
+		"with another name":                  {settledAge, settledAge + second, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
+		"after the clock went back":          {settledAge + second, settledAge, func(*scan.Process) {}, "after"},
+		"of a source that counts executions": {settledAge, settledAge + second, func(p *scan.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*cpu.Process)) string {
+			identify := func(now time.Duration, edit func(*scan.Process)) string {
 				require.NoError(t, i.host.Render())
 				row := process(10, p)
 				edit(row)
 				i.id.Identify(row, now)
-				identity, _ := i.id.Identity(10)
-				return identity.Executable
+				found, _ := i.id.Identity(10)
+				return found.Executable
 			}
 			i.id.MayDefer(true)
-			require.Equal(t, "before", identify(tt.first, func(*cpu.Process) {}), "the first time")
+			require.Equal(t, "before", identify(tt.first, func(*scan.Process) {}), "the first time")
 			p.Exe = "/bin/after"
 			require.Equal(t, tt.want, identify(tt.now, tt.edit))
 			require.Equal(t, tt.want == "before", i.id.IsDeferred(10))
@@ -520,7 +520,7 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 }
 
 // renamers are processes that the test renames before each identification.
-func (i *identified) renamers() (rows []*cpu.Process) {
+func (i *identified) renamers() (rows []*scan.Process) {
 	nul := strings.Repeat("\x00", 900_000)
 	for pid, p := range map[int]hostsim.Process{
 		10: {Comm: "app", Exe: "/bin/app", Args: []string{"app", nul}},
@@ -639,12 +639,13 @@ func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
 	}
 }
 
-// However far apart the scans are, hardly any of them reads a file of a process that has not changed.
+// However far apart the scans are, hardly any of them reads a file of a process that has not
+// changed.
 func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
 	const processes, scans = 200, 100
 	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
 		i := newIdentified(t, false)
-		var rows []*cpu.Process
+		var rows []*scan.Process
 		for pid := 10; pid < 10+processes; pid++ {
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 			i.host.Processes[pid] = p
@@ -746,7 +747,7 @@ func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 		if err := i.host.Render(); err != nil {
 			t.Fatal(err)
 		}
-		row.Comm, row.Execs = cpu.Comm{}, execs
+		row.Comm, row.Execs = scan.Comm{}, execs
 		copy(row.Comm[:], comm)
 		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {

@@ -33,7 +33,8 @@ func isFargateID(s string) bool {
 	return len(s) > 33 && isLowerHex(s[:32]) && s[32] == '-' && isDigits(s[33:])
 }
 
-// isGardenHandle: a UUID, or what Cloud Foundry's Diego makes of one: 8 digits and four groups of 4.
+// isGardenHandle: a UUID, or what Cloud Foundry's Diego makes of one: 8 digits and four groups of
+// 4.
 func isGardenHandle(s string) bool {
 	return isUUID(s) || len(s) == 28 && isUUID(s+"00000000")
 }

@@ -5,10 +5,11 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's directory.
+// findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's
+// directory.
 func findMachine(w *walk, name string) verdict {
 	if vm, ok := vmAt(w.dirs(), name); ok {
 		vm.ID = w.by.qualify(vm.ID)
@@ -18,10 +19,10 @@ func findMachine(w *walk, name string) verdict {
 }
 
 // vmAt returns the virtual machine that the directory name, below dirs, is of.
-func vmAt(dirs []string, name string) (units.VM, bool) {
+func vmAt(dirs []string, name string) (identity.VM, bool) {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	if d, machine, ok := libvirtMachine(name); ok && d.vm {
-		vm := units.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
+		vm := identity.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
 		if isScope {
 			vm.ID = "machine-" + machine
 		}
@@ -29,9 +30,9 @@ func vmAt(dirs []string, name string) (units.VM, bool) {
 	}
 	// Proxmox VE puts the machine with the number 100 into qemu.slice/100.scope.
 	if isScope && isDigits(scope) && len(dirs) > 0 && dirs[len(dirs)-1] == "qemu.slice" {
-		return units.VM{ID: scope, Hypervisor: "qemu"}, true
+		return identity.VM{ID: scope, Hypervisor: "qemu"}, true
 	}
-	return units.VM{}, false
+	return identity.VM{}, false
 }
 
 // libvirtDrivers are the drivers of libvirt that make cgroups, by the names that these start with.
@@ -48,9 +49,9 @@ type machineDriver struct {
 	legacy bool // there were releases that did not number their guests
 }
 
-// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control Groups
-// Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as machine-<machine>.scope,
-// escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
+// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control
+// Groups Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as
+// machine-<machine>.scope, escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
 func libvirtMachine(name string) (machineDriver, string, bool) {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		machine, ok := strings.CutPrefix(scope, "machine-")
@@ -75,8 +76,8 @@ func libvirtMachine(name string) (machineDriver, string, bool) {
 	return machineDriver{}, "", false
 }
 
-// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's embedded driver.
-// libvirt may have shortened it.
+// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's
+// embedded driver. libvirt may have shortened it.
 func guestName(s string) string {
 	if rest, ok := strings.CutPrefix(s, "embed-"); ok && len(rest) > 9 && isHex(rest[:8]) && rest[8] == '-' {
 		if name, ok := cutNumber(rest[9:]); ok {

@@ -14,11 +14,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// A second parser of cgroup files, with regular expressions. It is slow and simple, and shares only the bound of IDs
-// with the first one.
+// A second parser of cgroup files, with regular expressions. It is slow and simple, and shares only
+// the bound of IDs with the first one.
 
 const (
 	hex64Re = `[0-9a-f]{64}`
@@ -44,8 +44,8 @@ var naiveShapes = []struct {
 	{regexp.MustCompile(`^systemd-nspawn@(.*)\.service$`), "systemd-nspawn"},
 }
 
-// naivePlaces are the containers that are marked by a directory above. The first group is the directory, the second one
-// the id. Of several matches the one nearest to the id counts.
+// naivePlaces are the containers that are marked by a directory above. The first group is the
+// directory, the second one the id. Of several matches the one nearest to the id counts.
 var naivePlaces = []struct {
 	pattern *regexp.Regexp
 	runtime string
@@ -103,8 +103,8 @@ func naiveIsName(s string) bool {
 	return naiveName.MatchString(s) && !naiveNoName.MatchString(s)
 }
 
-// naiveLibvirtMachine returns the driver and the name of libvirt's machine in a cgroup, and the prefix of the
-// machine's scope.
+// naiveLibvirtMachine returns the driver and the name of libvirt's machine in a cgroup, and the
+// prefix of the machine's scope.
 func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	if m := naiveScope.FindStringSubmatch(dir); m != nil {
 		machine = naiveUnescape(m[1])
@@ -120,8 +120,8 @@ func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	return driver, machine, start
 }
 
-// naiveContainer returns the container whose cgroup is the last directory of a path, which starts after the enclosing
-// container.
+// naiveContainer returns the container whose cgroup is the last directory of a path, which starts
+// after the enclosing container.
 func naiveContainer(path, dir string) (id, runtime string, nspawn, lxcDir bool) {
 	if driver, machine, _ := naiveLibvirtMachine(dir); driver != "" {
 		if driver == "lxc" {
@@ -180,7 +180,7 @@ type naiveLine struct {
 }
 
 // naiveSystemd returns the systemd unit that a path is in.
-func naiveSystemd(path string) (unit units.SystemdUnit) {
+func naiveSystemd(path string) (unit identity.SystemdUnit) {
 	for dir := range strings.SplitSeq(path, "/") {
 		if dir == "" || naiveSlice.MatchString(dir) && len(strings.TrimPrefix(dir, "_")) <= 255 {
 			continue
@@ -198,7 +198,7 @@ func naivePath(path string, unified bool) naiveLine {
 	l.Unit = naiveSystemd(path)
 	var delegates string
 	var user, noPods bool
-	var pod units.Pod
+	var pod identity.Pod
 	enter := func(name string) {
 		if delegates != "" {
 			name = delegates + "/" + name
@@ -233,11 +233,11 @@ func naivePath(path string, unified bool) naiveLine {
 	root := -1 // of Slurm's directories
 	for i, dir := range dirs {
 		if root >= 0 && root == begin-1 { // they are a container
-			root, l.Job, l.jobCgroup = -1, units.SlurmStep{}, ""
+			root, l.Job, l.jobCgroup = -1, identity.SlurmStep{}, ""
 		}
 		if m := naiveJob.FindStringSubmatch("/" + strings.Join(dirs[i:], "/")); m != nil && !noPods && l.Job.ID == "" {
 			root = i
-			l.Job = units.SlurmStep{ID: qualified(m[1]), Step: m[2]}
+			l.Job = identity.SlurmStep{ID: qualified(m[1]), Step: m[2]}
 			below := 2 // the scope and the job
 			if strings.HasPrefix(dirs[i+1], "uid_") {
 				below = 3
@@ -262,11 +262,11 @@ func naivePath(path string, unified bool) naiveLine {
 			slice, unit = m[1], m[2]+"-"+m[3]+".scope"
 		}
 		class := map[string]string{"burstable": "Burstable", "besteffort": "BestEffort"}
-		var found units.Pod
+		var found identity.Pod
 		if m := naiveSlicePod.FindStringSubmatch(slice); m != nil {
-			found = units.Pod{UID: strings.ReplaceAll(m[2], "_", "-"), QoSClass: cmp.Or(class[m[1]], "Guaranteed")}
+			found = identity.Pod{UID: strings.ReplaceAll(m[2], "_", "-"), QoSClass: cmp.Or(class[m[1]], "Guaranteed")}
 		} else if m := naivePod.FindStringSubmatch(behind + slice); m != nil && !strings.Contains(slice, "/") {
-			found = units.Pod{UID: m[3], QoSClass: class[m[2]]}
+			found = identity.Pod{UID: m[3], QoSClass: class[m[2]]}
 			if m[1] == "kubepods" && m[2] == "" {
 				found.QoSClass = "Guaranteed"
 			}
@@ -285,13 +285,13 @@ func naivePath(path string, unified bool) naiveLine {
 			if m := naiveGuest.FindStringSubmatch(name); m != nil {
 				name = m[1]
 			}
-			l.VM = units.VM{ID: qualified(start + machine), Name: name, Hypervisor: map[string]string{"qemu": "qemu", "ch": "cloud-hypervisor"}[driver]}
+			l.VM = identity.VM{ID: qualified(start + machine), Name: name, Hypervisor: map[string]string{"qemu": "qemu", "ch": "cloud-hypervisor"}[driver]}
 			l.delegate = delegates
 			other(dir)
 			continue
 		}
 		if m := naiveProxmox.FindStringSubmatch(behind + dir); m != nil {
-			l.VM, l.delegate = units.VM{ID: qualified(m[1]), Hypervisor: "qemu"}, delegates
+			l.VM, l.delegate = identity.VM{ID: qualified(m[1]), Hypervisor: "qemu"}, delegates
 			other(dir)
 			continue
 		}
@@ -316,7 +316,7 @@ func naivePath(path string, unified bool) naiveLine {
 		enter(id)
 		user = false
 		l.Pod, l.Cgroup = pod, own
-		l.Container = units.Container{ID: delegates, Runtime: runtime}
+		l.Container = identity.Container{ID: delegates, Runtime: runtime}
 		begin = i + 1
 	}
 	if l.VM.ID == "" {
@@ -358,7 +358,7 @@ func naiveParse(file string) (p Placement, delegate string) {
 			delegate = l.delegate
 		}
 	}
-	p.VM, p.Job, p.Unit = units.VM{}, units.SlurmStep{}, units.SystemdUnit{}
+	p.VM, p.Job, p.Unit = identity.VM{}, identity.SlurmStep{}, identity.SystemdUnit{}
 	jobCgroup := ""
 	for _, l := range slices.Backward(lines) {
 		if l.VM.ID != "" {
@@ -384,12 +384,13 @@ func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range cgroupCases() {
 		got, _ := naiveParse(c.content())
-		got.Unit = units.SystemdUnit{}
+		got.Unit = identity.SystemdUnit{}
 		assert.Equal(t, c.want, got, c.name)
 	}
 }
 
-// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and changed.
+// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and
+// changed.
 func TestParsersAgreeOnRandomFiles(t *testing.T) {
 	t.Parallel()
 	var dirs []string

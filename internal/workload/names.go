@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// NameSource is who keeps names of containers in files that are read.
+// NameSource is a program that keeps names of containers in files.
 type NameSource string
 
 // The sources of names.
@@ -29,8 +29,8 @@ const (
 // NameSources are all sources.
 var NameSources = []NameSource{NamesKubelet, NamesContainerd, NamesCRIO, NamesPodman, NamesDocker}
 
-// nameDirs has the directories of each source, below the host's root. Those of containerd also are where k3s, RKE2, k0s and
-// MicroK8s have it.
+// nameDirs has the directories of each source, below the host's root. Those of containerd also are
+// where k3s, RKE2, k0s and MicroK8s have it.
 var nameDirs = map[NameSource][]string{
 	NamesKubelet:    {"/var/log"},
 	NamesContainerd: {"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/var/snap/microk8s/common/run/containerd"},
@@ -54,11 +54,11 @@ type NamesOptions struct {
 	Root string
 	// Sources are those that are read.
 	Sources []NameSource
-	// Directories are where sources are, below Root, in place of the usual directories: the kubelet's is that with its
-	// directories pods and containers, containerd's its state, that of CRI-O its run root, that of Podman its graph root and that
-	// of Docker its data root.
+	// Directories are where sources are, below Root, in place of the usual directories: the
+	// kubelet's is that with its directories pods and containers, containerd's its state, that of
+	// CRI-O its run root, that of Podman its graph root and that of Docker its data root.
 	Directories map[NameSource]string
-	// Pods tells the names of pods. It must be set where the kubelet is a source.
+	// Pods has the names of pods. It must be set where the kubelet is a source.
 	Pods *PodLogs
 }
 
@@ -91,12 +91,13 @@ func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 	return readable, denied
 }
 
-// Names finds what people call containers and pods in the files of the kubelet and of containers' runtimes, without asking
-// any of them.
+// Names finds what people call containers and pods in the files of the kubelet and of containers'
+// runtimes, without asking any of them.
 //
-// A container's names are read once, when its first process is seen. The kubelet links a container's log right after it has
-// started the container, so the name of a container in a pod may become known a moment later: its names are Pending until
-// then, at most awaitLink long. So are names that a scan had no time to read. The files belong to root, but the user who runs a
+// A container's names are read once, when its first process is seen. The kubelet links a
+// container's log right after it has started the container, so the name of a container in a pod may
+// become known a moment later: its names are Pending until then, at most awaitLink long. So are
+// names that a scan had no time to read. The files belong to root, but the user who runs a
 // container chooses what some of them say: names have a bounded length, and what is read has, too.
 //
 // A nil Names finds none. A Names is not safe for concurrent use.
@@ -111,12 +112,13 @@ type Names struct {
 	logs   map[string]logLink // by the container's ID, nil if they were not listed in this scan
 	listed time.Time          // when they were
 	noLogs bool               // they could not be listed
-	podman map[string]units.Names
+	podman map[string]identity.Names
 }
 
-// named is a container, or a pod with processes outside of its containers, such as the monitors of CRI-O.
+// named is a container, or a pod with processes outside of its containers, such as the monitors of
+// CRI-O.
 type named struct {
-	*units.Names
+	*identity.Names
 	id, runtime, pod string    // id is empty for a pod; pod is its UID
 	read             bool      // its runtime's files were read
 	sandbox          bool      // it holds the namespaces of its pod, and has no name of its own
@@ -125,12 +127,14 @@ type named struct {
 }
 
 const (
-	// awaitLink is how long the log of a container in a pod is looked for. The kubelet makes the link within the call that
-	// starts the container, some milliseconds after its first process runs.
+	// awaitLink is how long the log of a container in a pod is looked for. The kubelet makes the
+	// link within the call that starts the container, some milliseconds after its first process
+	// runs.
 	awaitLink = 5 * time.Second
 	// listAgain is how often directories are listed while a name is awaited.
 	listAgain = 500 * time.Millisecond
-	// scanBudget is how much of runtimes' files is read in one scan, in bytes. The first scan has no bound: it is the baseline.
+	// scanBudget is how much of runtimes' files is read in one scan, in bytes. The first scan has
+	// no bound: it is the baseline.
 	scanBudget = 2 << 20
 	// fileCost is what opening a file costs beside its size.
 	fileCost = 2 << 10
@@ -143,8 +147,8 @@ func NewNames(o NamesOptions) *Names {
 	return &Names{options: o, known: map[string]*named{}, budget: 1 << 40}
 }
 
-// begin begins a scan at now, and looks again for the names that are pending. running reports whether a container has
-// processes.
+// begin begins a scan at now, and looks again for the names that are pending. running reports
+// whether a container has processes.
 func (n *Names) begin(now time.Time, running func(id string) bool) {
 	if n == nil {
 		return
@@ -168,9 +172,9 @@ func (n *Names) begin(now time.Time, running func(id string) bool) {
 	})
 }
 
-// of returns the names of the container that p is in, and of its pod. Of what is in a pod, and in no container that the host
-// itself named, it returns those of the pod, nil if there is none.
-func (n *Names) of(p *Placement) *units.Names {
+// of returns the names of the container that p is in, and of its pod. Of what is in a pod, and in
+// no container that the host itself named, it returns those of the pod, nil if there is none.
+func (n *Names) of(p *Placement) *identity.Names {
 	if n == nil {
 		return nil
 	}
@@ -190,7 +194,7 @@ func (n *Names) of(p *Placement) *units.Names {
 	}
 	c := n.known[key]
 	if c == nil {
-		c = &named{Names: &units.Names{Pending: true}, id: id, pod: uid}
+		c = &named{Names: &identity.Names{Pending: true}, id: id, pod: uid}
 		if id != "" {
 			c.runtime = p.Container.Runtime
 		}
@@ -203,7 +207,8 @@ func (n *Names) of(p *Placement) *units.Names {
 	return c.Names
 }
 
-// look looks for the names of a container that are not known yet. What the kubelet tells comes first: nobody else chooses it.
+// look looks for the names of a container that are not known yet. Names from the kubelet come
+// first: no other program chooses them.
 func (n *Names) look(c *named) {
 	awaited := n.readLogs(c)
 	if !c.read {
@@ -216,13 +221,13 @@ func (n *Names) look(c *named) {
 	c.Pending = awaited && c.lacksNames() && n.now.Before(c.until)
 }
 
-// lacksNames reports whether the kubelet may tell names that are not known yet.
+// lacksNames reports whether the kubelet may have names that are not known yet.
 func (c *named) lacksNames() bool {
 	return !c.sandbox && (c.Pod == "" || c.KubernetesContainer == "" && c.id != "")
 }
 
 // fill sets the names that are not known yet.
-func (c *named) fill(from *units.Names) {
+func (c *named) fill(from *identity.Names) {
 	if c.Pod == "" && from.Namespace != "" && from.Pod != "" {
 		c.Namespace, c.Pod = bound(from.Namespace, maxName), bound(from.Pod, maxName)
 	}
@@ -236,7 +241,8 @@ func (c *named) fill(from *units.Names) {
 	set(&c.Image, imageName(from.Image))
 }
 
-// imageName returns the name of an image without its tag and digest, empty if only the image's ID is known.
+// imageName returns the name of an image without its tag and digest, empty if only the image's ID
+// is known.
 func imageName(reference string) string {
 	name, _, _ := strings.Cut(reference, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
@@ -248,15 +254,15 @@ func imageName(reference string) string {
 	return name
 }
 
-// readLogs reads the names of a container in a pod from the names of its logs. It reports whether names that are not there may
-// be there soon.
+// readLogs reads the names of a container in a pod from the names of its logs. It reports whether
+// names that are not there may be there soon.
 func (n *Names) readLogs(c *named) (awaited bool) {
 	if c.pod == "" || !slices.Contains(n.options.Sources, NamesKubelet) {
 		return false
 	}
 	if c.Pod == "" {
 		pod := n.options.Pods.again(c.pod, n.now)
-		c.fill(&units.Names{Namespace: pod.namespace, Pod: pod.name})
+		c.fill(&identity.Names{Namespace: pod.namespace, Pod: pod.name})
 	}
 	if !c.lacksNames() {
 		return false
@@ -266,7 +272,7 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 	}
 	if l, ok := n.logs[c.id]; ok {
 		n.options.Pods.learn(c.pod, l.podName, n.now)
-		c.fill(&units.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
+		c.fill(&identity.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
 	}
 	return !n.noLogs
 }
@@ -291,9 +297,10 @@ func (n *Names) listLogs() {
 	}
 }
 
-// parseLogLink parses the name of a link to a container's log, <pod>_<namespace>_<container>-<id>.log
-// (pkg/kubelet/kuberuntime/legacy.go, logSymlink). The kubelet cuts a name of more than 255 bytes, and with it the ID: such a
-// link is not ok. Names of pods, namespaces and containers have no underscores.
+// parseLogLink parses the name of a link to a container's log,
+// <pod>_<namespace>_<container>-<id>.log (pkg/kubelet/kuberuntime/legacy.go, logSymlink). The
+// kubelet cuts a name of more than 255 bytes, and with it the ID: such a link is not ok. Names of
+// pods, namespaces and containers have no underscores.
 func parseLogLink(file string) (l logLink, id string, ok bool) {
 	rest, ok := strings.CutSuffix(file, ".log")
 	parts := strings.Split(rest, "_")

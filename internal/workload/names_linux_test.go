@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // Opening a pipe would wait for somebody who writes to it.
@@ -19,7 +19,7 @@ func TestAPipeInPlaceOfAFileNamesNothing(t *testing.T) {
 	path := "var/lib/docker/containers/" + hexA + "/config.v2.json"
 	h.mkdir(filepath.Dir(path))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(h.root, path), 0o600))
-	assert.Equal(t, units.Names{}, *h.of(alone(hexA, "docker")))
+	assert.Equal(t, identity.Names{}, *h.of(alone(hexA, "docker")))
 }
 
 func TestAPipeInPlaceOfADirectoryNamesNothing(t *testing.T) {
@@ -28,5 +28,5 @@ func TestAPipeInPlaceOfADirectoryNamesNothing(t *testing.T) {
 	for _, dir := range []string{"var/log/pods", "var/log/containers", bundles} {
 		require.NoError(t, syscall.Mkfifo(filepath.Join(h.root, dir), 0o600))
 	}
-	assert.Equal(t, units.Names{}, *h.of(inPod(hexA, "containerd")))
+	assert.Equal(t, identity.Names{}, *h.of(inPod(hexA, "containerd")))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // nameHost is a host with files that name containers.
@@ -67,11 +67,11 @@ func (h *nameHost) mkdir(paths ...string) {
 
 // inPod is a container of the pod uidA.
 func inPod(id, runtime string) *Placement {
-	return &Placement{Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}, Pod: units.Pod{UID: uidA}}}
+	return &Placement{Workload: identity.Workload{Container: identity.Container{ID: id, Runtime: runtime}, Pod: identity.Pod{UID: uidA}}}
 }
 
 func alone(id, runtime string) *Placement {
-	return &Placement{Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}}}
+	return &Placement{Workload: identity.Workload{Container: identity.Container{ID: id, Runtime: runtime}}}
 }
 
 const bundles = "run/containerd/io.containerd.runtime.v2.task/"
@@ -81,7 +81,7 @@ func TestEachSourceTellsItsNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, text string
 		in         *Placement
-		want       units.Names
+		want       identity.Names
 	}{
 		"containerd's CRI plugin": {
 			bundles + "k8s.io/" + hexA + "/config.json",
@@ -90,25 +90,25 @@ func TestEachSourceTellsItsNames(t *testing.T) {
 			 "io.kubernetes.cri.image-name":"registry.example:5000/shop/web:1.27@sha256:` + hexB + `",
 			 "io.kubernetes.cri.sandbox-name":"web","io.kubernetes.cri.sandbox-namespace":"shop","io.kubernetes.cri.sandbox-uid":"` + uidA + `"}}`,
 			inPod(hexA, "containerd"),
-			units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Image: "registry.example:5000/shop/web"},
+			identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Image: "registry.example:5000/shop/web"},
 		},
 		"containerd's sandbox": {
 			bundles + "k8s.io/" + hexA + "/config.json",
 			`{"annotations":{"io.kubernetes.cri.container-type":"sandbox","io.kubernetes.cri.sandbox-name":"web","io.kubernetes.cri.sandbox-namespace":"shop"}}`,
-			inPod(hexA, "containerd"), units.Names{Namespace: "shop", Pod: "web"},
+			inPod(hexA, "containerd"), identity.Names{Namespace: "shop", Pod: "web"},
 		},
 		"k3s, with the kubelet's cgroupfs driver": {
 			"run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/" + hexA + "/config.json",
 			`{"annotations":{"io.kubernetes.cri.container-name":"app","io.kubernetes.cri.sandbox-name":"web","io.kubernetes.cri.sandbox-namespace":"shop"}}`,
-			inPod(hexA, ""), units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app"},
+			inPod(hexA, ""), identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app"},
 		},
 		"nerdctl": {
 			bundles + "default/" + hexA + "/config.json", `{"annotations":{"nerdctl/name":"web","nerdctl/namespace":"default"}}`,
-			alone(hexA, "containerd"), units.Names{Container: "web"},
+			alone(hexA, "containerd"), identity.Names{Container: "web"},
 		},
 		"ctr": {
 			bundles + "default/web/config.json", `{"annotations":{"nerdctl/name":"x"}}`,
-			alone("web", "containerd"), units.Names{Container: "x"},
+			alone("web", "containerd"), identity.Names{Container: "x"},
 		},
 		"CRI-O": {
 			"run/containers/storage/overlay-containers/" + hexA + "/userdata/config.json",
@@ -116,41 +116,41 @@ func TestEachSourceTellsItsNames(t *testing.T) {
 			 "io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.cri-o.Name":"k8s_app_web_shop_` + uidA + `_0",
 			 "io.kubernetes.cri-o.ImageName":"quay.io/shop/web:1"}}`,
 			inPod(hexA, "cri-o"),
-			units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Container: "k8s_app_web_shop_" + uidA + "_0", Image: "quay.io/shop/web"},
+			identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Container: "k8s_app_web_shop_" + uidA + "_0", Image: "quay.io/shop/web"},
 		},
 		"CRI-O's sandbox": {
 			"run/containers/storage/overlay-containers/" + hexA + "/userdata/config.json",
 			`{"annotations":{"io.kubernetes.container.name":"POD","io.kubernetes.pod.name":"web","io.kubernetes.pod.namespace":"shop",
 			 "io.kubernetes.cri-o.ContainerType":"sandbox"}}`,
-			inPod(hexA, "cri-o"), units.Names{Namespace: "shop", Pod: "web"},
+			inPod(hexA, "cri-o"), identity.Names{Namespace: "shop", Pod: "web"},
 		},
 		"Podman": {
 			"var/lib/containers/storage/overlay-containers/containers.json",
 			`[{"id":"` + hexB + `","names":["other"]},
 			  {"id":"` + hexA + `","names":["web"],"image":"d7af","metadata":"{\"image-name\":\"localhost/web:latest\",\"name\":\"web\"}"}]`,
-			alone(hexA, "podman"), units.Names{Container: "web", Image: "localhost/web"},
+			alone(hexA, "podman"), identity.Names{Container: "web", Image: "localhost/web"},
 		},
 		"podman run --rm": {
 			"run/containers/storage/overlay-containers/volatile-containers.json", `[{"id":"` + hexA + `","names":["web"],"metadata":"no JSON"}]`,
-			alone(hexA, "podman"), units.Names{Container: "web"},
+			alone(hexA, "podman"), identity.Names{Container: "web"},
 		},
 		"Docker": {
 			"var/lib/docker/containers/" + hexA + "/config.v2.json",
 			`{"ID":"` + hexA + `","Name":"/web","Config":{"Image":"nginx:1.27","Labels":{"io.kubernetes.pod.namespace":"forged","io.kubernetes.pod.name":"forged"}}}`,
-			alone(hexA, "docker"), units.Names{Container: "web", Image: "nginx"},
+			alone(hexA, "docker"), identity.Names{Container: "web", Image: "nginx"},
 		},
 		"Docker, with an image that has no name": {
 			"var/snap/docker/common/var-lib-docker/containers/" + hexA + "/config.v2.json",
 			`{"Name":"/web","Config":{"Image":"sha256:` + hexB + `"}}`,
-			alone(hexA, "docker"), units.Names{Container: "web"},
+			alone(hexA, "docker"), identity.Names{Container: "web"},
 		},
 		"cri-dockerd": {
 			"var/lib/docker/containers/" + hexA + "/config.v2.json",
 			`{"Name":"/k8s_app_web","Config":{"Image":"web","Labels":{"io.kubernetes.pod.namespace":"shop","io.kubernetes.pod.name":"web",
 			 "io.kubernetes.container.name":"app","io.kubernetes.docker.type":"container"}}}`,
-			inPod(hexA, "docker"), units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Container: "k8s_app_web", Image: "web"},
+			inPod(hexA, "docker"), identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Container: "k8s_app_web", Image: "web"},
 		},
-		"nobody": {"var/log/none", "", alone(hexA, "docker"), units.Names{}},
+		"nobody": {"var/log/none", "", alone(hexA, "docker"), identity.Names{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,8 +165,8 @@ func TestTheKubeletNamesPodsAndContainers(t *testing.T) {
 	h := newNameHost(t, NamesKubelet)
 	h.mkdir("var/log/pods/shop_web_" + uidA)
 	h.link("app-1", hexA)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app-1"}, *h.of(inPod(hexA, "containerd")))
-	assert.Equal(t, units.Names{}, *h.of(alone(hexB, "containerd")), "it is in no pod")
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app-1"}, *h.of(inPod(hexA, "containerd")))
+	assert.Equal(t, identity.Names{}, *h.of(alone(hexB, "containerd")), "it is in no pod")
 }
 
 func TestNamesOfLogsAreParsed(t *testing.T) {
@@ -193,19 +193,19 @@ func TestANameThatComesLateIsAwaitedForAShortTime(t *testing.T) {
 	h.mkdir("var/log/pods/shop_web_"+uidA, "var/log/containers")
 	h.scan(time.Second)
 	late, never := h.of(inPod(hexA, "containerd")), h.of(inPod(hexB, "containerd"))
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", Pending: true}, *late)
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", Pending: true}, *late)
 	h.link("app", hexA)
 	h.scan(listAgain - 1)
 	assert.True(t, late.Pending, "the links are not listed again so soon")
 	h.scan(1)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app"}, *late)
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app"}, *late)
 	h.scan(awaitLink - listAgain - 1)
 	assert.True(t, never.Pending)
 	h.scan(1)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web"}, *never)
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web"}, *never)
 	h.link("late", hexB)
 	h.scan(time.Minute)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web"}, *never, "its series has gone on without")
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web"}, *never, "its series has gone on without")
 	assert.Same(t, never, h.of(inPod(hexB, "containerd")))
 }
 
@@ -215,12 +215,12 @@ func TestAContainersLogNamesItsPodToo(t *testing.T) {
 	h.mkdir("var/log/containers")
 	h.scan(time.Second)
 	sandbox := h.of(inPod(hexB, "containerd"))
-	assert.Equal(t, units.Names{Pending: true}, *sandbox)
+	assert.Equal(t, identity.Names{Pending: true}, *sandbox)
 	h.link("app", hexA)
 	h.scan(time.Second)
 	h.of(inPod(hexA, "containerd"))
 	h.scan(time.Second)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", Pending: true}, *sandbox)
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", Pending: true}, *sandbox)
 	h.scan(2 * forgetPods)
 	h.options.Pods.list(h.now)
 	assert.Empty(t, h.options.Pods.known)
@@ -241,7 +241,7 @@ func TestTheKubeletIsTrustedBeforeTheRuntime(t *testing.T) {
 	h.link("app", hexA)
 	h.write(bundles+"k8s.io/"+hexA+"/config.json", `{"annotations":{"io.kubernetes.cri.sandbox-namespace":"forged",
 		"io.kubernetes.cri.sandbox-name":"forged","io.kubernetes.cri.container-name":"forged","io.kubernetes.cri.image-name":"web:1"}}`)
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Image: "web"}, *h.of(inPod(hexA, "containerd")))
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Image: "web"}, *h.of(inPod(hexA, "containerd")))
 }
 
 // A user's cgroup may have any container's ID as a name. Below a delegate the ID has a slash.
@@ -258,7 +258,7 @@ func TestWhatIsInAPodAndInNoContainerOfTheHostHasThePodsName(t *testing.T) {
 	h := newNameHost(t)
 	h.mkdir("var/log/pods/shop_web_"+uidA, "var/log/containers")
 	monitor, inside := inPod("", ""), inPod(hexA+"/"+hexB, "docker")
-	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web"}, *h.of(monitor))
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web"}, *h.of(monitor))
 	assert.Same(t, h.of(monitor), h.of(inside))
 	assert.NotSame(t, h.of(monitor), h.of(inPod(hexA, "containerd")))
 	delegates := inPod("", "")
@@ -284,7 +284,7 @@ func TestHostileFilesNameNothing(t *testing.T) {
 			t.Parallel()
 			h := newNameHost(t)
 			hostile(h)
-			assert.Equal(t, units.Names{}, *h.of(alone(hexA, "docker")))
+			assert.Equal(t, identity.Names{}, *h.of(alone(hexA, "docker")))
 		})
 	}
 }
@@ -315,7 +315,7 @@ func TestAScanReadsABoundedAmount(t *testing.T) {
 	h.scan(time.Second)
 	const all = 40
 	padding := strings.Repeat(" ", 512<<10)
-	var got []*units.Names
+	var got []*identity.Names
 	for i := range all {
 		id := fmt.Sprintf("%064x", i)
 		h.write("var/lib/docker/containers/"+id+"/config.v2.json", `{"Name":"/web"}`+padding)

@@ -33,7 +33,8 @@ func (n *namespace) findAgain(now time.Time) bool {
 	return n.failed == nil
 }
 
-// absolute returns the text of a cgroup file with the path of cgroup v2 relative to the mount point of the host's tree.
+// absolute returns the text of a cgroup file with the path of cgroup v2 relative to the mount point
+// of the host's tree.
 func (n *namespace) absolute(text []byte) []byte {
 	if !n.sought {
 		n.sought = true
@@ -56,8 +57,8 @@ func (n *namespace) absolute(text []byte) []byte {
 	return out
 }
 
-// absolutePath returns the absolute path of what has the path seen in a namespace whose root is at begin. What is outside
-// of the tree keeps as many "/.." as lead there.
+// absolutePath returns the absolute path of what has the path seen in a namespace whose root is at
+// begin. What is outside of the tree keeps as many "/.." as lead there.
 func absolutePath(begin, seen string) string {
 	begin = strings.TrimSuffix(begin, "/")
 	for begin != "" && (seen == "/.." || strings.HasPrefix(seen, "/../")) {

@@ -58,14 +58,14 @@ func TestContainersHaveTheirFullIDsInACgroupNamespace(t *testing.T) {
 		"/../../../../system.slice/docker-" + idB + ".scope": contained(idB, "docker", "/system.slice/docker-"+idB+".scope"),
 	} {
 		p.Cgroup = "0::" + seen
-		identity, _ := i.round(10)
-		assert.Equal(t, want, identity.Placement, seen)
+		found, _ := i.round(10)
+		assert.Equal(t, want, found.Placement, seen)
 	}
 	require.NoError(t, i.id.Outside(now))
 	i.id.wanted.ProcessCgroup = true
 	p.Cgroup = "0::/../../../../system.slice/etcd.service"
-	identity, _ := i.round(10)
-	assert.Equal(t, "/system.slice/etcd.service", identity.ProcessCgroup)
+	found, _ := i.round(10)
+	assert.Equal(t, "/system.slice/etcd.service", found.ProcessCgroup)
 	require.NoError(t, i.id.Outside(now))
 	p.Cgroup = "0::/../../../../../etcd.service"
 	i.round(10)
@@ -91,8 +91,8 @@ func TestIndistinguishableNamespacesAreReportedOnceTheyMatter(t *testing.T) {
 	i.round(10)
 	require.NoError(t, i.id.Outside(now))
 	i.host.Processes[10].Cgroup = "0::/../docker-" + idB + ".scope"
-	identity, _ := i.round(10)
-	assert.Equal(t, contained(idB, "docker", "/../docker-"+idB+".scope"), identity.Placement)
+	found, _ := i.round(10)
+	assert.Equal(t, contained(idB, "docker", "/../docker-"+idB+".scope"), found.Placement)
 	require.ErrorIs(t, i.id.Outside(now), failed)
 
 	i.host.Processes[10].Cgroup = "0::/user.slice"
@@ -118,14 +118,14 @@ func TestANamespaceFoundLaterChangesAllPaths(t *testing.T) {
 	require.Error(t, i.id.Outside(now.Add(lookForNamespaceAgain-1)), "it is left alone for a while")
 	require.NoError(t, i.id.Outside(now.Add(lookForNamespaceAgain)))
 	assert.True(t, i.id.Resolve(), "all processes are to be identified again")
-	identity, changed := i.id.Identity(10)
+	found, changed := i.id.Identity(10)
 	assert.True(t, changed)
-	assert.Equal(t, contained(idB, "docker", "/docker-"+idB+".scope"), identity.Placement)
-	identity, changed = i.id.Identity(11)
+	assert.Equal(t, contained(idB, "docker", "/docker-"+idB+".scope"), found.Placement)
+	found, changed = i.id.Identity(11)
 	assert.False(t, changed)
 	assert.True(t, i.id.Moved(11))
-	assert.Equal(t, "/etcd.service", identity.ProcessCgroup)
-	identity, _ = i.id.Identity(12)
-	assert.Equal(t, "/own", identity.ProcessCgroup)
+	assert.Equal(t, "/etcd.service", found.ProcessCgroup)
+	found, _ = i.id.Identity(12)
+	assert.Equal(t, "/own", found.ProcessCgroup)
 	assert.False(t, i.id.Resolve())
 }

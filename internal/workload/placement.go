@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// cgroupText is the text of a cgroup file, or the path of a version 2 cgroup, and the placement of its processes.
+// cgroupText is the text of a cgroup file, or the path of a version 2 cgroup, and the placement of
+// its processes.
 type cgroupText struct {
 	Placement
 	text     string     // a path begins with a slash, a file does not
@@ -36,8 +37,9 @@ func (c *cgroupText) place(p *Placement) *Placement {
 	return c.placed
 }
 
-// readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
-func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) {
+// readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is
+// the same as before.
+func (id *Identifier) readCgroup(p *scan.Process, e *entry) (*cgroupText, error) {
 	text, err := id.readFound(p, e, (*files).readCgroup)
 	if err != nil || len(text) == 0 {
 		return nil, err
@@ -53,11 +55,11 @@ func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) 
 	return known, nil
 }
 
-// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file cannot be
-// read. It returns nil if the path is unknown, if only the file shows the cgroup (version 1), or if the
-// cgroup is the one that is already known. If the path is unknown, the process is stray: cgroupOf is called
-// again in the next scan.
-func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
+// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file
+// cannot be read. It returns nil if the path is unknown, if only the file shows the cgroup (version
+// 1), or if the cgroup is the one that is already known. If the path is unknown, the process is
+// stray: cgroupOf is called again in the next scan.
+func (id *Identifier) cgroupOf(p *scan.Process, e *entry) *cgroupText {
 	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group && !e.stray || !e.in.isUnified()) {
 		return nil
 	}
@@ -78,12 +80,13 @@ func (id *Identifier) cgroupOf(p *cpu.Process, e *entry) *cgroupText {
 	return in
 }
 
-// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is in use, a
-// process in a container may still be in the version 2 cgroup of the daemon that started the container.
+// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is
+// in use, a process in a container may still be in the version 2 cgroup of the daemon that started
+// the container.
 func (c *cgroupText) isInside() bool {
 	w := c.Workload
-	w.Unit, w.Names = units.SystemdUnit{}, nil
-	return w != units.Workload{}
+	w.Unit, w.Names = identity.SystemdUnit{}, nil
+	return w != identity.Workload{}
 }
 
 // isUnified reports whether the process is only in a version 2 cgroup.
@@ -94,7 +97,8 @@ func (c *cgroupText) isUnified() bool {
 // fileOf returns the cgroup file of a process that is only in the version 2 cgroup with this path.
 func fileOf(path string) []byte { return []byte(unified + path) }
 
-// textOf returns the text of a cgroup file, or the path of a version 2 cgroup, with the placement of its processes.
+// textOf returns the text of a cgroup file, or the path of a version 2 cgroup, with the placement
+// of its processes.
 func (id *Identifier) textOf(text string) *cgroupText {
 	p := id.cgroups[text]
 	if p == nil {
@@ -119,16 +123,16 @@ func (id *Identifier) textOf(text string) *cgroupText {
 func (id *Identifier) parse(file []byte) (Placement, delegate) {
 	p, by := parseCgroup(file)
 	if !id.wanted.Unit {
-		p.Unit = units.SystemdUnit{}
+		p.Unit = identity.SystemdUnit{}
 	}
 	return p, by
 }
 
-// PlaceShortLived returns the placement of short-lived processes, which were not identified, by the path of their cgroup
-// in version 2.
+// PlaceShortLived returns the placement of short-lived processes, which were not identified, by the
+// path of their cgroup in version 2.
 func (id *Identifier) PlaceShortLived(path string) Placement {
 	if id.wanted.Everything != "" {
-		return Placement{Workload: units.Workload{Container: units.Container{ID: id.wanted.Everything}}}
+		return Placement{Workload: identity.Workload{Container: identity.Container{ID: id.wanted.Everything}}}
 	}
 	p, _ := id.parse(fileOf(path))
 	var by *holder
@@ -140,8 +144,9 @@ func (id *Identifier) PlaceShortLived(path string) Placement {
 	return p
 }
 
-// Outside returns why the cgroups of some processes cannot be read, nil if all can: only the end of the path is known of a
-// cgroup outside of the reader's cgroup namespace. It looks again for a namespace that could not be found.
+// Outside returns why the cgroups of some processes cannot be read, nil if all can: only the end of
+// the path is known of a cgroup outside of the reader's cgroup namespace. It looks again for a
+// namespace that could not be found.
 func (id *Identifier) Outside(now time.Time) error {
 	if id.outside && id.namespace.findAgain(now) {
 		clear(id.cgroups)

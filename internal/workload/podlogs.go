@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// PodLogs finds the Kubernetes namespaces and names of pods without asking an API server: the kubelet makes a directory for
-// each pod's logs before it starts any of its containers, <namespace>_<name>_<uid> below /var/log/pods
-// (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory). A PodLogs is not safe for concurrent use.
+// PodLogs finds the Kubernetes namespaces and names of pods without asking an API server: the
+// kubelet makes a directory for each pod's logs before it starts any of its containers,
+// <namespace>_<name>_<uid> below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
+// BuildPodLogsDirectory). A PodLogs is not safe for concurrent use.
 type PodLogs struct {
 	dir    string
 	known  map[string]podName   // by UID
@@ -31,9 +32,9 @@ type podName struct {
 	missed          time.Time // since when the pod has no directory
 }
 
-// lookForPodsAgain is how often pods without a directory are looked for, and forgetPods for how long. A pod whose directory
-// was removed is remembered for as long: its processes may outlive it. While no directory can be listed, up to maxAsked pods
-// are looked for without an end.
+// lookForPodsAgain is how often pods without a directory are looked for, and forgetPods for how
+// long. A pod whose directory was removed is remembered for as long: its processes may outlive it.
+// While no directory can be listed, up to maxAsked pods are looked for without an end.
 const (
 	lookForPodsAgain = 10 * time.Second
 	forgetPods       = 10 * time.Minute
@@ -45,8 +46,8 @@ func NewPodLogs(dir string) *PodLogs {
 	return &PodLogs{dir: dir, known: map[string]podName{}, asked: map[string]time.Time{}}
 }
 
-// of returns the name of a pod, the zero podName if it is not known yet. The directories are listed at most once for the same
-// now.
+// of returns the name of a pod, the zero podName if it is not known yet. The directories are listed
+// at most once for the same now.
 func (p *PodLogs) of(uid string, now time.Time) podName {
 	name, ok := p.known[uid]
 	if _, asked := p.asked[uid]; ok || asked {
@@ -61,7 +62,8 @@ func (p *PodLogs) of(uid string, now time.Time) podName {
 	return name
 }
 
-// again returns the name of a pod like of, and looks for it again if the directories were not listed a moment ago.
+// again returns the name of a pod like of, and looks for it again if the directories were not
+// listed a moment ago.
 func (p *PodLogs) again(uid string, now time.Time) podName {
 	name := p.of(uid, now)
 	if name.name == "" && now.Sub(p.looked) >= listAgain {
@@ -71,8 +73,8 @@ func (p *PodLogs) again(uid string, now time.Time) podName {
 	return name
 }
 
-// lookAgain looks from time to time for pods that of was called for and that had no directory. It reports whether any was
-// found since the last call.
+// lookAgain looks from time to time for pods that of was called for and that had no directory. It
+// reports whether any was found since the last call.
 func (p *PodLogs) lookAgain(now time.Time) (found bool) {
 	if len(p.asked) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
 		p.list(now)
@@ -113,7 +115,8 @@ func (p *PodLogs) note(dirs []string, now time.Time) {
 	}
 }
 
-// learn notes the name of a pod of which the directory is not known, as its containers' logs tell it.
+// learn notes the name of a pod of which the directory is not known, as its containers' logs show
+// it.
 func (p *PodLogs) learn(uid string, name podName, now time.Time) {
 	if _, ok := p.known[uid]; !ok {
 		name.missed = now
@@ -146,7 +149,8 @@ func listDir(dir string) ([]string, error) {
 	return names, err
 }
 
-// parsePodLogs parses the name of a directory of logs. Namespaces, names and UIDs have no underscores.
+// parsePodLogs parses the name of a directory of logs. Namespaces, names and UIDs have no
+// underscores.
 func parsePodLogs(dir string) (name podName, uid string, ok bool) {
 	parts := strings.Split(dir, "_")
 	if len(parts) != 3 || slices.Contains(parts, "") {

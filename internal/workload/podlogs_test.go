@@ -20,8 +20,8 @@ const (
 	uidB = "0a1b2c3d0000400080000000000000bb" // of a static pod
 )
 
-// Pods whose directories were removed may keep processes for a while. The directories are not listed again for each of
-// them.
+// Pods whose directories were removed may keep processes for a while. The directories are not
+// listed again for each of them.
 func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/log/pods")

@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // findPod finds pods.
@@ -18,23 +18,24 @@ func findPod(w *walk, name string) verdict {
 	pod.UID = w.by.qualify(pod.UID)
 	w.pod = pod
 	w.line.levels++
-	// A process in a pod and in none of its containers. Inside a container that runs pods of its own it stays with that
-	// container, so that container and pod agree.
+	// A process in a pod and in none of its containers. Inside a container that runs pods of its
+	// own it stays with that container, so that container and pod agree.
 	if w.line.Container.ID == "" {
 		w.line.Pod = pod
 	}
 	return passed
 }
 
-// podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The kubelet's
-// cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
-// kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
-// administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
-func podAt(dirs []string, name string) (units.Pod, bool) {
+// podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The
+// kubelet's cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with
+// the systemd driver, kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores;
+// both below a root of the administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed
+// pods have no class in their path.
+func podAt(dirs []string, name string) (identity.Pod, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		at := strings.LastIndex(slice, "kubepods-")
 		if at < 0 || at > 0 && slice[at-1] != '-' {
-			return units.Pod{}, false
+			return identity.Pod{}, false
 		}
 		rest := slice[at+len("kubepods-"):]
 		class := "Guaranteed"
@@ -44,13 +45,13 @@ func podAt(dirs []string, name string) (units.Pod, bool) {
 		uid, ok := strings.CutPrefix(rest, "pod")
 		uid = strings.ReplaceAll(uid, "_", "-")
 		if !ok || !isPodUID(uid) {
-			return units.Pod{}, false
+			return identity.Pod{}, false
 		}
-		return units.Pod{UID: uid, QoSClass: class}, true
+		return identity.Pod{UID: uid, QoSClass: class}, true
 	}
 	uid, ok := strings.CutPrefix(name, "pod")
 	if !ok || !isPodUID(uid) || len(dirs) == 0 {
-		return units.Pod{}, false
+		return identity.Pod{}, false
 	}
 	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
 	class := ""
@@ -61,9 +62,9 @@ func podAt(dirs []string, name string) (units.Pod, bool) {
 		class = "Guaranteed"
 	}
 	if parent != "kubepods" && parent != ".." {
-		return units.Pod{}, false
+		return identity.Pod{}, false
 	}
-	return units.Pod{UID: uid, QoSClass: class}, true
+	return identity.Pod{UID: uid, QoSClass: class}, true
 }
 
 func qosClass(dir string) string {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // deletedSuffix is what the kernel appends to the path of a file that was removed (d_path).
@@ -29,7 +29,7 @@ const (
 )
 
 // readProgram updates the name and the path of the program and, if they matter, its arguments.
-func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time.Duration) {
+func (id *Identifier) readProgram(p *scan.Process, e *entry, fresh bool, now time.Duration) {
 	counted := p.Cgroups != 0 && e.cgroups != 0
 	switch {
 	case fresh, counted && p.Execs != e.execs:
@@ -53,7 +53,7 @@ func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time
 }
 
 // becomeUnknown records that only the task's name is known of the program.
-func (id *Identifier) becomeUnknown(e *entry, p *cpu.Process) {
+func (id *Identifier) becomeUnknown(e *entry, p *scan.Process) {
 	e.program = id.programOf(programKey{name: p.Comm.String()})
 }
 
@@ -84,8 +84,9 @@ func (id *Identifier) programOf(key programKey) *program {
 	return p
 }
 
-// kernelThreadName returns the name of a kernel thread without the current work, which a worker appends to it. A rescuer is
-// named after its queue (kernel/workqueue.c, wq_worker_comm and format_worker_id).
+// kernelThreadName returns the name of a kernel thread without the current work, which a worker
+// appends to it. A rescuer is named after its queue (kernel/workqueue.c, wq_worker_comm and
+// format_worker_id).
 func kernelThreadName(comm string) string {
 	if strings.HasPrefix(comm, "kworker/") && !strings.HasPrefix(comm, "kworker/R-") {
 		if i := strings.IndexAny(comm, "-+"); i > 0 {
@@ -98,13 +99,15 @@ func kernelThreadName(comm string) string {
 // argsSeed is the seed of the hashes of command lines.
 var argsSeed = maphash.MakeSeed()
 
-// readArguments reads the command line if it matters: if it is wanted, if the program may be a hypervisor, or if the
-// executable cannot be read. In the last case a command line that changed together with the task's name means that another
-// program was executed. Everybody may read a command line.
+// readArguments reads the command line if it matters: if it is wanted, if the program may be a
+// hypervisor, or if the executable cannot be read. In the last case a command line that changed
+// together with the task's name means that another program was executed. Everybody may read a
+// command line.
 //
-// A process chooses how long its command line is and how often it renames itself. So only the begin is read unless the
-// program is a hypervisor, and a hypervisor that renames itself is read again after lookSoon.
-func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now time.Duration) {
+// A process chooses how long its command line is and how often it renames itself. So only the begin
+// is read unless the program is a hypervisor, and a hypervisor that renames itself is read again
+// after lookSoon.
+func (id *Identifier) readArguments(p *scan.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
 		e.executed, e.line = unlikely, nil
 		e.isNoHypervisor()
@@ -153,15 +156,16 @@ func (e *entry) readLine(line []byte, hash uint64, wanted bool) {
 	}
 }
 
-// isNoHypervisor records that the arguments tell of no virtual machine.
+// isNoHypervisor records that the arguments are not those of a virtual machine.
 func (e *entry) isNoHypervisor() {
 	if e.guest != nil {
-		e.guest.fromArgs = units.VM{}
+		e.guest.fromArgs = identity.VM{}
 	}
 }
 
-// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if that is long, from more of it.
-func (id *Identifier) readGuest(p *cpu.Process, e *entry, line []byte, now time.Duration) {
+// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if
+// that is long, from more of it.
+func (id *Identifier) readGuest(p *scan.Process, e *entry, line []byte, now time.Duration) {
 	comm := p.Comm.String()
 	if _, ok := ParseVM(line, comm, e.program.exe, ""); !ok {
 		return

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it knows the container.
+// runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it
+// knows the container.
 var runtimeFiles = []struct {
 	source NameSource
 	read   func(n *Names, dir string, c *named) (known bool)
@@ -26,8 +27,8 @@ var runtimeFiles = []struct {
 	{NamesDocker, (*Names).readDocker},
 }
 
-// readRuntime reads the names of a container from the files of its runtime. Where the cgroup's path does not tell the runtime,
-// as with the kubelet's cgroupfs driver, it tries all.
+// readRuntime reads the names of a container from the files of its runtime. If the cgroup's path
+// does not contain the runtime, as with the kubelet's cgroupfs driver, it tries all.
 func (n *Names) readRuntime(c *named) {
 	if !isHex64(c.id) && (c.runtime != string(NamesContainerd) || !isName(c.id)) {
 		return
@@ -44,8 +45,9 @@ func (n *Names) readRuntime(c *named) {
 	}
 }
 
-// readContainerd reads the OCI bundle that containerd's shim was started with. It is made before the container starts, and
-// below a directory for each of containerd's namespaces (core/runtime/v2/bundle.go, NewBundle).
+// readContainerd reads the OCI bundle that containerd's shim was started with. It is made before
+// the container starts, and below a directory for each of containerd's namespaces
+// (core/runtime/v2/bundle.go, NewBundle).
 func (n *Names) readContainerd(dir string, c *named) bool {
 	namespaces, err := listDir(dir)
 	if err != nil {
@@ -57,7 +59,7 @@ func (n *Names) readContainerd(dir string, c *named) bool {
 		}
 		if spec, ok := n.readSpec(dir, filepath.Join(namespace, c.id, "config.json")); ok {
 			c.sandbox = spec["io.kubernetes.cri.container-type"] == "sandbox"
-			c.fill(&units.Names{
+			c.fill(&identity.Names{
 				Namespace:           spec["io.kubernetes.cri.sandbox-namespace"],
 				Pod:                 spec["io.kubernetes.cri.sandbox-name"],
 				KubernetesContainer: spec["io.kubernetes.cri.container-name"],
@@ -76,7 +78,7 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 	if !ok || spec["io.kubernetes.pod.name"] == "" {
 		return false // Podman's, perhaps
 	}
-	names := units.Names{
+	names := identity.Names{
 		Namespace:           spec["io.kubernetes.pod.namespace"],
 		Pod:                 spec["io.kubernetes.pod.name"],
 		KubernetesContainer: spec["io.kubernetes.container.name"],
@@ -90,11 +92,11 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 	return true
 }
 
-// readPodman reads the list of all containers in Podman's storage, at most once in a scan. A container is in it before it starts;
-// one that is removed when it ends is in a list of its own.
+// readPodman reads the list of all containers in Podman's storage, at most once in a scan. A
+// container is in it before it starts; one that is removed when it ends is in a list of its own.
 func (n *Names) readPodman(_ string, c *named) bool {
 	if n.podman == nil {
-		n.podman = map[string]units.Names{}
+		n.podman = map[string]identity.Names{}
 		for _, dir := range n.options.Dirs(NamesPodman) {
 			for _, list := range []string{"containers.json", "volatile-containers.json"} {
 				n.listPodman(filepath.Join(dir, subdirectories[NamesPodman]), list)
@@ -121,7 +123,7 @@ func (n *Names) listPodman(dir, list string) {
 			Image string `json:"image-name"`
 		}
 		_ = json.Unmarshal([]byte(at.Metadata), &metadata) // the image is not known
-		names := units.Names{Image: metadata.Image}
+		names := identity.Names{Image: metadata.Image}
 		if len(at.Names) > 0 {
 			names.Container = at.Names[0]
 		}
@@ -129,7 +131,8 @@ func (n *Names) listPodman(dir, list string) {
 	}
 }
 
-// readDocker reads the state that Docker's daemon keeps of a container. It is written when the container is created.
+// readDocker reads the state that Docker's daemon keeps of a container. It is written when the
+// container is created.
 func (n *Names) readDocker(dir string, c *named) bool {
 	var state struct {
 		Name   string
@@ -142,7 +145,7 @@ func (n *Names) readDocker(dir string, c *named) bool {
 		return false
 	}
 	labels := state.Config.Labels // of cri-dockerd; a user who runs a container without it may choose them
-	names := units.Names{Container: strings.TrimPrefix(state.Name, "/"), Image: state.Config.Image}
+	names := identity.Names{Container: strings.TrimPrefix(state.Name, "/"), Image: state.Config.Image}
 	if c.pod != "" {
 		names.Namespace, names.Pod = labels["io.kubernetes.pod.namespace"], labels["io.kubernetes.pod.name"]
 		if c.sandbox = labels["io.kubernetes.docker.type"] == "podsandbox"; !c.sandbox {

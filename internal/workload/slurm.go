@@ -9,8 +9,8 @@ import "strings"
 //	…/slurmstepd.scope/job_7/step_0/user/task_0     cgroup v2, or <node>_slurmstepd.scope (Slurm's cgroup_v2.html)
 //	/slurm/uid_1000/job_7/step_0/task_0             version 1, or slurm_<node> (Slurm's cgroups.html)
 //
-// All processes of a job are in them, including those of sessions that pam_slurm_adopt adopted. The outermost job counts,
-// so that nobody leaves a job by creating cgroups in it.
+// All processes of a job are in them, including those of sessions that pam_slurm_adopt adopted. The
+// outermost job counts, so that no process leaves a job by creating cgroups in it.
 func findSlurmStep(w *walk, name string) verdict {
 	switch {
 	case w.line.Job.ID != "":
@@ -30,7 +30,7 @@ func findSlurmStep(w *walk, name string) verdict {
 
 // slurmWalk is what a walk knows of Slurm's directories.
 type slurmWalk struct {
-	by        delegate // who created the root
+	by        delegate // that created the root
 	root, job int      // indices of the directories
 }
 
@@ -43,9 +43,9 @@ func isSlurmScope(name string) bool {
 	return name == "slurmstepd.scope" || strings.HasSuffix(name, "_slurmstepd.scope")
 }
 
-// isSlurmJob reports whether the current directory is a job's, by its name and those around it. A directory below a user's
-// manager or another unit is never a job: anybody could have made it. Nor is one directly in a container that itself has
-// the name of a Slurm directory.
+// isSlurmJob reports whether the current directory is a job's, by its name and those around it. A
+// directory below a user's manager or another unit is never a job: anybody could have made it. Nor
+// is one directly in a container that itself has the name of a Slurm directory.
 func (w *walk) isSlurmJob(name string) bool {
 	id, ok := strings.CutPrefix(name, "job_")
 	if !ok || !isDigits(id) || w.slurm.root == 0 {
@@ -62,8 +62,8 @@ func (w *walk) isSlurmJob(name string) bool {
 	return ok && isDigits(uid) && w.slurm.root == w.at-2
 }
 
-// isSlurmStep reports whether a step has this name: a number, two for a component of a heterogeneous step, or one of
-// Slurm's own steps.
+// isSlurmStep reports whether a step has this name: a number, two for a component of a
+// heterogeneous step, or one of Slurm's own steps.
 func isSlurmStep(s string) bool {
 	switch s {
 	case "batch", "extern", "interactive":

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// findUnit finds units of the host's systemd: the first directory that is no slice, as cg_path_get_unit in systemd's
-// cgroup-util.c has it. Units of a user's service manager, or in a container, are inside of that one.
+// findUnit finds units of the host's systemd: the first directory that is no slice, as
+// cg_path_get_unit in systemd's cgroup-util.c has it. Units of a user's service manager, or in a
+// container, are inside of that one.
 func findUnit(w *walk, name string) verdict {
 	if w.behindSlices {
 		return passed
@@ -25,7 +26,8 @@ func findUnit(w *walk, name string) verdict {
 	return passed
 }
 
-// hasCgroup reports whether a unit with this name has a cgroup that processes may be in (systemd.resource-control(5)).
+// hasCgroup reports whether a unit with this name has a cgroup that processes may be in
+// (systemd.resource-control(5)).
 func hasCgroup(unit string) bool {
 	switch unit[strings.LastIndexByte(unit, '.')+1:] {
 	case "service", "scope", "socket", "mount", "swap":
@@ -34,8 +36,9 @@ func hasCgroup(unit string) bool {
 	return false
 }
 
-// isUnitName reports whether a unit may have this name (systemd.unit(5)): at most 255 bytes, letters, digits and ":-_.\@",
-// a part before the type's suffix, and behind the @ of a template its instance.
+// isUnitName reports whether a unit may have this name (systemd.unit(5)): at most 255 bytes,
+// letters, digits and ":-_.\@", a part before the type's suffix, and behind the @ of a template its
+// instance.
 func isUnitName(s string) bool {
 	prefix := s[:max(strings.LastIndexByte(s, '.'), 0)]
 	if at := strings.IndexByte(prefix, '@'); prefix == "" || len(s) > 255 || at == 0 || at > 0 && at == len(prefix)-1 {
@@ -46,9 +49,10 @@ func isUnitName(s string) bool {
 	})
 }
 
-// splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
-// as a directory's name where runc or kata was not told to use that driver (runc's docs/systemd.md); it
-// means the slice, and in it the scope prefix-name. Other names are both slice and unit.
+// splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It
+// appears as a directory's name where runc or kata does not use that driver (runc's
+// docs/systemd.md); it means the slice, and in it the scope prefix-name. Other names are both slice
+// and unit.
 func splitSystemdPath(name string) (slice, unit string) {
 	slice, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -61,8 +65,8 @@ func splitSystemdPath(name string) (slice, unit string) {
 	return slice, prefix + "-" + id + ".scope"
 }
 
-// unescapeUnit undoes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names". Dashes
-// stay: they stand for the slashes of paths, and no machine has such a name.
+// unescapeUnit undoes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names".
+// Dashes stay: they stand for the slashes of paths, and no machine has such a name.
 func unescapeUnit(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 func TestUnitsAreNamedAsBySystemd(t *testing.T) {
@@ -71,9 +71,9 @@ func TestUnitsAreOmittedUnlessEnabled(t *testing.T) {
 	i.host.Processes[10] = p
 	i.round(10)
 	p.Cgroup = "0::/system.slice/ssh.service"
-	identity, changed := i.round(10)
+	found, changed := i.round(10)
 	assert.False(t, changed)
-	assert.Equal(t, Placement{}, identity.Placement)
+	assert.Equal(t, Placement{}, found.Placement)
 	assert.Equal(t, Placement{}, i.id.PlaceShortLived("/system.slice/ssh.service"))
 }
 
@@ -83,14 +83,14 @@ func TestAProcessThatMovesToAnotherUnitOrStepIsAnother(t *testing.T) {
 	i.id.wanted.Unit = true
 	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/nginx.service"}
 	i.host.Processes[10] = p
-	identity, _ := i.round(10)
-	assert.Equal(t, units.SystemdUnit{Name: "nginx.service"}, identity.Unit)
+	found, _ := i.round(10)
+	assert.Equal(t, identity.SystemdUnit{Name: "nginx.service"}, found.Unit)
 	for _, step := range []string{"0", "1"} {
 		p.Cgroup = "0::" + slurmScope + "/job_7/step_" + step + "/user/task_0"
-		identity, changed := i.round(10)
+		found, changed := i.round(10)
 		assert.True(t, changed)
-		assert.Equal(t, units.SlurmStep{ID: "7", Step: step}, identity.Job)
-		assert.Equal(t, slurmScope+"/job_7/step_"+step, identity.Cgroup)
-		assert.Equal(t, identity.Placement, i.id.PlaceShortLived(p.Cgroup[len("0::"):]))
+		assert.Equal(t, identity.SlurmStep{ID: "7", Step: step}, found.Job)
+		assert.Equal(t, slurmScope+"/job_7/step_"+step, found.Cgroup)
+		assert.Equal(t, found.Placement, i.id.PlaceShortLived(p.Cgroup[len("0::"):]))
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// Users finds the names of users in the host's /etc/passwd (passwd(5)). A nil Users finds no names. A Users is not safe for
-// concurrent use.
+// Users finds the names of users in the host's /etc/passwd (passwd(5)). A nil Users finds no names.
+// A Users is not safe for concurrent use.
 type Users struct {
 	file     string
 	names    map[uint32]string
@@ -27,7 +27,8 @@ type Users struct {
 const (
 	// checkUsers is the interval at which the file is checked for changes.
 	checkUsers = time.Minute
-	// maxPasswd is the maximum number of bytes read of the file, and maxUsers the maximum number of users kept.
+	// maxPasswd is the maximum number of bytes read of the file, and maxUsers the maximum number of
+	// users kept.
 	maxPasswd = 4 << 20
 	maxUsers  = 1 << 16
 )
@@ -57,7 +58,8 @@ func (u *Users) begin(now time.Time) {
 	u.names, u.modified, u.size = parsePasswd(text), info.ModTime(), info.Size()
 }
 
-// parsePasswd returns the names by user ID. The first line with a user ID counts, as for getpwuid(3).
+// parsePasswd returns the names by user ID. The first line with a user ID counts, as for
+// getpwuid(3).
 func parsePasswd(text []byte) map[uint32]string {
 	names := map[uint32]string{}
 	for line := range bytes.Lines(text) {

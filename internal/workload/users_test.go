@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestUsersHaveTheirNamesOfPasswd(t *testing.T) {
@@ -93,12 +93,12 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\n"), 0o600))
 	id := NewIdentifier(root, Wanted{Users: NewUsers(root), Parent: true})
-	p := &cpu.Process{PID: 10, Parent: 7}
+	p := &scan.Process{PID: 10, Parent: 7}
 	owner := func(now time.Duration) string {
 		id.Begin(time.Unix(0, 0).Add(now))
 		id.Identify(p, now)
-		identity, _ := id.Identity(p.Slot)
-		return identity.Owner
+		found, _ := id.Identity(p.Slot)
+		return found.Owner
 	}
 	exec("/bin/a")
 	write("1000")
@@ -112,7 +112,7 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 	p.HasUID, p.UID = true, 44
 	assert.Equal(t, "44", owner(4*time.Second+lookSoon), "the source tells it")
 	p.Parent = 1
-	identity, changed := id.Identity(p.Slot)
+	found, changed := id.Identity(p.Slot)
 	assert.False(t, changed)
-	assert.EqualValues(t, 7, identity.Parent, "as first seen")
+	assert.EqualValues(t, 7, found.Parent, "as first seen")
 }

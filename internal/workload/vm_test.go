@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 const (
@@ -26,13 +26,13 @@ type vmCase struct {
 	exe  string
 	comm string
 	argv []string
-	want units.VM // zero if there is none
+	want identity.VM // zero if there is none
 }
 
 func vmCases() []vmCase {
 	const qemu = "/usr/bin/qemu-system-x86_64"
-	vm := func(id, name, hypervisor string) units.VM {
-		return units.VM{ID: id, Name: name, Hypervisor: hypervisor}
+	vm := func(id, name, hypervisor string) identity.VM {
+		return identity.VM{ID: id, Name: name, Hypervisor: hypervisor}
 	}
 	return []vmCase{
 		{"name and uuid", qemu, "qemu-system-x86", []string{qemu, "-name", "guest=vm7,debug-threads=on", "-uuid", uuid1, "-nographic"}, vm(uuid1, "vm7", "qemu")},
@@ -77,7 +77,8 @@ func vmCases() []vmCase {
 		{"cloud-hypervisor", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--api-socket", "/run/x"}, vm(unique, "", "cloud-hypervisor")},
 		{"cloud-hypervisor with a uuid", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--platform", "num_pci_segments=1,uuid=" + uuid1}, vm(uuid1, "", "cloud-hypervisor")},
 		{"crosvm", "/usr/bin/crosvm", "", []string{"crosvm", "run", "vmlinux"}, vm(unique, "", "crosvm")},
-		// docs/book/src/devices/vsock.md of crosvm, and before it was --vsock; Android's and ChromeOS's pages with a =
+		// docs/book/src/devices/vsock.md of crosvm, and before it was --vsock; Android's and
+		// ChromeOS's pages with a =
 		{"crosvm with a context ID", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--cid", "3", "-c", "4", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},
 		{"crosvm of Android", "/apex/com.android.virt/bin/crosvm", "", []string{"crosvm", "run", "--cid=5", "--disable-sandbox", "--bios=bootloader"}, withCID(5, vm(unique, "", "crosvm"))},
 		{"crosvm with --vsock", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--vsock", "3", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},
@@ -126,7 +127,7 @@ func vmCases() []vmCase {
 	}
 }
 
-func withCID(cid uint32, vm units.VM) units.VM { vm.CID = cid; return vm }
+func withCID(cid uint32, vm identity.VM) identity.VM { vm.CID = cid; return vm }
 
 // libvirtArguments are what libvirt 9 starts QEMU with, shortened.
 func libvirtArguments() []string {
@@ -167,7 +168,7 @@ func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
 			t.Parallel()
 			line := c.line()
 			got, ok := ParseVM(line, c.comm, c.exe, unique)
-			if got != c.want || ok != (c.want != units.VM{}) {
+			if got != c.want || ok != (c.want != identity.VM{}) {
 				t.Errorf("ParseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
 			}
 			for i := range line {
@@ -239,17 +240,17 @@ func TestArgumentsCannotGrowIntoTheNext(t *testing.T) {
 
 func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 	t.Parallel()
-	scope := units.VM{ID: "machine-qemu-1-vm1", Name: "vm1", Hypervisor: "qemu"}
+	scope := identity.VM{ID: "machine-qemu-1-vm1", Name: "vm1", Hypervisor: "qemu"}
 	for _, c := range []struct {
 		name                       string
-		fromCgroup, fromArgs, want units.VM
+		fromCgroup, fromArgs, want identity.VM
 	}{
-		{"nothing", units.VM{}, units.VM{}, units.VM{}},
-		{"scope alone", scope, units.VM{}, scope},
-		{"arguments alone", units.VM{}, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}},
-		{"uuid", scope, units.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}, units.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}},
-		{"uuid without a name", scope, units.VM{ID: uuid1, Name: "", Hypervisor: "qemu"}, units.VM{ID: uuid1, Name: "vm1", Hypervisor: "qemu"}},
-		{"no uuid", scope, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, units.VM{ID: "machine-qemu-1-vm1", Name: "a", Hypervisor: "qemu"}},
+		{"nothing", identity.VM{}, identity.VM{}, identity.VM{}},
+		{"scope alone", scope, identity.VM{}, scope},
+		{"arguments alone", identity.VM{}, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}},
+		{"uuid", scope, identity.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}, identity.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}},
+		{"uuid without a name", scope, identity.VM{ID: uuid1, Name: "", Hypervisor: "qemu"}, identity.VM{ID: uuid1, Name: "vm1", Hypervisor: "qemu"}},
+		{"no uuid", scope, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, identity.VM{ID: "machine-qemu-1-vm1", Name: "a", Hypervisor: "qemu"}},
 	} {
 		if got := MergeVM(c.fromCgroup, c.fromArgs); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -258,13 +259,13 @@ func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 }
 
 // scope and qemu are the machine according to a cgroup and to a hypervisor's arguments.
-func scope(n int) units.VM {
-	return units.VM{ID: fmt.Sprintf("machine-qemu-%d-vm", n), Name: "vm", Hypervisor: "qemu"}
+func scope(n int) identity.VM {
+	return identity.VM{ID: fmt.Sprintf("machine-qemu-%d-vm", n), Name: "vm", Hypervisor: "qemu"}
 }
 
 func qemu(pid int, uuid string) VMProcess {
 	u := fmt.Sprintf("qemu-%d-1", pid)
-	vm := units.VM{ID: uuid, Name: "vm", Hypervisor: "qemu"}
+	vm := identity.VM{ID: uuid, Name: "vm", Hypervisor: "qemu"}
 	if uuid == "" {
 		vm.ID = u
 	}
@@ -456,7 +457,7 @@ func FuzzParseVM(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cmdline []byte, comm, exe string) {
 		vm, ok := ParseVM(cmdline, comm, exe, unique)
 		switch {
-		case !ok && vm != units.VM{}:
+		case !ok && vm != identity.VM{}:
 			t.Errorf("no VM, and yet %+v", vm)
 		case ok && (vm.Hypervisor == "" || vm.ID != unique && !isUUID(vm.ID)):
 			t.Errorf("VM %+v", vm)

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// MergeVM returns the virtual machine of a process from its cgroup and its arguments. The ID is the UUID in the arguments,
-// else the scope, which other processes of the machine are in too, else the process's own. The name in the arguments is
-// preferred: libvirt shortens it for the scope.
-func MergeVM(fromCgroup, fromArgs units.VM) units.VM {
+// MergeVM returns the virtual machine of a process from its cgroup and its arguments. The ID is the
+// UUID in the arguments, else the scope, which other processes of the machine are in too, else the
+// process's own. The name in the arguments is preferred: libvirt shortens it for the scope.
+func MergeVM(fromCgroup, fromArgs identity.VM) identity.VM {
 	switch {
 	case fromArgs.ID == "":
 		return fromCgroup
@@ -35,52 +35,55 @@ func unqualified(id string) string { return id[strings.LastIndexByte(id, '/')+1:
 
 // VMProcess is a process that its cgroup or its arguments put into a virtual machine.
 type VMProcess struct {
-	Unique     string   // as given to ParseVM, qualified by the delegate of the scope, else of the process
-	FromCgroup units.VM // Placement.VM, if any
-	FromArgs   units.VM // ParseVM's, if any; its ID is qualified in the same way
-	Delegated  bool     // there is such a delegate: a user, a unit or a container runs it
+	Unique     string      // as given to ParseVM, qualified by the delegate of the scope, else of the process
+	FromCgroup identity.VM // Placement.VM, if any
+	FromArgs   identity.VM // ParseVM's, if any; its ID is qualified in the same way
+	Delegated  bool        // there is such a delegate: a user, a unit or a container runs it
 
-	VM units.VM // what VMs.Resolve found
+	VM identity.VM // what VMs.Resolve found
 }
 
-// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID or CID, as long as they run. The
-// zero VMs is ready to use. It is not safe for concurrent use.
+// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID or CID,
+// as long as they run. The zero VMs is ready to use. It is not safe for concurrent use.
 type VMs struct {
-	machines map[string]machine  // by the hypervisor's VMProcess.Unique
-	scopes   map[string]units.VM // by the scope's ID, what its hypervisor is
-	cids     map[uint32]string   // by VM.CID, the Unique of the hypervisor that has it
+	machines map[string]machine     // by the hypervisor's VMProcess.Unique
+	scopes   map[string]identity.VM // by the scope's ID, what its hypervisor is
+	cids     map[uint32]string      // by VM.CID, the Unique of the hypervisor that has it
 }
 
 type machine struct {
-	vm      units.VM
+	vm      identity.VM
 	refused string // the ID that another machine had first
 }
 
-// Resolve sets the VM of each process. It takes all processes of virtual machines each time, hypervisors by their age:
-// a machine that is not among them has ended.
+// Resolve sets the VM of each process. It takes all processes of virtual machines each time,
+// hypervisors by their age: a machine that is not among them has ended.
 //
-// A hypervisor has the VM that MergeVM returns, but with the first of these IDs that no other hypervisor has:
+// A hypervisor has the VM that MergeVM returns, but with the first of these IDs that no other
+// hypervisor has:
 //
 //  1. the ID that it had, except that a UUID takes its place once the arguments are readable
 //  2. the UUID in its arguments
 //  3. the ID of its scope
 //  4. its own
 //
-// A UUID that another hypervisor had first, as that of a copied machine, is not taken later either. Hypervisors with a scope
-// choose first: one without a scope loses its ID to them, even if it is older.
+// A UUID that another hypervisor had first, as that of a copied machine, is not taken later either.
+// Hypervisors with a scope choose first: one without a scope loses its ID to them, even if it is
+// older.
 //
-// The kernel lets only one guest have a CID, and arguments may claim anything. Of several hypervisors that claim one, those that no
-// delegate runs come first, of these those with a scope, and then the one that had it before or is older.
+// The kernel lets only one guest have a CID, and arguments may claim anything. Of several
+// hypervisors that claim one, those that no delegate runs come first, of these those with a scope,
+// and then the one that had it before or is older.
 //
-// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, then without a CID, and
-// the scope's until a hypervisor is seen.
+// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive
+// it, then without a CID, and the scope's until a hypervisor is seen.
 func (v *VMs) Resolve(processes []VMProcess) {
 	r := resolution{
 		before:   v,
 		machines: make(map[string]machine, len(processes)),
 		owners:   make(map[string]string, len(processes)),
 		cids:     map[uint32]string{},
-		scopes:   make(map[string]units.VM, len(processes)),
+		scopes:   make(map[string]identity.VM, len(processes)),
 	}
 	r.assignCIDs(processes)
 	for _, inScope := range []bool{true, false} {
@@ -110,12 +113,12 @@ type resolution struct {
 	machines map[string]machine
 	owners   map[string]string // by VM.ID, the Unique of the hypervisor that has it
 	cids     map[uint32]string // by VM.CID, the Unique of the hypervisor that gets it
-	scopes   map[string]units.VM
+	scopes   map[string]identity.VM
 }
 
 // assignCIDs gives each CID to the hypervisor with the best claim.
 func (r *resolution) assignCIDs(processes []VMProcess) {
-	best := make(map[uint32]int, len(r.cids)) // the rank of who has it
+	best := make(map[uint32]int, len(r.cids)) // the rank of its holder
 	for i := range processes {
 		p := &processes[i]
 		cid, rank := p.FromArgs.CID, 0
@@ -178,7 +181,7 @@ func (r *resolution) choose(p *VMProcess) {
 }
 
 // scopeOf returns the VM of a process that is no hypervisor.
-func (r *resolution) scopeOf(p *VMProcess) units.VM {
+func (r *resolution) scopeOf(p *VMProcess) identity.VM {
 	scope := p.FromCgroup.ID
 	if _, ok := r.scopes[scope]; !ok {
 		r.scopes[scope] = p.FromCgroup
@@ -190,8 +193,8 @@ func (r *resolution) scopeOf(p *VMProcess) units.VM {
 	return r.scopes[scope]
 }
 
-// Resolve finds the virtual machines of all processes together. It reports whether the identity of any process may have
-// changed by that, including processes that were not identified in this round.
+// Resolve finds the virtual machines of all processes together. It reports whether the identity of
+// any process may have changed by that, including processes that were not identified in this round.
 func (id *Identifier) Resolve() (changed bool) {
 	if !id.unsettled {
 		return false

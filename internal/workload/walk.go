@@ -5,7 +5,7 @@ package workload
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // finders are the functions that look at each directory of a path, in order.
@@ -13,7 +13,8 @@ import (
 // To add a kind of workload, write a file with its function and add a line here.
 var finders = []finder{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
-// finder looks at one directory of a path, and records in the walk's line which workload the directory is.
+// finder looks at one directory of a path, and records in the walk's line which workload the
+// directory is.
 type finder func(w *walk, name string) verdict
 
 // verdict is how a walk continues after a finder has looked at a directory.
@@ -25,25 +26,25 @@ const (
 	stopped                // not at all
 )
 
-// walk goes through a path from the root to the leaf. Its line has the innermost pod, container and virtual machine, and
-// the outermost Slurm job and unit.
+// walk goes through a path from the root to the leaf. Its line has the innermost pod, container and
+// virtual machine, and the outermost Slurm job and unit.
 type walk struct {
 	line    cgroupLine
 	path    string
 	parts   []string // the directories of the path
 	unified bool     // the hierarchy is cgroup v2
 
-	at    int       // index of the current directory
-	end   int       // path[:end] is the path of the current directory
-	above int       // parts[above:at] are the directories between the innermost container and the current one
-	by    delegate  // who created the current directory
-	pod   units.Pod // the innermost pod so far
+	at    int          // index of the current directory
+	end   int          // path[:end] is the path of the current directory
+	above int          // parts[above:at] are the directories between the innermost container and the current one
+	by    delegate     // that created the current directory
+	pod   identity.Pod // the innermost pod so far
 	slurm slurmWalk
 
 	behindSlices bool // a directory before was no slice of systemd
 }
 
-// readCgroupPath returns what the path of a cgroup tells.
+// readCgroupPath returns what the path of a cgroup shows.
 func readCgroupPath(path string, unified bool) *cgroupLine {
 	w := &walk{path: path, parts: strings.Split(path, "/"), unified: unified, end: -1}
 	for i, name := range w.parts {

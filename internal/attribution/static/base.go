@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// NewBase returns a model whose static power is the mean power of an empty node: over the given time of samples with at
-// most the given utilization, 0 to 1. KubeWatt (Pijnacker, Setz and Andrikopoulos, 2025) learns so on an empty cluster.
+// NewBase returns a model whose static power is the mean power of an empty node: over the given
+// time of samples with at most the given utilization, 0 to 1. KubeWatt (Pijnacker, Setz and
+// Andrikopoulos, 2025) learns so on an empty cluster.
 func NewBase(maxUtilization float64, over time.Duration) *Model {
 	return newModel(func() estimator { return &base{maxUtilization: maxUtilization, over: over.Seconds()} })
 }
@@ -31,7 +32,8 @@ func (b *base) observe(s sample) {
 	b.square += part * (off*(s.watts-b.mean) - b.square)
 }
 
-// estimate doubts the mean as much as the power spreads: the load at rest, which spreads it, also shifts it.
+// estimate doubts the mean as much as the power spreads: the load at rest, which spreads it, also
+// shifts it.
 func (b *base) estimate() estimate {
 	ok := b.seconds > 0 && b.seconds >= b.over
 	return estimate{watts: b.mean, doubt: b.spread(), usable: ok, trained: ok}

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0.
+// NewCurve returns a model that learns the power over utilization. Its static power is that at a
+// utilization of 0.
 func NewCurve() *Model { return NewCurveWithPrior(MeasuredPrior()) }
 
-// NewCurveWithPrior returns a model as NewCurve does, with another prior for its provisional estimates.
+// NewCurveWithPrior returns a model as NewCurve does, with another prior for its provisional
+// estimates.
 func NewCurveWithPrior(prior Prior) *Model {
 	m := newModel(nil)
 	m.standIn = prior.active
@@ -27,9 +29,9 @@ const (
 	powerSensor
 )
 
-// drift returns the standard deviation of the static power from one day to the next, as a part of it. RAPL of
-// one machine at rest drifted by 0.08 % in a night and by 1.6 % in ten months. What the wall meters of five
-// machines read at rest differed by up to 10 % between workloads.
+// drift returns the standard deviation of the static power from one day to the next, as a part of
+// it. RAPL of one machine at rest drifted by 0.08 % in a night and by 1.6 % in ten months. What the
+// wall meters of five machines read at rest differed by up to 10 % between workloads.
 func (m meter) drift() float64 {
 	if m == powerSensor {
 		return 0.03
@@ -37,17 +39,19 @@ func (m meter) drift() float64 {
 	return 0.0005
 }
 
-// shortSample is the shortest sample of TakeShortSamples. In a tenth of a second RAPL's counter, which moves every
-// millisecond, is within 1 % of the energy. A running thread's time, which the scheduler brings up to date every 1 to 10 ms,
-// is off by the same in one window as in the next, with the opposite sign, and not at all at rest.
+// shortSample is the shortest sample of TakeShortSamples. In a tenth of a second RAPL's counter,
+// which moves every millisecond, is within 1 % of the energy. A running thread's time, which the
+// scheduler brings up to date every 1 to 10 ms, is off by the same in one window as in the next,
+// with the opposite sign, and not at all at rest.
 const shortSample = 100 * time.Millisecond
 
-// curve learns the power over utilization, and takes for static power what it is at a utilization of 0: where the
-// node was never that idle, what the lowest utilizations point to.
+// curve learns the power over utilization, and takes for static power what it is at a utilization
+// of 0: where the node was never that idle, what the lowest utilizations point to.
 //
-// Samples are gathered by utilization. Several models of the power's shape are held against them, from nearly straight
-// to strongly bent, and the static power is the mean of what they say, each weighted by how well it fits. How uncertain
-// it is follows from what they disagree in, what the noise leaves open, and how much lies below the lowest utilization.
+// Samples are gathered by utilization. Several models of the power's shape are held against them,
+// from nearly straight to strongly bent, and the static power is the mean of what they say, each
+// weighted by how well it fits. How uncertain it is follows from what they disagree in, what the
+// noise leaves open, and how much lies below the lowest utilization.
 type curve struct {
 	bins    [curveBins]curveBin
 	seconds float64 // since the bins last faded
@@ -60,8 +64,9 @@ type curve struct {
 	absent  float64 // seconds since the machine was at rest, or at the lowest utilization
 }
 
-// curveBin is the weighted sums of the samples of a range of utilizations. Samples of a second and more have the weight 1,
-// shorter ones their length in seconds: what a machine does in a tenth of a second is much like what it does in the next.
+// curveBin is the weighted sums of the samples of a range of utilizations. Samples of a second and
+// more have the weight 1, shorter ones their length in seconds: what a machine does in a tenth of a
+// second is much like what it does in the next.
 type curveBin struct {
 	n, u, p, uu, up, pp float64
 	recentN, recentP    float64 // of the current visit and of a candidate for a step
@@ -69,17 +74,17 @@ type curveBin struct {
 
 const (
 	curveBins = 51
-	// curveMemory is the weight of the samples that a bin remembers: older ones fade as newer ones of the same utilization
-	// come.
+	// curveMemory is the weight of the samples that a bin remembers: older ones fade as newer ones
+	// of the same utilization come.
 	curveMemory = 1000
-	// fading is after how many seconds all bins fade, also those of utilizations that no longer come, and curveHalfLife
-	// after how many they are half.
+	// fading is after how many seconds all bins fade, also those of utilizations that no longer
+	// come, and curveHalfLife after how many they are half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
-	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far apart the
-	// utilizations of bins may be that have it together. Bins above the lowest need more than tooFewAbove:
-	// some of their samples may be of moments in which the load changed, so that their utilization and their
-	// power are of different times.
+	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far
+	// apart the utilizations of bins may be that have it together. Bins above the lowest need more
+	// than tooFewAbove: some of their samples may be of moments in which the load changed, so that
+	// their utilization and their power are of different times.
 	fewestInBin = 5
 	tooFewAbove = 10
 	together    = 0.02
@@ -168,24 +173,25 @@ func (c *curve) pass(seconds float64) { c.absent += seconds }
 
 func (c *curve) estimate() estimate { return c.now }
 
-// model is a shape that the power may have: static + slope * utilization^exponent + amount * bow(utilization), where the
-// slope changes at random along the way.
+// model is a shape that the power may have: static + slope * utilization^exponent + amount *
+// bow(utilization), where the slope changes at random along the way.
 type model struct {
 	exponent float64
-	// bending is how much the slope changes: the standard deviation of the difference between both ends of the samples,
-	// relative to its mean.
+	// bending is how much the slope changes: the standard deviation of the difference between both
+	// ends of the samples, relative to its mean.
 	bending float64
-	// bow is a curve whose amount the samples show, nil for none. Amounts is the standard deviation of that amount before
-	// anything was seen, relative to the mean slope.
+	// bow is a curve whose amount the samples show, nil for none. Amounts is the standard deviation
+	// of that amount before anything was seen, relative to the mean slope.
 	bow     func(utilization float64) float64
 	amounts float64
 	// odds is how likely the model is before anything was seen, relative to others.
 	odds float64
 }
 
-// models are lines that bend a little or a lot, wherever and however often; lines with a bow, which goes on below the
-// lowest utilization: knees of some widths, and a parabola; and power laws. Those with a bow and the power laws tell most
-// about what is below the lowest utilization, and fit only where the power is of that very shape.
+// models are lines that bend a little or a lot, wherever and however often; lines with a bow, which
+// goes on below the lowest utilization: knees of some widths, and a parabola; and power laws. Those
+// with a bow and the power laws show most about what is below the lowest utilization, and fit only
+// where the power is of that very shape.
 var models = [...]model{
 	{1, 0.2, nil, 0, 10}, {1, 0.6, nil, 0, 6}, {1, 2, nil, 0, 3}, {1, 6, nil, 0, 1},
 	{1, 0.03, narrowKnee, 0.06, 1}, {1, 0.1, narrowKnee, 0.06, 1},
@@ -202,24 +208,26 @@ func wideKnee(u float64) float64   { return -math.Expm1(-u / 0.12) }
 func parabola(u float64) float64   { return u * u }
 
 const (
-	// reach is how far above the lowest utilization samples tell something about 0.
+	// reach is how far above the lowest utilization samples show something about 0.
 	reach = 0.5
-	// exact is a part of the power that a bin's mean may be off by however many samples it has, as no machine is exactly
-	// of any shape.
+	// exact is a part of the power that a bin's mean may be off by however many samples it has, as
+	// no machine is exactly of any shape.
 	exact = 0.0003
 	// fewestBins and fewestSamples are how many there must be to say anything.
 	fewestBins, fewestSamples = 2, 60
-	// tooUncertain is above what uncertainty of the models the estimate is not used, as a part of what a load of 10 % adds.
-	// Up to here it is nearly always better than the split by utilization.
+	// tooUncertain is above what uncertainty of the models the estimate is not used, as a part of
+	// what a load of 10 % adds. Up to here it is nearly always better than the split by
+	// utilization.
 	tooUncertain = 0.2
 	// tooDoubtful is above what doubt the static power is not called learned, likewise.
 	tooDoubtful = 0.1
 	// negligible is a standard deviation as a part of the static power that never matters.
 	negligible = 0.005
-	// nearRest is the highest lowest utilization from which the power at 0 is called learned. Of the shapes of measured
-	// machines none tells what another one draws further below.
+	// nearRest is the highest lowest utilization from which the power at 0 is called learned. Of
+	// the shapes of measured machines none shows what another one draws further below.
 	nearRest = 0.025
-	// lenience is how much tooDoubtful and nearRest are stretched for what is called learned already.
+	// lenience is how much tooDoubtful and nearRest are stretched for what is called learned
+	// already.
 	lenience = 1.5
 	// tooFar is the lowest utilization from which the power at 0 cannot be extrapolated.
 	tooFar = 0.3
@@ -229,10 +237,11 @@ const (
 	reestimate = 30
 )
 
-// Models of the shape are too many and too alike to be independent, so their uncertainty is more than the doubt in what
-// they all see; and of what is below the lowest utilization they all know too little. agreement is the part of their uncertainty
-// that is doubt. unseen is the doubt in the power between 0 and the lowest utilization, as a part of it, at a lowest
-// utilization of unseenAt; it grows with its square. Both are such that the true static power of 36 curves is within the
+// Models of the shape are too many and too alike to be independent, so their uncertainty is more
+// than the doubt in what they all see; and of what is below the lowest utilization they all know
+// too little. agreement is the part of their uncertainty that is doubt. unseen is the doubt in the
+// power between 0 and the lowest utilization, as a part of it, at a lowest utilization of unseenAt;
+// it grows with its square. Both are such that the true static power of 36 curves is within the
 // doubt in two of three cases (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
 const (
 	agreement = 0.45
@@ -240,9 +249,9 @@ const (
 	unseenAt  = 0.05
 )
 
-// Where the power bends near rest, a shape that fits the load further up is off. So the difference between what all levels say of the
-// static power and what the nearest ones say alone is doubt, too. Those reach up to nearby times the lowest utilization. Fewer than
-// fewestNear say too little.
+// Where the power bends near rest, a shape that fits the load further up is off. So the difference
+// between what all levels say of the static power and what the nearest ones say alone is doubt,
+// too. Those reach up to nearby times the lowest utilization. Fewer than fewestNear say too little.
 const (
 	nearby     = 5
 	fewestNear = 4
@@ -290,8 +299,9 @@ func (c *curve) fit() {
 	}
 }
 
-// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if they are too few. Bins
-// that are next to each other, with too few samples each, are a level together.
+// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if
+// they are too few. Bins that are next to each other, with too few samples each, are a level
+// together.
 func (c *curve) levels(known *[curveBins]level) []level {
 	bins, samples := 0, 0.0
 	var b curveBin
@@ -342,7 +352,8 @@ func (b *curveBin) merge(o *curveBin) {
 	b.pp += o.pp
 }
 
-// extrapolate returns the static power by all models, and how uncertain it is: a standard deviation, in W.
+// extrapolate returns the static power by all models, and how uncertain it is: a standard
+// deviation, in W.
 func extrapolate(levels []level) (watts, uncertain float64) {
 	var at0, variance, logLikelihood [len(models)]float64
 	best := math.Inf(-1)
@@ -361,10 +372,10 @@ func extrapolate(levels []level) (watts, uncertain float64) {
 	return mean, math.Sqrt(max(square/weights-mean*mean, 0))
 }
 
-// extrapolate walks along the levels from the highest utilization to the lowest and on to 0, as a Kalman filter: on the
-// way it keeps what power, slope and amount of the bow the levels that it passed make most likely, and how uncertain they
-// are. It returns the power at 0 in W, its variance, and how likely the levels are under this model, as a logarithm but for
-// a constant.
+// extrapolate walks along the levels from the highest utilization to the lowest and on to 0, as a
+// Kalman filter: on the way it keeps what power, slope and amount of the bow the levels that it
+// passed make most likely, and how uncertain they are. It returns the power at 0 in W, its
+// variance, and how likely the levels are under this model, as a logarithm but for a constant.
 func (m *model) extrapolate(levels []level) (at0, variance, logLikelihood float64) {
 	first, last := &levels[0], &levels[len(levels)-1]
 	x, height := m.along(last.utilization)

@@ -13,8 +13,9 @@ import (
 type Fixed struct {
 	// Power is the energy per second that all zones of the kind draw together, in all domains.
 	Power units.Energy
-	// IncludesExcluded reports whether Power includes all that excluded workloads draw, so that all energy above it is
-	// active. If false, their part of the energy above it, by CPU time, is idle as well.
+	// IncludesExcluded reports whether Power includes all that excluded workloads draw, so that all
+	// energy above it is active. If false, their part of the energy above it, by CPU time, is idle
+	// as well.
 	IncludesExcluded bool
 }
 

@@ -63,8 +63,8 @@ var allCurves = sync.OnceValue(func() []loadCurve { return append(measuredCurves
 
 type portion = attribution.Portion
 
-// life is a machine on which jobs arrive at random, each of which keeps one CPU busy. A day of it takes 1000 s: at night
-// the mean load is floor, in the afternoon 60 %.
+// life is a machine on which jobs arrive at random, each of which keeps one CPU busy. A day of it
+// takes 1000 s: at night the mean load is floor, in the afternoon 60 %.
 type life struct {
 	cpus   int
 	floor  float64
@@ -77,12 +77,14 @@ func (l life) String() string {
 
 const (
 	lifeDay = 1000.0 // s
-	// shortJob is the mean length of half of the jobs in s. The others are ten times as long. The lengths vary.
+	// shortJob is the mean length of half of the jobs in s. The others are ten times as long. The
+	// lengths vary.
 	shortJob = 0.02
 )
 
-// portions calls each with all windows of a day. They are seen as a receiver sees them: the energy counter moves once a
-// millisecond, CPU times are read up to 0.2 ms later, and a running job's time is up to 4 ms old.
+// portions calls each with all windows of a day. They are seen as a receiver sees them: the energy
+// counter moves once a millisecond, CPU times are read up to 0.2 ms later, and a running job's time
+// is up to 4 ms old.
 func (l life) portions(r *rand.Rand, c loadCurve, each func(portion)) {
 	var (
 		now      float64   // s
@@ -173,7 +175,8 @@ var lifeCases = sync.OnceValue(func() (cases []*learnedCase) {
 	return cases
 })
 
-// The mean load says little of how often a machine rests: at 5 % on 16 CPUs, none is busy in a third of all tenths of a second.
+// The mean load says little of how often a machine rests: at 5 % on 16 CPUs, none is busy in a
+// third of all tenths of a second.
 func TestShortWindowsSeeMomentsOfRest(t *testing.T) {
 	for i, l := range momentsOfRest {
 		most := 0.0
@@ -186,7 +189,8 @@ func TestShortWindowsSeeMomentsOfRest(t *testing.T) {
 	}
 }
 
-// randomCurve returns a curve of straight pieces that bends by a half at random loads, most of them low ones.
+// randomCurve returns a curve of straight pieces that bends by a half at random loads, most of them
+// low ones.
 func randomCurve(seed uint64) loadCurve {
 	r := rand.New(rand.NewPCG(seed, 5))
 	rest := math.Pow(10, 0.5+1.8*r.Float64())
@@ -262,9 +266,10 @@ var bends = []struct {
 	{"load / (load + 2 %)", func(part float64) float64 { return 1.2 * part / (part + 0.2) }, false, false, 0.25},
 }
 
-// Measurements at every 10 % do not show how the power bends in between, and the tests' curves are straight there. With another bend
-// below the first 10 % only moments of rest show the static power: the night's load decides. Some bends show in the levels nearest to
-// rest: then the static power is not called learned where it is far off.
+// Measurements at every 10 % do not show how the power bends in between, and the tests' curves are
+// straight there. With another bend below the first 10 % only moments of rest show the static
+// power: the night's load decides. Some bends show in the levels nearest to rest: then the static
+// power is not called learned where it is far off.
 func TestABendBelowThePointsOfAMeasurement(t *testing.T) {
 	for _, bend := range bends {
 		tally := func(name string, after func(loadCurve) *static.Model) (learned int, called, most float64) {
@@ -329,7 +334,8 @@ func (c loadCurve) bent(bend func(float64) float64) loadCurve {
 	return c
 }
 
-// The machine whose shape above the lowest load is most alike is no reliable guess of what is below it, unless it is of the same generation.
+// The machine whose shape above the lowest load is most alike is no reliable guess of what is below
+// it, unless it is of the same generation.
 func TestTheShapeOfTheNearestMachineIsNoReliablePrior(t *testing.T) {
 	const lowest = 0.1
 	rise := func(c loadCurve, by float64) float64 { return c.at(lowest+by) - c.at(lowest) }
@@ -363,7 +369,8 @@ func TestTheShapeOfTheNearestMachineIsNoReliablePrior(t *testing.T) {
 	}
 }
 
-// On more CPUs, or in longer windows, some job runs at any time. What is called learned is right all the same.
+// On more CPUs, or in longer windows, some job runs at any time. What is called learned is right
+// all the same.
 func TestWithFewMomentsOfRestTheCurveIsRightOrNotCalledLearned(t *testing.T) {
 	for _, l := range []life{
 		{16, 0.1, time.Second}, {64, 0.05, 100 * time.Millisecond}, {64, 0.05, time.Second}, {64, 0.1, 100 * time.Millisecond},

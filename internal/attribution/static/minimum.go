@@ -4,8 +4,8 @@ package static
 
 import "slices"
 
-// NewMinimum returns a model whose static power is the lowest power of the last week, of samples with at most the given
-// utilization, 0 to 1. Kepler up to 0.9 takes the lowest power ever seen.
+// NewMinimum returns a model whose static power is the lowest power of the last week, of samples
+// with at most the given utilization, 0 to 1. Kepler up to 0.9 takes the lowest power ever seen.
 func NewMinimum(maxUtilization float64) *Model {
 	return newModel(func() estimator { return &minimum{maxUtilization: maxUtilization} })
 }
@@ -36,7 +36,8 @@ func (m *minimum) observe(s sample) {
 	}
 }
 
-// estimate has no doubt that is known: nothing shows how far the lowest power is from the usual one at rest.
+// estimate has no doubt that is known: nothing shows how far the lowest power is from the usual one
+// at rest.
 func (m *minimum) estimate() estimate {
 	e := estimate{doubt: -1}
 	for _, w := range m.days {

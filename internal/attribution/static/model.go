@@ -16,8 +16,8 @@ import (
 // have a provisional estimate from the first sample on, and divide by their prior before. Trained
 // reports whether the estimate is a good one.
 //
-// The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
-// concurrent use.
+// The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine,
+// and is not safe for concurrent use.
 type Model struct {
 	newEstimator func() estimator
 	standIn      func(attribution.Portion) units.Energy // divides portions before the first sample
@@ -36,8 +36,8 @@ type estimator interface {
 	estimate() estimate
 	// state returns what was learned as finite numbers.
 	state() []float64
-	// restore takes back what state returned. It reports whether the state is of this kind of estimator and possible; if
-	// not, the estimator must not be used any more.
+	// restore takes back what state returned. It reports whether the state is of this kind of
+	// estimator and possible; if not, the estimator must not be used any more.
 	restore([]float64) bool
 }
 
@@ -46,7 +46,8 @@ type estimate struct {
 	watts float64
 	// doubt is the standard deviation of watts. It is negative where that is not known.
 	doubt float64
-	// usable reports whether watts is better than nothing, and trained whether it is good enough to be called learned.
+	// usable reports whether watts is better than nothing, and trained whether it is good enough to
+	// be called learned.
 	usable, trained bool
 	// provisional reports whether watts stands in for the first estimate.
 	provisional bool
@@ -82,10 +83,12 @@ type gathering struct {
 }
 
 const (
-	// usualSample is the length of a sample of shorter windows. A sample ends with the window whose end is nearest to
-	// it, as windows of a second are in truth of 0.9998 s, and so covers at least two thirds of it.
+	// usualSample is the length of a sample of shorter windows. A sample ends with the window whose
+	// end is nearest to it, as windows of a second are in truth of 0.9998 s, and so covers at least
+	// two thirds of it.
 	usualSample = time.Second
-	// maxSampleLength is the longest window that is a sample: the average over a longer gap says too little.
+	// maxSampleLength is the longest window that is a sample: the average over a longer gap says
+	// too little.
 	maxSampleLength = 5 * time.Minute
 	// adoption is the time constant with which the static power in use follows the estimate.
 	adoption = 10 * time.Minute
@@ -95,18 +98,20 @@ func newModel(newEstimator func() estimator) *Model {
 	return &Model{newEstimator: newEstimator, standIn: attribution.ByUtilization, sampleLength: usualSample}
 }
 
-// TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
-// second average with load, of which the models of NewCurve learn most. The energy and the utilization of a portion must be of
-// the same time, to a few milliseconds. If power sensors read the zones before, the model starts over.
+// TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest
+// that the samples of a second average with load, of which the models of NewCurve learn most. The
+// energy and the utilization of a portion must be of the same time, to a few milliseconds. If power
+// sensors read the zones before, the model starts over.
 func (m *Model) TakeShortSamples() { m.take(promptCounter, shortSample) }
 
-// TakePowerSensors declares that power sensors read the zones, of the whole machine for example. Their models
-// of NewCurve are never called trained: at rest, such sensors read another power after one workload than
-// after another. If prompt counters read the zones before, the model starts over, with samples of the usual
-// length.
+// TakePowerSensors declares that power sensors read the zones, of the whole machine for example.
+// Their models of NewCurve are never called trained: at rest, such sensors read another power after
+// one workload than after another. If prompt counters read the zones before, the model starts over,
+// with samples of the usual length.
 func (m *Model) TakePowerSensors() { m.take(powerSensor, usualSample) }
 
-// take sets the meter and the length of samples. Estimates from the samples of another meter are discarded.
+// take sets the meter and the length of samples. Estimates from the samples of another meter are
+// discarded.
 func (m *Model) take(meter meter, sampleLength time.Duration) {
 	if m.meter != meter {
 		clear(m.domains)
@@ -139,8 +144,8 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 	return p.Above(units.Energy(math.Round(min(static, math.MaxInt64))))
 }
 
-// gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet
-// since a restart.
+// gather learns from a portion that covers all zones of its kind and domain, also those that have
+// not been read yet since a restart.
 func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	if c, ok := d.estimator.(*curve); ok && p.Elapsed > maxSampleLength {
 		c.pass(p.Elapsed.Seconds())
@@ -172,8 +177,8 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	d.follow(seconds)
 }
 
-// follow moves the static power in use towards the estimate. It takes the first estimate as it is, and the first one that is
-// good enough to be called learned.
+// follow moves the static power in use towards the estimate. It takes the first estimate as it is,
+// and the first one that is good enough to be called learned.
 func (d *domainModel) follow(seconds float64) {
 	e := d.estimator.estimate()
 	switch {
@@ -202,8 +207,8 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard error of a domain's static power, in watts. Provisional estimates have one, too. It is
-// negative before the first estimate, and if the method has no standard error.
+// Doubt returns the standard error of a domain's static power, in watts. Provisional estimates have
+// one, too. It is negative before the first estimate, and if the method has no standard error.
 func (m *Model) Doubt(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
 		return d.doubt
@@ -235,8 +240,8 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	}, true
 }
 
-// Restore restores what State returned. It reports whether the state is of the same method and plausible; if not, the model does
-// not change.
+// Restore restores what State returned. It reports whether the state is of the same method and
+// plausible; if not, the model does not change.
 func (m *Model) Restore(domain int, state State) bool {
 	e := m.newEstimator()
 	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {

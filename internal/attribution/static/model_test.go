@@ -32,7 +32,8 @@ func TestAFixedStaticPowerIsTakenOff(t *testing.T) {
 	assert.Zero(t, model.Active(p))
 }
 
-// 30, 26 and 28 W at rest and 20 W at a load that does not qualify: 26 W are static, 64 of 90 W active.
+// 30, 26 and 28 W at rest and 20 W at a load that does not qualify: 26 W are static, 64 of 90 W
+// active.
 func TestTheMinimumModelTakesTheLowestPowerThatQualifies(t *testing.T) {
 	model := static.NewMinimum(0.1)
 	assert.InDelta(t, 15, watts(model, 0.5, 30), 1e-9, "by utilization until there is one")
@@ -62,8 +63,8 @@ func TestTheMinimumRisesWithTheMachineWithinAWeek(t *testing.T) {
 	assert.InDelta(t, 25, model.StaticPower(0), 1e-3)
 }
 
-// At rest ten samples of 40, 41, ... 49 W: the median is 44.5, the quartiles 42.25 and 46.75, so static is
-// 44.5 - 1.5*4.5 = 37.75 W.
+// At rest ten samples of 40, 41, ... 49 W: the median is 44.5, the quartiles 42.25 and 46.75, so
+// static is 44.5 - 1.5*4.5 = 37.75 W.
 func TestTheRestingModelIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
 	model := static.NewResting(0.05)
 	for i := range 10 {
@@ -100,7 +101,8 @@ func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
 		"cubic":                    {3, func(u float64) float64 { return 30 + 120*u - 90*u*u + 40*u*u*u }, 30},
 		"falls below 0, clamped":   {1, func(u float64) float64 { return 100 * u * u }, 0},
 		"rises towards 0, clamped": {3, func(u float64) float64 { return 50 - 10*u }, 47.775},
-		// The line through u² at n points, h apart, has the height h²(n²-1)/12 - mean² at 0: 0.02979 - 0.24751.
+		// The line through u² at n points, h apart, has the height h²(n²-1)/12 - mean² at 0:
+		// 0.02979 - 0.24751.
 		"line of a parabola": {1, func(u float64) float64 { return 50 + 100*u*u }, 28.2286},
 	} {
 		model := static.NewRegression(c.degree, 3)
@@ -152,7 +154,8 @@ func TestShortWindowsAreOneSampleASecond(t *testing.T) {
 	assert.InDelta(t, 45, model.StaticPower(0), 1e-9)
 }
 
-// A ticker of a second has windows slightly shorter than that, and a late one is followed by a much shorter window.
+// A ticker of a second has windows slightly shorter than that, and a late one is followed by a much
+// shorter window.
 func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 	for _, c := range []struct {
 		window  time.Duration
@@ -217,8 +220,9 @@ func TestTheLearnedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
 	}
 }
 
-// The figures are those of the tests above. The standard error of the intercept of a line through 12 points that are off by
-// 2.6366 W, h = 0.05 apart around 0.4975, is 2.6366*√(12/10 * (1/12 + 0.4975²/(h²*12*143/12))) = 2.5438 W.
+// The figures are those of the tests above. The standard error of the intercept of a line through
+// 12 points that are off by 2.6366 W, h = 0.05 apart around 0.4975, is 2.6366*√(12/10 * (1/12 +
+// 0.4975²/(h²*12*143/12))) = 2.5438 W.
 func TestTheDoubtOfEachModel(t *testing.T) {
 	line := func(u float64) float64 { return 40 + 80*u }
 	parabola := func(u float64) float64 { return 40 + 80*u + 100*u*u }
@@ -328,7 +332,8 @@ func TestALearnedModelSurvivesARestart(t *testing.T) {
 	}
 }
 
-// Versions before the unreleased one stored the same sums. What they called learned is in use, and judged anew.
+// Versions before the unreleased one stored the same sums. What they called learned is in use, and
+// judged anew.
 func TestAStoredCurveOfAnEarlierVersionIsTaken(t *testing.T) {
 	for _, c := range []struct {
 		lowest  float64
@@ -373,7 +378,8 @@ func TestAnImpossibleStoredModelIsRejected(t *testing.T) {
 	}
 }
 
-// More than a day, so that everything occasional happens: a new estimate, fading, the lowest power of another day.
+// More than a day, so that everything occasional happens: a new estimate, fading, the lowest power
+// of another day.
 func TestLearningAllocatesNothing(t *testing.T) {
 	for name, create := range allLearned() {
 		model := create()

@@ -9,13 +9,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Prior is the expected ratio of idle to full power of a zone that was not measured yet, and its standard deviation.
+// Prior is the expected ratio of idle to full power of a zone that was not measured yet, and its
+// standard deviation.
 type Prior struct{ Ratio, Deviation float64 }
 
-// measuredRatios are the ratios of idle to full power of measured machines: of packages, DRAM and whole
-// machines. Their mean is used for zones of all kinds; dev/replay.md has the reason. Sources: CodeCarbon
-// (MIT), Teads turbostress reports (CC0-1.0), kepler-model-db and power-modelling (Apache-2.0), and RAPL of
-// gemini-1 as published with Jay et al., CCGRID 2023.
+// measuredRatios are the ratios of idle to full power of measured machines: of packages, DRAM and
+// whole machines. Their mean is used for zones of all kinds; dev/replay.md has the reason. Sources:
+// CodeCarbon (MIT), Teads turbostress reports (CC0-1.0), kepler-model-db and power-modelling
+// (Apache-2.0), and RAPL of gemini-1 as published with Jay et al., CCGRID 2023.
 var measuredRatios = []struct {
 	machine string
 	ratio   float64
@@ -48,7 +49,8 @@ var measuredRatios = []struct {
 	{"INTEL Xeon X5650", 0.53},
 }
 
-// priorDeviation is that of a uniform distribution: the measured ratios are anywhere between 0 and 1.
+// priorDeviation is that of a uniform distribution: the measured ratios are anywhere between 0 and
+// 1.
 const priorDeviation = 0.29
 
 // MeasuredPrior returns the prior from all measured machines.
@@ -57,8 +59,8 @@ func MeasuredPrior() Prior {
 	return prior
 }
 
-// PriorWithout returns the prior from all measured machines except one. excluded reports whether that machine
-// is one of them; if not, the prior is that of MeasuredPrior.
+// PriorWithout returns the prior from all measured machines except one. excluded reports whether
+// that machine is one of them; if not, the prior is that of MeasuredPrior.
 func PriorWithout(machine string) (prior Prior, excluded bool) {
 	sum, n := 0.0, 0.0
 	for _, m := range measuredRatios {

@@ -9,20 +9,21 @@ const (
 	background = 0.01
 	// shapeDeviation is the standard deviation of measured machines from loadPart, at full load.
 	shapeDeviation = 0.5
-	// sampleDeviation is that of the power of a single sample, as a part of it: its utilization may be of
-	// another moment.
+	// sampleDeviation is that of the power of a single sample, as a part of it: its utilization may
+	// be of another moment.
 	sampleDeviation = 0.1
 	// leastRise is the smallest difference of loadPart between two bins that show a slope.
 	leastRise = 0.05
 )
 
-// loadPart returns the part of the power between rest and full load that a utilization adds on typical machines.
+// loadPart returns the part of the power between rest and full load that a utilization adds on
+// typical machines.
 func loadPart(utilization float64) float64 { return 1.5 * utilization / (1 + 0.5*utilization) }
 
-// provisional returns the estimate that stands in before there are enough samples for the curve. It follows
-// from the samples with the lowest utilization and the prior, and from the line through the samples with the
-// lowest and the highest utilization: the mean of both, weighted by precision. At rest, it is the power that
-// was measured.
+// provisional returns the estimate that stands in before there are enough samples for the curve. It
+// follows from the samples with the lowest utilization and the prior, and from the line through the
+// samples with the lowest and the highest utilization: the mean of both, weighted by precision. At
+// rest, it is the power that was measured.
 func (c *curve) provisional() estimate {
 	low, high, least := c.extremes()
 	if low == nil {
@@ -39,8 +40,8 @@ func (c *curve) provisional() estimate {
 	}
 }
 
-// extremes returns the bins with the lowest and the highest utilization, nil if there is none, and the lowest
-// power of all bins.
+// extremes returns the bins with the lowest and the highest utilization, nil if there is none, and
+// the lowest power of all bins.
 func (c *curve) extremes() (low, high *curveBin, least float64) {
 	least = math.Inf(1)
 	for i := range c.bins {
@@ -57,7 +58,8 @@ func (c *curve) extremes() (low, high *curveBin, least float64) {
 	return low, high, least
 }
 
-// idleOnLine returns the power at a utilization of 0 on the line through two bins, and its standard deviation.
+// idleOnLine returns the power at a utilization of 0 on the line through two bins, and its standard
+// deviation.
 func idleOnLine(low, high *curveBin) (idle, deviation float64, ok bool) {
 	part := loadPart(low.u / low.n)
 	rise := loadPart(high.u/high.n) - part
@@ -70,7 +72,8 @@ func idleOnLine(low, high *curveBin) (idle, deviation float64, ok bool) {
 	return from - slope*part, math.Hypot(slope*shapeDeviation*math.Sqrt(part), few*part), true
 }
 
-// combine returns the mean of two independent estimates, weighted by their precision, and its standard deviation.
+// combine returns the mean of two independent estimates, weighted by their precision, and its
+// standard deviation.
 func combine(a, deviationA, b, deviationB float64) (mean, deviation float64) {
 	va, vb := deviationA*deviationA, deviationB*deviationB
 	if va+vb == 0 {

@@ -25,7 +25,8 @@ func TestAtRestTheProvisionalStaticPowerIsThePowerMeasured(t *testing.T) {
 	assert.InDelta(t, 30, watts(model, 0.9, 172), 1.5, "under load, rest is known already")
 }
 
-// A tenth of a second weighs a tenth of a sample, whose power is off by 10 %: 142 W * 0.1 / √0.1 = 45 W.
+// A tenth of a second weighs a tenth of a sample, whose power is off by 10 %: 142 W * 0.1 / √0.1 =
+// 45 W.
 func TestTheStandardErrorOfOneSampleAtRestIsThatOfASample(t *testing.T) {
 	model := counters()
 	tenth := interval(0, 142)
@@ -213,8 +214,8 @@ func TestTheStandardErrorGrowsWhileTheMachineDoesNotRest(t *testing.T) {
 	assert.InDelta(t, rested, model.Doubt(0), 0.1)
 }
 
-// On measured machines under constant load, the prior of all others is worse than the utilization rule at
-// full load, where that rule is best, and better below.
+// On measured machines under constant load, the prior of all others is worse than the utilization
+// rule at full load, where that rule is best, and better below.
 func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *testing.T) {
 	for _, load := range []float64{0.5, 0.75, 1} {
 		var off, rule []float64

@@ -4,10 +4,11 @@ package static
 
 import "math"
 
-// NewRegression returns a model whose static power is a polynomial of power over utilization at a utilization of 0. The
-// polynomial, of degree 1 or 3, is fitted to the means of twelve buckets of utilization from 20 to 80 % once each of them
-// has the given number of samples, so that no load counts for more because it is frequent. KubeWatt (Pijnacker, Setz and
-// Andrikopoulos, 2025) learns so from a node that is in use.
+// NewRegression returns a model whose static power is a polynomial of power over utilization at a
+// utilization of 0. The polynomial, of degree 1 or 3, is fitted to the means of twelve buckets of
+// utilization from 20 to 80 % once each of them has the given number of samples, so that no load
+// counts for more because it is frequent. KubeWatt (Pijnacker, Setz and Andrikopoulos, 2025) learns
+// so from a node that is in use.
 func NewRegression(degree, samples int) *Model {
 	return newModel(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
 }
@@ -91,7 +92,8 @@ func (r *regression) off(b *bucket) float64 {
 	return off
 }
 
-// solve does Gauss's elimination with pivots on the first rows and columns; column 4 is the right-hand side.
+// solve does Gauss's elimination with pivots on the first rows and columns; column 4 is the
+// right-hand side.
 func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	for i := range n {
 		pivot := i
@@ -121,8 +123,8 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	return x, true
 }
 
-// estimate is never negative, and never more than the lowest bucket's power. Its doubt is the standard error of the
-// intercept: how the power bends below the lowest bucket is not in it.
+// estimate is never negative, and never more than the lowest bucket's power. Its doubt is the
+// standard error of the intercept: how the power bends below the lowest bucket is not in it.
 func (r *regression) estimate() estimate {
 	return estimate{
 		watts: min(max(r.polynom[0], 0), r.buckets[0].p), doubt: r.doubt, usable: r.fitted, trained: r.fitted,

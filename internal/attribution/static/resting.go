@@ -4,9 +4,9 @@ package static
 
 import "slices"
 
-// NewResting returns a model whose static power is the median less 1.5 interquartile ranges of the power at rest, of the
-// last samples with at most the given utilization, 0 to 1. SmartWatts (Fieni et al., CCGRID 2020) takes all samples,
-// which under load have little to do with rest.
+// NewResting returns a model whose static power is the median less 1.5 interquartile ranges of the
+// power at rest, of the last samples with at most the given utilization, 0 to 1. SmartWatts (Fieni
+// et al., CCGRID 2020) takes all samples, which under load have little to do with rest.
 func NewResting(maxUtilization float64) *Model {
 	return newModel(func() estimator { return &resting{maxUtilization: maxUtilization} })
 }

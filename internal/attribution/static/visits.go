@@ -4,9 +4,9 @@ package static
 
 import "math"
 
-// visits measures how the power at rest differs between visits to rest, by the difference of each visit's
-// mean power from the power of earlier visits. The samples of one visit are not independent: heat, fans and
-// background programs change more slowly.
+// visits measures how the power at rest differs between visits to rest, by the difference of each
+// visit's mean power from the power of earlier visits. The samples of one visit are not
+// independent: heat, fans and background programs change more slowly.
 type visits struct {
 	weight    float64 // of the samples of the current visit
 	compared  float64 // of those that could be compared with earlier visits
@@ -19,12 +19,13 @@ type visits struct {
 }
 
 const (
-	// visitLength is the largest weight of the samples of a visit: a longer stay at rest is several visits.
-	// Visits that are shorter than leastVisit are joined to the next.
+	// visitLength is the largest weight of the samples of a visit: a longer stay at rest is several
+	// visits. Visits that are shorter than leastVisit are joined to the next.
 	visitLength, leastVisit = 60, 10
 	// visitMemory is the number of visits that the mean square remembers.
 	visitMemory = 16
-	// leastStep is the smallest step, as a part of the power at rest. Heat after load adds nearly as much.
+	// leastStep is the smallest step, as a part of the power at rest. Heat after load adds nearly
+	// as much.
 	leastStep = 0.003
 )
 
@@ -40,9 +41,9 @@ func (v *visits) ends(resting bool) bool {
 	return v.weight >= visitLength || !resting && v.weight >= leastVisit
 }
 
-// end ends the current visit. It returns the height of a step of the power at rest in W, or 0 if there is
-// none. After a step, two visits in a row differ from earlier ones in the same direction, by more than the
-// scatter of samples explains.
+// end ends the current visit. It returns the height of a step of the power at rest in W, or 0 if
+// there is none. After a step, two visits in a row differ from earlier ones in the same direction,
+// by more than the scatter of samples explains.
 func (v *visits) end() (step float64) {
 	sum, compared := v.off, v.compared
 	v.weight, v.compared, v.off = 0, 0, 0
@@ -94,8 +95,8 @@ func (c *curve) visit(weight float64, s sample, b *curveBin) {
 	}
 }
 
-// endVisit ends a visit, and follows a step if prompt counters measure the power of a machine that rests. The
-// power under load also changes with the workload.
+// endVisit ends a visit, and follows a step if prompt counters measure the power of a machine that
+// rests. The power under load also changes with the workload.
 func (c *curve) endVisit() {
 	step := c.visits.end()
 	switch {

@@ -99,7 +99,7 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 			for _, r := range readings {
 				z := r.Zone
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%s | %s | %s | %s | %s", z.ID, z.Name, z.Kind, z.Domain, z.Parent)))
-				assert.Equal(t, power.Measured, z.Source)
+				assert.Equal(t, power.Measured, z.Method)
 				require.NoError(t, r.Err)
 				assert.Equal(t, power.Appeared, r.Event)
 			}

@@ -25,7 +25,7 @@ const whole = "energy"
 func describe(file string) (z power.Zone, ok bool) {
 	z = power.Zone{
 		ID: "pm_counters:" + file, Name: strings.TrimSuffix(file, "_energy"), Parent: "pm_counters:" + whole,
-		Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
+		Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
 	}
 	switch file {
 	case whole:

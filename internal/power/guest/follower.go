@@ -124,7 +124,7 @@ func (f *Follower) take(r *Report, now time.Time) {
 func (f *Follower) zone(reported *Zone) *followed {
 	zone := power.Zone{
 		ID: reported.ID, Name: reported.Name, Kind: reported.Kind, Parent: reported.Parent,
-		Source: power.Reported, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
+		Method: power.Reported, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
 	}
 	if zone.ID == "" {
 		zone.ID, zone.Name, zone.Parent = Place(reported.Kind)

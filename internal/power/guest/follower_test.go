@@ -101,7 +101,7 @@ func TestReportedZoneIsThatOfThePlace(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
 		assert.Equal(t, power.Zone{
-			ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Reported, Domain: units.NodeCPUs, MaxWatts: 30_000,
+			ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Reported, Domain: units.NodeCPUs, MaxWatts: 30_000,
 		}, *b.read(0).Zone)
 	})
 }

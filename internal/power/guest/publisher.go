@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -140,7 +141,7 @@ func (p *Publisher) Publish(vms []VM, at time.Time) {
 			delete(p.machines, id)
 		}
 	}
-	p.refused = oneLine(p.assignDirs(), p.assignCIDs())
+	p.refused = oneline.Join(p.assignDirs(), p.assignCIDs())
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -316,7 +317,7 @@ func (p *Publisher) Err() error {
 	if !p.writing.IsZero() && time.Since(p.writing) > slowWrite {
 		trouble = fmt.Errorf("%s: %w", p.path, errSlow)
 	}
-	return oneLine(p.refused, trouble)
+	return oneline.Join(p.refused, trouble)
 }
 
 // Close writes what was published last and ends the publisher. It waits for up to three seconds; where the disk does not answer, it
@@ -395,7 +396,7 @@ func (p *Publisher) do(jobs []job) error {
 			refused.add("%s: %w", jobs[i].dir, err)
 		}
 	}
-	return oneLine(all, refused.err(p.path+":"))
+	return oneline.Join(all, refused.err(p.path+":"))
 }
 
 // writeTree does a job.
@@ -471,14 +472,6 @@ func ofWholeDisk(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 	}, func(errno syscall.Errno) bool { return errors.Is(err, errno) })
-}
-
-// oneLine returns two errors as one, in one line. Both may be nil.
-func oneLine(a, b error) error {
-	if a == nil || b == nil {
-		return cmp.Or(a, b)
-	}
-	return fmt.Errorf("%w; %w", a, b)
 }
 
 // refusals are errors of single machines.

@@ -101,7 +101,7 @@ func TestACounterIsExact(t *testing.T) {
 		assert.Equal(t, 3001, polls)
 		assert.Equal(t, units.Energy(3000*3_600_000), r.Total, "3000 times 0.001 Wh")
 		assert.Equal(t, power.Zone{
-			ID: "http:feed", Name: "feed", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: 30_000,
+			ID: "http:feed", Name: "feed", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: 30_000,
 		}, *r.Zone)
 	})
 }

@@ -82,7 +82,7 @@ func (s *sensor) String() string {
 func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
 	f := input{sensor: s, is: is, zone: power.Zone{
 		ID: s.id(), Name: cmp.Or(s.label, s.chip.driver), Kind: kind,
-		Source: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
+		Method: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
 	}}
 	if kind == power.GPU {
 		m.describeCard(&f)

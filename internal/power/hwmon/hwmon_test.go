@@ -115,7 +115,7 @@ func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
 	for id, domain := range map[string]units.Domain{"amd_energy.0:Esocket0": "package-0", "amd_energy.0:Esocket1": "package-1"} {
 		want := power.Zone{
 			ID: id, Name: id[len("amd_energy.0:"):], Kind: power.Package,
-			Source: power.Measured, Domain: domain, MaxWatts: 1_500,
+			Method: power.Measured, Domain: domain, MaxWatts: 1_500,
 		}
 		if r := rs[id]; r.Zone == nil || *r.Zone != want || r.Event != power.Appeared || r.Total != 0 {
 			t.Errorf("%+v of %+v, want the baseline of %+v", r, r.Zone, want)
@@ -166,7 +166,7 @@ func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.
 		"Chip 8":        {Kind: power.Package, Domain: "package-8", MaxWatts: 1_500},
 		"Chip 8 Memory": {Kind: power.DRAM, Domain: "package-8", MaxWatts: 1_500},
 	} {
-		want.ID, want.Name, want.Source = "opal-sensor:"+id, id, power.Measured
+		want.ID, want.Name, want.Method = "opal-sensor:"+id, id, power.Measured
 		if r := rs[want.ID]; r.Zone == nil || *r.Zone != want {
 			t.Errorf("%+v, want %+v", r.Zone, want)
 		}

@@ -117,7 +117,7 @@ func TestGraceContainsItsCPUAndSysIO(t *testing.T) {
 			"ACPI000D:01:Grace Power Socket 0": {Name: "Grace Power Socket 0", Kind: power.Package},
 			"ACPI000D:02:CPU Power Socket 0":   {Name: "CPU Power Socket 0", Kind: power.Core, Parent: "ACPI000D:01:Grace Power Socket 0"},
 		} {
-			want.ID, want.Domain, want.Source, want.MaxWatts = id, "package-0", power.Measured, 1500
+			want.ID, want.Domain, want.Method, want.MaxWatts = id, "package-0", power.Measured, 1500
 			assert.Equal(t, want, *tr.one(m, id).Zone)
 		}
 		later(10 * time.Second)

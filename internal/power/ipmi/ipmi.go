@@ -172,7 +172,7 @@ func (s *Sensor) read(ctx context.Context, path string) (power.Value, error) {
 	}
 	if s.zone == nil && err == nil {
 		s.zone = &power.Zone{
-			ID: name(path), Name: "BMC", Kind: power.Platform, Source: power.Measured,
+			ID: name(path), Name: "BMC", Kind: power.Platform, Method: power.Measured,
 			Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(power.Platform),
 		}
 	}

@@ -212,7 +212,7 @@ func TestPowerIsThatOfTheMomentWhereTheBMCHasNoRollingAverage(t *testing.T) {
 			run(t, b, func(m machine) {
 				r := m.one()
 				assert.Equal(m, &power.Zone{
-					ID: "ipmi0", Name: "BMC", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs,
+					ID: "ipmi0", Name: "BMC", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
 					MaxWatts: power.MaxPlatformWatts,
 				}, r.Zone)
 				assert.Equal(m, time.Now(), r.At)

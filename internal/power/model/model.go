@@ -68,7 +68,7 @@ func New(curves ...ZoneCurve) *Meter {
 		z := &m.zones[i]
 		*z = zone{curve: c.Curve, Zone: power.Zone{
 			ID: "model:" + strconv.Itoa(i), Name: string(c.Kind), Kind: c.Kind,
-			Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(c.Kind),
+			Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(c.Kind),
 		}}
 		if c.Kind == power.Package {
 			z.Name = "package-0"

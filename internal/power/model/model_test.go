@@ -110,7 +110,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("%+v, %v", rs, err)
 	}
-	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}), *rs[0].Zone)
+	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}), *rs[0].Zone)
 	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
 		t.Errorf("first reading %+v is not a baseline", r)
 	}

@@ -299,7 +299,7 @@ func (m *Meter) zone(key groupKey, e event) *zone {
 		return m.zones[i]
 	}
 	z := &zone{Zone: power.Zone{
-		ID: id, Name: string(e.kind), Kind: e.kind, Source: power.Measured, Domain: units.Domain(pkg), MaxWatts: power.MaxWatts(e.kind),
+		ID: id, Name: string(e.kind), Kind: e.kind, Method: power.Measured, Domain: units.Domain(pkg), MaxWatts: power.MaxWatts(e.kind),
 		Prompt: e.kind != power.PSys,
 	}}
 	switch e.kind {

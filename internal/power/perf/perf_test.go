@@ -221,7 +221,7 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 			got := map[string]described{}
 			for id, r := range m.read(time.Second) {
 				got[id] = described{r.Zone.Name, r.Zone.Kind, r.Zone.Domain, r.Zone.Parent}
-				assert.Equal(t, power.Measured, r.Zone.Source)
+				assert.Equal(t, power.Measured, r.Zone.Method)
 				assert.Equal(t, power.MaxWatts(r.Zone.Kind), r.Zone.MaxWatts)
 			}
 			assert.Equal(t, want, got)

@@ -242,7 +242,7 @@ func (m *Meter) merge(f found) {
 func (m *Meter) newZone(seen *foundZone) *zone {
 	z := power.Zone{
 		ID: seen.id, Name: seen.name, Kind: seen.kind, Parent: ParentOf(seen.id),
-		Source: power.Measured, Domain: domainOf(seen.qualified), MaxWatts: power.MaxWatts(seen.kind),
+		Method: power.Measured, Domain: domainOf(seen.qualified), MaxWatts: power.MaxWatts(seen.kind),
 		Prompt: seen.kind != power.PSys,
 	}
 	return &zone{

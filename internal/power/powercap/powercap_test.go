@@ -194,7 +194,7 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: power.Uncore, Parent: "intel-rapl:0:0", Domain: "package-0", MaxWatts: 1_500},
 		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys, Domain: units.NodeCPUs, MaxWatts: 10_000},
 	} {
-		want.Source, want.Prompt = power.Measured, want.Kind != power.PSys
+		want.Method, want.Prompt = power.Measured, want.Kind != power.PSys
 		if r, ok := rs[want.ID]; !ok || *r.Zone != want {
 			t.Errorf("zone %+v, want %+v", r.Zone, want)
 		}

@@ -153,7 +153,7 @@ func TestEnergyOfThreeVendorsIsWithinHalfAPercentOfTheTruth(t *testing.T) {
 				l = newLoad()
 				first := b.one(time.Minute)
 				assert.Equal(b, power.Zone{
-					ID: "redfish:" + c.id, Name: c.zone, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs,
+					ID: "redfish:" + c.id, Name: c.zone, Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
 					MaxWatts: first.Zone.MaxWatts,
 				}, *first.Zone)
 				before := l.joules()

@@ -11,10 +11,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone that a scan needs, and
-// prometheus/procfs.
+// BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone
+// that a scan needs, and prometheus/procfs.
 func BenchmarkPass(b *testing.B) {
 	perProcess := func(b *testing.B, processes int) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(processes), "ns/process")
@@ -22,7 +23,7 @@ func BenchmarkPass(b *testing.B) {
 	}
 	b.Run("source=procfs", func(b *testing.B) {
 		source := realProc(b)
-		var t Table
+		var t scan.Table
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := source.ReadNode(); err != nil {
@@ -79,7 +80,7 @@ func BenchmarkPass(b *testing.B) {
 
 func BenchmarkParseProcess(b *testing.B) {
 	text := []byte(statText("containerd-shim", "S", 1, 4194560, 123456, 23456, 3456, 456, 12, 1234567))
-	var p Process
+	var p scan.Process
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -92,12 +93,12 @@ func BenchmarkParseProcess(b *testing.B) {
 // BenchmarkTable measures tables of 10,000 processes: a scan without the reads.
 func BenchmarkTable(b *testing.B) {
 	const n = 10_000
-	row := func(pid int) Process {
-		return Process{PID: int32(pid), Parent: int32(pid / 8), Threads: 1, CPU: 1000 * Tick, ChildCPU: Tick}
+	row := func(pid int) scan.Process {
+		return scan.Process{PID: int32(pid), Parent: int32(pid / 8), Threads: 1, CPU: 1000 * Tick, ChildCPU: Tick}
 	}
 	for _, turnover := range []int{0, 1000} {
 		b.Run("turnover="+strconv.Itoa(turnover), func(b *testing.B) {
-			var t Table
+			var t scan.Table
 			now, first := 1000*hostsim.Tick, 1
 			b.ReportAllocs()
 			for b.Loop() {
@@ -106,12 +107,12 @@ func BenchmarkTable(b *testing.B) {
 				if first > 3*n {
 					first = 1
 				}
-				t.begin(now)
+				t.Begin(now)
 				t.Processes = append(t.Processes, row(1))
 				for pid := range n {
 					t.Processes = append(t.Processes, row(first+1+pid))
 				}
-				t.finish(Tick * 1000)
+				t.Finish(Tick * 1000)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/process")
 		})

@@ -15,9 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the directory.
+// A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the
+// directory.
 func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Processes[10] = &hostsim.Process{Comm: "app"}
@@ -30,7 +32,7 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	source.first = guardFirstReads(stall.Options[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
 	defer func() { assert.NoError(t, source.Close()) }()
 
-	var table Table
+	var table scan.Table
 	require.NoError(t, source.ReadProcesses(&table))
 	require.Len(t, table.Processes, 2, "init and the other one")
 	assert.EqualValues(t, 11, table.Processes[1].PID)
@@ -51,14 +53,15 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	assert.Len(t, table.Processes, 3)
 }
 
-// A PID may be reused between two scans. The kernel has not looked up the files of the new process then.
+// A PID may be reused between two scans. The kernel has not looked up the files of the new process
+// then.
 func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Processes[10] = &hostsim.Process{Comm: "app"}
 	require.NoError(t, h.Render())
 	source := NewProcfs(h.Root())
 	defer func() { assert.NoError(t, source.Close()) }()
-	var table Table
+	var table scan.Table
 	require.NoError(t, source.ReadProcesses(&table))
 
 	h.Processes[10].Comm = "other"
@@ -75,7 +78,7 @@ func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 		return got, err
 	})()
 	require.NoError(t, source.ReadProcesses(&table))
-	p := find(table.Processes, 10)
+	p := scan.Find(table.Processes, 10)
 	require.NotNil(t, p)
 	assert.Equal(t, "other", p.Comm.String())
 	assert.False(t, table.Hidden)

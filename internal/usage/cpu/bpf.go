@@ -10,16 +10,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and tells the cgroup of each process and the
-// exact last slice of each process that ends. The node's own time is that of /proc/stat.
+// BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and reports the
+// cgroup of each process and the exact last slice of each process that ends. The node's own time is
+// that of /proc/stat.
 //
-// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick; the rest is in the next
-// scan. Its CPU clock shows no more: since Linux 4.8 the clock of another process lacks the same (kernel/sched/cputime.c,
-// thread_group_cputime). What ends did not fit into the buffer is in Table.Untraced.
+// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick;
+// the rest is in the next scan. Its CPU clock shows no more: since Linux 4.8 the clock of another
+// process lacks the same (kernel/sched/cputime.c, thread_group_cputime). What ends did not fit into
+// the buffer is in Table.Untraced.
 type BPF struct {
 	nodeReader
 	name    string
@@ -36,27 +40,28 @@ type BPF struct {
 	unsliced  error         // why they do not, nil if they do or need not
 
 	hook   switchHook
-	born   []Process     // scratch of fillRan
-	hints  [hints]int32  // rows by the last bits of their PIDs
-	stat   []byte        // scratch of readSwitches
-	listed time.Duration // when all processes were scanned last
+	born   []scan.Process // scratch of fillRan
+	hints  [hints]int32   // rows by the last bits of their PIDs
+	stat   []byte         // scratch of readSwitches
+	listed time.Duration  // when all processes were scanned last
 
-	table   *Table  // whose rows are those of the previous listing, nil if no table's are
-	rows    []int32 // the row of each process of that listing
-	highest []int32 // the highest row up to each
+	table   *scan.Table // whose rows are those of the previous listing, nil if no table's are
+	rows    []int32     // the row of each process of that listing
+	highest []int32     // the highest row up to each
 
 	ends
 }
 
-// lister lists all processes, about in the order in which they were created. While a thread ends, a process may show less CPU
-// time than before. It never shows more than it used.
+// lister lists all processes, about in the order in which they were created. While a thread ends, a
+// process may show less CPU time than before. It never shows more than it used.
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
 }
 
-// updater is a lister that also tells what changed since the previous call. Unless all is set, a process that has not run
-// may be described as it was when it last ran, except for its CPU time and cgroups.
+// updater is a lister that also reports what changed since the previous call. Unless all is set, a
+// process that has not run may be described as it was when it last ran, except for its CPU time and
+// cgroups.
 type updater interface {
 	Update(all bool) (tasks.Listing, error)
 }
@@ -84,9 +89,9 @@ func newBPF(root string, list lister, hook endings) *BPF {
 		bootNow:    bootNow,
 		ends: ends{
 			endings: hook,
-			ended:   map[identity]ending{},
-			missing: map[identity]await{},
-			givenUp: map[identity]struct{}{},
+			ended:   map[scan.ID]ending{},
+			missing: map[scan.ID]await{},
+			givenUp: map[scan.ID]struct{}{},
 			homes:   map[uint64]int32{},
 			parents: map[int32]int32{},
 			forks:   map[int32]int32{},
@@ -102,9 +107,10 @@ func newBPF(root string, list lister, hook endings) *BPF {
 // Name implements Source.
 func (b *BPF) Name() string { return b.name }
 
-// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
-// it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
-func (b *BPF) Lacks() error { return oneLine(b.unsliced, b.cgroups.refused, b.hook.refused) }
+// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only
+// while their cgroups exist, it divides a process as if all threads had been where the first one
+// was last, or each of its scans visits all processes.
+func (b *BPF) Lacks() error { return oneline.Join(b.unsliced, b.cgroups.refused, b.hook.refused) }
 
 // clock returns the clock that start times are measured with.
 func (b *BPF) clock() func() time.Duration { return b.bootNow }
@@ -128,20 +134,20 @@ func (b *BPF) Close() error {
 }
 
 // ReadProcesses implements Source.
-func (b *BPF) ReadProcesses(t *Table) error {
+func (b *BPF) ReadProcesses(t *scan.Table) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.bootNow()
 	all := b.mustDescribe(t, now)
-	b.table = nil // until the table has what this listing tells
+	b.table = nil // until the table has this listing
 	if err := b.divideTable(t, now); err != nil {
 		return err
 	}
 	if done, err := b.scanRan(t, now, all); done || err != nil {
 		return err
 	}
-	// The list comes before the ends: a process that ends in between is in both, and kept for the next scan. The other way
-	// round it could be in neither.
+	// The list comes before the ends: a process that ends in between is in both, and kept for the
+	// next scan. The other way round it could be in neither.
 	l, err := b.update(all)
 	if err != nil {
 		return err
@@ -151,69 +157,71 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		return err
 	}
 	if b.lossUnlisted || lost.isAny() {
-		b.lossEnd = t.scans
+		b.lossEnd = t.Scans()
 	}
 	b.lossUnlisted = lost.isAny() // a process that ended after it was listed goes missing in the next list
 	b.cgroups.learn()
-	if t.scans == 0 {
-		t.exact, t.baseline = true, now
+	if t.Scans() == 0 {
+		t.Exact, t.Baseline = true, now
 	}
 	kept := 0
 	if !all {
 		kept = b.unmoved(t, &l)
 	}
 	b.fillRows(t, &l, now, kept)
-	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
+	t.Match(scan.ByAge, func(p *scan.Process) (units.CPUTime, bool) { return b.final(p, t) })
 	b.forgetListed(t)
-	t.activate()
+	t.Activate()
 	b.homes = emptied(b.homes)
 	b.giveShortLived(t)
 	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.locate(t, l.Processes, kept)
 	b.table = t
-	t.resumed()
-	t.addLost(lost)
+	t.EndResume()
+	t.AddLost(lost.count, lost.run)
 	if all {
 		b.described = now
 	}
 	b.findHidden(t, &l, now)
-	t.addUp()
+	t.AddUp()
 	b.listed = now
 	b.noteNewest(t)
 	b.considerHook(t, &l, now, all)
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
 	}
-	t.scans++
+	t.EndScan()
 	return nil
 }
 
-// mustDescribe reports whether the lister must describe all processes: the table does not hold the previous listing, or the sizes of
-// those that sleep are asked for. Nothing else that anybody needs to know of a process changes while it sleeps.
-func (b *BPF) mustDescribe(t *Table, now time.Duration) bool {
-	return b.table != t || t.scans == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
+// mustDescribe reports whether the lister must describe all processes: the table does not hold the
+// previous listing, or the sizes of those that sleep are asked for. Nothing else that anybody needs
+// to know of a process changes while it sleeps.
+func (b *BPF) mustDescribe(t *scan.Table, now time.Duration) bool {
+	return b.table != t || t.Scans() == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
 }
 
 // divideTable has the programs and the table divide CPU time, if the node is divided.
-func (b *BPF) divideTable(t *Table, now time.Duration) error {
+func (b *BPF) divideTable(t *scan.Table, now time.Duration) error {
 	if b.topology == nil {
 		return nil
 	}
 	b.topology.Refresh(now)
-	t.divide(b.topology)
+	t.Divide(b.topology)
 	return b.setDomains()
 }
 
-// fillRows starts a scan and fills the table's rows from a listing. The first rows are those of the previous scan.
-func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) {
-	t.beginKeeping(now, kept)
-	t.take(l.Slices)
+// fillRows starts a scan and fills the table's rows from a listing. The first rows are those of the
+// previous scan.
+func (b *BPF) fillRows(t *scan.Table, l *tasks.Listing, now time.Duration, kept int) {
+	t.BeginKeeping(now, kept)
+	takeSlices(t, l.Slices)
 	for _, i := range l.Changed {
 		if int(i) < kept {
-			var p Process
+			var p scan.Process
 			fill(&p, &l.Processes[i])
-			t.advance(b.rows[i], &p)
+			t.Advance(b.rows[i], &p)
 		}
 	}
 	t.Processes = slices.Grow(t.Processes, len(l.Processes)-kept)[:len(l.Processes)]
@@ -222,9 +230,9 @@ func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) 
 	}
 }
 
-// findHidden compares the threads of a listing with the number of tasks, from time to time. Tasks that begin between the listing
-// and the counting look hidden, so they are counted again soon.
-func (b *BPF) findHidden(t *Table, l *tasks.Listing, now time.Duration) {
+// findHidden compares the threads of a listing with the number of tasks, from time to time. Tasks
+// that begin between the listing and the counting look hidden, so they are counted again soon.
+func (b *BPF) findHidden(t *scan.Table, l *tasks.Listing, now time.Duration) {
 	again := countAgain
 	if b.hidden {
 		again = recheck
@@ -240,7 +248,7 @@ func (b *BPF) findHidden(t *Table, l *tasks.Listing, now time.Duration) {
 	t.Hidden = b.hidden
 }
 
-// update lists all processes, and what changed since the previous call if the lister tells it.
+// update lists all processes, and what changed since the previous call if the lister reports it.
 func (b *BPF) update(all bool) (tasks.Listing, error) {
 	if u, ok := b.list.(updater); ok {
 		return u.Update(all)
@@ -249,30 +257,31 @@ func (b *BPF) update(all bool) (tasks.Listing, error) {
 	return tasks.Listing{Processes: listed}, err
 }
 
-// unmoved returns how many rows of the table can stay, counted from the first: they are the first processes of the listing,
-// and no other process belongs before any of them. The order of creation is not quite the order of start times.
-func (b *BPF) unmoved(t *Table, l *tasks.Listing) int {
+// unmoved returns how many rows of the table can stay, counted from the first: they are the first
+// processes of the listing, and no other process belongs before any of them. The order of creation
+// is not quite the order of start times.
+func (b *BPF) unmoved(t *scan.Table, l *tasks.Listing) int {
 	n := min(l.Same, len(b.rows), len(l.Processes))
-	eldest := Process{Start: math.MaxInt64}
+	eldest := scan.Process{Start: math.MaxInt64}
 	for i := n; i < len(l.Processes); i++ {
-		p := Process{PID: int32(l.Processes[i].Pid), Start: time.Duration(l.Processes[i].Start)}
-		if byAge(&p, &eldest) < 0 {
+		p := scan.Process{PID: int32(l.Processes[i].Pid), Start: time.Duration(l.Processes[i].Start)}
+		if scan.ByAge(&p, &eldest) < 0 {
 			eldest.PID, eldest.Start = p.PID, p.Start
 		}
 	}
-	for n > 0 && (int(b.highest[n-1]) != n-1 || byAge(&eldest, &t.Processes[n-1]) < 0) {
+	for n > 0 && (int(b.highest[n-1]) != n-1 || scan.ByAge(&eldest, &t.Processes[n-1]) < 0) {
 		n--
 	}
 	return n
 }
 
 // locate notes which row each process of the listing has, from the first that moved on.
-func (b *BPF) locate(t *Table, listed []tasks.Process, from int) {
+func (b *BPF) locate(t *scan.Table, listed []tasks.Process, from int) {
 	b.rows, b.highest = b.rows[:from], b.highest[:from]
 	row, highest := int32(from), int32(from-1)
 	for i := from; i < len(listed); i++ {
-		id := identity{int32(listed[i].Pid), time.Duration(listed[i].Start)}
-		if int(row) >= len(t.Processes) || t.Processes[row].PID != id.pid || t.Processes[row].Start != id.start {
+		id := scan.ID{PID: int32(listed[i].Pid), Start: time.Duration(listed[i].Start)}
+		if int(row) >= len(t.Processes) || t.Processes[row].PID != id.PID || t.Processes[row].Start != id.Start {
 			row = int32(rowOf(t.Processes, id))
 		}
 		highest = max(highest, row)
@@ -281,22 +290,22 @@ func (b *BPF) locate(t *Table, listed []tasks.Process, from int) {
 	}
 }
 
-// setDomains tells the programs which CPU is in which domain, where that has changed.
+// setDomains passes the domain of each CPU to the programs if it has changed.
 func (b *BPF) setDomains() error {
-	if b.topology == nil || b.changes == b.topology.changes {
+	if b.topology == nil || b.changes == b.topology.Changes() {
 		return nil
 	}
 	if d, ok := b.endings.(divider); ok {
-		if err := d.SetDomains(b.topology.of); err != nil {
+		if err := d.SetDomains(b.topology.ByCPU()); err != nil {
 			return err
 		}
 	}
-	b.changes = b.topology.changes
+	b.changes = b.topology.Changes()
 	return nil
 }
 
-func fill(p *Process, t *tasks.Process) {
-	*p = Process{
+func fill(p *scan.Process, t *tasks.Process) {
+	*p = scan.Process{
 		PID:     int32(t.Pid),
 		Parent:  int32(t.Parent),
 		Threads: int32(t.Threads),
@@ -314,18 +323,14 @@ func fill(p *Process, t *tasks.Process) {
 
 		LastCPU:  int32(t.Cpu),
 		Resident: t.Resident * pageSize,
-		parts:    int32(t.Slice),
+		Block:    int32(t.Slice),
 	}
 }
 
-// take copies slices from a listing.
-func (t *Table) take(from []tasks.Slice) {
+// takeSlices copies slices from a listing.
+func takeSlices(t *scan.Table, from []tasks.Slice) {
 	for i := range from {
-		s := slice{run: from[i].Run, cpu: int32(from[i].Cpu), next: int32(from[i].Next)}
-		if int(s.next) >= i {
-			s.next = 0
-		}
-		t.used = append(t.used, s)
+		t.AddSlice(int32(from[i].Cpu), from[i].Run, int32(from[i].Next))
 	}
 }
 

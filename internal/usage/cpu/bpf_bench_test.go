@@ -17,14 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which measure a scan
-// without the kernel's part.
+// BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which
+// measure a scan without the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
-	scan := func(b *testing.B, source *BPF) {
-		var table Table
+	rescan := func(b *testing.B, source *BPF) {
+		var table scan.Table
 		require.NoError(b, source.ReadProcesses(&table))
 		b.ReportAllocs()
 		for b.Loop() {
@@ -41,13 +42,14 @@ func BenchmarkBPFPass(b *testing.B) {
 		if !strings.Contains(source.Name(), "scan") {
 			b.Skip("the kernel lacks what the scan needs")
 		}
-		scan(b, source)
+		rescan(b, source)
 	})
 	b.Run("source=stream", func(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
-		scan(b, openHere(b))
+		rescan(b, openHere(b))
 	})
-	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and unusual ends.
+	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and
+	// unusual ends.
 	for _, c := range []struct {
 		name string
 		odd  func(k *fakeKernel)
@@ -68,7 +70,7 @@ func BenchmarkBPFPass(b *testing.B) {
 			}
 			source := newBPF("/", k, k)
 			source.bootNow = func() time.Duration { return k.now }
-			var table Table
+			var table scan.Table
 			require.NoError(b, source.ReadProcesses(&table))
 			c.odd(k)
 			ends := k.ends
@@ -84,9 +86,10 @@ func BenchmarkBPFPass(b *testing.B) {
 	}
 }
 
-// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms before, either without slices and
-// with them, in turn, in CPU time of the thread. It needs a crowd: CROWD processes, of which one in ten runs for 20 us ten times
-// a second, and besides one in twenty more that has eight threads, of which one in ten runs with all threads as often.
+// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms
+// before, either without slices and with them, in turn, in CPU time of the thread. It needs a
+// crowd: CROWD processes, of which one in ten runs for 20 us ten times a second, and besides one in
+// twenty more that has eight threads, of which one in ten runs with all threads as often.
 func BenchmarkScanOfWhoRan(b *testing.B) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("CROWD"), "1000"))
 	require.NoError(b, err)
@@ -103,7 +106,7 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 		startBurner(b, nil, pool, "say", "wait").said()
 	}
 	var sources [2]*BPF
-	var tables [2]Table
+	var tables [2]scan.Table
 	for i := range sources {
 		sources[i], err = OpenBPF(Options{Root: "/", Slices: i == 1})
 		skipUnlessPossible(b, err)
@@ -128,7 +131,9 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 			took[which] = append(took[which], float64((threadTime() - before).Microseconds()))
 			if which == 3 {
 				ran += len(table.Active)
-				used += max(0, len(table.used)-1)
+				for _, row := range table.Active {
+					used += len(table.Slices(&table.Processes[row]))
+				}
 			}
 		}
 	}

@@ -12,15 +12,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Processes that no scan listed, one that is listed, one that the scan before took no notice of, and a parent that ended.
+// Processes that no scan listed, one that is listed, one that the scan before took no notice of,
+// and a parent that ended.
 func TestADrainBetweenScansChangesNoResult(t *testing.T) {
-	run := func(t *testing.T, divided bool, drained []int) *Table {
+	run := func(t *testing.T, divided bool, drained []int) *scan.Table {
 		k, b, table := fakeBPF(t)
 		if divided {
-			b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+			b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 		}
 		require.NoError(t, b.ReadProcesses(table))
 		k.listed[0].Run += 7

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAsChild is an environment variable. If it is set, the test binary prints which source it can open as another
-// user.
+// openAsChild is an environment variable. If it is set, the test binary prints which source it can
+// open as another user.
 const openAsChild = "ENERGY_TEST_OPEN"
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	_ = source.Close()
 }
 
-// openAsNobody returns the result of Open for a user with only these capabilities, and the source's name for this
-// process.
+// openAsNobody returns the result of Open for a user with only these capabilities, and the source's
+// name for this process.
 func openAsNobody(t *testing.T, capabilities ...uintptr) (said, here string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -36,18 +37,19 @@ import (
 
 const us = units.CPUTime(time.Microsecond)
 
-// schedulerTick is the most CPU time of a running process that the kernel's sums lack if CONFIG_HZ is 100.
+// schedulerTick is the most CPU time of a running process that the kernel's sums lack if CONFIG_HZ
+// is 100.
 const schedulerTick = 10 * ms
 
 // observed is this kernel, measured with BPF.
 type observed struct {
 	testing.TB
 	source *BPF
-	table  Table
+	table  scan.Table
 	scans  int
 
-	billed       map[identity]units.CPUTime // Used plus LastSlice
-	shortLived   map[identity]units.CPUTime // short-lived time given to this row
+	billed       map[scan.ID]units.CPUTime // Used plus LastSlice
+	shortLived   map[scan.ID]units.CPUTime // short-lived time given to this row
 	unattributed units.CPUTime
 	inside       map[uint64]units.CPUTime // all of both, by cgroup
 	lost         units.CPUTime
@@ -59,7 +61,7 @@ func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
-		billed: map[identity]units.CPUTime{}, shortLived: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+		billed: map[scan.ID]units.CPUTime{}, shortLived: map[scan.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
 	if ofWhoRan {
 		o.partial = true
@@ -72,7 +74,8 @@ func observe(t testing.TB) *observed {
 // ofWhoRan makes observe attach the hook on context switches.
 var ofWhoRan bool
 
-// attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks what the hook needs.
+// attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks
+// what the hook needs.
 func (b *BPF) attachHook(t testing.TB) {
 	t.Helper()
 	v, err := b.hook.open()
@@ -88,8 +91,8 @@ func openHere(t testing.TB) *BPF {
 	return source
 }
 
-// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it for any other
-// error.
+// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it
+// for any other error.
 func skipUnlessPossible(t testing.TB, err error) {
 	t.Helper()
 	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
@@ -106,11 +109,11 @@ func skipUnlessPossible(t testing.TB, err error) {
 }
 
 var tryScan = sync.OnceValue(func() error {
-	scan, err := openScan(tasks.Options{})
+	rescan, err := openScan(tasks.Options{})
 	if err != nil {
 		return err
 	}
-	return scan.Close()
+	return rescan.Close()
 })
 
 // bothLists runs a test with each way to list processes, and with scans of those that ran.
@@ -156,14 +159,14 @@ func (o *observed) scan() {
 	o.unattributed += t.ShortLived
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		id := identity{p.PID, p.Start}
+		id := scan.ID{PID: p.PID, Start: p.Start}
 		o.billed[id] += p.Used
 		o.shortLived[id] += p.ShortLived
 		o.inside[p.Cgroup] += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
-		o.billed[identity{e.PID, e.Start}] += e.LastSlice
+		o.billed[scan.ID{PID: e.PID, Start: e.Start}] += e.LastSlice
 		o.inside[e.Cgroup] += e.LastSlice
 	}
 }
@@ -182,8 +185,8 @@ func (o *observed) until(what string, holds func() bool) {
 }
 
 // row returns the row of a running process, which must be the only one.
-func (o *observed) row(pid int) *Process {
-	var row *Process
+func (o *observed) row(pid int) *scan.Process {
+	var row *scan.Process
 	for i := range o.table.Processes {
 		if p := &o.table.Processes[i]; p.PID == int32(pid) && !p.Zombie {
 			require.Nil(o, row, "process %d has two rows", pid)
@@ -193,15 +196,16 @@ func (o *observed) row(pid int) *Process {
 	return row
 }
 
-func (o *observed) self() *Process {
+func (o *observed) self() *scan.Process {
 	o.Helper()
 	p := o.row(os.Getpid())
 	require.NotNil(o, p)
 	return p
 }
 
-// spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose delay the tests are
-// about. The last quarter is therefore as many loops as that much time took before.
+// spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose
+// delay the tests are about. The last quarter is therefore as many loops as that much time took
+// before.
 func spin(d time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -311,7 +315,8 @@ func (b *burner) end() units.CPUTime {
 	return waited(b.Cmd)
 }
 
-// realCgroup is a cgroup of the v2 hierarchy. Its cpu.stat is an independent measurement of CPU time.
+// realCgroup is a cgroup of the v2 hierarchy. Its cpu.stat is an independent measurement of CPU
+// time.
 type realCgroup struct {
 	testing.TB
 	dir *os.File
@@ -369,9 +374,9 @@ func (c *realCgroup) used() units.CPUTime {
 	return units.CPUTime(n) * us
 }
 
-// unlessMissed makes up to ten attempts, until one finds everything. Linux (6.18 at least) misses calls of a tracepoint
-// for some milliseconds after another program has left it, and tests of other packages come and go at the same time.
-// Time that is counted twice is an error at once.
+// unlessMissed makes up to ten attempts, until one finds everything. Linux (6.18 at least) misses
+// calls of a tracepoint for some milliseconds after another program has left it, and tests of other
+// packages come and go at the same time. Time that is counted twice is an error at once.
 func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	t.Helper()
 	for range 9 {
@@ -396,8 +401,9 @@ func (o *observed) soon(holds func() bool) bool {
 	return false
 }
 
-// The time of a process with one thread is exact. If a process has more, the time of a thread that is freed after the
-// first one comes from the kernel's sum, which lacks the time since its last update. That is longer on a busy CPU.
+// The time of a process with one thread is exact. If a process has more, the time of a thread that
+// is freed after the first one comes from the kernel's sum, which lacks the time since its last
+// update. That is longer on a busy CPU.
 func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 	const exact, threads = 0.99998, 0.7
 	cases := map[string]struct {
@@ -462,7 +468,7 @@ func TestBPFShowsTheTimeOfThisProcess(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		p := o.self()
-		id := identity{p.PID, p.Start}
+		id := scan.ID{PID: p.PID, Start: p.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		spin(100 * time.Millisecond)
 		used := rusage(unix.RUSAGE_SELF) - before
@@ -480,7 +486,8 @@ func otherThanBPF() string {
 	return "clocks"
 }
 
-// Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier rejects a program.
+// Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier
+// rejects a program.
 func TestClocksAreReadIfTheKernelRefusesBPFAndOneLineIsLogged(t *testing.T) {
 	for name, why := range map[string]error{
 		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),

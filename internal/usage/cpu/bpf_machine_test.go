@@ -24,13 +24,14 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // of returns the sum of all processes with a PID.
-func (*observed) of(pid int, sums map[identity]units.CPUTime) (sum units.CPUTime) {
+func (*observed) of(pid int, sums map[scan.ID]units.CPUTime) (sum units.CPUTime) {
 	for id, used := range sums {
-		if id.pid == int32(pid) {
+		if id.PID == int32(pid) {
 			sum += used
 		}
 	}
@@ -42,7 +43,7 @@ func TestBPFShowsTheTimeOfRunningAndEndedThreads(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		self := o.self()
-		id := identity{self.PID, self.Start}
+		id := scan.ID{PID: self.PID, Start: self.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		var stay, leave sync.WaitGroup
 		release := make(chan struct{})
@@ -109,7 +110,7 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 			before := o.of(child.Process.Pid, o.billed)
 			used := child.end()
 			found := o.soon(func() bool {
-				return slices.ContainsFunc(o.table.Ended, func(e Ended) bool { return e.PID == int32(child.Process.Pid) })
+				return slices.ContainsFunc(o.table.Ended, func(e scan.Ended) bool { return e.PID == int32(child.Process.Pid) })
 			})
 			if !found {
 				return "its end"
@@ -124,7 +125,8 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 // initialPIDs is the first PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 const initialPIDs = "pid:[4026531836]"
 
-// readClock returns the CPU time of a process (clock_getcpuclockid(3)), which like a scan's is as old as the scheduler's last tick.
+// readClock returns the CPU time of a process (clock_getcpuclockid(3)), which like a scan's is as
+// old as the scheduler's last tick.
 func readClock(pid int) units.CPUTime {
 	const scheduler = 2 // include/linux/posix-timers_types.h, CPUCLOCK_SCHED: of all threads, in nanoseconds
 	var used unix.Timespec
@@ -184,7 +186,8 @@ func TestAScanShowsAllThatTheKernelHasCounted(t *testing.T) {
 	}
 }
 
-// A scan of all processes right after one of those that ran finds what ran meanwhile, and nothing that was missed before.
+// A scan of all processes right after one of those that ran finds what ran meanwhile, and nothing
+// that was missed before.
 func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
 	skipUnlessPossible(t, tryScan())
 	unlessMissed(t, func(t *testing.T) string {
@@ -217,8 +220,8 @@ func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
 	})
 }
 
-// No scan sees any of these children. They live long enough that other programs may leave the tracepoint meanwhile: see
-// unlessMissed.
+// No scan sees any of these children. They live long enough that other programs may leave the
+// tracepoint meanwhile: see unlessMissed.
 func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {
@@ -250,19 +253,19 @@ func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
 		o.scan()
 		row := o.row(b.Process.Pid)
 		require.NotNil(t, row)
-		id, slot := identity{row.PID, row.Start}, row.Slot
+		id, slot := scan.ID{PID: row.PID, Start: row.Start}, row.Slot
 		_, err := b.in.(interface{ Write([]byte) (int, error) }).Write([]byte{1})
 		require.NoError(t, err)
 		b.said()
 		for range 3 {
 			o.scan()
 			for i := range o.table.Ended {
-				require.NotEqual(t, id.pid, o.table.Ended[i].PID, "it goes on")
+				require.NotEqual(t, id.PID, o.table.Ended[i].PID, "it goes on")
 			}
 		}
 		row = o.row(b.Process.Pid)
 		require.NotNil(t, row)
-		same := identity{row.PID, row.Start}
+		same := scan.ID{PID: row.PID, Start: row.Start}
 		assert.Equal(t, id, same)
 		assert.Equal(t, slot, row.Slot)
 		assert.EqualValues(t, 1, row.Threads)
@@ -300,10 +303,10 @@ func TestAProcessThatIsNotWaitedForIsAZombieForBPF(t *testing.T) {
 		o := observe(t)
 		b := startBurner(t, nil, "burn:5")
 		o.until("it is a zombie", func() bool {
-			its := func(p Process) bool { return p.PID == int32(b.Process.Pid) }
+			its := func(p scan.Process) bool { return p.PID == int32(b.Process.Pid) }
 			i := slices.IndexFunc(o.table.Processes, its)
 			return i >= 0 && o.table.Processes[i].Zombie && o.table.Processes[i].Threads == 1 &&
-				!slices.ContainsFunc(o.table.awaited, its)
+				o.table.Awaited() == 0
 		})
 		b.end()
 	})
@@ -340,19 +343,19 @@ func names(t *testing.T, list lister) map[uint32]tasks.Process {
 }
 
 // openLists opens both lists that the kernel makes.
-func openLists(t *testing.T) (scan, stream lister) {
+func openLists(t *testing.T) (rescan, stream lister) {
 	t.Helper()
-	scan, err := openScan(tasks.Options{})
+	rescan, err := openScan(tasks.Options{})
 	skipUnlessPossible(t, err)
-	t.Cleanup(func() { require.NoError(t, scan.Close()) })
+	t.Cleanup(func() { require.NoError(t, rescan.Close()) })
 	stream, err = openStream(tasks.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stream.Close()) })
-	return scan, stream
+	return rescan, stream
 }
 
 func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
-	scan, stream := openLists(t)
+	rescan, stream := openLists(t)
 	b := startBurner(t, nil, "leave:1", "say", "wait")
 	b.said()
 
@@ -370,7 +373,7 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 	// No two lists are made at the same time. A real difference appears each time.
 	unlessMissed(t, func(t *testing.T) string {
 		proc := listed()
-		before, inStream, after := names(t, scan), names(t, stream), names(t, scan)
+		before, inStream, after := names(t, rescan), names(t, stream), names(t, rescan)
 		procAfter := listed()
 		require.Contains(t, before, uint32(os.Getpid()))
 		var wrong []string
@@ -408,17 +411,17 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 }
 
 func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
-	scan, stream := openLists(t)
+	rescan, stream := openLists(t)
 	b := startBurner(t, nil, "say", "wait")
 	b.said()
 	// Other processes run on other CPUs each time.
 	unlessMissed(t, func(t *testing.T) string {
-		before, inStream := names(t, scan), names(t, stream)
-		var shown Table
+		before, inStream := names(t, rescan), names(t, stream)
+		var shown scan.Table
 		source := NewProcfs("/")
 		defer func() { require.NoError(t, source.Close()) }()
 		require.NoError(t, source.ReadProcesses(&shown))
-		after := names(t, scan)
+		after := names(t, rescan)
 		var wrong []string
 		same, held := 0, uint64(0)
 		for i := range shown.Processes {
@@ -446,9 +449,9 @@ func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 
 // The scan reports the CPU of the thread that ran last, wherever the first thread sleeps.
 func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
-	scan, err := openScan(tasks.Options{})
+	rescan, err := openScan(tasks.Options{})
 	skipUnlessPossible(t, err)
-	defer func() { require.NoError(t, scan.Close()) }()
+	defer func() { require.NoError(t, rescan.Close()) }()
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
 	var cpus []int
@@ -464,7 +467,7 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 		b := startBurner(t, nil, fmt.Sprintf("on:%d", first), "second:1", fmt.Sprintf("on:%d", second), "burn:20", "say", "wait")
 		defer b.end()
 		b.said()
-		p, ok := names(t, scan)[uint32(b.Process.Pid)]
+		p, ok := names(t, rescan)[uint32(b.Process.Pid)]
 		require.True(t, ok)
 		return p.Cpu
 	}
@@ -508,7 +511,7 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 		cycle := func() {
 			source, err := OpenBPF(Options{Root: "/"})
 			require.NoError(t, err)
-			var table Table
+			var table scan.Table
 			_, err = source.ReadNode()
 			require.NoError(t, err)
 			require.NoError(t, source.ReadProcesses(&table))
@@ -546,13 +549,13 @@ func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 	defer func() { require.NoError(t, proc.Close()) }()
 	b := startBurner(t, nil, "say", "wait", "burn:300", "say", "wait")
 	b.said()
-	var byBPF, byProc Table
+	var byBPF, byProc scan.Table
 	read := func() (one, other units.CPUTime) {
 		_, err := proc.ReadNode()
 		require.NoError(t, err)
 		require.NoError(t, bpf.ReadProcesses(&byBPF))
 		require.NoError(t, proc.ReadProcesses(&byProc))
-		p := find(byProc.Processes, int32(b.Process.Pid))
+		p := scan.Find(byProc.Processes, int32(b.Process.Pid))
 		require.NotNil(t, p)
 		for i := range byBPF.Processes {
 			if q := &byBPF.Processes[i]; q.PID == p.PID {
@@ -652,7 +655,7 @@ func TestTheWaitForEndsThatNeverComeTakesNoMoreAndMoreRoom(t *testing.T) {
 		k.listed = append(k.listed[:2], tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 1, Threads: 1})
 		require.NoError(t, b.ReadProcesses(table)) // a second each
 	}
-	assert.LessOrEqual(t, len(table.awaited), 61)
+	assert.LessOrEqual(t, table.Awaited(), 61)
 	assert.LessOrEqual(t, len(b.missing), 61)
 	assert.Less(t, table.Slots(), 70)
 	assert.LessOrEqual(t, len(b.givenUp), maxGivenUp)

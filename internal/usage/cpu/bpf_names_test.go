@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -23,7 +25,7 @@ func named(name string, uid uint32, e tasks.Ended) tasks.Ended {
 }
 
 // byName returns what a table has by name, as name/user/row/path.
-func byName(t *Table) map[string]units.CPUTime {
+func byName(t *scan.Table) map[string]units.CPUTime {
 	got := map[string]units.CPUTime{}
 	for i := range t.ShortLivedBy {
 		n := &t.ShortLivedBy[i]
@@ -135,7 +137,7 @@ func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
 func TestNamedTimeIsDividedByDomain(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	b.nameExits()
-	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 	require.NoError(t, b.ReadProcesses(table))
 	k.ends = []tasks.Ended{named("cc1", 0, tasks.Ended{Pid: 100, Start: uint64(k.now) + 1, Run: 80, Cgroup: 5, Weights: []uint64{5, 3}})}
 	require.NoError(t, b.ReadProcesses(table))

@@ -14,10 +14,13 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// minRoom is the fewest processes that the list has room for. A list without enough room is loaded anew.
+// minRoom is the fewest processes that the list has room for. A list without enough room is loaded
+// anew.
 const minRoom = 2048
 
 // What the programs are opened with, so that a test can refuse them.
@@ -32,12 +35,13 @@ var (
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, o))
 	}
 	openRan = func(with lister) (visitor, error) {
-		scan, _ := with.(*tasks.Scan)
-		return orNil[visitor](tasks.OpenRan(ranRoom, scan))
+		rescan, _ := with.(*tasks.Scan)
+		return orNil[visitor](tasks.OpenRan(ranRoom, rescan))
 	}
 )
 
-// initialRoom is how many processes the list has room for at first: at least as many as there are tasks.
+// initialRoom is how many processes the list has room for at first: at least as many as there are
+// tasks.
 func initialRoom() int {
 	own := newNodeReader("/")
 	tasks, _ := own.tasks()
@@ -45,17 +49,8 @@ func initialRoom() int {
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
 }
 
-// orNil keeps a nil pointer from becoming an interface that is not nil.
-func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
-	if err != nil {
-		var none I
-		return none, err
-	}
-	return any(opened).(I), nil
-}
-
-// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
-// processes below the root are not this kernel's own. It does not look at o.Kind.
+// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
+// where the processes below the root are not this kernel's own. It does not look at o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
 	b := newBPF(o.Root, nil, nil)
 	b.slicing = o.Slices || o.Topology != nil
@@ -63,7 +58,7 @@ func OpenBPF(o Options) (*BPF, error) {
 		b.divide(o.Topology)
 	}
 	if err := b.open(); err != nil {
-		return nil, oneLine(err, b.Close())
+		return nil, oneline.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -84,7 +79,7 @@ func (b *BPF) open() error {
 			list, err = openStream(o) // before Linux 5.13 programs cannot note what each thread used
 		}
 		if err != nil {
-			return oneLine(scanErr, err)
+			return oneline.Join(scanErr, err)
 		}
 	}
 	b.list = list
@@ -104,22 +99,8 @@ func (b *BPF) open() error {
 	return b.watch()
 }
 
-// oneLine joins errors as errors.Join does, but in one line.
-func oneLine(errs ...error) error {
-	var all error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-		case all == nil:
-			all = err
-		default:
-			all = fmt.Errorf("%w; %w", all, err)
-		}
-	}
-	return all
-}
-
-// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick scan.
+// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick
+// scan.
 func bootNow() time.Duration {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
@@ -130,7 +111,8 @@ func bootNow() time.Duration {
 
 var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
 
-// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is not.
+// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is
+// not.
 func (b *BPF) isThisKernel() error {
 	const bootID = "sys/kernel/random/boot_id"
 	id, err := b.read(bootID)
@@ -150,8 +132,8 @@ func (b *BPF) isThisKernel() error {
 	return nil
 }
 
-// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does: that of a container
-// with a PID namespace of its own does not.
+// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does:
+// that of a container with a PID namespace of its own does not.
 func (b *BPF) sameProcesses() error {
 	listed, err := b.list.Read()
 	if err != nil {
@@ -159,7 +141,7 @@ func (b *BPF) sameProcesses() error {
 	}
 	same := 0
 	for i := range listed {
-		var p Process
+		var p scan.Process
 		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)
 		if err != nil || parseProcess(text, &p) != nil {
 			continue

@@ -22,11 +22,11 @@ import (
 func noteTypes(t *testing.T) *[]*btf.Cache {
 	t.Helper()
 	var noted []*btf.Cache
-	scan, ends, created := openScan, openEndings, openCreations
-	t.Cleanup(func() { openScan, openEndings, openCreations = scan, ends, created })
+	rescan, ends, created := openScan, openEndings, openCreations
+	t.Cleanup(func() { openScan, openEndings, openCreations = rescan, ends, created })
 	openScan = func(o tasks.Options) (lister, error) {
 		noted = append(noted, o.Types)
-		return scan(o)
+		return rescan(o)
 	}
 	openEndings = func(o tasks.Options) (endings, error) {
 		noted = append(noted, o.Types)

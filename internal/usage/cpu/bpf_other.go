@@ -6,7 +6,7 @@ package cpu
 
 import "errors"
 
-// BPF is not to be had here.
+// BPF is not available on this platform.
 type BPF struct{ Procfs }
 
 // OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.

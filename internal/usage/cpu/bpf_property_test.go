@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -27,13 +28,13 @@ type life struct {
 	reported      int    // the scan that reports its end
 }
 
-// randomKernel is a simulated kernel in which processes live at random. Its lists and ends are like those of a real one:
-// late, out of order, and with steps back.
+// randomKernel is a simulated kernel in which processes live at random. Its lists and ends are like
+// those of a real one: late, out of order, and with steps back.
 type randomKernel struct {
 	testing.TB
 	r        *rand.Rand
 	source   *BPF
-	table    Table
+	table    scan.Table
 	now      time.Duration
 	scan     int
 	nextPid  uint32
@@ -144,7 +145,7 @@ func (w *randomKernel) read() {
 	w.scan++
 	require.NoError(w, w.source.ReadProcesses(&w.table))
 	t := &w.table
-	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b Process) int { return byAge(&a, &b) }))
+	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return scan.ByAge(&a, &b) }))
 	taken := map[int32]bool{}
 	for i := range t.Processes {
 		p := &t.Processes[i]
@@ -263,7 +264,7 @@ func TestOnlyLostEndsAreMissing(t *testing.T) {
 			require.Positive(t, w.lost)
 			assert.Equal(t, w.used-w.lost, uint64(w.billed))
 			assert.GreaterOrEqual(t, uint64(untraced), w.lost, "the table says that much was not traced")
-			assert.Empty(t, w.table.awaited)
+			assert.Zero(t, w.table.Awaited())
 		})
 	}
 }
@@ -301,7 +302,7 @@ func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
 	k.count, k.lost = 3, 4000
 	b := newBPF(t.TempDir(), k, k)
 	b.bootNow = func() time.Duration { return k.now }
-	table := &Table{}
+	table := &scan.Table{}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Zero(t, table.Untraced, "nor is what was lost then")
 	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first scan
@@ -351,7 +352,7 @@ func TestAListThatIsNotInOrderIsSorted(t *testing.T) {
 	k.listed[0].Run += 3
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 3, table.Processes[1].Used)
-	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b Process) int { return cmp.Compare(a.Start, b.Start) }))
+	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b scan.Process) int { return cmp.Compare(a.Start, b.Start) }))
 	assert.Empty(t, table.Ended)
 }
 

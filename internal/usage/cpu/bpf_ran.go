@@ -11,23 +11,25 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // visitor lists the processes that ran.
 type visitor interface {
-	// Visit returns the processes that ran since the previous call, in any order, their slices, and how many they are; none of
-	// them if they are more than most. A process that runs during the call may show the rest of its CPU time in the next one. A process
-	// that ended may be missing.
+	// Visit returns the processes that ran since the previous call, in any order, their slices, and
+	// how many they are; none of them if they are more than most. A process that runs during the
+	// call may show the rest of its CPU time in the next one. A process that ended may be missing.
 	Visit(most int) (ran tasks.Listing, count int, err error)
 	Close() error
 }
 
-// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It returns false, and leaves the table
-// as it is, where all processes must be scanned.
-func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err error) {
-	if all || !t.MayBePartial || t.final > max(64, len(t.Processes)/8) {
+// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It
+// returns false, and leaves the table as it is, where all processes must be scanned.
+func (b *BPF) scanRan(t *scan.Table, now time.Duration, all bool) (done bool, err error) {
+	if all || !t.MayBePartial || t.Finals() > max(64, len(t.Processes)/8) {
 		b.hook.ready(now) // before the list: all that it lacks is marked
 		return false, nil
 	}
@@ -42,29 +44,29 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 	}
 	b.lossUnlisted = b.lossUnlisted || lost.isAny()
 	b.cgroups.learn()
-	t.beginPartial(now)
-	t.take(ran.Slices)
+	t.BeginPartial(now)
+	takeSlices(t, ran.Slices)
 	b.fillRan(t, ran.Processes)
 	b.endRows(t)
 	b.giveShortLived(t)
 	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.table = t
-	t.addLost(lost)
+	t.AddLost(lost.count, lost.run)
 	t.Hidden = b.hidden
-	t.addUp()
+	t.AddUp()
 	b.noteNewest(t)
-	t.scans++
+	t.EndScan()
 	return true, nil
 }
 
 // fillRan brings the rows of processes that ran up to date, and adds rows for new ones.
-func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
+func (b *BPF) fillRan(t *scan.Table, ran []tasks.Process) {
 	b.born = b.born[:0]
 	for i := range ran {
-		var p Process
+		var p scan.Process
 		fill(&p, &ran[i])
-		row := b.rowOf(t, identity{p.PID, p.Start})
+		row := b.rowOf(t, scan.ID{PID: p.PID, Start: p.Start})
 		if row < 0 {
 			b.born = append(b.born, p)
 			continue
@@ -72,12 +74,12 @@ func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
 		if t.Processes[row].Cgroup != p.Cgroup {
 			b.settle(p.Cgroup, row)
 		}
-		t.advance(row, &p)
+		t.Advance(row, &p)
 	}
 	if len(b.born) == 0 {
 		return
 	}
-	first := t.insertBorn(byAge, b.born)
+	first := t.InsertBorn(scan.ByAge, b.born)
 	for i := first; i < len(t.Processes); i++ {
 		if t.Processes[i].Born {
 			b.settle(t.Processes[i].Cgroup, int32(i))
@@ -91,11 +93,11 @@ func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
 // hints is how many rows are remembered by the last bits of their PIDs.
 const hints = 1024
 
-// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like PID was last time: most of
-// those that run do so again, and a search touches many rows.
-func (b *BPF) rowOf(t *Table, id identity) int32 {
-	hint := &b.hints[uint32(id.pid)%hints]
-	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.pid && t.Processes[i].Start == id.start {
+// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like
+// PID was last time: most of those that run do so again, and a search touches many rows.
+func (b *BPF) rowOf(t *scan.Table, id scan.ID) int32 {
+	hint := &b.hints[uint32(id.PID)%hints]
+	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.PID && t.Processes[i].Start == id.Start {
 		return *hint
 	}
 	row := int32(rowOf(t.Processes, id))
@@ -113,10 +115,10 @@ func (b *BPF) settle(cgroup uint64, row int32) {
 }
 
 // endRows gives rows whose processes ended all that these used.
-func (b *BPF) endRows(t *Table) {
+func (b *BPF) endRows(t *scan.Table) {
 	for id, e := range b.ended {
 		if row := b.rowOf(t, id); row >= 0 {
-			t.end(row, e.run)
+			t.End(row, e.run)
 			delete(b.ended, id)
 			delete(b.missing, id)
 		}
@@ -139,7 +141,8 @@ const (
 	ranRoom = 4096
 )
 
-// switchHook attaches a hook to context switches while that is cheaper than to visit all processes in each scan.
+// switchHook attaches a hook to context switches while that is cheaper than to visit all processes
+// in each scan.
 type switchHook struct {
 	open    func() (visitor, error) // nil where there is none
 	opening chan opened             // nil unless it is being opened
@@ -172,7 +175,8 @@ func (h *switchHook) ready(now time.Duration) {
 	h.based = h.visitor != nil
 }
 
-// visit returns the processes that ran since the previous scan, and false if that is not known or they are too many.
+// visit returns the processes that ran since the previous scan, and false if that is not known or
+// they are too many.
 func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	if !h.based {
 		h.ready(now)
@@ -180,7 +184,7 @@ func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	}
 	ran, count, err := h.visitor.Visit(h.most)
 	if err != nil {
-		h.refused = oneLine(err, h.detach(now))
+		h.refused = oneline.Join(err, h.detach(now))
 		return tasks.Listing{}, false
 	}
 	if count > h.most {
@@ -211,7 +215,7 @@ func (h *switchHook) close() error {
 }
 
 // considerHook compares costs after a scan of all processes, and has the hook attached or detached.
-func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bool) {
+func (b *BPF) considerHook(t *scan.Table, l *tasks.Listing, now time.Duration, all bool) {
 	h := &b.hook
 	if h.open == nil || h.refused != nil {
 		return

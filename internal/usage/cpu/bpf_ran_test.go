@@ -19,10 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// marked is a simulated kernel that also lists the processes that ran, as the hook on context switches does.
+// marked is a simulated kernel that also lists the processes that ran, as the hook on context
+// switches does.
 type marked struct {
 	*tracked
 	exact  bool             // it shows all CPU time at once, and misses no process
@@ -33,8 +36,8 @@ type marked struct {
 	split  int // how many rows had several slices
 }
 
-// slice gives processes slices as they come, of a CPU that has the number of the process. Some do not fit, and some are of
-// processes that used nothing.
+// slice gives processes slices as they come, of a CPU that has the number of the process. Some do
+// not fit, and some are of processes that used nothing.
 func (k *marked) slice(listed []tasks.Process) []tasks.Slice {
 	k.slices = append(k.slices[:0], tasks.Slice{})
 	for i := range listed {
@@ -120,7 +123,7 @@ func beginMarked(t *testing.T, seed uint64, exact bool) *marked {
 	w.source = newBPF(t.TempDir(), k, k)
 	w.source.bootNow = func() time.Duration { return w.now }
 	w.source.hook.visitor, w.source.hook.based, w.source.hook.most = k, true, 1000
-	w.table, w.dead = Table{}, nil
+	w.table, w.dead = scan.Table{}, nil
 	r := w.r
 	w.r = rand.New(&still{})
 	w.read()
@@ -178,7 +181,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					k.requireRows()
 				}
 				if w.r.IntN(50) == 0 {
-					w.table.Compact()
+					w.table.Shrink()
 				}
 			}
 			assert.Greater(t, k.visits, 200)
@@ -222,7 +225,7 @@ func TestOnlyLostEndsAreMissingFromPartialScans(t *testing.T) {
 			assert.Equal(t, w.used-w.lost, uint64(w.billed))
 			assert.GreaterOrEqual(t, uint64(untraced), w.lost)
 			assert.Equal(t, w.lostEnds, ends)
-			assert.Empty(t, w.table.awaited)
+			assert.Zero(t, w.table.Awaited())
 			assert.Empty(t, w.source.ended)
 			assert.Empty(t, w.source.missing)
 		})
@@ -234,11 +237,11 @@ func (k *marked) requireRows() {
 	k.Helper()
 	require.Len(k, k.table.Processes, len(k.living))
 	for _, p := range k.living {
-		i := rowOf(k.table.Processes, identity{int32(p.Pid), time.Duration(p.Start)})
+		i := rowOf(k.table.Processes, scan.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
 		require.GreaterOrEqual(k, i, 0)
 		row := &k.table.Processes[i]
 		require.Equal(k, []uint64{p.Run, p.Cgroup}, []uint64{uint64(row.CPU), row.Cgroup})
-		require.False(k, row.final || row.Zombie)
+		require.False(k, row.Final || row.Zombie)
 	}
 }
 
@@ -267,7 +270,7 @@ func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
 				w.r = r
 				require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
 				for _, p := range w.living {
-					i := rowOf(w.table.Processes, identity{int32(p.Pid), time.Duration(p.Start)})
+					i := rowOf(w.table.Processes, scan.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
 					if i < 0 {
 						require.Zero(t, p.Run, "it never ran")
 						continue
@@ -275,7 +278,7 @@ func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
 					row := &w.table.Processes[i]
 					require.EqualValues(t, p.Run, row.CPU)
 					require.EqualValues(t, p.Run-ran[p], row.Used)
-					require.Equal(t, row.isActive(), slices.Contains(w.table.Active, int32(i)))
+					require.Equal(t, row.Born || row.Used > 0 || row.ShortLived > 0, slices.Contains(w.table.Active, int32(i)))
 				}
 			}
 			assert.Greater(t, k.visits, 200)
@@ -311,7 +314,7 @@ func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
 				in = p.Cgroup
 			}
 		}
-		lives := slices.ContainsFunc(w.table.Processes, func(p Process) bool { return p.Cgroup == ended.Cgroup && !p.Zombie })
+		lives := slices.ContainsFunc(w.table.Processes, func(p scan.Process) bool { return p.Cgroup == ended.Cgroup && !p.Zombie })
 		if lives {
 			require.Equal(t, ended.Cgroup, in)
 		} else {
@@ -322,7 +325,7 @@ func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
 }
 
 // hookedBPF returns fakeBPF's source with a hook that lists ran.
-func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *Table) {
+func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *scan.Table) {
 	t.Helper()
 	k, b, table := fakeBPF(t)
 	v := &fakeVisitor{}
@@ -393,7 +396,7 @@ func TestANewProcessMayBeOlderThanOthersThatHaveRows(t *testing.T) {
 			b.bootNow = func() time.Duration { return time.Hour }
 			v := &fakeVisitor{}
 			b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
-			table := &Table{}
+			table := &scan.Table{}
 			require.NoError(t, b.ReadProcesses(table))
 			table.MayBePartial, v.ran = true, []tasks.Process{list.living[0].Process, life(25).Process, list.living[4].Process}
 			v.ran[0].Run, v.ran[2].Run = 103, 104
@@ -497,7 +500,7 @@ func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
 			require.NoError(t, b.ReadProcesses(table)) // 10 is missing
 			k.now += maxAwait
 			require.NoError(t, b.ReadProcesses(table))
-			assert.Empty(t, table.awaited)
+			assert.Zero(t, table.Awaited())
 			assert.Zero(t, table.Untraced)
 			assert.Zero(t, table.LostEnds)
 		})
@@ -508,7 +511,7 @@ func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
 type node struct {
 	testing.TB
 	source   *BPF
-	table    Table
+	table    scan.Table
 	kernel   *asked
 	visitor  *fakeVisitor
 	now      time.Duration
@@ -576,7 +579,7 @@ func TestTheHookIsAttachedWhileItPays(t *testing.T) {
 
 func TestTheHookIsAttachedWhereTheNodeIsDivided(t *testing.T) {
 	n := newNode(t, 10_000)
-	n.source.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	n.source.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 	n.run(10*time.Second, 10*time.Millisecond, 5000)
 	assert.Equal(t, 1, n.opened)
 	assert.Greater(t, n.visitor.visits, 600)
@@ -641,7 +644,7 @@ func TestAPartialScanAllocatesNothing(t *testing.T) {
 	table.MayBePartial = true
 	v.ran = slices.Clone(k.listed[100:110])
 	v.ran[3].Slice, v.slices = 2, []tasks.Slice{{}, {Cpu: 4, Run: 3}, {Cpu: 7, Run: 2, Next: 1}}
-	scan := func() {
+	rescan := func() {
 		for i := range v.ran {
 			v.ran[i].Run += 5
 		}
@@ -650,7 +653,7 @@ func TestAPartialScanAllocatesNothing(t *testing.T) {
 			t.Error("it has two slices")
 		}
 	}
-	scan()
-	assert.Zero(t, testing.AllocsPerRun(50, scan))
+	rescan()
+	assert.Zero(t, testing.AllocsPerRun(50, rescan))
 	assert.Len(t, table.Active, 10)
 }

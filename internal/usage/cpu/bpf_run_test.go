@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -89,9 +90,9 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 			reference := newBPF(t.TempDir(), retold{k}, retold{k})
 			w.source.bootNow = func() time.Duration { return w.now }
 			reference.bootNow = w.source.bootNow
-			var table, want Table
+			var table, want scan.Table
 			quick := 0
-			for scan := range 600 {
+			for rescan := range 600 {
 				for range w.r.IntN(6) {
 					w.act()
 				}
@@ -121,11 +122,11 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				require.NoError(t, w.source.ReadProcesses(&table))
 				k.lasting = len(w.source.rows)
 				require.NoError(t, reference.ReadProcesses(&want))
-				require.Zero(t, want.kept)
-				if table.kept > 0 {
+				require.Zero(t, want.Kept())
+				if table.Kept() > 0 {
 					quick++
 				}
-				require.Equal(t, want.Processes, table.Processes, "scan %d, %d rows kept", scan, table.kept)
+				require.Equal(t, want.Processes, table.Processes, "scan %d, %d rows kept", rescan, table.Kept())
 				require.Equal(t, want.Ended, table.Ended)
 				var active []int32
 				for i := range table.Processes {
@@ -137,7 +138,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				require.True(t, slices.IsSorted(table.Active))
 				require.Equal(t, [3]any{want.Run, want.ShortLived, want.ShortLivedIn}, [3]any{table.Run, table.ShortLived, table.ShortLivedIn})
 				if w.r.IntN(50) == 0 { // memory is given back
-					require.Equal(t, want.Compact(), table.Compact())
+					require.Equal(t, want.Shrink(), table.Shrink())
 				}
 			}
 			assert.Greater(t, quick, 400, "scans that kept rows")
@@ -150,7 +151,7 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	k := &tracked{randomKernel: w}
 	source := newBPF(t.TempDir(), k, k)
 	source.bootNow = func() time.Duration { return w.now }
-	var first, second Table
+	var first, second scan.Table
 	for range 3 {
 		require.NoError(t, source.ReadProcesses(&first))
 	}
@@ -158,7 +159,7 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	assert.Len(t, second.Processes, len(source.rows))
 	assert.Len(t, second.Active, len(second.Processes), "all are new to it")
 	require.NoError(t, source.ReadProcesses(&first))
-	assert.Zero(t, first.kept)
+	assert.Zero(t, first.Kept())
 }
 
 // asked is a kernel that counts the scans in which all processes are described.
@@ -194,7 +195,7 @@ func TestAllProcessesAreDescribedOnlyWhereTheirSizesAreAskedFor(t *testing.T) {
 			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
 			b := newBPF(t.TempDir(), k, k)
 			b.bootNow = func() time.Duration { return k.now }
-			table := &Table{FreshResident: c.sizes}
+			table := &scan.Table{FreshResident: c.sizes}
 			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
 				require.NoError(t, b.ReadProcesses(table))
 			}
@@ -218,7 +219,7 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 	k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
 	b := newBPF(root, k, k)
 	b.bootNow = func() time.Duration { return k.now }
-	table := &Table{}
+	table := &scan.Table{}
 	hidden := func(after time.Duration, there int) bool {
 		tasksThere(there)
 		k.now += after

@@ -6,7 +6,8 @@ package cpu
 
 import "time"
 
-// Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and which cgroups were created.
+// Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and
+// which cgroups were created.
 type Kernel interface {
 	lister
 	endings
@@ -17,8 +18,8 @@ type cgroupsOf struct{ Kernel }
 
 func (c cgroupsOf) Drain(yield func(id uint64, path string)) error { return c.DrainCgroups(yield) }
 
-// NewSimulatedBPF returns a BPF source that asks a simulated kernel. root is where that kernel shows its files, and now is
-// the clock of start times. Only tests call it.
+// NewSimulatedBPF returns a BPF source that asks a simulated kernel. root is where that kernel
+// shows its files, and now is the clock of start times. Only tests call it.
 func NewSimulatedBPF(root string, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(root, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now

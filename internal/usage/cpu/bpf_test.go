@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -42,13 +43,13 @@ func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
 }
 
 // fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first scan at 100 s.
-func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *Table) {
+func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *scan.Table) {
 	t.Helper()
 	k := &fakeKernel{now: 100 * time.Second}
 	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
 	b := newBPF(t.TempDir(), k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &Table{}
+	table := &scan.Table{}
 	require.NoError(t, b.ReadProcesses(table))
 	return k, b, table
 }
@@ -163,13 +164,13 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 	for i := range 10_000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
 	}
-	scan := func() {
+	rescan := func() {
 		k.listed[77].Run++
 		require.NoError(t, b.ReadProcesses(table))
 	}
-	scan()
-	scan()
-	assert.LessOrEqual(t, testing.AllocsPerRun(20, scan), 20.0, "for any number of processes")
+	rescan()
+	rescan()
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, rescan), 20.0, "for any number of processes")
 }
 
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
@@ -202,14 +203,14 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothTheClocks(t *testing.T) {
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
-	scan, err := tasks.OpenScan(1, tasks.Options{})
+	rescan, err := tasks.OpenScan(1, tasks.Options{})
 	skipUnlessPossible(t, err)
-	defer func() { require.NoError(t, scan.Close()) }()
+	defer func() { require.NoError(t, rescan.Close()) }()
 	pids := map[uint32]bool{}
 	for range 65 { // a page has room for 64
 		pids[uint32(startBurner(t, nil, "wait").Process.Pid)] = true
 	}
-	listed, err := scan.Read()
+	listed, err := rescan.Read()
 	require.NoError(t, err)
 	for i := range listed {
 		delete(pids, listed[i].Pid)
@@ -310,7 +311,7 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
 	require.NoError(t, b.ReadProcesses(table)) // the ends of the others are awaited
-	slots := table.Compact()
+	slots := table.Shrink()
 	require.Len(t, slots, 101)
 	assert.EqualValues(t, 0, slots[0])
 	assert.EqualValues(t, 101, slots[100], "in the order of the rows")

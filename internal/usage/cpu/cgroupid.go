@@ -10,19 +10,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/cgroups"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // cgroupPaths finds the paths of the cgroups that BPF knows by their ids.
 type cgroupPaths struct {
 	*cgroup.Paths
-	created  creations // nil if the kernel does not allow it: then only the hierarchy tells what it has
+	created  creations // nil if the kernel does not allow it: then paths come from the hierarchy only
 	refused  error     // why
 	remember func(id uint64, path string)
 	shared   map[uint64]int    // scratch of share: rows of the table's ShortLivedIn
 	paths    map[uint64]string // scratch of pathOf
 }
 
-// creations tells which cgroups were created.
+// creations reports which cgroups were created.
 type creations interface {
 	Drain(yield func(id uint64, path string)) error
 	Close() error
@@ -33,13 +34,22 @@ var openCreations = func(types *btf.Cache) (creations, error) {
 	return orNil[creations](cgroups.OpenCreations(cgroups.CreationsBuffer, types))
 }
 
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
+	if err != nil {
+		var none I
+		return none, err
+	}
+	return any(opened).(I), nil
+}
+
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
 func newCgroupPaths(root string) *cgroupPaths {
 	paths := cgroup.NewPaths(root)
 	return &cgroupPaths{Paths: paths, remember: paths.Remember, shared: map[uint64]int{}, paths: map[uint64]string{}}
 }
 
-// listen makes the kernel tell of every cgroup that is created from now on, if it allows that.
+// listen makes the kernel report every cgroup that is created from now on, if it allows that.
 func (c *cgroupPaths) listen(types *btf.Cache) {
 	c.created, c.refused = openCreations(types)
 }
@@ -47,7 +57,7 @@ func (c *cgroupPaths) listen(types *btf.Cache) {
 // learn takes in what was created since the last call.
 func (c *cgroupPaths) learn() {
 	if c.created != nil {
-		_ = c.created.Drain(c.remember) // what it does not tell is found in the hierarchy
+		_ = c.created.Drain(c.remember) // what it does not report is found in the hierarchy
 	}
 }
 
@@ -68,15 +78,15 @@ func (c *cgroupPaths) pathOf(id uint64) string {
 	return path
 }
 
-// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
-// its index in ShortLivedIn, below 0 where the cgroup's path is not known.
-func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) int {
+// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to
+// the table. It returns its index in ShortLivedIn, below 0 where the cgroup's path is not known.
+func (c *cgroupPaths) share(t *scan.Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {
 		i = -1
 		if path := c.pathOf(id); path != "" {
 			i = len(t.ShortLivedIn)
-			t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: path})
+			t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: path})
 		}
 		c.shared[id] = i
 	}

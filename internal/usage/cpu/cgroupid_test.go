@@ -19,6 +19,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -53,7 +54,7 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // a cgroup with a row
 	}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.ElementsMatch(t, []CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
+	assert.ElementsMatch(t, []scan.CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
 	assert.EqualValues(t, 24+17+19, table.ShortLived)
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Empty(t, table.ShortLivedIn, "once")
@@ -70,9 +71,9 @@ func TestTheWalkFindsAnUnreportedCgroup(t *testing.T) {
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
-// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns what the source
-// reports of it.
-func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) CgroupTime {
+// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns
+// what the source reports of it.
+func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.CgroupTime {
 	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
 	mount := "/sys/fs/cgroup"
 	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
@@ -81,14 +82,15 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 	if begin, err := cgroup.NamespaceRoot("/"); err != nil || begin != "/" {
 		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", begin, err)
 	}
-	table := &Table{}
+	table := &scan.Table{}
 	require.NoError(t, source.ReadProcesses(table))
 	dir := filepath.Join(mount, path)
 	if err := os.Mkdir(filepath.Dir(dir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		t.Skip("cannot make a cgroup:", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir); _ = os.Remove(filepath.Dir(dir)) })
-	// A kernel may miss calls of a tracepoint just after another program has left it (seen with Linux 6.18).
+	// A kernel may miss calls of a tracepoint just after another program has left it (seen with
+	// Linux 6.18).
 	for range 20 {
 		burnIn(t, dir)
 		if remove {
@@ -105,7 +107,7 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 		}
 	}
 	t.Fatal("its time was never found")
-	return CgroupTime{}
+	return scan.CgroupTime{}
 }
 
 // burnIn runs a process in a cgroup, which is created if it does not exist.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // unattributed makes the node use CPU time that no process shows.
@@ -186,7 +187,7 @@ func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) 
 	child := *w.Processes[43]
 	delete(w.Processes, 43)
 	w.scan()
-	assert.Equal(t, Unbounded, w.table.Untraced, "nothing shows the last slice yet")
+	assert.Equal(t, scan.Unbounded, w.table.Untraced, "nothing shows the last slice yet")
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(42).ShortLived)
 
@@ -213,7 +214,7 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{43: 300})
 	delete(w.Processes, 43) // and no child times grow
 	w.scan()
-	assert.Equal(t, Unbounded, w.table.Untraced)
+	assert.Equal(t, scan.Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(42).ShortLived)
 
@@ -226,7 +227,8 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	assert.Equal(t, 300*Tick, w.process(42).ShortLived, "it waits for others; what it owed is past")
 }
 
-// Children of less than a tick show no time when they are scanned, so nothing is missing when they end.
+// Children of less than a tick show no time when they are scanned, so nothing is missing when they
+// end.
 func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 	for _, ignores := range []bool{true, false} {
 		w := watch(t)
@@ -237,7 +239,7 @@ func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 			t.Helper()
 			want := units.CPUTime(0)
 			if ignores {
-				want = Unbounded
+				want = scan.Unbounded
 			}
 			assert.Equal(t, want, w.table.Untraced)
 		}
@@ -283,7 +285,7 @@ func TestProcessWithoutAParentInSightIsUntraced(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{42: 300})
 	w.reap(42)
 	w.scan()
-	assert.Equal(t, Unbounded, w.table.Untraced)
+	assert.Equal(t, scan.Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(42).LastSlice)
 }
 
@@ -319,7 +321,7 @@ func TestUntracedNeverExceedsUnbounded(t *testing.T) {
 		delete(w.Processes, pid)
 	}
 	w.scan()
-	assert.Equal(t, Unbounded, w.table.Untraced)
+	assert.Equal(t, scan.Unbounded, w.table.Untraced)
 }
 
 func TestZombieHasNoLastSlice(t *testing.T) {
@@ -458,12 +460,12 @@ func TestParentsInACircleDoNotHang(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for dies := range 16 {
-				var table Table
-				row := func(i int, cpu units.CPUTime) Process {
-					return Process{PID: int32(i + 1), Parent: parents[i], Threads: 1, CPU: cpu, ChildCPU: cpu}
+				var table scan.Table
+				row := func(i int, cpu units.CPUTime) scan.Process {
+					return scan.Process{PID: int32(i + 1), Parent: parents[i], Threads: 1, CPU: cpu, ChildCPU: cpu}
 				}
 				tableOf(&table, 10*time.Second, 0, row(0, 5), row(1, 5), row(2, 5), row(3, 5))
-				var rest []Process
+				var rest []scan.Process
 				for i := range 4 {
 					if dies>>i&1 == 0 {
 						rest = append(rest, row(i, 7))
@@ -477,7 +479,7 @@ func TestParentsInACircleDoNotHang(t *testing.T) {
 	}
 }
 
-func inferred(t *Table) (sum units.CPUTime) {
+func inferred(t *scan.Table) (sum units.CPUTime) {
 	for i := range t.Processes {
 		sum += t.Processes[i].ShortLived
 	}
@@ -500,24 +502,24 @@ func TestTablesOfGarbageStayWithinTheNodesTime(t *testing.T) {
 		}
 	}
 	for range 300 {
-		var table Table
+		var table scan.Table
 		var now time.Duration
 		for range 6 {
 			now += time.Duration(r.Int64N(int64(time.Hour)))
 			node := units.CPUTime(r.Uint64N(uint64(units.Second) * 1000))
-			var rows []Process
+			var rows []scan.Process
 			for pid := range int32(20) {
 				if r.IntN(3) == 0 {
 					continue
 				}
-				rows = append(rows, Process{
+				rows = append(rows, scan.Process{
 					PID: pid + 1, Parent: r.Int32N(22) - 1, Threads: r.Int32() - r.Int32N(2)<<30, Kernel: r.IntN(5) == 0,
 					Zombie: r.IntN(5) == 0, Start: time.Duration(r.Int64N(3)) * time.Hour, CPU: number(), ChildCPU: number(),
 				})
 			}
 			tableOf(&table, now, node, rows...)
 			require.LessOrEqual(t, inferred(&table), node)
-			require.LessOrEqual(t, table.Untraced, Unbounded)
+			require.LessOrEqual(t, table.Untraced, scan.Unbounded)
 		}
 	}
 }
@@ -617,9 +619,9 @@ func (w *world) act() {
 }
 
 // shown returns the host as a scan would read it, without files.
-func (w *world) shown() (rows []Process) {
+func (w *world) shown() (rows []scan.Process) {
 	for pid, p := range w.Processes {
-		rows = append(rows, Process{
+		rows = append(rows, scan.Process{
 			PID: int32(pid), Parent: int32(p.Parent), Threads: int32(max(p.Threads, 1)), Zombie: p.State == 'Z',
 			Start: time.Duration(p.Start) * hostsim.Tick, CPU: ticks(uint64(p.User + p.System)),
 			ChildCPU: ticks(uint64(p.CUser + p.CSystem)),
@@ -631,11 +633,12 @@ func (w *world) shown() (rows []Process) {
 // live runs a world for n scans and checks that all its CPU time is counted once.
 func live(t *testing.T, seed uint64, scans int, viaFiles bool) { liveOn(t, seed, scans, viaFiles, 0) }
 
-// liveOn is live with a share of scans after each of which another source and table go on, one of restarts on average.
+// liveOn is live with a share of scans after each of which another source and table go on, one of
+// restarts on average.
 func liveOn(t *testing.T, seed uint64, scans int, viaFiles bool, restarts int) {
 	w := &world{watched: watch(t), r: rand.New(rand.NewPCG(seed, 99)), nextPid: 100}
 	restarted, truthBefore := false, int64(0)
-	scan := func() {
+	rescan := func() {
 		if viaFiles {
 			w.scan()
 			return
@@ -648,7 +651,7 @@ func liveOn(t *testing.T, seed uint64, scans int, viaFiles bool, restarts int) {
 	for range 30 {
 		w.spawn(max(w.running(), 1))
 	}
-	scan()
+	rescan()
 	var billed units.CPUTime
 	rounding, ended, shortLived := 0, 0, 0
 	for i := range scans {
@@ -656,7 +659,7 @@ func liveOn(t *testing.T, seed uint64, scans int, viaFiles bool, restarts int) {
 		for range w.r.IntN(60) {
 			w.act()
 		}
-		scan()
+		rescan()
 		interval := inferred(&w.table)
 		for j := range w.table.Processes {
 			interval += w.table.Processes[j].Used

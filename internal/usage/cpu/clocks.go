@@ -15,16 +15,17 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)): CPU time in
-// nanoseconds of all threads, including exited ones, for a tenth of the cost of /proc/<pid>/stat. A clock that stands
-// still proves that the process has not run, so its row stays as it was. Everything else about a process is read from
-// /proc, as Procfs does: when the process is new, when tasks were created since the previous scan, and in scans that
-// may not be partial.
+// Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)):
+// CPU time in nanoseconds of all threads, including exited ones, for a tenth of the cost of
+// /proc/<pid>/stat. A clock that stands still proves that the process has not run, so its row stays
+// as it was. Everything else about a process is read from /proc, as Procfs does: when the process
+// is new, when tasks were created since the previous scan, and in scans that may not be partial.
 //
-// The clock of a process that is running on another CPU is up to a scheduler tick old (kernel/sched/cputime.c,
-// thread_group_cputime). The next scan has the rest.
+// The clock of a process that is running on another CPU is up to a scheduler tick old
+// (kernel/sched/cputime.c, thread_group_cputime). The next scan has the rest.
 type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
@@ -32,7 +33,7 @@ type Clocks struct {
 	numbers numbers
 	gate    gate
 	fresh   time.Duration // when the memory of all processes was read last
-	table   *Table        // whose rows are those of the latest scan
+	table   *scan.Table   // whose rows are those of the latest scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
 	parents []int32
 }
@@ -40,8 +41,8 @@ type Clocks struct {
 var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
 	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
-// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of this process's PID
-// namespace are not those of the processes of the host.
+// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of
+// this process's PID namespace are not those of the processes of the host.
 func OpenClocks(root string) (*Clocks, error) {
 	if err := checkClocks(root); err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func OpenClocks(root string) (*Clocks, error) {
 	return c, nil
 }
 
-// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are below root. The clock
-// of a process that does not exist is EINVAL. Only tests call it.
+// NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are
+// below root. The clock of a process that does not exist is EINVAL. Only tests call it.
 func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
 	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
 		now, err := clock(pid)
@@ -68,12 +69,12 @@ func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clock
 	return c
 }
 
-// initialPIDNamespace is the target of ns/pid of processes in the first PID namespace (include/linux/proc_ns.h,
-// PROC_PID_INIT_INO).
+// initialPIDNamespace is the target of ns/pid of processes in the first PID namespace
+// (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of another namespace,
-// or the kernel refuses or does not know such clocks.
+// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of
+// another namespace, or the kernel refuses or does not know such clocks.
 func checkClocks(root string) error {
 	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
 	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {
@@ -108,7 +109,7 @@ func (c *Clocks) shareCounters(counters cgroup.CPUTime) {
 func (*Clocks) Name() string { return "clocks" }
 
 // ReadProcesses implements Source.
-func (c *Clocks) ReadProcesses(t *Table) error {
+func (c *Clocks) ReadProcesses(t *scan.Table) error {
 	now, err := c.beginScan(t)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	last := clampInt32(int64(newest))
 	created, known := c.takeCreated()
 	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
-	if c.table != t || t.resuming {
+	if c.table != t || t.Resuming() {
 		s.given.all = true
 		c.gate.reset(t)
 	}
@@ -127,17 +128,17 @@ func (c *Clocks) ReadProcesses(t *Table) error {
 	}
 	s.moved = !s.given.none() || created != c.numbers.created || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
 	s.unseen = c.numbers.unseen(s.given)
-	isListed := t.scans == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
+	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
 	err = s.read(now, isListed)
 	c.gate.end()
 	if err != nil {
-		t.abort()
+		t.Abort()
 		return err
 	}
-	t.Rounding, t.Late, t.childRounding = 0, lateInCgroup, 2*Tick
+	t.Rounding, t.Late, t.ChildRounding = 0, lateInCgroup, 2*Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
-	t.finish(units.Advance(c.scanned, c.node.Process))
+	t.Finish(units.Advance(c.scanned, c.node.Process))
 	c.findMissed(t, newest)
 	s.placeAll()
 	c.scanned, c.table = c.node.Process, t
@@ -159,7 +160,8 @@ type clocksScan struct {
 	moved  bool  // the files of processes that ran are to be read
 }
 
-// read adds a row for each process. While the listing is blocked, it finds new processes by their numbers.
+// read adds a row for each process. While the listing is blocked, it finds new processes by their
+// numbers.
 func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	t := s.table
 	if isListed {
@@ -167,16 +169,16 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 			return err
 		}
 	}
-	t.eachMissed(func(old *Process) { s.look(old.PID, old) })
+	t.EachMissed(func(old *scan.Process) { s.look(old.PID, old) })
 	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
 		s.unseen.each(func(pid int32) {
-			if find(known, pid) == nil {
+			if scan.Find(known, pid) == nil {
 				s.look(pid, nil)
 			}
 		})
 	}
 	s.lookAtLeft()
-	t.sort(byPID)
+	t.Sort(scan.ByPID)
 	s.refreshKin()
 	for i := range t.Processes {
 		s.threads += uint64(t.Processes[i].Threads)
@@ -184,8 +186,8 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	return nil
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds none and
-// returns false.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
+// adds none and returns false.
 func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	pids, err := s.list()
 	if err != nil || s.unreadable {
@@ -196,16 +198,18 @@ func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
 	for _, pid := range pids {
 		s.look(pid, s.ofPrevious(pid))
 	}
-	s.table.sort(byPID)
+	s.table.Sort(scan.ByPID)
 	return true, nil
 }
 
-// look adds the row of a process, unless the process is gone. old is its row of the previous scan, nil if there is
-// none. A process that cannot be read keeps that row, and the next scan that can read it has the rest.
+// look adds the row of a process, unless the process is gone. old is its row of the previous scan,
+// nil if there is none. A process that cannot be read keeps that row, and the next scan that can
+// read it has the rest.
 //
-// The clock is read before the files: if the process runs in between, the next scan finds that its clock moved.
-func (s *clocksScan) look(pid int32, old *Process) {
-	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, s.table.group(old)) {
+// The clock is read before the files: if the process runs in between, the next scan finds that its
+// clock moved.
+func (s *clocksScan) look(pid int32, old *scan.Process) {
+	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, groupOf(s.table, old)) {
 		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
 		s.keep(old)
 		return
@@ -216,18 +220,18 @@ func (s *clocksScan) look(pid int32, old *Process) {
 	}
 	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
 		if old != nil && s.moved {
-			s.clocks.gate.forget(old, s.table.group(old))
+			s.clocks.gate.forget(old, groupOf(s.table, old))
 		}
 		return
 	}
 	t := s.table
 	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
 		q := s.keep(old)
-		q.CPU, q.stale = now, old.stale || now > old.CPU
-		s.clocks.gate.explain(q, t.group(old), now-old.CPU)
+		q.CPU, q.Stale = now, old.Stale || now > old.CPU
+		s.clocks.gate.explain(q, groupOf(t, old), now-old.CPU)
 		return
 	}
-	t.Processes = append(t.Processes, Process{})
+	t.Processes = append(t.Processes, scan.Process{})
 	q := &t.Processes[len(t.Processes)-1]
 	if err == nil {
 		err = s.source.readProcess(pid, q, old == nil)
@@ -244,7 +248,7 @@ func (s *clocksScan) look(pid int32, old *Process) {
 		s.unreadable = true
 		if old != nil {
 			*q = *old
-			q.owed = 0
+			q.Owed = 0
 			return
 		}
 	}
@@ -252,42 +256,44 @@ func (s *clocksScan) look(pid int32, old *Process) {
 }
 
 // keep adds the row of the previous scan.
-func (s *clocksScan) keep(old *Process) *Process {
+func (s *clocksScan) keep(old *scan.Process) *scan.Process {
 	s.table.Processes = append(s.table.Processes, *old)
 	q := &s.table.Processes[len(s.table.Processes)-1]
-	q.owed = 0
+	q.Owed = 0
 	return q
 }
 
 // follow adds to a row that was read what the gate knows of its process.
-func (s *clocksScan) follow(q, old *Process) {
+func (s *clocksScan) follow(q, old *scan.Process) {
 	switch {
 	case old != nil && old.Start == q.Start:
 		if q.ChildCPU > old.ChildCPU {
 			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
 		}
-		s.clocks.gate.explain(q, s.table.group(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
+		s.clocks.gate.explain(q, groupOf(s.table, old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
 	case s.table.BornSinceLastScan(q):
 		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
 	}
 	if old != nil && old.Start != q.Start { // another process has the number
-		s.clocks.gate.forget(old, s.table.group(old))
+		s.clocks.gate.forget(old, groupOf(s.table, old))
 	}
 }
 
-// mustRead reports whether the files of a process are to be read that has a row of the previous scan.
-func (s *clocksScan) mustRead(pid int32, old *Process, ran bool) bool {
-	return s.all || s.given.has(pid) || s.moved && (ran || old.stale)
+// mustRead reports whether the files of a process are to be read that has a row of the previous
+// scan.
+func (s *clocksScan) mustRead(pid int32, old *scan.Process, ran bool) bool {
+	return s.all || s.given.has(pid) || s.moved && (ran || old.Stale)
 }
 
-// refreshKin reads the files of the parents and children of the processes that ended: a child has another parent then
-// though it has not run, and the clock of a parent that waited may not show yet that it ran.
+// refreshKin reads the files of the parents and children of the processes that ended: a child has
+// another parent then though it has not run, and the clock of a parent that waited may not show yet
+// that it ran.
 func (s *clocksScan) refreshKin() {
 	t, c := s.table, s.clocks
 	c.ended, c.parents = c.ended[:0], c.parents[:0]
 	row := 0
-	for i := range t.before {
-		old := &t.before[i]
+	for i := range t.Before {
+		old := &t.Before[i]
 		for row < len(t.Processes) && t.Processes[row].PID < old.PID {
 			row++
 		}
@@ -312,7 +318,7 @@ func (s *clocksScan) refreshKin() {
 
 // refresh reads the files of a process that has a row. If another process has the number, the row
 // becomes that process's.
-func (s *clocksScan) refresh(p *Process) {
+func (s *clocksScan) refresh(p *scan.Process) {
 	now := *p
 	if s.source.readProcess(p.PID, &now, false) != nil {
 		return
@@ -325,11 +331,12 @@ func (s *clocksScan) refresh(p *Process) {
 		s.clocks.gate.leave(s.table, p)
 		p.CPU = clock
 	}
-	now.CPU, now.stale = p.CPU, false
+	now.CPU, now.Stale = p.CPU, false
 	*p = now
 }
 
-// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5), pid_max).
+// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5),
+// pid_max).
 func (p *Procfs) pidMax() int32 {
 	b, err := p.read("sys/kernel/pid_max")
 	if err != nil {
@@ -343,9 +350,9 @@ func (p *Procfs) pidMax() int32 {
 }
 
 // ofPrevious returns the row of a PID in the previous scan, nil if there was none.
-func (s *procfsScan) ofPrevious(pid int32) *Process {
+func (s *procfsScan) ofPrevious(pid int32) *scan.Process {
 	if s.isFirst(pid) {
 		return nil
 	}
-	return s.table.previous(pid)
+	return s.table.Previous(pid)
 }

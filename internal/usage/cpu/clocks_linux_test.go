@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestTheClockOfAProcess(t *testing.T) {
@@ -48,7 +49,7 @@ func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // the thread ends with the goroutine
-		table := &Table{}
+		table := &scan.Table{}
 		for range 3 {
 			_, err := source.ReadNode()
 			assert.NoError(t, err)
@@ -99,28 +100,28 @@ func TestClocksOfThisMachine(t *testing.T) {
 		t.Skipf("lacks the CPU clocks of the host's processes: %v", rejected)
 	}
 	defer func() { require.NoError(t, source.Close()) }()
-	table := &Table{MayBePartial: true}
-	scan := func() *Process {
+	table := &scan.Table{MayBePartial: true}
+	rescan := func() *scan.Process {
 		_, err := source.ReadNode()
 		require.NoError(t, err)
 		require.NoError(t, source.ReadProcesses(table))
-		return find(table.Processes, int32(os.Getpid()))
+		return scan.Find(table.Processes, int32(os.Getpid()))
 	}
-	scan()
+	rescan()
 	before, err := readCPUClock(0)
 	require.NoError(t, err)
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
 	}
 	child := exec.Command("true")
 	require.NoError(t, child.Start())
-	own := scan()
+	own := rescan()
 	require.NotNil(t, own)
 	after, err := readCPUClock(0)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, own.Used, after)
 	assert.LessOrEqual(t, own.CPU, after)
 	assert.GreaterOrEqual(t, own.CPU, before)
-	born := find(table.Processes, int32(child.Process.Pid))
+	born := scan.Find(table.Processes, int32(child.Process.Pid))
 	require.NotNil(t, born, "found by its number, waited for or not")
 	assert.Equal(t, int32(os.Getpid()), born.Parent)
 	require.NoError(t, child.Wait())

@@ -16,9 +16,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// watchClocks returns a simulated host whose clocks are read. It shows what numbers its kernel gives.
+// watchClocks returns a simulated host whose clocks are read. It shows what numbers its kernel
+// gives.
 func watchClocks(t testing.TB) *watched {
 	w := watch(t)
 	w.clocks = NewSimulatedClocks(w.Root(), w.CPUClock)
@@ -118,7 +120,7 @@ func TestNewProcessesAreFoundByTheirNumbers(t *testing.T) {
 	w.Created++
 	w.scan()
 	assert.Equal(t, 2*Tick, w.used(pid))
-	assert.Nil(t, find(w.table.Processes, int32(old-1)), "not yet")
+	assert.Nil(t, scan.Find(w.table.Processes, int32(old-1)), "not yet")
 	w.Run(listAgain, nil)
 	w.scan()
 	w.process(int32(old - 1))
@@ -273,7 +275,7 @@ func TestProcessesThatAreHiddenAreReported(t *testing.T) {
 	require.NoError(t, w.Render())
 	require.NoError(t, os.Rename(w.path(pid), w.path("hidden"))) // hidepid=2: its clock can be read
 	w.next()
-	assert.Nil(t, find(w.table.Processes, pid))
+	assert.Nil(t, scan.Find(w.table.Processes, pid))
 	assert.True(t, w.table.Hidden)
 }
 
@@ -307,10 +309,10 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	w.scan()
 	var past Past
 	w.clocks.past(&past)
-	w.table.past(&past)
-	w.table = Table{}
+	past.Now, past.Processes = w.table.Now, w.table.AppendPast(past.Processes[:0])
+	w.table = scan.Table{}
 	w.clocks.resume(&past)
-	w.table.resume(&past, false)
+	resumeTable(&w.table, &past, false)
 	w.Processes[int(pid)].Fraction += 3
 	w.pass()
 	w.partly()
@@ -319,8 +321,8 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	assert.Equal(t, units.CPUTime(3), p.Used)
 }
 
-// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all of it adds up to
-// what ran.
+// Whatever happens on a host, each scan finds all processes with the time of their clocks, and all
+// of it adds up to what ran.
 func TestClocksFindAllThatRuns(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -335,7 +337,7 @@ func findAll(t *testing.T, seed uint64) {
 	if seed%2 == 0 {
 		l.LimitPIDs(64)
 	}
-	source, table := NewSimulatedClocks(l.Host.Root(), l.Host.CPUClock), &Table{}
+	source, table := NewSimulatedClocks(l.Host.Root(), l.Host.CPUClock), &scan.Table{}
 	defer func() { require.NoError(t, source.Close()) }()
 	var found units.CPUTime
 	ran, left, looked, late, scans := time.Duration(-1), 0, 0, 0, 0
@@ -364,7 +366,7 @@ func findAll(t *testing.T, seed uint64) {
 		for i := range table.Ended {
 			found += table.Ended[i].LastSlice
 		}
-		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(len(table.Processes))*table.childRounding
+		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(len(table.Processes))*table.ChildRounding
 		require.LessOrEqual(t, found, most)
 	}
 	assert.Greater(t, float64(found), 0.9*float64(l.Ran()-ran))
@@ -372,9 +374,9 @@ func findAll(t *testing.T, seed uint64) {
 	assert.Less(t, late, scans/100, "scans that lacked more than the bound")
 }
 
-// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process that was moved to
-// another cgroup may run or end unnoticed for a while.
-func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *Table) (late time.Duration) {
+// checkRows compares a table with the host. It returns how much CPU time the table lacks. A process
+// that was moved to another cgroup may run or end unnoticed for a while.
+func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table) (late time.Duration) {
 	t.Helper()
 	for i := range table.Processes {
 		p := &table.Processes[i]
@@ -399,7 +401,7 @@ func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *Table) (lat
 	return late
 }
 
-func pidsOf(t *Table) (pids []int) {
+func pidsOf(t *scan.Table) (pids []int) {
 	for i := range t.Processes {
 		pids = append(pids, int(t.Processes[i].PID))
 	}

@@ -8,23 +8,28 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Group is a group of processes whose CPU time is counted as a whole, such as the processes of a cgroup.
+// Group is a group of processes whose CPU time is counted as a whole, such as the processes of a
+// cgroup.
 type Group interface {
-	// Used returns the CPU time that the processes of the group have used so far, including those that ended.
+	// Used returns the CPU time that the processes of the group have used so far, including those
+	// that ended.
 	Used() (units.CPUTime, error)
 	// Processes calls yield with the PID of each process of the group.
 	Processes(yield func(pid int32)) error
 }
 
-// Command is the CPU time source of one group of processes, such as a command and its descendants. It is exact: the CPU time
-// that no row shows is in Table.ShortLived. All other processes of the node are hidden, so what they used is unattributed.
+// Command is the CPU time source of one group of processes, such as a command and its descendants.
+// It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
+// node are hidden, so what they used is unattributed.
 //
-// The node's CPU time is counted so that the group's share of the node depends on nothing but the group: Total is the time
-// that passed times the number of CPUs, including what another machine had of it, and Process is Busy, including interrupts.
-// Busy is Total less the idle and stolen time of /proc/stat, which over a tenth of a second is closer to what ran than the
-// ticks of busy time, and at least what the group used.
+// The node's CPU time is counted so that the group's share of the node depends on nothing but the
+// group: Total is the time that passed times the number of CPUs, including what another machine had
+// of it, and Process is Busy, including interrupts. Busy is Total less the idle and stolen time of
+// /proc/stat, which over a tenth of a second is closer to what ran than the ticks of busy time, and
+// at least what the group used.
 type Command struct {
 	nodeReader
 	group  Group
@@ -35,14 +40,14 @@ type Command struct {
 	had    units.CPUTime // by the CPUs, so far
 	stolen units.CPUTime // of that
 
-	names *commandNames // nil if nothing tells the names of short-lived processes
+	names *commandNames // nil if nothing provides the names of short-lived processes
 
 	used    units.CPUTime // by the group, as of the last ReadNode
 	claimed units.CPUTime // as of the last scan
 }
 
-// NewCommand returns the source of a group. It reads below root as NewProcfs does. The processes of the group must start after the
-// first scan: what older ones used until then is counted, too.
+// NewCommand returns the source of a group. It reads below root as NewProcfs does. The processes of
+// the group must start after the first scan: what older ones used until then is counted, too.
 func NewCommand(root string, group Group) *Command {
 	return &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
 }
@@ -87,7 +92,8 @@ func (c *Command) ReadNode() (Node, error) {
 	return c.total, nil
 }
 
-// addNode adds the interval until now. used is the CPU time of the group and stat that of the node by /proc/stat, so far.
+// addNode adds the interval until now. used is the CPU time of the group and stat that of the node
+// by /proc/stat, so far.
 func (c *Command) addNode(now time.Time, used units.CPUTime, stat *Node) {
 	passed := units.CPUTime(max(now.Sub(c.at), 0)) * units.CPUTime(c.online.cpus)
 	c.had += passed
@@ -95,19 +101,20 @@ func (c *Command) addNode(now time.Time, used units.CPUTime, stat *Node) {
 	if columns := stat.Total + c.stolen; isNear(columns, c.had) { // else they are not of this machine
 		busy = units.Advance(columns-busy, c.had)
 	}
-	// What is late is added at the rate that the CPUs allow, and what was added early is not added again.
+	// What is late is added at the rate that the CPUs allow, and what was added early is not added
+	// again.
 	grown := max(min(units.Advance(c.total.Busy, busy), passed), used-c.used)
 	c.total.ran(grown, 0, max(passed, grown))
 }
 
-// isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may differ by some ticks, and in a
-// sandbox it has nothing to do with it.
+// isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may
+// differ by some ticks, and in a sandbox it has nothing to do with it.
 func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*Tick
 }
 
 // ReadProcesses implements Source.
-func (c *Command) ReadProcesses(t *Table) error {
+func (c *Command) ReadProcesses(t *scan.Table) error {
 	b, err := c.read("uptime")
 	if err != nil {
 		return err
@@ -116,26 +123,26 @@ func (c *Command) ReadProcesses(t *Table) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path("uptime"), err)
 	}
-	t.begin(now)
-	if t.scans == 0 {
-		t.exact, t.baseline = true, now
+	t.Begin(now)
+	if t.Scans() == 0 {
+		t.Exact, t.Baseline = true, now
 	}
 	if err := c.group.Processes(func(pid int32) { c.addRow(t, pid) }); err != nil {
-		t.abort()
+		t.Abort()
 		return err
 	}
 	t.Hidden = true
-	found := t.match(byPID, nil)
+	found := t.Match(scan.ByPID, nil)
 	c.claim(t, found)
-	t.activate()
-	t.addUp()
-	t.scans++
+	t.Activate()
+	t.AddUp()
+	t.EndScan()
 	return nil
 }
 
 // addRow adds the row of a process, unless the process is gone.
-func (c *Command) addRow(t *Table, pid int32) {
-	var p Process
+func (c *Command) addRow(t *scan.Table, pid int32) {
+	var p scan.Process
 	b, err := c.proc.ReadOf(pid, "stat", c.buf)
 	if err != nil {
 		return // Used has its CPU time
@@ -145,21 +152,22 @@ func (c *Command) addRow(t *Table, pid int32) {
 	}
 }
 
-// groupPath is the path under which a Command tells the CPU time that no row shows. It is that of no cgroup.
+// groupPath is the path under which a Command reports the CPU time that no row shows. It is that of
+// no cgroup.
 const groupPath = "/command"
 
-// claim makes the rows and ShortLived together show what the group used since the last scan. found is what the rows show, which
-// is in ticks and may be more than that.
-func (c *Command) claim(t *Table, found units.CPUTime) {
+// claim makes the rows and ShortLived together show what the group used since the last scan. found
+// is what the rows show, which is in ticks and may be more than that.
+func (c *Command) claim(t *scan.Table, found units.CPUTime) {
 	used := c.used - c.claimed
 	c.claimed = c.used
 	t.ShortLived = used
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		p.Used = portion(min(used, found), p.Used, max(found, 1))
+		p.Used = units.Portion(min(used, found), p.Used, max(found, 1))
 		t.ShortLived -= p.Used
 	}
 	if rest := t.ShortLived - c.names.name(t); rest > 0 {
-		t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: groupPath, Used: rest})
+		t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: groupPath, Used: rest})
 	}
 }

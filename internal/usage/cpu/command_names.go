@@ -11,20 +11,22 @@ import (
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// commandNames finds the names of the processes of a group that no scan of the group has seen, by a source of the whole machine. A
-// nil commandNames finds none.
+// commandNames finds the names of the processes of a group that no scan of the group has seen, by a
+// source of the whole machine. A nil commandNames finds none.
 type commandNames struct {
 	source  Source
 	path    func() string
-	table   Table
+	table   scan.Table
 	members map[int32]bool // the processes of the group in the last scan
 }
 
-// NameBy makes the source tell the names of short-lived processes in Table.ShortLivedBy, as far as a source of the whole machine tells
-// them. path returns the path of the group's cgroup in the v2 hierarchy, or an empty string if the group has none. It must be called before
-// the first scan. Close closes the other source.
+// NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, as far
+// as a source of the whole machine reports them. path returns the path of the group's cgroup in the
+// v2 hierarchy, or an empty string if the group has none. It must be called before the first scan.
+// Close closes the other source.
 func (c *Command) NameBy(source Source, path func() string) {
 	if n, ok := source.(naming); ok {
 		n.nameExits()
@@ -39,8 +41,9 @@ func (n *commandNames) close() error {
 	return n.source.Close()
 }
 
-// name lists the CPU time of t.ShortLived by name, as far as names are known, and returns how much that is.
-func (n *commandNames) name(t *Table) (named units.CPUTime) {
+// name lists the CPU time of t.ShortLived by name, as far as names are known, and returns how much
+// that is.
+func (n *commandNames) name(t *scan.Table) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
@@ -50,13 +53,13 @@ func (n *commandNames) name(t *Table) (named units.CPUTime) {
 	}
 	before := n.members
 	n.members = members
-	if n.source.ReadProcesses(&n.table) != nil || n.table.scans == 1 {
+	if n.source.ReadProcesses(&n.table) != nil || n.table.Scans() == 1 {
 		return 0
 	}
 	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
 	named = share(t, used, min(all, t.ShortLived))
-	// The kernel reports the exit of a process up to an RCU grace period late. The rest is of the processes that ended, as far as their
-	// last interval tells how much each of them runs.
+	// The kernel reports the exit of a process up to an RCU grace period late. The rest is of the
+	// processes that ended, as far as their last interval shows how much each of them runs.
 	clear(used)
 	for i := range t.Ended {
 		used[t.Ended[i].Comm] += t.Ended[i].Used
@@ -64,29 +67,27 @@ func (n *commandNames) name(t *Table) (named units.CPUTime) {
 	return named + share(t, used, t.ShortLived-named)
 }
 
-// share lists an amount of CPU time by name, in proportion to weights, and returns how much that is: all, or nothing without weights.
-func share(t *Table, weights map[Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
-	var upTo, all units.CPUTime
+// share lists an amount of CPU time by name, in proportion to weights, and returns how much that
+// is: all, or nothing without weights.
+func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
+	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {
-		all += w
+		division.Total += uint64(w)
 	}
-	if all == 0 {
-		return 0
-	}
-	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b Comm) int { return bytes.Compare(a[:], b[:]) }) {
-		upTo += weights[comm]
-		if part := portion(amount, upTo, all) - given; part > 0 {
-			t.ShortLivedBy = append(t.ShortLivedBy, NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
+	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b scan.Comm) int { return bytes.Compare(a[:], b[:]) }) {
+		if part := units.CPUTime(division.Next(uint64(weights[comm]))); part > 0 {
+			t.ShortLivedBy = append(t.ShortLivedBy, scan.NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
 			given += part
 		}
 	}
 	return given
 }
 
-// used returns the CPU time since the last scan of the exited processes of the group, by name, and the sum.
-func (n *commandNames) used(isMember func(pid int32) bool) (used map[Comm]units.CPUTime, all units.CPUTime) {
-	used = map[Comm]units.CPUTime{}
-	add := func(comm Comm, run units.CPUTime) {
+// used returns the CPU time since the last scan of the exited processes of the group, by name, and
+// the sum.
+func (n *commandNames) used(isMember func(pid int32) bool) (used map[scan.Comm]units.CPUTime, all units.CPUTime) {
+	used = map[scan.Comm]units.CPUTime{}
+	add := func(comm scan.Comm, run units.CPUTime) {
 		if run > 0 {
 			used[comm] += run
 			all += run

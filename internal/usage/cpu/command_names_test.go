@@ -13,6 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // fakeNames is a source of the whole machine.
@@ -21,16 +22,16 @@ type fakeNames struct {
 	told   bool
 	closed bool
 	err    error
-	fill   func(t *Table)
+	fill   func(t *scan.Table)
 }
 
 func (f *fakeNames) nameExits()   { f.told = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
-func (f *fakeNames) ReadProcesses(t *Table) error {
+func (f *fakeNames) ReadProcesses(t *scan.Table) error {
 	t.Processes, t.Ended, t.ShortLivedBy = nil, nil, nil
 	if f.err == nil {
-		t.scans++
+		t.EndScan()
 		if f.fill != nil {
 			f.fill(t)
 		}
@@ -38,7 +39,7 @@ func (f *fakeNames) ReadProcesses(t *Table) error {
 	return f.err
 }
 
-func commOf(name string) (c Comm) {
+func commOf(name string) (c scan.Comm) {
 	copy(c[:], name)
 	return c
 }
@@ -68,9 +69,9 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
 	h.group.pids, h.group.used = []int32{70}, 400*millisecond
-	names.fill = func(t *Table) {
-		t.Processes = []Process{{PID: 1}, {PID: 70}, {PID: int32(os.Getpid())}}
-		t.ShortLivedBy = []NamedTime{
+	names.fill = func(t *scan.Table) {
+		t.Processes = []scan.Process{{PID: 1}, {PID: 70}, {PID: int32(os.Getpid())}}
+		t.ShortLivedBy = []scan.NamedTime{
 			{Comm: commOf("cc1"), Row: 1, Used: 100 * millisecond},
 			{Comm: commOf("cc1"), Row: 2, Used: 50 * millisecond},
 			{Comm: commOf("as"), Row: -1, Path: "/a/group/command", Used: 30 * millisecond},
@@ -95,8 +96,8 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	h.scan(t, time.Second)
 	delete(h.Processes, 70)
 	h.group.pids, h.group.used = nil, h.group.used+7*millisecond
-	names.fill = func(t *Table) {
-		t.Ended = []Ended{{Process: Process{PID: 70, Comm: commOf("make")}, LastSlice: 2 * millisecond}}
+	names.fill = func(t *scan.Table) {
+		t.Ended = []scan.Ended{{Process: scan.Process{PID: 70, Comm: commOf("make")}, LastSlice: 2 * millisecond}}
 	}
 	h.scan(t, time.Second)
 	by, rest = h.named()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes
@@ -37,7 +38,8 @@ type gate struct {
 }
 
 const (
-	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below maxDebt is found.
+	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below
+	// maxDebt is found.
 	sweepEvery = 60
 	// maxDebt is how much CPU time of the node may be unexplained.
 	maxDebt = 10 * time.Millisecond
@@ -45,13 +47,13 @@ const (
 	// been read since they moved there. It is more than maxDebt by what the node uses while clocks
 	// are read.
 	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
-	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading it costs as much as a
-	// few clocks.
+	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading
+	// it costs as much as a few clocks.
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
-	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit before that age, and
-	// most others have reached their cgroup.
+	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit
+	// before that age, and most others have reached their cgroup.
 	placedFrom = 5 * time.Second
 )
 
@@ -61,8 +63,8 @@ const (
 	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
 )
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters that shared has need
-// not be read.
+// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters
+// that shared has need not be read.
 func newGate(root string, from int, shared cgroup.CPUTime) gate {
 	return gate{root: root, from: from, shared: shared, counters: cgroup.NewCounters(root, from, shared)}
 }
@@ -90,43 +92,46 @@ func (g *gate) end() {
 }
 
 // reset forgets which processes are in which cgroups.
-func (g *gate) reset(t *Table) {
+func (g *gate) reset(t *scan.Table) {
 	_ = g.counters.Close() // it was only read from
 	*g = newGate(g.root, g.from, g.shared)
-	clear(t.groups)
+	clear(t.Groups)
 }
 
-// group returns the cgroup of a process that has a slot.
-func (t *Table) group(p *Process) int32 {
-	if int(p.Slot) < len(t.groups) {
-		return t.groups[p.Slot]
+// groupOf returns the cgroup of a process that has a slot.
+func groupOf(t *scan.Table, p *scan.Process) int32 {
+	if int(p.Slot) < len(t.Groups) {
+		return t.Groups[p.Slot]
 	}
 	return unplaced
 }
 
-// leavesOut reports whether the clock of a process need not be read, because the process has not run. A zombie can be
-// waited for without running, and a process whose files are outdated may be a zombie.
-func (g *gate) leavesOut(old *Process, group int32) bool {
-	return !g.open && group > 0 && !old.stale && !old.Zombie && g.counters.StoodStill(group)
+// leavesOut reports whether the clock of a process need not be read, because the process has not
+// run. A zombie can be waited for without running, and a process whose files are outdated may be a
+// zombie.
+func (g *gate) leavesOut(old *scan.Process, group int32) bool {
+	return !g.open && group > 0 && !old.Stale && !old.Zombie && g.counters.StoodStill(group)
 }
 
 // explain subtracts from the debt the CPU time of a process, and of children that it waited for.
-func (g *gate) explain(p *Process, group int32, used units.CPUTime) {
+func (g *gate) explain(p *scan.Process, group int32, used units.CPUTime) {
 	if !g.open && g.counts(p, group) {
 		g.debt -= time.Duration(used)
 	}
 }
 
-// forget adds to the debt the CPU time of a process that ended, which was explained while it ran: the child times of
-// its parent explain it a second time.
-func (g *gate) forget(p *Process, group int32) {
+// forget adds to the debt the CPU time of a process that ended, which was explained while it ran:
+// the child times of its parent explain it a second time.
+func (g *gate) forget(p *scan.Process, group int32) {
 	if !g.open && g.counts(p, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
 	}
 }
 
 // counts reports whether the counters include the CPU time of a process.
-func (g *gate) counts(p *Process, group int32) bool { return g.all || !p.Kernel && group != placeless }
+func (g *gate) counts(p *scan.Process, group int32) bool {
+	return g.all || !p.Kernel && group != placeless
+}
 
 // sweep reports whether all processes that were left out must be looked at.
 func (g *gate) sweep() bool {
@@ -138,30 +143,30 @@ func (g *gate) sweep() bool {
 }
 
 // leave removes a process that has a slot from its cgroup.
-func (g *gate) leave(t *Table, p *Process) {
-	if group := t.group(p); group > 0 {
+func (g *gate) leave(t *scan.Table, p *scan.Process) {
+	if group := groupOf(t, p); group > 0 {
 		g.counters.Leave(group)
 	}
-	if int(p.Slot) < len(t.groups) {
-		t.groups[p.Slot] = unplaced
+	if int(p.Slot) < len(t.Groups) {
+		t.Groups[p.Slot] = unplaced
 	}
 }
 
 // placeAll finds the cgroups of processes that are due.
 func (s *clocksScan) placeAll() {
 	t := s.table
-	if n := t.Slots() - len(t.groups); n > 0 {
-		t.groups = append(t.groups, make([]int32, n)...)
+	if n := t.Slots() - len(t.Groups); n > 0 {
+		t.Groups = append(t.Groups, make([]int32, n)...)
 	}
 	for i := range t.Processes {
-		if p := &t.Processes[i]; t.groups[p.Slot] == unplaced && t.Now-p.Start >= placedFrom && s.clocks.gate.placed < placedPerScan {
-			t.groups[p.Slot] = s.place(p)
+		if p := &t.Processes[i]; t.Groups[p.Slot] == unplaced && t.Now-p.Start >= placedFrom && s.clocks.gate.placed < placedPerScan {
+			t.Groups[p.Slot] = s.place(p)
 		}
 	}
 }
 
 // place returns the cgroup of a process.
-func (s *clocksScan) place(p *Process) int32 {
+func (s *clocksScan) place(p *scan.Process) int32 {
 	if p.Kernel {
 		return placeless
 	}
@@ -177,8 +182,9 @@ func (s *clocksScan) place(p *Process) int32 {
 	return placeless
 }
 
-// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the children of
-// processes that waited for a child. Such a child ended in a cgroup that it was moved to.
+// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the
+// children of processes that waited for a child. Such a child ended in a cgroup that it was moved
+// to.
 func (s *clocksScan) lookAtLeft() {
 	g, t := &s.clocks.gate, s.table
 	all, ended := g.sweep(), false
@@ -191,19 +197,19 @@ func (s *clocksScan) lookAtLeft() {
 		now, err := s.clocks.clock(p.PID)
 		switch {
 		case errors.Is(err, syscall.EINVAL):
-			g.forget(p, t.group(p))
+			g.forget(p, groupOf(t, p))
 			p.PID, ended = 0, true
 		case err != nil:
 			s.unreadable = true
 		case now > p.CPU:
-			g.explain(p, t.group(p), now-p.CPU)
+			g.explain(p, groupOf(t, p), now-p.CPU)
 			g.leave(t, p) // its counter stood still: it is elsewhere
-			p.CPU, p.stale = now, true
+			p.CPU, p.Stale = now, true
 			s.refresh(p)
 		}
 	}
 	if ended {
-		t.Processes = slices.DeleteFunc(t.Processes, func(p Process) bool { return p.PID == 0 })
+		t.Processes = slices.DeleteFunc(t.Processes, func(p scan.Process) bool { return p.PID == 0 })
 	}
 }
 

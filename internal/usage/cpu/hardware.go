@@ -12,14 +12,16 @@ import (
 	"strings"
 )
 
-// identifying are the fields of /proc/cpuinfo that distinguish processors and their firmware, on x86 and Arm.
+// identifying are the fields of /proc/cpuinfo that distinguish processors and their firmware, on
+// x86 and Arm.
 var identifying = []string{
 	"vendor_id", "cpu family", "model", "model name", "stepping", "microcode",
 	"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
 }
 
-// Hardware describes the processors of the machine whose root directory is at root, their microcode and the kernel, a line
-// each. Two machines with different descriptions may have different static power. What cannot be read is left out.
+// Hardware describes the processors of the machine whose root directory is at root, their microcode
+// and the kernel, a line each. Two machines with different descriptions may have different static
+// power. What cannot be read is left out.
 func Hardware(root string) (description []string) {
 	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
 		description = processors(info)
@@ -30,7 +32,8 @@ func Hardware(root string) (description []string) {
 	return description
 }
 
-// processors returns the identifying fields of the first processor in /proc/cpuinfo, and the number of processors.
+// processors returns the identifying fields of the first processor in /proc/cpuinfo, and the number
+// of processors.
 func processors(info []byte) (description []string) {
 	number := 0
 	lines := bufio.NewScanner(bytes.NewReader(info))

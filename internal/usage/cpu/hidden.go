@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // kthreadd is the PID of the kernel's thread that starts the others, in the first PID namespace.
@@ -19,8 +21,9 @@ var (
 	errFiltered = errors.New("its list is incomplete, as where a sandbox or a security module filters it")
 )
 
-// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read, and what to do.
-func WhyHidden(root string, t *Table) error {
+// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read,
+// and what to do.
+func WhyHidden(root string, t *scan.Table) error {
 	proc := filepath.Join(root, "proc")
 	if option := hidepid(proc); option != "" {
 		return fmt.Errorf("%s is mounted with hidepid=%s: grant the receiver CAP_SYS_PTRACE, or mount it with gid= of one of its groups",
@@ -34,7 +37,8 @@ func WhyHidden(root string, t *Table) error {
 	return fmt.Errorf("%s: %w", proc, errNamespace)
 }
 
-// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides nothing.
+// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides
+// nothing.
 func hidepid(mountPoint string) (option string) {
 	self, err := procfs.Self()
 	if err != nil {

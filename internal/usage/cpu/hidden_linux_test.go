@@ -10,15 +10,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestHiddenProcessesAreExplained(t *testing.T) {
 	root := t.TempDir()
-	private := &Table{Processes: []Process{{PID: 1}, {PID: 2}}}
-	host := &Table{Processes: []Process{{PID: 1}, {PID: 2, Kernel: true}}}
+	private := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2}}}
+	host := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2, Kernel: true}}}
 	require.ErrorIs(t, WhyHidden(root, private), errNamespace)
 	require.ErrorIs(t, WhyHidden(root, host), errFiltered)
-	require.ErrorIs(t, WhyHidden(root, &Table{}), errNamespace)
+	require.ErrorIs(t, WhyHidden(root, &scan.Table{}), errNamespace)
 
 	mount := filepath.Join(root, "proc")
 	require.NoError(t, os.Mkdir(mount, 0o700))

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// keptStats are the files /proc/<pid>/stat that stay open between scans: to read an open file takes half of the time of opening it
-// anew (BenchmarkPass). The zero keptStats holds none.
+// keptStats are the files /proc/<pid>/stat that stay open between scans: to read an open file takes
+// half of the time of opening it anew (BenchmarkPass). The zero keptStats holds none.
 //
-// An open file stays that of its process, also when another process gets the same PID (fs/proc/base.c, get_proc_task).
+// An open file stays that of its process, also when another process gets the same PID
+// (fs/proc/base.c, get_proc_task).
 type keptStats struct {
 	files     []keptStat       // by ascending PID
 	next      int              // where the scan is: all before it have a lower PID than the last one that was asked for
@@ -26,13 +28,16 @@ type keptStat struct {
 }
 
 const (
-	// maxKept is the maximum number of files that one source keeps open. Each takes a descriptor and 4.4 KiB of kernel memory.
+	// maxKept is the maximum number of files that one source keeps open. Each takes a descriptor
+	// and 4.4 KiB of kernel memory.
 	maxKept = 1024
-	// keepWithin is the longest time between two scans for which files are kept open. If it is longer, opening files costs little.
+	// keepWithin is the longest time between two scans for which files are kept open. If it is
+	// longer, opening files costs little.
 	keepWithin = 2 * time.Second
 )
 
-// of returns the open file of a process, nil if there is none. It is fast if called by ascending PID, as /proc lists them.
+// of returns the open file of a process, nil if there is none. It is fast if called by ascending
+// PID, as /proc lists them.
 func (k *keptStats) of(pid int32) *kernfs.Kept {
 	ordered := k.next == 0 || k.files[k.next-1].pid < pid
 	for ordered && k.next < len(k.files) && k.files[k.next].pid < pid {
@@ -47,8 +52,9 @@ func (k *keptStats) of(pid int32) *kernfs.Kept {
 	return nil
 }
 
-// update closes the files of processes that exited, and opens those of processes that two consecutive scans have shown.
-func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
+// update closes the files of processes that exited, and opens those of processes that two
+// consecutive scans have shown.
+func (k *keptStats) update(proc *kernfs.Dir, t *scan.Table) {
 	row, before := 0, len(k.files)
 	k.files = slices.DeleteFunc(k.files, func(f keptStat) bool {
 		for row < len(t.Processes) && t.Processes[row].PID < f.pid {
@@ -62,7 +68,7 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 	})
 	known := len(k.files)
 	k.allowance.GiveBack(before - known)
-	if k.allowance.Held >= k.allowance.Most || t.Now-t.beforeNow > keepWithin {
+	if k.allowance.Held >= k.allowance.Most || t.Now-t.BeforeNow > keepWithin {
 		return
 	}
 	i := 0
@@ -94,7 +100,8 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 	slices.SortFunc(k.files, func(a, b keptStat) int { return cmp.Compare(a.pid, b.pid) })
 }
 
-// halveCache closes half of the files and halves the allowance, permanently: the process has no descriptor left.
+// halveCache closes half of the files and halves the allowance, permanently: the process has no
+// descriptor left.
 func (k *keptStats) halveCache() {
 	k.allowance.Most = len(k.files) / 2
 	for i := k.allowance.Most; i < len(k.files); i++ {

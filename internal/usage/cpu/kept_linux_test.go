@@ -20,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // openStats returns the processes below root whose text this process has open.
@@ -44,7 +45,7 @@ type keeping struct {
 	*hostsim.Host
 	testing.TB
 	source *Procfs
-	table  Table
+	table  scan.Table
 }
 
 func newKeeping(t testing.TB) *keeping {
@@ -106,13 +107,14 @@ func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	k := newKeeping(t)
 	k.scan(time.Second)
 	k.scan(time.Second)
-	// The process ends and another one gets its number: the file that is open is empty, and the one of that name is another.
+	// The process ends and another one gets its number: the file that is open is empty, and the one
+	// of that name is another.
 	dir := filepath.Join(k.Root(), "proc/7")
 	require.NoError(t, os.Truncate(filepath.Join(dir, "stat"), 0))
 	require.NoError(t, os.RemoveAll(dir))
 	k.Processes[7] = &hostsim.Process{Comm: "next", Start: int64(k.Uptime / hostsim.Tick), User: 3}
 	k.scan(time.Second)
-	p := find(k.table.Processes, 7)
+	p := scan.Find(k.table.Processes, 7)
 	assert.Equal(t, "next", p.Comm.String())
 	assert.True(t, p.Born)
 	assert.Equal(t, 10*Tick, p.Used, "all that it used")
@@ -177,7 +179,7 @@ func TestSourcesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.
 		}
 		return files
 	}
-	scan := func() {
+	rescan := func() {
 		for _, k := range sources {
 			k.scan(time.Second)
 			k.scan(time.Second)
@@ -185,13 +187,13 @@ func TestSourcesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.
 			k.requireUsed()
 		}
 	}
-	scan()
+	rescan()
 	assert.Equal(t, append(slices.Repeat([]int{10}, 6), make([]int, 11)...), open(), "the others read without keeping files open")
 
 	require.NoError(t, sources[0].source.Close())
 	delete(sources[1].Processes, 5)
 	sources = sources[1:]
-	scan()
+	rescan()
 	assert.Equal(t, append([]int{9, 10, 10, 10, 10, 10, 1}, make([]int, 9)...), open(), "the next source takes what is given back")
 }
 
@@ -257,15 +259,15 @@ func TestARealProcessIsReadThroughItsOpenFileUntilItEnds(t *testing.T) {
 	source := NewProcfs("/")
 	source.kept.allowance.Most = 1 << 20
 	defer func() { require.NoError(t, source.Close()) }()
-	var table Table
+	var table scan.Table
 	for range 3 {
 		require.NoError(t, source.ReadProcesses(&table))
 	}
-	require.NotNil(t, find(table.Processes, pid))
+	require.NotNil(t, scan.Find(table.Processes, pid))
 	require.Contains(t, openStats(t, "/"), int(pid))
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait() // killed
 	require.NoError(t, source.ReadProcesses(&table))
-	assert.Nil(t, find(table.Processes, pid))
+	assert.Nil(t, scan.Find(table.Processes, pid))
 	assert.NotContains(t, openStats(t, "/"), int(pid))
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of /proc that do not belong
-// to a process.
+// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of
+// /proc that do not belong to a process.
 type nodeReader struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -26,10 +27,10 @@ type nodeReader struct {
 	last  cpuTicks
 	begun bool
 
-	topology *Topology    // nil: the node is not divided
-	domains  []domainTime // by the topology's order
-	nodes    []Node       // what Domains returned last
-	cpus     []lastTicks  // by number
+	topology *divide.Topology // nil: the node is not divided
+	domains  []domainTime     // by the topology's order
+	nodes    []Node           // what Domains returned last
+	cpus     []lastTicks      // by number
 
 	countsCreated bool   // the number of created tasks is read, too
 	created       uint64 // tasks created since boot
@@ -39,8 +40,9 @@ type nodeReader struct {
 	busy   []units.CPUTime // of each CPU, by number
 }
 
-// domainTime is the CPU time of a domain. The domains' times are sums over their own CPUs; all of them together may
-// differ from the node's by some ticks, because the kernel rounds each line of /proc/stat.
+// domainTime is the CPU time of a domain. The domains' times are sums over their own CPUs; all of
+// them together may differ from the node's by some ticks, because the kernel rounds each line of
+// /proc/stat.
 type domainTime struct {
 	Node
 	stolen units.CPUTime // the time that another machine had
@@ -86,7 +88,8 @@ func (n *nodeReader) ReadNode() (Node, error) {
 	return n.node, nil
 }
 
-// parseCreated reads how many tasks were created since boot. The error is errTruncated if the text ends before that.
+// parseCreated reads how many tasks were created since boot. The error is errTruncated if the text
+// ends before that.
 func (n *nodeReader) parseCreated(b []byte) error {
 	created, err := parseCreated(b)
 	if n.createdKnown = err == nil; errors.Is(err, errTruncated) && len(b) == len(n.buf) {
@@ -96,15 +99,15 @@ func (n *nodeReader) parseCreated(b []byte) error {
 	return nil
 }
 
-// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not known if ReadNode was
-// not called since the previous call.
+// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not
+// known if ReadNode was not called since the previous call.
 func (n *nodeReader) takeCreated() (created uint64, known bool) {
 	known, n.createdKnown = n.createdKnown, false
 	return n.created, known
 }
 
 // divide makes the reader count CPU time by domain, too.
-func (n *nodeReader) divide(t *Topology) {
+func (n *nodeReader) divide(t *divide.Topology) {
 	n.topology = t
 	n.domains, n.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
 }
@@ -112,12 +115,13 @@ func (n *nodeReader) divide(t *Topology) {
 // countCPUs makes the reader count the busy time of each CPU, too.
 func (n *nodeReader) countCPUs() { n.perCPU = true }
 
-// CPUs returns the busy time of each CPU, by its number, since the first ReadNode or, if it was offline then, since it came
-// online; nil unless countCPUs was called. The slice is valid until the next ReadNode.
+// CPUs returns the busy time of each CPU, by its number, since the first ReadNode or, if it was
+// offline then, since it came online; nil unless countCPUs was called. The slice is valid until the
+// next ReadNode.
 func (n *nodeReader) CPUs() []units.CPUTime { return n.busy }
 
-// Domains returns the CPU time of each domain since the first ReadNode, in the order of the topology, nil where the node
-// is not divided. The slice is valid until the next ReadNode.
+// Domains returns the CPU time of each domain since the first ReadNode, in the order of the
+// topology, nil where the node is not divided. The slice is valid until the next ReadNode.
 func (n *nodeReader) Domains() []Node {
 	for i := range n.domains {
 		n.nodes[i] = n.domains[i].Node
@@ -131,8 +135,8 @@ const lineRoom = 256
 // cpuLine is what the line of a CPU begins with.
 var cpuLine = []byte("cpu")
 
-// parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in cpus and changes nothing
-// else.
+// parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in
+// cpus and changes nothing else.
 func (n *nodeReader) parseCPUs(b []byte) error {
 	for i := range n.cpus {
 		n.cpus[i].listed = false
@@ -162,8 +166,8 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 	}
 }
 
-// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU is its baseline. measured
-// reports whether the kernel measures interrupts.
+// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU
+// is its baseline. measured reports whether the kernel measures interrupts.
 func (n *nodeReader) addCPUs(measured bool) {
 	for i := range n.cpus {
 		c := &n.cpus[i]
@@ -196,8 +200,8 @@ func (d *domainTime) add(last, now *cpuTicks, measured bool) {
 	d.stolen += min(ticks(units.Advance(last[steal], now[steal])), maxColumn)
 }
 
-// maxColumn bounds the growth of a column between two reads to 18 years of CPU time, so that no sum of columns overflows: a
-// kernel may print a negative number as one near 2^64.
+// maxColumn bounds the growth of a column between two reads to 18 years of CPU time, so that no sum
+// of columns overflows: a kernel may print a negative number as one near 2^64.
 const maxColumn units.CPUTime = 1 << 59
 
 // add adds what the columns grew by. measured reports whether the kernel measures interrupts.
@@ -232,7 +236,8 @@ func BootTime(root string) (time.Time, error) {
 	return time.Unix(int64(stat.BootTime), 0), nil
 }
 
-// SinceBoot returns the time since the machine booted, in hundredths of a second, time in suspend included.
+// SinceBoot returns the time since the machine booted, in hundredths of a second, time in suspend
+// included.
 func SinceBoot(root string) (time.Duration, error) {
 	name := filepath.Join(root, "proc/uptime")
 	b, err := os.ReadFile(name)
@@ -251,7 +256,7 @@ func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path
 // read reads a file of /proc that does not belong to a process.
 func (n *nodeReader) read(name string) ([]byte, error) {
 	if n.topology != nil {
-		if room := 4096 + lineRoom*len(n.topology.of); len(n.buf) < room {
+		if room := 4096 + lineRoom*len(n.topology.ByCPU()); len(n.buf) < room {
 			n.buf = make([]byte, room)
 		}
 	}
@@ -263,7 +268,8 @@ func (n *nodeReader) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// tasks returns the number of tasks of the whole system, and the ID of the newest one, both 0 if they are unknown.
+// tasks returns the number of tasks of the whole system, and the ID of the newest one, both 0 if
+// they are unknown.
 func (n *nodeReader) tasks() (number, newest uint64) {
 	b, err := n.read("loadavg")
 	if err != nil {

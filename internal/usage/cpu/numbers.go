@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// numbers follows the numbers that the kernel gives to tasks, to find new processes without listing all of them. The
-// kernel gives them in a ring below pid_max (kernel/pid.c, alloc_pid), /proc/loadavg shows the last one, and /proc/stat
-// shows how many tasks were created. Only a number that a privileged process chooses is not in this order (clone3(2),
-// set_tid, and kernel.ns_last_pid). A fork that fails can use up a number, too, but the kernel does not count it as
-// created.
+// numbers follows the numbers that the kernel gives to tasks, to find new processes without listing
+// all of them. The kernel gives them in a ring below pid_max (kernel/pid.c, alloc_pid),
+// /proc/loadavg shows the last one, and /proc/stat shows how many tasks were created. Only a number
+// that a privileged process chooses is not in this order (clone3(2), set_tid, and
+// kernel.ns_last_pid). A fork that fails can use up a number, too, but the kernel does not count it
+// as created.
 type numbers struct {
 	last, before int32  // the last number at the latest scan, and at the scan before it; 0 if unknown
 	created      uint64 // how many tasks were created until the latest scan
@@ -21,14 +22,14 @@ type numbers struct {
 }
 
 const (
-	// listAgain is the longest time between two lists of all processes. The lists find processes whose numbers were
-	// chosen.
+	// listAgain is the longest time between two lists of all processes. The lists find processes
+	// whose numbers were chosen.
 	listAgain = time.Minute
-	// maxProbes is the maximum number of tasks that are looked for by their numbers in one scan. Listing all
-	// processes costs as much as about ten thousand probes.
+	// maxProbes is the maximum number of tasks that are looked for by their numbers in one scan.
+	// Listing all processes costs as much as about ten thousand probes.
 	maxProbes = 8192
-	// numbersSlack is how far the count of created tasks and the last number may differ. They are not read at the same
-	// moment.
+	// numbersSlack is how far the count of created tasks and the last number may differ. They are
+	// not read at the same moment.
 	numbersSlack = 1024
 )
 
@@ -74,8 +75,8 @@ func (g given) each(yield func(pid int32)) {
 	}
 }
 
-// since returns the numbers given since the latest scan. last is the last number now, created is how many tasks were
-// created since boot, if that is known, and tasks is how many exist.
+// since returns the numbers given since the latest scan. last is the last number now, created is
+// how many tasks were created since boot, if that is known, and tasks is how many exist.
 func (n *numbers) since(last int32, created uint64, known bool, tasks uint64) given {
 	g := given{after: n.last, last: last, most: n.most}
 	more := created - n.created
@@ -92,8 +93,9 @@ func (n *numbers) since(last int32, created uint64, known bool, tasks uint64) gi
 	return g
 }
 
-// unseen returns the numbers of tasks that the latest scan may not have found: those given since then, and those given
-// between that scan and the scan before it. A task has its number a moment before it can be found.
+// unseen returns the numbers of tasks that the latest scan may not have found: those given since
+// then, and those given between that scan and the scan before it. A task has its number a moment
+// before it can be found.
 func (n *numbers) unseen(g given) given {
 	if n.before == 0 {
 		g.all = true

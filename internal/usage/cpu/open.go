@@ -4,19 +4,19 @@ package cpu
 
 import "fmt"
 
-// Kind is a way to read CPU times, as the configuration names it.
-type Kind string
+// SourceKind is a way to read CPU times, as the configuration names it.
+type SourceKind string
 
 // The kinds of sources.
 const (
-	Auto       Kind = "auto" // BPF where the kernel and the permissions allow it, else KindClocks
-	KindBPF    Kind = "bpf"
-	KindClocks Kind = "clocks" // procfs where the receiver does not share the PID namespace of the host
-	KindProcfs Kind = "procfs"
+	Auto       SourceKind = "auto" // BPF where the kernel and the permissions allow it, else KindClocks
+	KindBPF    SourceKind = "bpf"
+	KindClocks SourceKind = "clocks" // procfs where the receiver does not share the PID namespace of the host
+	KindProcfs SourceKind = "procfs"
 )
 
-// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs take the place of
-// another source. With the kinds Auto and KindClocks, Open never fails.
+// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs
+// take the place of another source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
 	switch o.Kind {
 	case KindProcfs:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // pageSize is the unit of resident sizes, in bytes.
@@ -27,14 +28,14 @@ var (
 	errReleased  = errors.New("the process is gone but for its name")
 )
 
-// parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything, brackets and
-// newlines too, so it ends at the last closing bracket.
-func parseProcess(b []byte, p *Process) error {
+// parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything,
+// brackets and newlines too, so it ends at the last closing bracket.
+func parseProcess(b []byte, p *scan.Process) error {
 	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || shut < open {
 		return errTruncated
 	}
-	p.Comm = Comm{}
+	p.Comm = scan.Comm{}
 	copy(p.Comm[:len(p.Comm)-1], b[open+1:shut])
 
 	var flags, utime, stime, start uint64
@@ -78,7 +79,8 @@ func parseProcess(b []byte, p *Process) error {
 // sigchld is SIGCHLD on every architecture that the collector is built for (signal(7)).
 const sigchld = 17
 
-// IgnoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD (proc_pid_status(5), SigIgn).
+// IgnoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD
+// (proc_pid_status(5), SigIgn).
 func IgnoresSIGCHLD(status []byte) bool {
 	_, mask, ok := bytes.Cut(status, []byte("\nSigIgn:\t"))
 	if !ok {
@@ -93,8 +95,8 @@ func IgnoresSIGCHLD(status []byte) bool {
 	return err == nil && n>>((sigchld-1)%4)&1 == 1
 }
 
-// parsePlaces reads on behind the start time. Where that is not what it should be the process is nowhere: its times
-// are known, which is what counts.
+// parsePlaces reads on behind the start time. Where that is not what it should be the process is
+// nowhere: its times are known, which is what counts.
 func parsePlaces(f fields) (resident uint64, cpu int32) {
 	f.skip(1)            // 23 virtual size
 	pages := f.int()     // 24
@@ -121,6 +123,17 @@ const (
 	steal
 )
 
+// measuresInterrupts reports whether the kernel measures how long interrupts take. Such a kernel
+// leaves their time out of the times of the tasks that they interrupt (kernel/sched/core.c,
+// update_rq_clock_task), and has time in the irq column soon after boot, because each timer tick is
+// an interrupt.
+//
+// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) note at each tick
+// what the tick interrupted. Handlers run with interrupts off, so the irq column stays 0, and
+// tasks' times include the interrupts that came while they ran. The softirq column of such a kernel
+// would count these twice.
+func (c *cpuTicks) measuresInterrupts() bool { return c[irq] > 0 }
+
 // parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; four suffice.
 func parseNode(b []byte) (cpuTicks, error) {
 	line, _, whole := bytes.Cut(b, []byte{'\n'})
@@ -144,7 +157,8 @@ func parseColumns(b []byte) (c cpuTicks, err error) {
 	return c, nil
 }
 
-// parseCPU reads the line of one CPU of /proc/stat behind its first three letters, like that of the node.
+// parseCPU reads the line of one CPU of /proc/stat behind its first three letters, like that of the
+// node.
 func parseCPU(line []byte) (cpu int, c cpuTicks, err error) {
 	number, _, _ := bytes.Cut(line, []byte{' '})
 	n, err := kernfs.ParseUint(number)
@@ -174,9 +188,9 @@ func parseUptime(b []byte) (time.Duration, error) {
 	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
 }
 
-// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see, and the PID or
-// thread ID of the newest one in the PID namespace of the reader, from the last two fields of /proc/loadavg
-// (proc_loadavg(5)).
+// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see,
+// and the PID or thread ID of the newest one in the PID namespace of the reader, from the last two
+// fields of /proc/loadavg (proc_loadavg(5)).
 func parseTasks(b []byte) (number, newest uint64, err error) {
 	f := fields{rest: b}
 	f.skip(3)
@@ -189,10 +203,12 @@ func parseTasks(b []byte) (number, newest uint64, err error) {
 	return number, newest, err
 }
 
-// createdTasks is the line of /proc/stat with the number of tasks that were created since boot (proc_stat(5)).
+// createdTasks is the line of /proc/stat with the number of tasks that were created since boot
+// (proc_stat(5)).
 var createdTasks = []byte("\nprocesses ")
 
-// parseCreated reads the number of tasks that were created since boot, threads included, from /proc/stat.
+// parseCreated reads the number of tasks that were created since boot, threads included, from
+// /proc/stat.
 func parseCreated(b []byte) (uint64, error) {
 	at := bytes.LastIndex(b, createdTasks)
 	if at < 0 {
@@ -223,7 +239,8 @@ func ticks(n uint64) units.CPUTime {
 
 func clampInt32(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// fields walks over the fields of a line that spaces separate; after the first error it yields nothing.
+// fields walks over the fields of a line that spaces separate; after the first error it yields
+// nothing.
 type fields struct {
 	rest []byte
 	err  error

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // statText returns a /proc/<pid>/stat as a kernel writes it, with the fields that are parsed.
@@ -28,21 +29,21 @@ func statText(comm, state string, fields ...any) string {
 		append([]any{comm, state}, f...)...)
 }
 
-func mustParse(t *testing.T, text string) Process {
+func mustParse(t *testing.T, text string) scan.Process {
 	t.Helper()
-	var p Process
+	var p scan.Process
 	require.NoError(t, parseProcess([]byte(text), &p))
 	return p
 }
 
 func TestEveryFieldOfAProcessIsRead(t *testing.T) {
-	assert.Equal(t, Process{
+	assert.Equal(t, scan.Process{
 		Parent:   1,
 		Threads:  7,
 		Start:    890 * time.Millisecond,
 		CPU:      70 * units.CPUTime(time.Millisecond),
 		ChildCPU: 110 * units.CPUTime(time.Millisecond),
-		Comm:     Comm{'c', 'a', 't'},
+		Comm:     scan.Comm{'c', 'a', 't'},
 		LastCPU:  63,
 		Resident: 200 * pageSize,
 	}, mustParse(t, statText("cat", "S")))
@@ -116,7 +117,7 @@ func TestKernelThreadsAreKnownByTheirFlag(t *testing.T) {
 
 func TestProcessThatIsBeingReleasedIsGone(t *testing.T) {
 	// do_task_stat() writes zeros if the signal structure has been freed.
-	err := parseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &Process{})
+	err := parseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &scan.Process{})
 	require.Error(t, err)
 	assert.True(t, gone(err))
 }
@@ -166,7 +167,7 @@ func TestMalformedStatsAreErrors(t *testing.T) {
 		"a start that just is not": statText("cat", "S", 1, 0, 0, 0, 0, 0, 1, uint64(math.MaxInt64)/10_000_000+1),
 		"bytes of 0":               strings.Repeat("\x00", 100),
 	} {
-		assert.Error(t, parseProcess([]byte(text), &Process{}), name)
+		assert.Error(t, parseProcess([]byte(text), &scan.Process{}), name)
 	}
 }
 
@@ -176,7 +177,7 @@ func TestATruncatedStatIsAnErrorOrComplete(t *testing.T) {
 		whole := mustParse(t, text)
 		cut := 0
 		for n := range len(text) {
-			var p Process
+			var p scan.Process
 			if err := parseProcess([]byte(text[:n]), &p); err != nil {
 				cut++
 				continue
@@ -290,7 +291,7 @@ func FuzzParseProcess(f *testing.F) {
 	f.Add([]byte(""))
 	f.Add([]byte(")("))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var p Process
+		var p scan.Process
 		if parseProcess(b, &p) != nil {
 			return
 		}
@@ -326,11 +327,11 @@ func FuzzParseProcessCutShort(f *testing.F) {
 	f.Add("a) S 1", uint64(12), uint64(34), 20)
 	f.Add("))))) 1 2 3", uint64(1), uint64(0), 90)
 	f.Fuzz(func(t *testing.T, comm string, utime, start uint64, n int) {
-		if len(comm) > len(Comm{})-1 {
+		if len(comm) > len(scan.Comm{})-1 {
 			t.Skip("longer than the kernel's names")
 		}
 		text := statText(comm, "S", 1, 0, utime, 0, 0, 0, 1, start)
-		var whole, p Process
+		var whole, p scan.Process
 		if parseProcess([]byte(text), &whole) != nil || n < 0 || n > len(text) {
 			return
 		}

@@ -18,21 +18,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
-
-func TestPartsAddUpExactly(t *testing.T) {
-	require.NoError(t, quick.Check(func(amount units.CPUTime, a, b, c uint64) bool {
-		var parts [3]units.CPUTime
-		Divide(parts[:], amount, []uint64{a, b, c})
-		return parts[0]+parts[1]+parts[2] == amount
-	}, &quick.Config{MaxCount: 10_000}))
-	var parts [3]units.CPUTime
-	Divide(parts[:], 100, []uint64{0, 3, 1})
-	assert.Equal(t, [3]units.CPUTime{0, 75, 25}, parts)
-	Divide(parts[:], 100, []uint64{0, 0, 0})
-	assert.Equal(t, [3]units.CPUTime{100, 0, 0}, parts)
-}
 
 // A list that the programs did not write, such as one with a circle, ends too.
 func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
@@ -41,10 +31,10 @@ func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
 		for i := range list {
 			list[i].Run, list[i].Next = runs[i], uint32(next[i]%8)
 		}
-		table := &Table{}
-		table.take(list[:])
+		table := &scan.Table{}
+		takeSlices(table, list[:])
 		var sum units.CPUTime
-		for _, s := range table.Slices(&Process{Used: used, parts: int32(first % 10)}) {
+		for _, s := range table.Slices(&scan.Process{Used: used, Block: int32(first % 10)}) {
 			sum += s.Used
 		}
 		return sum == used
@@ -52,17 +42,17 @@ func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
 }
 
 func TestATableThatDividesNothingHasNoParts(t *testing.T) {
-	table := &Table{}
-	assert.Nil(t, table.Parts(&Process{Used: 1}))
+	table := &scan.Table{}
+	assert.Nil(t, table.Parts(&scan.Process{Used: 1}))
 	assert.Nil(t, table.UnplacedParts())
 }
 
 func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	m := twoSockets(t, 2)
 	first, second := run(m, 0, 0.5), run(m, 1, 0.25)
-	source := openProcfs(Options{Root: m.Host.Root(), Topology: openTopology(t, m.Host.Root())})
-	table := &Table{}
-	scan := func() {
+	source := openProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
+	table := &scan.Table{}
+	rescan := func() {
 		t.Helper()
 		m.Step(time.Second)
 		require.NoError(t, m.Render())
@@ -70,10 +60,10 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, source.ReadProcesses(table))
 	}
-	scan()
-	scan()
+	rescan()
+	rescan()
 	parts := func(task *hostsim.Task) []units.CPUTime {
-		p := find(table.Processes, int32(task.PID))
+		p := scan.Find(table.Processes, int32(task.PID))
 		require.NotZero(t, p.Used)
 		parts := slices.Clone(table.Parts(p))
 		assert.Equal(t, p.Used, parts[0]+parts[1])
@@ -82,7 +72,7 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	assert.Zero(t, parts(first)[1])
 	assert.Zero(t, parts(second)[0])
 	first.Socket = 1
-	scan()
+	rescan()
 	assert.Zero(t, parts(first)[0], "all of it")
 }
 
@@ -100,38 +90,38 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	fake, b, table := fakeBPF(t)
 	k := &sliced{fakeKernel: fake}
 	b.list = k
-	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
-	scan := func() {
+	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	rescan := func() {
 		t.Helper()
 		require.NoError(t, b.ReadProcesses(table))
 	}
-	scan()
+	rescan()
 	k.listed[0].Run += 100
 	k.listed[0].Slice = 2
 	k.listed[1].Run += 10
 	k.listed[1].Cpu = 1
 	k.slices = []tasks.Slice{{}, {Cpu: 0, Run: 1}, {Cpu: 1, Run: 3, Next: 1}}
-	scan()
+	rescan()
 	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Processes[0]))
-	assert.Equal(t, []Slice{{1, 75}, {0, 25}}, table.Slices(&table.Processes[0]))
-	assert.Equal(t, []Slice{{1, 10}}, table.Slices(&table.Processes[1]))
+	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 75}, {CPU: 0, Used: 25}}, table.Slices(&table.Processes[0]))
+	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 10}}, table.Slices(&table.Processes[1]))
 	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Processes[1]), "without slices, by its CPU")
 	assert.Equal(t, []units.CPUTime{25, 85}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
 
 	k.listed[0].Run += 100
 	k.slices = []tasks.Slice{{}, {Cpu: 1}, {Cpu: 1, Next: 1}}
-	scan()
+	rescan()
 	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "no thread grew")
-	assert.Equal(t, []Slice{{0, 100}}, table.Slices(&table.Processes[0]))
+	assert.Equal(t, []divide.Slice{{CPU: 0, Used: 100}}, table.Slices(&table.Processes[0]))
 	k.slices = nil
 	k.listed[0].Run += 100
-	scan()
+	rescan()
 	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "the slice is missing")
 }
 
 func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 	require.NoError(t, b.ReadProcesses(table))
 	k.listed = k.listed[:1]
 	start := uint64(k.now) + 1
@@ -154,7 +144,7 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 
 func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 	ends := make([]tasks.Ended, 1000)
 	inUse := func(scans int) uint64 {
 		for range scans {
@@ -183,7 +173,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
 		t.Run(name, func(t *testing.T) {
 			l := hostsim.NewLife(twoSockets(t, 2))
-			topology := openTopology(t, l.Host.Root())
+			topology := topologyOf(t, l.Host.Root())
 			var source Source = openProcfs(Options{Root: l.Host.Root(), Topology: topology})
 			if exact {
 				k := hostsim.NewKernel(l.Machine)
@@ -191,7 +181,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				b.divide(topology)
 				source = b
 			}
-			table := &Table{}
+			table := &scan.Table{}
 			divided := units.CPUTime(0)
 			both := func(all units.CPUTime, parts []units.CPUTime) {
 				require.Len(t, parts, 2)
@@ -241,20 +231,20 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		t.Skip("needs CPUs 0 and 1")
 	}
 	bothLists(t, func(t *testing.T) {
-		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+		topology := topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
-		table := &Table{}
+		table := &scan.Table{}
 		if ofWhoRan {
 			b.attachHook(t)
 			require.NoError(t, b.ReadProcesses(table))
 			table.MayBePartial = true
 		}
-		scan := func() *Process {
+		rescan := func() *scan.Process {
 			t.Helper()
 			require.NoError(t, b.ReadProcesses(table))
-			i := slices.IndexFunc(table.Processes, func(p Process) bool { return int(p.PID) == os.Getpid() })
+			i := slices.IndexFunc(table.Processes, func(p scan.Process) bool { return int(p.PID) == os.Getpid() })
 			require.GreaterOrEqual(t, i, 0)
 			return &table.Processes[i]
 		}
@@ -277,13 +267,13 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		go pinned(1, 160*time.Millisecond)
 		<-done
 		<-done
-		scan()
-		scan()
+		rescan()
+		rescan()
 		begin <- struct{}{}
 		begin <- struct{}{}
 		<-done
 		<-done
-		p := scan()
+		p := rescan()
 		parts := table.Parts(p)
 		require.Equal(t, p.Used, parts[0]+parts[1])
 		require.Greater(t, p.Used, 150*ms)
@@ -295,14 +285,14 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		}
 		assert.Equal(t, parts, on[:], "each CPU is a domain")
 		before := [2]units.CPUTime{table.RunIn(0), table.RunIn(1)}
-		scan()
+		rescan()
 		assert.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
 		assert.GreaterOrEqual(t, table.RunIn(1), before[1])
 	})
 }
 
 // onCPUs adds up what the processes of a cgroup used on CPUs 0 and 1.
-func onCPUs(t *testing.T, table *Table, group uint64, on *[2]units.CPUTime) {
+func onCPUs(t *testing.T, table *scan.Table, group uint64, on *[2]units.CPUTime) {
 	t.Helper()
 	for i := range table.Processes {
 		p := &table.Processes[i]
@@ -320,8 +310,8 @@ func onCPUs(t *testing.T, table *Table, group uint64, on *[2]units.CPUTime) {
 	}
 }
 
-// A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans those that ran. A scan of all by
-// another source, at the end, shows the same.
+// A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans
+// those that ran. A scan of all by another source, at the end, shows the same.
 func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
@@ -329,11 +319,11 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 		t.Skip("needs CPUs 0 and 1")
 	}
 	skipUnlessPossible(t, tryScan())
-	open := func() (*BPF, *Table) {
+	open := func() (*BPF, *scan.Table) {
 		b, err := OpenBPF(Options{Root: "/", Slices: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
-		return b, &Table{}
+		return b, &scan.Table{}
 	}
 	all, allTable := open()
 	partial, table := open()
@@ -377,11 +367,11 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 		t.Skip("needs CPUs 0 and 1")
 	}
 	unlessMissed(t, func(t *testing.T) string {
-		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+		topology := topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
-		table := &Table{}
+		table := &scan.Table{}
 		require.NoError(t, b.ReadProcesses(table))
 		group := newCgroup(t)
 		anchor := startBurner(t, group, "say", "wait")
@@ -415,16 +405,16 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 
 func TestARowThatIsNotActiveKeepsNoPartsOfAnEarlierScan(t *testing.T) {
 	m := twoSockets(t, 2)
-	table := &Table{}
-	table.divide(openTopology(t, m.Host.Root()))
-	table.begin(1)
-	table.Processes = append(table.Processes, Process{PID: 1})
-	table.scans = 1
-	table.giveShortLived(0, 3, []uint64{1, 0})
-	table.beginKeeping(2, 1)
-	table.giveShortLived(0, 0, []uint64{1, 0})
-	table.beginKeeping(3, 1)
-	table.giveShortLived(0, 9, []uint64{1, 2})
+	table := &scan.Table{}
+	table.Divide(topologyOf(t, m.Host.Root()))
+	table.Begin(1)
+	table.Processes = append(table.Processes, scan.Process{PID: 1})
+	table.EndScan()
+	table.GiveShortLived(0, 3, []uint64{1, 0})
+	table.BeginKeeping(2, 1)
+	table.GiveShortLived(0, 0, []uint64{1, 0})
+	table.BeginKeeping(3, 1)
+	table.GiveShortLived(0, 9, []uint64{1, 2})
 	assert.Equal(t, []units.CPUTime{3, 6}, table.ShortLivedParts(&table.Processes[0]))
 }
 
@@ -439,12 +429,12 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 		return stream(o)
 	}
 	defer func() { openStream = stream }()
-	b, err := OpenBPF(Options{Root: "/", Topology: openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))})
+	b, err := OpenBPF(Options{Root: "/", Topology: topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	assert.Equal(t, "bpf (task stream)", b.Name())
 	require.ErrorContains(t, b.Lacks(), "what each thread of a process used")
-	table := &Table{}
+	table := &scan.Table{}
 	require.NoError(t, b.ReadProcesses(table))
 	require.NoError(t, b.ReadProcesses(table))
 	for _, i := range table.Active {

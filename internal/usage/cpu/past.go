@@ -7,25 +7,27 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Past is what a Reader must know of an earlier one, of the same boot, to go on where that one ended. It holds no pointers: all
-// of it can be written down.
+// Past is what a Reader must know of an earlier one, of the same boot, to go on where that one
+// ended. It holds no pointers: all of it can be written down.
 type Past struct {
-	// Exact reports whether an exact source found the processes. It tells no child times.
+	// Exact reports whether an exact source found the processes. It reports no child times.
 	Exact bool
 	// Now is when the last scan began, since boot.
 	Now time.Duration
 	// Node is what ReadNode returned last. After Resume the node's CPU time goes on from there.
 	Node Node
-	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system, idle, iowait, irq, softirq and steal
-	// (proc_stat(5)).
+	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
+	// idle, iowait, irq, softirq and steal (proc_stat(5)).
 	Ticks [8]uint64
-	// Domains and CPUs are the same of each domain of the topology, and of each CPU, empty without a topology.
+	// Domains and CPUs are the same of each domain of the topology, and of each CPU, empty without
+	// a topology.
 	Domains []PastDomain
 	CPUs    []PastCPU
 	// Processes are those of the last successful scan.
-	Processes []PastProcess
+	Processes []scan.PastProcess
 }
 
 // PastDomain is the CPU time of a domain.
@@ -40,16 +42,9 @@ type PastCPU struct {
 	Ticks  [8]uint64
 }
 
-// PastProcess is what is kept of a process. The names are those of Process.
-type PastProcess struct {
-	PID, Parent, Threads     int32
-	Kernel, Zombie, Discards bool
-	Start                    time.Duration
-	CPU, ChildCPU, Owed      units.CPUTime
-}
-
-// Past stores in p what another Reader needs to go on after the last ReadNode and ReadProcesses, both of which must have succeeded. It
-// allocates nothing if p was used before with as many processes.
+// Past stores in p what another Reader needs to go on after the last ReadNode and ReadProcesses,
+// both of which must have succeeded. It allocates nothing if p was used before with as many
+// processes.
 func (r *Reader) Past(p *Past) error {
 	if r.runtime != nil { // which reads /proc/stat now and then only
 		if _, err := r.source.ReadNode(); err != nil {
@@ -64,13 +59,14 @@ func (r *Reader) Past(p *Past) error {
 	if s, ok := r.source.(statReader); ok {
 		s.past(p)
 	}
-	r.table.past(p)
+	p.Now, p.Processes = r.table.Now, r.table.AppendPast(p.Processes[:0])
 	return nil
 }
 
-// Resume makes the Reader go on where another one ended: the first ReadNode returns the CPU time of the past and what the node used
-// since, and in the first scan processes of the past have used what they used since. It must precede the first ReadNode. The Reader
-// keeps p until a scan has succeeded.
+// Resume makes the Reader go on where another one ended: the first ReadNode returns the CPU time of
+// the past and what the node used since, and in the first scan processes of the past have used what
+// they used since. It must precede the first ReadNode. The Reader keeps p until a scan has
+// succeeded.
 func (r *Reader) Resume(p *Past) {
 	r.resuming, r.unread = p, true
 	r.node, r.earlier = p.Node, p.Node
@@ -89,7 +85,7 @@ func (r *Reader) resumeSource() {
 	if s, ok := r.source.(statReader); ok {
 		s.resume(r.resuming)
 	}
-	r.table.resume(r.resuming, r.source.Exact())
+	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact, r.source.Exact())
 }
 
 // statReader is a Source that reads /proc/stat.
@@ -118,69 +114,5 @@ func (n *nodeReader) resume(p *Past) {
 			n.cpus = append(n.cpus, lastTicks{})
 		}
 		n.cpus[c.Number] = lastTicks{ticks: c.Ticks, known: true}
-	}
-}
-
-func (t *Table) past(p *Past) {
-	p.Now, p.Processes = t.Now, p.Processes[:0]
-	for i := range t.Processes {
-		q := &t.Processes[i]
-		p.Processes = append(p.Processes, PastProcess{
-			PID: q.PID, Parent: q.Parent, Threads: q.Threads, Kernel: q.Kernel, Zombie: q.Zombie, Discards: q.discards,
-			Start: q.Start, CPU: q.CPU, ChildCPU: q.ChildCPU, Owed: q.owed,
-		})
-	}
-}
-
-// resume makes the scan of the past the previous one.
-func (t *Table) resume(p *Past, exact bool) {
-	t.Processes = make([]Process, len(p.Processes))
-	for i := range p.Processes {
-		q := &p.Processes[i]
-		t.Processes[i] = Process{
-			PID: q.PID, Parent: q.Parent, Threads: q.Threads, Kernel: q.Kernel, Zombie: q.Zombie, discards: q.Discards,
-			Start: q.Start, CPU: q.CPU, ChildCPU: q.ChildCPU, owed: q.Owed, LastCPU: -1, Slot: int32(i),
-		}
-		if !exact {
-			t.Processes[i].Start = q.Start.Truncate(time.Duration(Tick))
-		}
-	}
-	order := byPID
-	if exact {
-		order = byAge
-	}
-	slices.SortFunc(t.Processes, func(a, b Process) int { return order(&a, &b) })
-	t.slots, t.scans, t.Now = int32(len(t.Processes)), 1, p.Now
-	t.exact, t.baseline = exact, p.Now
-	t.resuming, t.childless = true, p.Exact
-}
-
-// identity tells processes apart.
-type identity struct {
-	pid   int32
-	start time.Duration
-}
-
-// adoptStarts gives each row of the past the start time that this scan has for the same process: sources differ in how exact they
-// tell it.
-func (t *Table) adoptStarts(order func(a, b *Process) int) {
-	starts := make(map[identity]time.Duration, len(t.Processes))
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		starts[identity{p.PID, p.Start.Truncate(time.Duration(Tick))}] = p.Start
-	}
-	for i := range t.before {
-		old := &t.before[i]
-		if start, ok := starts[identity{old.PID, old.Start.Truncate(time.Duration(Tick))}]; ok {
-			old.Start = start
-		}
-	}
-	slices.SortFunc(t.before, func(a, b Process) int { return order(&a, &b) })
-}
-
-// resumed ends the first scan after the past. What ended meanwhile is not all known.
-func (t *Table) resumed() {
-	if t.resuming {
-		t.resuming, t.childless, t.Untraced = false, false, Unbounded
 	}
 }

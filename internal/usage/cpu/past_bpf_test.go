@@ -13,15 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // resumedBPF returns a source and a table that go on from the past of others, of the same kernel.
-func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *Table) {
+func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *scan.Table) {
 	b := newBPF(t.TempDir(), k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &Table{}
-	table.resume(written(t, p), true)
+	table := &scan.Table{}
+	resumeTable(table, written(t, p), true)
 	return b, table
 }
 
@@ -29,7 +30,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	require.NoError(t, b.ReadProcesses(table))
 	p := Past{Exact: true}
-	table.past(&p)
+	p.Now, p.Processes = table.Now, table.AppendPast(p.Processes[:0])
 
 	start := uint64(k.now) + 1
 	k.now += time.Minute
@@ -47,7 +48,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	assert.EqualValues(t, 48, table.Run)
 	require.Len(t, table.Ended, 1)
 	assert.Zero(t, table.Ended[0].LastSlice, "nothing tells it")
-	assert.Equal(t, Unbounded, table.Untraced)
+	assert.Equal(t, scan.Unbounded, table.Untraced)
 	assert.Zero(t, table.LostEnds)
 	assert.Empty(t, b.missing, "its end is not waited for")
 
@@ -60,7 +61,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 func TestTheEndOfAProcessOfThePastIsTakenWhereItIsTold(t *testing.T) {
 	k, _, table := fakeBPF(t)
 	p := Past{Exact: true}
-	table.past(&p)
+	p.Now, p.Processes = table.Now, table.AppendPast(p.Processes[:0])
 	k.listed = k.listed[:1]
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
 	b, table := resumedBPF(t, k, &p)
@@ -74,7 +75,7 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{
 		{Pid: 1, Start: 1, Run: 1000, Threads: 1}, {Pid: 10, Start: start, Run: uint64(58 * time.Millisecond), Threads: 1},
 	}}
-	p := Past{Now: 90 * time.Second, Processes: []PastProcess{
+	p := Past{Now: 90 * time.Second, Processes: []scan.PastProcess{
 		{PID: 1, Threads: 1}, {PID: 10, Threads: 1, Start: time.Duration(start).Truncate(time.Duration(Tick)), CPU: 4 * Tick},
 	}}
 	b, table := resumedBPF(t, k, &p)
@@ -84,11 +85,11 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 	assert.Equal(t, 1000*units.CPUTime(1), table.Processes[0].Used)
 }
 
-// restart has another source and table go on. Nobody is told the ends that were not told yet. Those between the start of the source and
-// its first scan are told in time.
+// restart has another source and table go on. Nobody is told the ends that were not told yet. Those
+// between the start of the source and its first scan are told in time.
 func (w *randomKernel) restart() {
 	p := Past{Exact: true}
-	w.table.past(&p)
+	p.Now, p.Processes = w.table.Now, w.table.AppendPast(p.Processes[:0])
 	for range w.r.IntN(60) {
 		w.act()
 	}
@@ -96,9 +97,9 @@ func (w *randomKernel) restart() {
 		w.lost += p.Run - p.shown
 	}
 	w.dead = nil
-	w.source, w.table = newBPF(w.TempDir(), w, w), Table{}
+	w.source, w.table = newBPF(w.TempDir(), w, w), scan.Table{}
 	w.source.bootNow = func() time.Duration { return w.now }
-	w.table.resume(written(w, &p), true)
+	resumeTable(&w.table, written(w, &p), true)
 	for range w.r.IntN(60) {
 		w.act()
 	}

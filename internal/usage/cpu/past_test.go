@@ -18,6 +18,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // written returns a past as it is after it was written and read.
@@ -34,12 +37,12 @@ func written(t testing.TB, p *Past) *Past {
 func (w *watched) restart() {
 	var p Past
 	w.source.past(&p)
-	w.table.past(&p)
+	p.Now, p.Processes = w.table.Now, w.table.AppendPast(p.Processes[:0])
 	again := written(w, &p)
 	require.NoError(w, w.source.Close())
-	w.source, w.table, w.node = NewProcfs(w.Root()), Table{}, Node{}
+	w.source, w.table, w.node = NewProcfs(w.Root()), scan.Table{}, Node{}
 	w.source.resume(again)
-	w.table.resume(again, false)
+	resumeTable(&w.table, again, false)
 }
 
 func TestNoRestartCountsCPUTimeTwiceOrNever(t *testing.T) {
@@ -75,7 +78,7 @@ func restarting(t testing.TB, exact bool, window time.Duration) *restarted {
 func (h *restarted) open(exact bool) {
 	options := Options{Root: h.Root(), Kind: Auto, Window: h.window}
 	if len(h.Topology) > 1 {
-		topology, err := OpenTopology(h.Root())
+		topology, err := divide.OpenTopology(h.Root())
 		require.NoError(h, err)
 		options.Topology = topology
 	}
@@ -135,7 +138,7 @@ func TestTheNodeGoesOnWhereItWas(t *testing.T) {
 				assert.Equal(t, 700*Tick, after.Process-before.Process, "of processes")
 				assert.Equal(t, units.CPUTime(time.Minute)*units.CPUTime(h.CPUs), after.Total-before.Total, "in all")
 				assert.Equal(t, 700*Tick, h.used(1))
-				assert.Equal(t, Unbounded, h.reader.table.Untraced, "not all that ended is known")
+				assert.Equal(t, scan.Unbounded, h.reader.table.Untraced, "not all that ended is known")
 				last := h.run(time.Second, map[int]int64{1: 30})
 				assert.Equal(t, 30*Tick, last.Busy-after.Busy)
 				assert.Equal(t, 30*Tick, h.used(1))
@@ -168,7 +171,7 @@ func TestAProcessThatNobodyKnewHasUsedNothing(t *testing.T) {
 	h.run(time.Second, nil)
 	var p Past
 	require.NoError(t, h.reader.Past(&p))
-	p.Processes = slices.DeleteFunc(p.Processes, func(q PastProcess) bool { return q.PID == 1 })
+	p.Processes = slices.DeleteFunc(p.Processes, func(q scan.PastProcess) bool { return q.PID == 1 })
 	require.NoError(t, h.reader.Close())
 	h.open(false)
 	h.reader.Resume(&p)
@@ -250,7 +253,7 @@ func TestChildTimesGoOnWhereTheyWere(t *testing.T) {
 	h.run(time.Minute, nil)
 	table := &h.reader.table
 	require.Len(t, table.Ended, 1)
-	parent := find(table.Processes, 50)
+	parent := scan.Find(table.Processes, 50)
 	assert.Equal(t, 90*Tick, parent.ShortLived+table.Ended[0].LastSlice, "and not the life that was counted before")
 }
 
@@ -273,14 +276,14 @@ func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
 	h.CPU.User += 30
 	h.run(time.Minute, map[int]int64{50: 20})
 	table := &h.reader.table
-	parent := find(table.Processes, 50)
+	parent := scan.Find(table.Processes, 50)
 	assert.Zero(t, parent.ShortLived)
 	assert.Equal(t, 20*Tick-3*ms, parent.Used)
 	assert.Empty(t, table.Ended)
 	h.Processes[50].CUser += 30
 	h.CPU.User += 30
 	h.run(time.Second, nil)
-	assert.Equal(t, 30*Tick, find(table.Processes, 50).ShortLived, "from then on they are known")
+	assert.Equal(t, 30*Tick, scan.Find(table.Processes, 50).ShortLived, "from then on they are known")
 }
 
 func TestDomainsGoOnWhereTheyWere(t *testing.T) {
@@ -291,7 +294,7 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 	stat := func(first, second int) []Node {
 		text := fmt.Sprintf("cpu  %d 0 0 9000 0 0 0 0 0 0\ncpu0 %d 0 0 4000 0 0 0 0 0 0\ncpu1 %d 0 0 5000 0 0 0 0 0 0\nintr 0\n",
 			first+second, first, second)
-		put(t, h.Root(), map[string]string{"proc/stat": text})
+		dividetest.Put(t, h.Root(), map[string]string{"proc/stat": text})
 		_, err := h.reader.ReadNode(h.Now())
 		require.NoError(t, err)
 		return slices.Clone(h.reader.Domains())
@@ -311,7 +314,7 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 func readerWith(n int) *Reader {
 	r := NewReader(NewProcfs("/nowhere"), Options{})
 	for i := range n {
-		r.table.Processes = append(r.table.Processes, Process{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick})
+		r.table.Processes = append(r.table.Processes, scan.Process{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick})
 	}
 	return r
 }
@@ -344,3 +347,6 @@ func TestCPUsOfImpossibleNumbersTakeNoMemory(t *testing.T) {
 	n.resume(&Past{CPUs: []PastCPU{{Number: -1}, {Number: math.MaxInt32}, {Number: 1}}})
 	assert.Len(t, n.cpus, 2)
 }
+
+// resumeTable makes a table continue from a past.
+func resumeTable(t *scan.Table, p *Past, exact bool) { t.Resume(p.Processes, p.Now, p.Exact, exact) }

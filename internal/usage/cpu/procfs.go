@@ -14,10 +14,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates nothing once its
-// buffers have grown to the size of the node.
+// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates
+// nothing once its buffers have grown to the size of the node.
 type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
@@ -28,8 +29,8 @@ type Procfs struct {
 	list    *stall.Guard[*listing]
 }
 
-// firstRead reads a file of a process by a name that the kernel may have to look up, which can block
-// (dev/kernel-reads.md).
+// firstRead reads a file of a process by a name that the kernel may have to look up, which can
+// block (dev/kernel-reads.md).
 type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -84,8 +85,8 @@ func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
 	return stall.New(options)
 }
 
-// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted
-// in a container. It touches nothing.
+// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root
+// directory is mounted in a container. It touches nothing.
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
@@ -107,7 +108,8 @@ func (p *Procfs) Close() error {
 	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
-// Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
+// Blocked returns an error if CPU times of some processes cannot be read because processes block
+// reads.
 func (p *Procfs) Blocked() error {
 	if p.list.Err("") != nil {
 		return errListBlocked
@@ -118,21 +120,21 @@ func (p *Procfs) Blocked() error {
 var errListBlocked = errors.New("new processes may not be found, because a process blocks the list of processes in /proc")
 
 // ReadProcesses implements Source.
-func (p *Procfs) ReadProcesses(t *Table) error {
+func (p *Procfs) ReadProcesses(t *scan.Table) error {
 	if _, err := p.beginScan(t); err != nil {
 		return err
 	}
 	p.kept.next = 0
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
-		t.abort()
+		t.Abort()
 		return err
 	}
 	s.readMissed()
 	all, newest := p.tasks()
 	t.Rounding, t.Late = 2*Tick, 0
 	t.Hidden = s.unreadable || hides(all, s.threads)
-	t.finish(units.Advance(p.scanned, p.node.Process))
+	t.Finish(units.Advance(p.scanned, p.node.Process))
 	p.findMissed(t, newest)
 	p.scanned = p.node.Process
 	p.findDiscarding(t)
@@ -141,16 +143,16 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 }
 
 // beginScan starts a scan and returns its time since boot.
-func (p *Procfs) beginScan(t *Table) (now time.Duration, err error) {
+func (p *Procfs) beginScan(t *scan.Table) (now time.Duration, err error) {
 	if now, err = p.readUptime(); err != nil {
 		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
 		return 0, err
 	}
 	if p.topology != nil {
 		p.topology.Refresh(now)
-		t.divide(p.topology)
+		t.Divide(p.topology)
 	}
-	t.begin(now)
+	t.Begin(now)
 	p.first.Begin(time.Unix(0, 0).Add(now))
 	p.list.Begin(time.Unix(0, 0).Add(now))
 	return now, nil
@@ -171,14 +173,14 @@ func (p *Procfs) readUptime() (time.Duration, error) {
 // procfsScan fills a table with rows.
 type procfsScan struct {
 	source     *Procfs
-	table      *Table
+	table      *scan.Table
 	threads    uint64 // of all rows
 	next       int    // the row of the previous scan that isFirst compares next
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it adds no row, and
-// readMissed adds the processes of the previous scan.
+// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
+// adds no row, and readMissed adds the processes of the previous scan.
 func (s *procfsScan) readListed() error {
 	pids, err := s.list()
 	if err != nil {
@@ -187,7 +189,7 @@ func (s *procfsScan) readListed() error {
 	for _, pid := range pids {
 		s.add(pid)
 	}
-	s.table.sort(byPID)
+	s.table.Sort(scan.ByPID)
 	return nil
 }
 
@@ -195,7 +197,7 @@ func (s *procfsScan) readListed() error {
 func (s *procfsScan) list() ([]int32, error) {
 	l := s.source.list.Job()
 	if s.source.list.RunShared(0, (*listing).read) != nil {
-		if len(s.table.before) == 0 {
+		if len(s.table.Before) == 0 {
 			return nil, errListBlocked
 		}
 		s.unreadable = true
@@ -208,42 +210,27 @@ func (s *procfsScan) list() ([]int32, error) {
 	return l.pids, nil
 }
 
-// readMissed adds a row for each process of the previous scan that the listing lacks and that still runs: a listing of
-// /proc can miss one.
+// readMissed adds a row for each process of the previous scan that the listing lacks and that still
+// runs: a listing of /proc can miss one.
 func (s *procfsScan) readMissed() {
 	t := s.table
-	t.eachMissed(func(old *Process) {
+	t.EachMissed(func(old *scan.Process) {
 		end := len(t.Processes)
 		s.add(old.PID)
-		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not
-		// list it.
+		// The number may be a thread's now: /proc has a directory for it with the times of its
+		// process, but does not list it.
 		if len(t.Processes) > end && t.Processes[end].Start != old.Start {
 			t.Processes = t.Processes[:end]
 		}
 	})
-	t.sort(byPID)
+	t.Sort(scan.ByPID)
 }
 
-// eachMissed calls add for each process of the previous scan that has no row, in ascending order of PIDs. add may add
-// rows; those before are sorted by PID.
-func (t *Table) eachMissed(add func(old *Process)) {
-	listed, j := len(t.Processes), 0
-	for i := range t.before {
-		pid := t.before[i].PID
-		for j < listed && t.Processes[j].PID < pid {
-			j++
-		}
-		if j == listed || t.Processes[j].PID != pid {
-			add(&t.before[i])
-		}
-	}
-}
-
-// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the
-// previous scan, and the next scan that can read it has the rest.
+// add adds the row of a process, unless the process is gone. A process that cannot be read keeps
+// its row of the previous scan, and the next scan that can read it has the rest.
 func (s *procfsScan) add(pid int32) {
 	t := s.table
-	t.Processes = append(t.Processes, Process{})
+	t.Processes = append(t.Processes, scan.Process{})
 	q := &t.Processes[len(t.Processes)-1]
 	err := s.source.readProcess(pid, q, s.isFirst(pid))
 	if err == nil {
@@ -252,7 +239,7 @@ func (s *procfsScan) add(pid int32) {
 	}
 	if !gone(err) {
 		s.unreadable = true
-		if old := t.previous(pid); old != nil {
+		if old := t.Previous(pid); old != nil {
 			*q = *old
 			return
 		}
@@ -260,12 +247,13 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not looked up its
-// files. It is fast if called in ascending order of PIDs. Another process may have the PID now.
+// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not
+// looked up its files. It is fast if called in ascending order of PIDs. Another process may have
+// the PID now.
 func (s *procfsScan) isFirst(pid int32) bool {
-	before := s.table.before
+	before := s.table.Before
 	if s.next > 0 && before[s.next-1].PID >= pid {
-		return s.table.previous(pid) == nil
+		return s.table.Previous(pid) == nil
 	}
 	for s.next < len(before) && before[s.next].PID < pid {
 		s.next++
@@ -273,7 +261,7 @@ func (s *procfsScan) isFirst(pid int32) bool {
 	return s.next == len(before) || before[s.next].PID != pid
 }
 
-func (p *Procfs) readProcess(pid int32, q *Process, isFirst bool) error {
+func (p *Procfs) readProcess(pid int32, q *scan.Process, isFirst bool) error {
 	b, err := p.readStat(pid, isFirst)
 	if err != nil {
 		return err
@@ -282,8 +270,8 @@ func (p *Procfs) readProcess(pid int32, q *Process, isFirst bool) error {
 	return parseProcess(b, q)
 }
 
-// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the
-// number.
+// readStat reads the text of a process. A kept file that cannot be read is opened again: another
+// process may have the number.
 func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	if isFirst {
 		return p.readFirst(pid, (*firstRead).readStat)
@@ -333,19 +321,19 @@ func gone(err error) bool {
 // hiddenThreads is how many tasks may come between a scan and the reading of their number.
 const hiddenThreads = 16
 
-// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the
-// scan and the reading of their number: the more there are, the more.
+// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and
+// go between the scan and the reading of their number: the more there are, the more.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findMissed notes whether tasks were created since the last scan that this one does not show. newest is the ID of the
-// newest task, 0 if it is unknown.
-func (p *Procfs) findMissed(t *Table, newest uint64) {
-	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.bornThreads()
+// findMissed notes whether tasks were created since the last scan that this one does not show.
+// newest is the ID of the newest task, 0 if it is unknown.
+func (p *Procfs) findMissed(t *scan.Table, newest uint64) {
+	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
 	p.newest = newest
 }
 
-// createdSince returns an upper bound of how many tasks were created while the ID of the newest one changed. The kernel
-// assigns IDs in ascending order and begins again at its limit.
+// createdSince returns an upper bound of how many tasks were created while the ID of the newest one
+// changed. The kernel assigns IDs in ascending order and begins again at its limit.
 func createdSince(before, newest uint64) uint64 {
 	if newest < before {
 		return math.MaxUint64
@@ -353,10 +341,11 @@ func createdSince(before, newest uint64) uint64 {
 	return newest - before
 }
 
-// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children
-// that use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
-// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
-func (p *Procfs) findDiscarding(t *Table) {
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their
+// children, and children that use less than a tick leave nothing that is missed. Only a process of
+// which a child ended without adding to its child times is looked at. SA_NOCLDWAIT has the same
+// effect, and /proc does not show it.
+func (p *Procfs) findDiscarding(t *scan.Table) {
 	looked := int32(0)
 	for i := range t.Ended {
 		e := &t.Ended[i]
@@ -364,16 +353,16 @@ func (p *Procfs) findDiscarding(t *Table) {
 			continue
 		}
 		looked = e.Parent
-		parent, old := find(t.Processes, e.Parent), t.previous(e.Parent)
-		if parent == nil || old == nil || parent.discards || parent.Start > e.Start || parent.ChildCPU > old.ChildCPU {
+		parent, old := scan.Find(t.Processes, e.Parent), t.Previous(e.Parent)
+		if parent == nil || old == nil || parent.Discards || parent.Start > e.Start || parent.ChildCPU > old.ChildCPU {
 			continue
 		}
 		b, err := p.readFirst(parent.PID, (*firstRead).readStatus)
-		parent.discards = err == nil && IgnoresSIGCHLD(b)
+		parent.Discards = err == nil && IgnoresSIGCHLD(b)
 	}
 	for i := range t.Processes {
-		if t.Processes[i].discards {
-			t.Untraced = Unbounded
+		if t.Processes[i].Discards {
+			t.Untraced = scan.Unbounded
 			return
 		}
 	}

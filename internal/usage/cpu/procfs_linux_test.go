@@ -18,18 +18,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // insert adds a process to the table as if the last scan had shown it.
-func (t *Table) insert(p Process) {
-	p.Slot = t.slots
-	t.slots++
-	t.Processes = append(t.Processes, p)
-	t.sort(byPID)
+func insert(t *scan.Table, p scan.Process) {
+	row := t.InsertBorn(scan.ByPID, []scan.Process{p})
+	t.Processes[row].Born, t.Processes[row].Used = false, 0
 }
 
-// unlisted returns a thread of this process, which /proc does not list but shows by its number, and its content.
-func unlisted(t *testing.T, source *Procfs) Process {
+// unlisted returns a thread of this process, which /proc does not list but shows by its number, and
+// its content.
+func unlisted(t *testing.T, source *Procfs) scan.Process {
 	t.Helper()
 	tid, stop := make(chan int), make(chan struct{})
 	t.Cleanup(func() { close(stop) })
@@ -44,7 +44,7 @@ func unlisted(t *testing.T, source *Procfs) Process {
 		go thread()
 		own = <-tid
 	}
-	var p Process
+	var p scan.Process
 	require.NoError(t, source.readProcess(int32(own), &p, true))
 	return p
 }
@@ -52,28 +52,28 @@ func unlisted(t *testing.T, source *Procfs) Process {
 func TestProcessThatTheListingLacksIsFoundByItsNumber(t *testing.T) {
 	source := realProc(t)
 	lacking := unlisted(t, source)
-	var table Table
+	var table scan.Table
 	require.NoError(t, source.ReadProcesses(&table))
-	require.Nil(t, find(table.Processes, lacking.PID))
-	table.insert(lacking)
+	require.Nil(t, scan.Find(table.Processes, lacking.PID))
+	insert(&table, lacking)
 	require.NoError(t, source.ReadProcesses(&table))
-	found := find(table.Processes, lacking.PID)
+	found := scan.Find(table.Processes, lacking.PID)
 	require.NotNil(t, found)
 	assert.False(t, found.Born)
-	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b Process) int { return byPID(&a, &b) }))
+	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b scan.Process) int { return scan.ByPID(&a, &b) }))
 }
 
 func TestThreadThatHasTheNumberOfAnEndedProcessIsNoProcess(t *testing.T) {
 	source := realProc(t)
 	thread := unlisted(t, source)
-	var table Table
+	var table scan.Table
 	require.NoError(t, source.ReadProcesses(&table))
 	old := thread
 	old.Start -= time.Duration(Tick)
-	table.insert(old)
+	insert(&table, old)
 	require.NoError(t, source.ReadProcesses(&table))
-	assert.Nil(t, find(table.Processes, thread.PID), "its time is in its process's")
-	assert.True(t, slices.ContainsFunc(table.Ended, func(e Ended) bool { return e.PID == thread.PID }))
+	assert.Nil(t, scan.Find(table.Processes, thread.PID), "its time is in its process's")
+	assert.True(t, slices.ContainsFunc(table.Ended, func(e scan.Ended) bool { return e.PID == thread.PID }))
 }
 
 // processTime returns the CPU time of this process.
@@ -87,12 +87,12 @@ func processTime(t *testing.T) units.CPUTime {
 func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	source := realProc(t)
 	own := int32(os.Getpid())
-	var table Table
-	read := func() (Node, *Process) {
+	var table scan.Table
+	read := func() (Node, *scan.Process) {
 		node, err := source.ReadNode()
 		require.NoError(t, err)
 		require.NoError(t, source.ReadProcesses(&table))
-		p := find(table.Processes, own)
+		p := scan.Find(table.Processes, own)
 		require.NotNil(t, p)
 		return node, p
 	}

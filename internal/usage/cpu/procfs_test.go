@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 const ms = units.CPUTime(time.Millisecond)
@@ -34,7 +35,7 @@ type watched struct {
 	*hostsim.Host
 	source *Procfs
 	clocks *Clocks // nil: source is read
-	table  Table
+	table  scan.Table
 	node   Node
 }
 
@@ -62,7 +63,8 @@ func (w *watched) reap(pid int) {
 	}
 }
 
-// spend lets time pass in which children of a process started, used ticks of CPU time, and were waited for.
+// spend lets time pass in which children of a process started, used ticks of CPU time, and were
+// waited for.
 func (w *watched) spend(parent int, used int64) {
 	w.Processes[parent].CUser += used
 	w.CPU.User += used
@@ -100,7 +102,7 @@ func (w *watched) next() {
 func (w *watched) check() {
 	w.Helper()
 	t := &w.table
-	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b Process) int { return byPID(&a, &b) }), "sorted")
+	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return scan.ByPID(&a, &b) }), "sorted")
 	slots := map[int32]bool{}
 	for i := range t.Processes {
 		p := &t.Processes[i]
@@ -114,16 +116,16 @@ func (w *watched) check() {
 		require.False(w, slots[s], "slot %d of an ended process is reused in the same scan", s)
 		slots[s] = true
 	}
-	require.LessOrEqual(w, t.Untraced, Unbounded)
+	require.LessOrEqual(w, t.Untraced, scan.Unbounded)
 }
 
-func ascending(t *Table) bool {
-	return slices.IsSortedFunc(t.Processes, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+func ascending(t *scan.Table) bool {
+	return slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return cmp.Compare(a.PID, b.PID) })
 }
 
-func (w *watched) process(pid int32) *Process {
+func (w *watched) process(pid int32) *scan.Process {
 	w.Helper()
-	p := find(w.table.Processes, pid)
+	p := scan.Find(w.table.Processes, pid)
 	require.NotNil(w, p, "process %d is not in the table", pid)
 	return p
 }
@@ -133,7 +135,7 @@ func (w *watched) used(pid int32) units.CPUTime {
 	return w.process(pid).Used
 }
 
-func (w *watched) ended(pid int32) *Ended {
+func (w *watched) ended(pid int32) *scan.Ended {
 	w.Helper()
 	for i := range w.table.Ended {
 		if w.table.Ended[i].PID == pid {
@@ -151,7 +153,8 @@ func (w *watched) pids() (pids []int32) {
 	return pids
 }
 
-// unreadable replaces a file by something that cannot be read, until the returned function restores it.
+// unreadable replaces a file by something that cannot be read, until the returned function restores
+// it.
 func (w *watched) unreadable(path string) (restore func()) {
 	w.Helper()
 	text, err := os.ReadFile(path)
@@ -363,7 +366,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 				restore = spoil(w)
 				w.next()
 				p := w.process(42)
-				assert.Equal(t, Process{
+				assert.Equal(t, scan.Process{
 					PID: 42, Parent: 1, Threads: 1, Start: 1000 * time.Second, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm, Slot: slot,
 				}, *p, "as it was")
 				assert.Equal(t, "cat", p.Comm.String())
@@ -389,7 +392,8 @@ func (w *watched) cut(path string, n int) (restore func()) {
 	return func() { require.NoError(w, os.WriteFile(path, text, 0o600)) }
 }
 
-// forbid removes the permission to read a file, for root too: it changes the thread's file system identity.
+// forbid removes the permission to read a file, for root too: it changes the thread's file system
+// identity.
 func (w *watched) forbid(path string) (restore func()) {
 	w.Helper()
 	require.NoError(w, os.Chmod(path, 0))
@@ -492,12 +496,12 @@ func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
 	w.scan()
 	before, rows := w.table, slices.Clone(w.table.Processes)
 
-	w.table.begin(w.Uptime + time.Second) // a listing that fails in its midst
-	w.table.Processes = append(w.table.Processes, Process{PID: 1}, Process{PID: 42, CPU: 1000})
-	w.table.abort()
+	w.table.Begin(w.Uptime + time.Second) // a listing that fails in its midst
+	w.table.Processes = append(w.table.Processes, scan.Process{PID: 1}, scan.Process{PID: 42, CPU: 1000})
+	w.table.Abort()
 	assert.Equal(t, rows, w.table.Processes)
 	assert.Equal(t, before.Now, w.table.Now)
-	assert.Equal(t, before.beforeNow, w.table.beforeNow)
+	assert.Equal(t, before.BeforeNow, w.table.BeforeNow)
 	assert.True(t, w.table.Hidden)
 
 	w.Run(10*time.Second, map[int]int64{42: 5})
@@ -797,27 +801,27 @@ func TestOneCPULineLongerThanTheBuffer(t *testing.T) {
 }
 
 // tableOf fills a table without a source.
-func tableOf(t *Table, now time.Duration, node units.CPUTime, rows ...Process) {
-	t.begin(now)
+func tableOf(t *scan.Table, now time.Duration, node units.CPUTime, rows ...scan.Process) {
+	t.Begin(now)
 	t.Processes = append(t.Processes, rows...)
-	t.finish(node)
+	t.Finish(node)
 }
 
 func TestTheTableSortsProcesses(t *testing.T) {
-	var table Table
-	tableOf(&table, time.Second, 0, Process{PID: 3}, Process{PID: 1}, Process{PID: 2})
-	tableOf(&table, 2*time.Second, 0, Process{PID: 2, CPU: 5}, Process{PID: 1, CPU: 7})
+	var table scan.Table
+	tableOf(&table, time.Second, 0, scan.Process{PID: 3}, scan.Process{PID: 1}, scan.Process{PID: 2})
+	tableOf(&table, 2*time.Second, 0, scan.Process{PID: 2, CPU: 5}, scan.Process{PID: 1, CPU: 7})
 	assert.True(t, ascending(&table))
-	assert.Equal(t, units.CPUTime(7), find(table.Processes, 1).Used)
-	assert.Equal(t, units.CPUTime(5), find(table.Processes, 2).Used)
+	assert.Equal(t, units.CPUTime(7), scan.Find(table.Processes, 1).Used)
+	assert.Equal(t, units.CPUTime(5), scan.Find(table.Processes, 2).Used)
 	require.Len(t, table.Ended, 1)
 	assert.Equal(t, int32(3), table.Ended[0].PID)
 }
 
 func TestPidWithAnEarlierStartIsAnotherProcessToo(t *testing.T) {
-	var table Table
-	tableOf(&table, 10*time.Second, 0, Process{PID: 7, Start: 5 * time.Second, CPU: 3})
-	tableOf(&table, 20*time.Second, 0, Process{PID: 7, Start: 4 * time.Second, CPU: 9})
+	var table scan.Table
+	tableOf(&table, 10*time.Second, 0, scan.Process{PID: 7, Start: 5 * time.Second, CPU: 3})
+	tableOf(&table, 20*time.Second, 0, scan.Process{PID: 7, Start: 4 * time.Second, CPU: 9})
 	assert.True(t, table.Processes[0].Born)
 	assert.Zero(t, table.Processes[0].Used)
 	assert.Len(t, table.Ended, 1)

@@ -8,10 +8,12 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// TickWindow is the shortest interval that the ticks of procfs resolve: 100 ticks of a CPU, so that rounding is 1 % of
-// what one busy CPU uses.
+// TickWindow is the shortest interval that the ticks of procfs resolve: 100 ticks of a CPU, so that
+// rounding is 1 % of what one busy CPU uses.
 const TickWindow = time.Second
 
 // Options selects what a Reader reads.
@@ -19,36 +21,38 @@ type Options struct {
 	// Root is where the host's root directory is: "/", or where it is mounted in a container.
 	Root string
 	// Kind is the CPU time source to use.
-	Kind Kind
-	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source gives the node's CPU
-	// time, too.
+	Kind SourceKind
+	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source
+	// gives the node's CPU time, too.
 	Window time.Duration
 	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
-	Topology *Topology
-	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
-	// Topology implies it.
+	Topology *divide.Topology
+	// Slices has an exact source note on which CPUs the threads of each process ran, so that
+	// Table.Slices returns them. A Topology implies it.
 	Slices bool
-	// Names makes an exact source provide the names and users of short-lived processes in Table.ShortLivedBy.
+	// Names makes an exact source provide the names and users of short-lived processes in
+	// Table.ShortLivedBy.
 	Names bool
 	// PerCPU makes the Reader count the busy time of each CPU, too.
 	PerCPU bool
-	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
-	// before the processes are.
+	// BeforeScan, if set, is called right before each scan of a source that is not exact, for
+	// counters that must be read before the processes are.
 	BeforeScan func()
 	// Counters, if set, returns the counters that BeforeScan read.
 	Counters cgroup.CPUTime
 }
 
-// Reader reads the CPU time of the node and of its processes, interval by interval. It reads them from one CPU time
-// source, and with the kind Auto it continues with CPU clocks or procfs after BPF has failed three scans in a row.
+// Reader reads the CPU time of the node and of its processes, interval by interval. It reads them
+// from one CPU time source, and with the kind Auto it continues with CPU clocks or procfs after BPF
+// has failed three scans in a row.
 //
-// In each interval call ReadNode next to reading the energy counters, then ReadProcesses. A Reader is not safe for
-// concurrent use.
+// In each interval call ReadNode next to reading the energy counters, then ReadProcesses. A Reader
+// is not safe for concurrent use.
 type Reader struct {
 	options Options
 	source  Source
 	runtime *Runtime // gives the node's CPU time where the window is too short for /proc/stat, else nil
-	table   Table
+	table   scan.Table
 	node    Node
 	earlier Node // what node was when the source in use took over
 	domains []domainNode
@@ -67,8 +71,8 @@ type Reader struct {
 // domainNode is what a Reader knows of a domain, as of the node.
 type domainNode struct{ node, earlier, blind Node }
 
-// OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails, and rejected is why
-// BPF is not used.
+// OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails,
+// and rejected is why BPF is not used.
 func OpenReader(o Options) (r *Reader, rejected, err error) {
 	source, rejected, err := Open(o)
 	if err != nil {
@@ -126,9 +130,10 @@ func (r *Reader) shareCounters() {
 	}
 }
 
-// CPUs returns the busy time of each CPU so far, by its number, as of the last ReadNode. It is nil unless Options.PerCPU is
-// set, and where the ticks of /proc/stat are too coarse: the slices of an exact source have to do then. After the source was
-// replaced the times begin at 0 again. The slice is valid until the next ReadNode.
+// CPUs returns the busy time of each CPU so far, by its number, as of the last ReadNode. It is nil
+// unless Options.PerCPU is set, and where the ticks of /proc/stat are too coarse: the slices of an
+// exact source have to do then. After the source was replaced the times begin at 0 again. The slice
+// is valid until the next ReadNode.
 func (r *Reader) CPUs() []units.CPUTime {
 	if s, ok := r.source.(countsCPUs); ok && r.runtime == nil {
 		return s.CPUs()
@@ -137,10 +142,10 @@ func (r *Reader) CPUs() []units.CPUTime {
 }
 
 // Topology returns how the node's CPUs are divided, nil if they are not.
-func (r *Reader) Topology() *Topology { return r.options.Topology }
+func (r *Reader) Topology() *divide.Topology { return r.options.Topology }
 
-// Domains returns the CPU time of each domain of the topology as of the last ReadNode, nil without a topology. The slice is
-// valid until the next call.
+// Domains returns the CPU time of each domain of the topology as of the last ReadNode, nil without
+// a topology. The slice is valid until the next call.
 func (r *Reader) Domains() []Node {
 	for i := range r.domains {
 		r.nodes[i] = r.domains[i].node
@@ -151,8 +156,8 @@ func (r *Reader) Domains() []Node {
 // Source returns the CPU time source in use.
 func (r *Reader) Source() Source { return r.source }
 
-// CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the version 2
-// hierarchy. It returns an empty string if the path is unknown.
+// CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the
+// version 2 hierarchy. It returns an empty string if the path is unknown.
 func (r *Reader) CgroupPath(cgroup uint64) string {
 	if s, ok := r.source.(pathed); ok {
 		return s.CgroupPath(cgroup)
@@ -161,10 +166,11 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 }
 
 // Table returns the last successful scan. The pointer stays the same for the Reader's life.
-func (r *Reader) Table() *Table { return &r.table }
+func (r *Reader) Table() *scan.Table { return &r.table }
 
-// ReadNode returns the node's CPU time so far at now, which must have a monotonic clock reading. The time goes on where
-// a source that was replaced left it. After an error it is the time that was last known.
+// ReadNode returns the node's CPU time so far at now, which must have a monotonic clock reading.
+// The time goes on where a source that was replaced left it. After an error it is the time that was
+// last known.
 func (r *Reader) ReadNode(now time.Time) (Node, error) {
 	r.now = now
 	if s, ok := r.source.(timed); ok {
@@ -202,7 +208,8 @@ func (r *Reader) readNode() (Node, error) {
 	}
 }
 
-// resumeRuntime adds the time since the past to what the runtime goes on from: its windows begin with the first scan.
+// resumeRuntime adds the time since the past to what the runtime goes on from: its windows begin
+// with the first scan.
 func (r *Reader) resumeRuntime() error {
 	if !r.unread {
 		return nil
@@ -219,9 +226,10 @@ func (r *Reader) resumeRuntime() error {
 	return nil
 }
 
-// readBlind returns the node's CPU time while scans fail, from which the runtime takes it. The time stands still until
-// procfs replaces the source, and then includes what /proc/stat counted meanwhile. If /proc/stat cannot be read, nothing
-// shows that the node was idle, and all of the time counts as busy.
+// readBlind returns the node's CPU time while scans fail, from which the runtime takes it. The time
+// stands still until procfs replaces the source, and then includes what /proc/stat counted
+// meanwhile. If /proc/stat cannot be read, nothing shows that the node was idle, and all of the
+// time counts as busy.
 func (r *Reader) readBlind() Node {
 	node, err := r.source.ReadNode()
 	domains := r.source.Domains()
@@ -245,8 +253,8 @@ func (r *Reader) readBlind() Node {
 	return plus(r.node, r.meanwhile(true, *r.blind, node))
 }
 
-// meanwhile returns what the CPU time grew by from before to now, as far as that is known, or else the time since the
-// last successful scan, all of it busy.
+// meanwhile returns what the CPU time grew by from before to now, as far as that is known, or else
+// the time since the last successful scan, all of it busy.
 func (r *Reader) meanwhile(known bool, before, now Node) Node {
 	grown := Node{
 		Busy: units.Advance(before.Busy, now.Busy), Total: units.Advance(before.Total, now.Total),
@@ -263,10 +271,10 @@ func plus(a, b Node) Node {
 	return Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process, Interrupt: a.Interrupt + b.Interrupt}
 }
 
-// ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the next scan covers
-// what this one missed. If the scan failed for the third time in a row, another source may replace BPF: then replaced
-// is true, err is why, and the Table is the first scan of that source, which has nothing in common with the scans
-// before it.
+// ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the
+// next scan covers what this one missed. If the scan failed for the third time in a row, another
+// source may replace BPF: then replaced is true, err is why, and the Table is the first scan of
+// that source, which has nothing in common with the scans before it.
 func (r *Reader) ReadProcesses() (replaced bool, err error) {
 	if err = r.scanErr; r.runtime == nil {
 		err = r.scan()
@@ -299,8 +307,8 @@ func (r *Reader) shouldFallBack() bool {
 	return r.failures >= maxFailures && r.source.Exact() && r.options.Kind == Auto
 }
 
-// fallBack replaces the source by CPU clocks or procfs. If that cannot be read either, the next ReadNode and
-// ReadProcesses take its baseline.
+// fallBack replaces the source by CPU clocks or procfs. If that cannot be read either, the next
+// ReadNode and ReadProcesses take its baseline.
 func (r *Reader) fallBack() {
 	_ = r.source.Close() // nothing more is read from it
 	if r.runtime != nil {
@@ -308,7 +316,7 @@ func (r *Reader) fallBack() {
 		r.runtime = nil
 	}
 	r.source, _ = openClocks(r.options)
-	r.failures, r.table = 0, Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
+	r.failures, r.table = 0, scan.Table{FreshResident: r.table.FreshResident, FreshLastCPU: r.table.FreshLastCPU}
 	r.countCPUs()
 	r.shareCounters()
 	if r.resuming != nil {

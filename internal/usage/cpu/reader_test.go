@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // failing is an exact source whose scans fail while fail is set.
@@ -23,18 +24,18 @@ type failing struct {
 
 func (*failing) Exact() bool    { return true }
 func (f *failing) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failing) ReadProcesses(t *Table) error {
+func (f *failing) ReadProcesses(t *scan.Table) error {
 	if f.fail != nil {
 		return f.fail
 	}
 	err := f.Procfs.ReadProcesses(t)
 	if err == nil {
-		t.addUp()
+		t.AddUp()
 	}
 	return err
 }
 
-func newFailing(t *testing.T, kind Kind) (*hostsim.Host, *failing, *Reader) {
+func newFailing(t *testing.T, kind SourceKind) (*hostsim.Host, *failing, *Reader) {
 	host := hostsim.New(t.TempDir())
 	source := &failing{Procfs: NewProcfs(host.Root())}
 	r := NewReader(source, Options{Root: host.Root(), Kind: kind})
@@ -60,10 +61,10 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	require.NoError(t, err)
 	refused := errors.New("refused")
 	source.fail = refused
-	for scan := range 3 {
+	for rescan := range 3 {
 		_, replaced, err := read(t, host, r)
 		require.ErrorIs(t, err, refused)
-		require.Equal(t, scan == 2, replaced)
+		require.Equal(t, rescan == 2, replaced)
 	}
 	assert.True(t, source.closed)
 	assert.Equal(t, "procfs", r.Source().Name())

@@ -10,12 +10,18 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
-// exact source found that ran, and time in interrupts. Total is the time that the online CPUs had, without stolen time. The
-// time in interrupts and the stolen time are what /proc/stat counted in the window or, in windows that are shorter than the
-// time between two reads of it, the same part of the CPUs' time as between the last two reads.
+// recheck is how often what seldom changes is read, however short the intervals are.
+const recheck = time.Second
+
+// Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy
+// is what the scans of an exact source found that ran, and time in interrupts. Total is the time
+// that the online CPUs had, without stolen time. The time in interrupts and the stolen time are
+// what /proc/stat counted in the window or, in windows that are shorter than the time between two
+// reads of it, the same part of the CPUs' time as between the last two reads.
 //
 // A Runtime is not safe for concurrent use.
 type Runtime struct {
@@ -46,12 +52,14 @@ type domainRuntime struct {
 type outside struct {
 	// Another machine had stolen of had, and interrupts took another part of it.
 	stolen, interrupts, had units.CPUTime
-	// softirqd is the time of the ksoftirqd threads that no read has shown among that of interrupts yet.
+	// softirqd is the time of the ksoftirqd threads that no read has shown among that of interrupts
+	// yet.
 	softirqd units.CPUTime
 }
 
-// count sets the parts to what a domain's time grew by from one read to the next, of the time that its CPUs had. The sum of
-// all columns would be that time, too, but each of them is rounded to ticks.
+// count sets the parts to what a domain's time grew by from one read to the next, of the time that
+// its CPUs had. The sum of all columns would be that time, too, but each of them is rounded to
+// ticks.
 func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 	interrupts := now.Interrupt - before.Interrupt
 	o.had = had
@@ -62,10 +70,11 @@ func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 
 // of returns the stolen part of an amount of time, and that of interrupts.
 func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
-	return portion(amount, o.stolen, o.had), portion(amount, o.interrupts, o.had)
+	return units.Portion(amount, o.stolen, o.had), units.Portion(amount, o.interrupts, o.had)
 }
 
-// NewRuntime returns the CPU time of the node below root. The clock measures how long reading takes. It touches nothing.
+// NewRuntime returns the CPU time of the node below root. The clock measures how long reading
+// takes. It touches nothing.
 func NewRuntime(root string, clock func() time.Duration) *Runtime {
 	return &Runtime{online: newOnlineCPUs(root), stat: newNodeReader(root), clock: clock}
 }
@@ -73,10 +82,12 @@ func NewRuntime(root string, clock func() time.Duration) *Runtime {
 // Close closes the files.
 func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.stat.proc.Close()) }
 
-// Node returns the node's CPU time after a scan that began at now, which must have a monotonic clock reading.
-func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
+// Node returns the node's CPU time after a scan that began at now, which must have a monotonic
+// clock reading.
+func (r *Runtime) Node(t *scan.Table, now time.Time) (Node, error) {
 	r.countSoftirqd(t)
-	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
+	// While the number of CPUs cannot be read the last one stands: what the scan found that ran
+	// must not be lost.
 	if r.online.cpus == 0 || now.Sub(r.online.counted) >= recheck {
 		if err := r.online.count(); err != nil && r.online.cpus == 0 {
 			return r.node, err
@@ -94,7 +105,8 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 		total := elapsed * units.CPUTime(r.online.cpus)
 		stolen, interrupts := r.of(total)
 		total = max(busy+interrupts, total-stolen)
-		// Untraced includes the whole lives of processes that ended, most of which was counted before.
+		// Untraced includes the whole lives of processes that ended, most of which was counted
+		// before.
 		untraced := min(t.Untraced, total-busy-interrupts)
 		r.node.ran(busy+untraced, interrupts, total)
 		r.addDomains(t, elapsed, untraced)
@@ -114,14 +126,15 @@ func (n *Node) ran(process, interrupts, total units.CPUTime) {
 	n.Total += total
 }
 
-// addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle time of the domains.
-func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
-	var busy, interrupts, total [MaxDomains]units.CPUTime
+// addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle
+// time of the domains.
+func (r *Runtime) addDomains(t *scan.Table, elapsed, untraced units.CPUTime) {
+	var busy, interrupts, total [divide.MaxDomains]units.CPUTime
 	var room units.CPUTime
 	for i := range r.domains {
 		d := &r.domains[i]
 		busy[i] = units.Advance(d.run, t.RunIn(i))
-		all := elapsed * units.CPUTime(r.stat.topology.cpus[i])
+		all := elapsed * units.CPUTime(r.stat.topology.Online(i))
 		var stolen units.CPUTime
 		stolen, interrupts[i] = d.of(all)
 		total[i] = max(busy[i]+interrupts[i], all-stolen)
@@ -129,12 +142,12 @@ func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
 	}
 	for i := range r.domains {
 		free := total[i] - busy[i] - interrupts[i]
-		r.domains[i].node.ran(busy[i]+portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
+		r.domains[i].node.ran(busy[i]+units.Portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
 	}
 }
 
 // divide makes the runtime count CPU time by domain, too.
-func (r *Runtime) divide(t *Topology) {
+func (r *Runtime) divide(t *divide.Topology) {
 	r.stat.divide(t)
 	r.domains, r.parts = make([]domainRuntime, len(t.Domains())), make([]units.CPUTime, len(t.Domains()))
 }
@@ -142,8 +155,8 @@ func (r *Runtime) divide(t *Topology) {
 // domain returns the CPU time of a domain since the first call of Node.
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
-// due returns how long after a count the next one is due: when the last one took at most 0.5 % of that time, but not before
-// some ticks have passed, and after a second at the latest.
+// due returns how long after a count the next one is due: when the last one took at most 0.5 % of
+// that time, but not before some ticks have passed, and after a second at the latest.
 func (r *Runtime) due() time.Duration {
 	const some = 5 * time.Duration(Tick)
 	if r.had == 0 { // nothing is known of the time before
@@ -152,8 +165,8 @@ func (r *Runtime) due() time.Duration {
 	return min(max(200*r.took, some), recheck)
 }
 
-// countOutside counts what the CPUs' time outside of tasks was since the last call. If that cannot be read the last known
-// parts stand.
+// countOutside counts what the CPUs' time outside of tasks was since the last call. If that cannot
+// be read the last known parts stand.
 func (r *Runtime) countOutside(now time.Time) {
 	before, last := r.stat.last, r.read
 	if _, err := r.stat.ReadNode(); err != nil {
@@ -169,15 +182,15 @@ func (r *Runtime) countOutside(now time.Time) {
 	r.count(&domainTime{}, &node, elapsed*units.CPUTime(r.online.cpus))
 	for i := range r.domains {
 		d := &r.domains[i]
-		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.cpus[i]))
+		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.Online(i)))
 		d.counted = r.stat.domains[i]
 	}
 	r.divideOutside()
 }
 
-// divideOutside divides the node's time outside of tasks in proportion to what the lines of the domains' CPUs show, or showed last.
-// Each line of a CPU is rounded to ticks, and in a short window a domain's sum may be off by as many as it has CPUs. The node's line
-// is rounded once.
+// divideOutside divides the node's time outside of tasks in proportion to what the lines of the
+// domains' CPUs show, or showed last. Each line of a CPU is rounded to ticks, and in a short window
+// a domain's sum may be off by as many as it has CPUs. The node's line is rounded once.
 func (r *Runtime) divideOutside() {
 	var stolen, interrupts units.CPUTime
 	for i := range r.domains {
@@ -198,14 +211,14 @@ func (r *Runtime) divideOutside() {
 	}
 	for i := range r.domains {
 		d := &r.domains[i]
-		d.stolen = min(portion(r.stolen, d.weight.stolen, all.stolen), d.had)
-		d.interrupts = min(portion(r.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
+		d.stolen = min(units.Portion(r.stolen, d.weight.stolen, all.stolen), d.had)
+		d.interrupts = min(units.Portion(r.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
 	}
 }
 
-// countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in interrupts, which includes it, and
-// notes that it is not outside of tasks.
-func (r *Runtime) countSoftirqd(t *Table) {
+// countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in
+// interrupts, which includes it, and notes that it is not outside of tasks.
+func (r *Runtime) countSoftirqd(t *scan.Table) {
 	clear(r.parts)
 	used := t.Softirqd(r.parts)
 	r.softirqd += used

@@ -14,6 +14,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 const millisecond = units.CPUTime(time.Millisecond)
@@ -34,7 +36,7 @@ func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
 	online := filepath.Join(cpus, "online")
 	r := NewRuntime(root, atOnce)
 	defer func() { require.NoError(t, r.Close()) }()
-	table, now := &Table{}, time.Now()
+	table, now := &scan.Table{}, time.Now()
 	node := func(run units.CPUTime) Node {
 		t.Helper()
 		table.Run += run
@@ -71,7 +73,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
 	r := NewRuntime(host.Root(), slowly())
 	defer func() { require.NoError(t, r.Close()) }()
-	table, now, last := &Table{}, time.Now(), Node{}
+	table, now, last := &scan.Table{}, time.Now(), Node{}
 	window := func(d time.Duration, run units.CPUTime) (busy, total units.CPUTime) {
 		t.Helper()
 		require.NoError(t, host.Render())
@@ -114,7 +116,7 @@ type interrupted struct {
 	*testing.T
 	host  *hostsim.Host
 	r     *Runtime
-	table *Table
+	table *scan.Table
 	now   time.Time
 	last  []Node // of the node and of the packages
 }
@@ -124,27 +126,26 @@ func newInterrupted(t *testing.T, clock func() time.Duration) *interrupted {
 	host.CPUs, host.EachCPU, host.Topology = 2, make([]hostsim.CPU, 2), []hostsim.Place{{Package: 0}, {Package: 1}}
 	host.CPU.IRQ, host.EachCPU[0].IRQ = 1, 1
 	require.NoError(t, host.Render())
-	topology, err := OpenTopology(host.Root())
+	topology, err := divide.OpenTopology(host.Root())
 	require.NoError(t, err)
-	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root(), clock), table: &Table{}, now: time.Now(), last: make([]Node, 3)}
+	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root(), clock), table: &scan.Table{}, now: time.Now(), last: make([]Node, 3)}
 	i.r.divide(topology)
-	i.table.divide(topology)
+	i.table.Divide(topology)
 	t.Cleanup(func() { assert.NoError(t, errors.Join(topology.Close(), i.r.Close())) })
 	i.window(0)
 	return i
 }
 
 // window returns what the node's and the packages' time grew by in a window.
-func (i *interrupted) window(d time.Duration, ran ...Process) (grown []Node) {
+func (i *interrupted) window(d time.Duration, ran ...scan.Process) (grown []Node) {
 	i.Helper()
 	require.NoError(i, i.host.Render())
 	i.now = i.now.Add(d)
 	i.table.Processes, i.table.Active = ran, nil
-	for row, p := range ran {
+	for row := range ran {
 		i.table.Active = append(i.table.Active, int32(row))
-		i.table.Run += p.Used
-		i.table.run[i.table.topology.Of(p.LastCPU)] += p.Used
 	}
+	i.table.AddUp()
 	node, err := i.r.Node(i.table, i.now)
 	require.NoError(i, err)
 	for k, n := range []Node{node, i.r.domain(0), i.r.domain(1)} {
@@ -167,7 +168,7 @@ func (i *interrupted) pass(first, second, each int64) {
 
 func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 	i := newInterrupted(t, slowly())
-	app := Process{Used: 20 * millisecond, LastCPU: 1}
+	app := scan.Process{Used: 20 * millisecond, LastCPU: 1}
 	i.pass(3, 1, 10)
 	assert.Equal(t, []Node{
 		{Busy: 60 * millisecond, Total: 200 * millisecond, Process: 20 * millisecond, Interrupt: 40 * millisecond},
@@ -183,7 +184,7 @@ func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 		{Total: 100 * millisecond},
 	}, i.window(100*time.Millisecond), "as many as in the last count")
 	assert.Equal(t, Node{Busy: 205 * millisecond, Total: 205 * millisecond, Process: 185 * millisecond, Interrupt: 20 * millisecond},
-		i.window(100*time.Millisecond, Process{Used: 185 * millisecond})[0], "never less than what ran")
+		i.window(100*time.Millisecond, scan.Process{Used: 185 * millisecond})[0], "never less than what ran")
 }
 
 func TestShortWindowsHaveTheirOwnInterruptsWhereReadingIsQuick(t *testing.T) {
@@ -255,7 +256,7 @@ func TestKsoftirqdIsNoInterruptThoughItsTickComesLater(t *testing.T) {
 func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	i := newInterrupted(t, atOnce)
 	stat := newNodeReader(i.host.Root())
-	stat.divide(i.table.topology)
+	stat.divide(i.r.stat.topology)
 	t.Cleanup(func() { assert.NoError(t, stat.proc.Close()) })
 	counted := func() (interrupts []units.CPUTime) {
 		node, err := stat.ReadNode()
@@ -263,7 +264,7 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 		return []units.CPUTime{node.Interrupt, stat.Domains()[0].Interrupt, stat.Domains()[1].Interrupt}
 	}
 	last := counted()
-	thread := Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
+	thread := scan.Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
 	copy(thread.Comm[:], "ksoftirqd/0")
 	for range 3 {
 		i.pass(5, 0, 10)

@@ -3,131 +3,48 @@
 package cpu
 
 import (
-	"bytes"
-	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // Tick is the resolution of the CPU times in /proc.
 const Tick = units.Tick
 
-// Node is CPU time since the first read, summed over the CPUs of the node or of a domain. No figure ever decreases: where
-// the kernel's counter steps back (idle, iowait, a CPU taken offline), it stands still.
+// Node is CPU time since the first read, summed over the CPUs of the node or of a domain. No figure
+// ever decreases: where the kernel's counter steps back (idle, iowait, a CPU taken offline), it
+// stands still.
 type Node struct {
-	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time is neither in Busy nor in
-	// Total: it belongs to another machine.
+	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time is
+	// neither in Busy nor in Total: it belongs to another machine.
 	Busy units.CPUTime
 	// Total is Busy, idle and iowait time.
 	Total units.CPUTime
 	// Process is user, nice and system time, which processes account for.
 	Process units.CPUTime
-	// Interrupt is irq and softirq time, a part of Busy. It includes the time of ksoftirqd; see Table.Softirqd. Where the
-	// kernel does not measure interrupts it includes nothing else, and may stand still.
+	// Interrupt is irq and softirq time, a part of Busy. It includes the time of ksoftirqd; see
+	// Table.Softirqd. Where the kernel does not measure interrupts it includes nothing else, and
+	// may stand still.
 	Interrupt units.CPUTime
-}
-
-// Comm is a task's name, at most 15 bytes and not necessarily UTF-8 (TASK_COMM_LEN, proc_pid_comm(5)).
-type Comm [16]byte
-
-// String returns the name with bytes that are not UTF-8 replaced.
-func (c *Comm) String() string {
-	b, _, _ := bytes.Cut(c[:], []byte{0})
-	return strings.ToValidUTF8(string(b), "\uFFFD")
-}
-
-// Process is one process (thread group) in one scan. PID and Start identify it.
-type Process struct {
-	PID     int32
-	Parent  int32 // PID of its parent, 0 if it has none or the parent is hidden
-	Threads int32
-	Kernel  bool          // a kernel thread, which has no executable
-	Zombie  bool          // ended and not waited for: its times are final
-	HasUID  bool          // UID is known
-	Start   time.Duration // since boot
-	// CPU is user and system time since Start of all threads, including those that ended.
-	CPU units.CPUTime
-	// ChildCPU is user and system time of descendants that ended and were waited for.
-	ChildCPU units.CPUTime
-	Comm     Comm
-	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 if the source does not tell.
-	Cgroup uint64
-	// Cgroups changes whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it executes a program.
-	// Cgroups is 0 if the source tells neither.
-	Cgroups uint64
-	Execs   uint64
-	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the first one (procfs). It is
-	// negative if unknown.
-	LastCPU int32
-	parts   int32 // in the table's division: its first slice, or the block of LastSlice of a process that ended
-	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the kernel's counter in
-	// /proc/<pid>/stat (proc_pid_stat(5), rss).
-	Resident uint64
-
-	// Slot is the index of the process in tables beside this one. It stays the same while the process lives, and is
-	// reused later.
-	Slot int32
-	// Born reports whether this is the first scan with the process.
-	Born bool
-	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
-	discards bool
-	// stale reports whether the process ran after its files were read.
-	stale bool
-	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
-	final bool
-	// Used is the CPU time since the previous scan.
-	Used units.CPUTime
-	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF those in its cgroup.
-	ShortLived units.CPUTime
-	// owed is the CPU time of children that ended which ChildCPU does not include yet.
-	owed            units.CPUTime
-	shortLivedParts int32 // the block of ShortLived
-	// UID is its real user ID in the initial user namespace.
-	UID uint32
-}
-
-// Ended is a process of the previous scan that is not in this one.
-type Ended struct {
-	Process // as last seen
-	// LastSlice is the CPU time between the previous scan and the end, as far as anything shows it.
-	LastSlice units.CPUTime
-}
-
-// CgroupTime is CPU time of one cgroup.
-type CgroupTime struct {
-	// Path is the cgroup's in the v2 hierarchy, below its root.
-	Path  string
-	Used  units.CPUTime
-	parts int32
-}
-
-// NamedTime is CPU time of short-lived processes with the same name, user and cgroup.
-type NamedTime struct {
-	Comm Comm
-	UID  uint32
-	// Row is the row of a process in the same cgroup, or of the nearest ancestor in the root cgroup. It is negative if there
-	// is none. Path is the path of the cgroup in the v2 hierarchy then, below its root.
-	Row   int32
-	Path  string
-	Used  units.CPUTime
-	parts int32
 }
 
 // Source is a CPU time source. A Source is not safe for concurrent use.
 type Source interface {
 	// ReadNode returns the node's CPU time since the first call.
 	ReadNode() (Node, error)
-	// ReadProcesses scans all processes into the table. After an error the table is as it was, and the next scan covers
-	// what this one missed.
-	ReadProcesses(*Table) error
-	// Domains returns the CPU time of each domain as of the last ReadNode, nil if the source divides nothing.
+	// ReadProcesses scans all processes into the table. After an error the table is as it was, and
+	// the next scan covers what this one missed.
+	ReadProcesses(*scan.Table) error
+	// Domains returns the CPU time of each domain as of the last ReadNode, nil if the source
+	// divides nothing.
 	Domains() []Node
 	// Name returns the name of the source for logs.
 	Name() string
-	// Exact reports whether scans account for all CPU time, including processes that ended. If false, the caller infers
-	// the rest from child times and cgroup counters.
+	// Exact reports whether scans account for all CPU time, including processes that ended. If
+	// false, the caller infers the rest from child times and cgroup counters.
 	Exact() bool
 	Close() error
 }
@@ -138,10 +55,10 @@ type Partial interface {
 	Lacks() error
 }
 
-// divisible is a Source that divides CPU time by domain once it is told to.
-type divisible interface{ divide(*Topology) }
+// divisible is a Source that divides CPU time by domain on request.
+type divisible interface{ divide(*divide.Topology) }
 
-// countsCPUs is a Source that counts the busy time of each CPU once it is told to.
+// countsCPUs is a Source that counts the busy time of each CPU on request.
 type countsCPUs interface {
 	countCPUs()
 	CPUs() []units.CPUTime
@@ -155,7 +72,8 @@ type naming interface{ nameExits() }
 
 // pathed is a Source that can provide the paths of version 2 cgroups by their IDs.
 type pathed interface {
-	// CgroupPath returns the path below the root of the hierarchy, or an empty string if it is unknown.
+	// CgroupPath returns the path below the root of the hierarchy, or an empty string if it is
+	// unknown.
 	CgroupPath(cgroup uint64) string
 }
 

@@ -22,11 +22,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// NewClock returns what weighs CPU time by the clock rate of the CPU where it was used, to the power of exponent (1 to 3).
+// NewClock returns what weighs CPU time by the clock rate of the CPU where it was used, to the
+// power of exponent (1 to 3).
 //
-// The rate is APERF over MPERF, the average since the last interval (Intel SDM volume 3, 16.2; AMD64 APM volume 2, 17.3). If
-// these cannot be read, rejected is why, and the rate is that of cpufreq at the moment, below root
-// (Documentation/admin-guide/pm/cpufreq.rst). If neither can be read, err is why.
+// The rate is APERF over MPERF, the average since the last interval (Intel SDM volume 3, 16.2;
+// AMD64 APM volume 2, 17.3). If these cannot be read, rejected is why, and the rate is that of
+// cpufreq at the moment, below root (Documentation/admin-guide/pm/cpufreq.rst). If neither can be
+// read, err is why.
 func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	counted, rejected := openRatios(root)
 	if rejected == nil {
@@ -39,8 +41,8 @@ func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	return newByRate(&clock{rates: files, exponent: exponent}), rejected, nil
 }
 
-// CountsClocks returns why the clock rate of each CPU over an interval cannot be read, by APERF and MPERF, nil if it can be. cpufreq has
-// the rate of a moment only.
+// CountsClocks returns why the clock rate of each CPU over an interval cannot be read, by APERF and
+// MPERF, nil if it can be. cpufreq has the rate of a moment only.
 func CountsClocks(root string) error {
 	counted, err := openRatios(root)
 	if err != nil {
@@ -51,7 +53,8 @@ func CountsClocks(root string) error {
 
 var errNoCPUFreq = errors.New("there is no cpufreq driver")
 
-// clock tells the clock rate, or a power of it, of the CPU where time was used. Discounted time counts for less.
+// clock measures the clock rate, or a power of it, of the CPU where time was used. Discounted time
+// counts for less.
 type clock struct {
 	rates    rates
 	exponent int
@@ -62,8 +65,8 @@ type clock struct {
 
 // rates reads the clock rates of CPUs. Only their proportions mean anything.
 type rates interface {
-	// read returns the rate of a CPU since it was read last, or at this moment, in units of 1/one. It is 0 if it is not known
-	// yet.
+	// read returns the rate of a CPU since it was read last, or at this moment, in units of 1/one.
+	// It is 0 if it is not known yet.
 	read(cpu int32) (uint64, error)
 	name() string
 	close() error
@@ -79,8 +82,8 @@ type lastRate struct {
 const (
 	// maxCPUs bounds what a kernel may number.
 	maxCPUs = 1 << 16
-	// retryAfter is how long what cannot be read is left alone. rememberFor is how long a CPU is reported that cannot be read
-	// and where nobody runs any more.
+	// retryAfter is how long what cannot be read is left alone. rememberFor is how long a CPU is
+	// reported that cannot be read and where no process runs any more.
 	retryAfter  = 10 * time.Second
 	rememberFor = 10 * time.Minute
 )
@@ -122,8 +125,8 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble returns why CPUs cannot be read, without naming them. Errors that an offline CPU gives are ignored while any CPU
-// can be read.
+// trouble returns why CPUs cannot be read, without naming them. Errors that an offline CPU gives
+// are ignored while any CPU can be read.
 func (c *clock) trouble() error {
 	var offline, failed error
 	readable := false
@@ -144,7 +147,8 @@ func (c *clock) trouble() error {
 	return offline
 }
 
-// lesser returns the error whose text comes first, so that of many errors the same one is reported each time.
+// lesser returns the error whose text comes first, so that of many errors the same one is reported
+// each time.
 func lesser(a, b error) error {
 	if a == nil || b != nil && b.Error() < a.Error() {
 		return b
@@ -152,8 +156,9 @@ func lesser(a, b error) error {
 	return a
 }
 
-// isOffline reports whether an error is to be expected of a CPU that is offline: perf events have no such device, and cpufreq
-// has no such file, or a busy one if it was open before (drivers/cpufreq/cpufreq.c, show).
+// isOffline reports whether an error is to be expected of a CPU that is offline: perf events have
+// no such device, and cpufreq has no such file, or a busy one if it was open before
+// (drivers/cpufreq/cpufreq.c, show).
 func isOffline(err error) bool {
 	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EBUSY) ||
 		errors.Is(err, fs.ErrNotExist)
@@ -162,8 +167,8 @@ func isOffline(err error) bool {
 func (c *clock) name() string { return c.rates.name() }
 func (c *clock) close() error { return c.rates.close() }
 
-// cpufreq reads the files of the kernel's cpufreq subsystem. If any user can block opening them (kernfs.Search), they are
-// opened together, and opening is retried while any file is not open.
+// cpufreq reads the files of the kernel's cpufreq subsystem. If any user can block opening them
+// (kernfs.Search), they are opened together, and opening is retried while any file is not open.
 type cpufreq struct {
 	dir    string
 	files  map[int32]*kernfs.File
@@ -182,7 +187,7 @@ func newCPUFreq(root string) *cpufreq {
 
 func (*cpufreq) name() string { return "clock rate by cpufreq" }
 
-// probe returns an error unless any CPU tells its rate. The first may be offline.
+// probe returns an error unless any CPU shows its rate. The first may be offline.
 func (c *cpufreq) probe() error {
 	failed := errNoCPUFreq
 	for cpu := range c.cpus() {

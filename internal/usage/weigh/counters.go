@@ -23,10 +23,11 @@ const (
 	CacheMisses  Event = "cache_misses"
 )
 
-// NewCounters returns what weighs CPU time by the events that the hardware counted meanwhile: for each container's cgroup,
-// and for everything outside of containers together. Within each, all CPU time has the same weight. The counters of a cgroup
-// are kept at its node of the tree, and closed with it. NewCounters fails if the machine has no such counters or the kernel
-// does not allow reading them.
+// NewCounters returns what weighs CPU time by the events that the hardware counted meanwhile: for
+// each container's cgroup, and for everything outside of containers together. Within each, all CPU
+// time has the same weight. The counters of a cgroup are kept at its node of the tree, and closed
+// with it. NewCounters fails if the machine has no such counters or the kernel does not allow
+// reading them.
 func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	kernel, err := openPerf(tree, e)
 	if err != nil {
@@ -39,22 +40,24 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 type counts interface {
 	// open starts a counter for a cgroup.
 	open(n *cgroup.Node) (count, error)
-	// cpusChanged reports whether other CPUs are online than at the last call. Open counters miss CPUs that came since, and CPUs that
-	// went and came back.
+	// cpusChanged reports whether other CPUs are online than at the last call. Open counters miss
+	// CPUs that came since, and CPUs that went and came back.
 	cpusChanged() bool
-	// identity returns a number that tells a cgroup from a later one with the same path. It is not ok if there is none.
+	// identity returns a number that distinguishes a cgroup from a later one with the same path. It
+	// is not ok if there is none.
 	identity(n *cgroup.Node) (id uint64, ok bool)
 }
 
 // count is one counter, over all CPUs.
 type count interface {
-	// read returns what was counted since the counter was opened; an estimate if the hardware was shared. The error is
-	// errStopped if the counter of a CPU can be read but does not count any more.
+	// read returns what was counted since the counter was opened; an estimate if the hardware was
+	// shared. The error is errStopped if the counter of a CPU can be read but does not count any
+	// more.
 	read() (uint64, error)
 	close() error
 }
 
-// counters tells the rate of events per CPU time in each cgroup.
+// counters measures the rate of events per CPU time in each cgroup.
 type counters struct {
 	kernel counts
 	what   string
@@ -64,11 +67,12 @@ type counters struct {
 	silent units.CPUTime // used since an event was counted
 }
 
-// errStopped is the error of a counter that was taken off its CPU, which happens when the CPU goes offline.
+// errStopped is the error of a counter that was taken off its CPU, which happens when the CPU goes
+// offline.
 var errStopped = errors.New("a counter has stopped")
 
-// group is the counter of a cgroup, which includes the cgroups inside. Its own are the events, and the CPU time of claims,
-// that are in no group inside whose count is known.
+// group is the counter of a cgroup, which includes the cgroups inside. Its own are the events, and
+// the CPU time of claims, that are in no group inside whose count is known.
 type group struct {
 	counters *counters
 	node     *cgroup.Node // nil for everything
@@ -88,12 +92,12 @@ type group struct {
 	left  uint64    // events without CPU time of cgroups inside that are gone, for the next interval
 }
 
-// keepOwn is how long events wait for their CPU time: procfs shows it only tick by tick. Older events are of short-lived
-// processes, whose CPU time is claimed in a group around.
+// keepOwn is how long events wait for their CPU time: procfs shows it only tick by tick. Older
+// events are of short-lived processes, whose CPU time is claimed in a group around.
 const keepOwn = 10 * time.Second
 
-// silentLimit: after this much CPU time without one event the counters are taken to be fake. Virtual machines may pretend to
-// have counters.
+// silentLimit: after this much CPU time without one event the counters are taken to be fake.
+// Virtual machines may pretend to have counters.
 const silentLimit = units.Second
 
 var errCountless = errors.New("CPU time is used instead: nothing is counted")
@@ -212,7 +216,8 @@ func (g *group) begin() {
 	g.asked = false
 }
 
-// giveUp leaves events that were kept for too long to the innermost group around in which somebody ran.
+// giveUp leaves events that were kept for too long to the innermost group around in which a process
+// ran.
 func (g *group) giveUp(now time.Time) {
 	switch {
 	case g.cpu > 0 || g.own == 0:
@@ -248,7 +253,8 @@ func (c *counters) restart() {
 	}
 }
 
-// nearest returns the group, or else the innermost around it, whose count is known, nil if there is none.
+// nearest returns the group, or else the innermost around it, whose count is known, nil if there is
+// none.
 func (g *group) nearest() *group {
 	for g != nil && !g.known {
 		g = g.around()
@@ -313,7 +319,8 @@ func (g *group) stop() (err error) {
 	return err
 }
 
-// Close stops the counter of a cgroup that is gone. What it has counted without CPU time is left to what is around it.
+// Close stops the counter of a cgroup that is gone. What it has counted without CPU time is left to
+// what is around it.
 func (g *group) Close() error {
 	if around := g.around(); g.cpu == 0 && around != nil {
 		around.left = units.AddSaturating(around.left, g.own)
@@ -329,8 +336,8 @@ func (c *counters) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(g.own, one, g.cpu), true
 }
 
-// trouble returns why cgroups cannot be counted. It names no cgroup, as they come and go, and one reason, as there are many.
-// A cgroup that is gone is no trouble unless somebody goes on running there.
+// trouble returns why cgroups cannot be counted. It names no cgroup, as they come and go, and one
+// reason, as there are many. A cgroup that is gone is no error unless a process still runs there.
 func (c *counters) trouble() error {
 	if c.all.err != nil {
 		return c.all.err

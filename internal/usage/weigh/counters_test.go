@@ -284,7 +284,8 @@ func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	assert.Empty(t, k.opened)
 }
 
-// The CPU time of a short-lived probe in a container is that of its starter, outside of the container.
+// The CPU time of a short-lived probe in a container is that of its starter, outside of the
+// container.
 func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))

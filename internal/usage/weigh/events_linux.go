@@ -33,8 +33,9 @@ type perf struct {
 	buf     []byte
 }
 
-// extended completes the config of a hardware event on some CPUs. If CPUs are of two kinds each kind has a PMU, whose type is
-// in the upper half of the config (perf_event_open(2), PERF_TYPE_HARDWARE).
+// extended completes the config of a hardware event on some CPUs. If CPUs are of two kinds each
+// kind has a PMU, whose type is in the upper half of the config (perf_event_open(2),
+// PERF_TYPE_HARDWARE).
 type extended struct {
 	cpus   []bool
 	config uint64
@@ -46,7 +47,8 @@ var configs = map[Event]uint64{
 	CacheMisses:  unix.PERF_COUNT_HW_CACHE_MISSES,
 }
 
-// openPerf returns the counters of an event. It fails if the event cannot be counted for all that runs.
+// openPerf returns the counters of an event. It fails if the event cannot be counted for all that
+// runs.
 func openPerf(tree *cgroup.Tree, e Event) (counts, error) {
 	if err := perfevent.CheckKernel(tree.Root()); err != nil {
 		return nil, err
@@ -96,7 +98,8 @@ func (p *perf) look() error {
 	return nil
 }
 
-// findExtended finds the PMUs of the kinds of CPUs if there is more than one kind (arch/x86/events/intel/core.c).
+// findExtended finds the PMUs of the kinds of CPUs if there is more than one kind
+// (arch/x86/events/intel/core.c).
 func findExtended(root string) (all []extended, err error) {
 	for _, pmu := range []string{"cpu_core", "cpu_atom", "cpu_lowpower"} {
 		dir := filepath.Join(root, "sys/devices", pmu)
@@ -234,9 +237,9 @@ func (c perfCount) read() (sum uint64, err error) {
 	return sum, nil
 }
 
-// advance adds what was counted since the last reading. If other counters had the hardware for a part of the time, the value
-// is scaled to the whole time (perf_event_open(2), "time_enabled"). If they had it for all of the time, the next reading covers
-// this one, too.
+// advance adds what was counted since the last reading. If other counters had the hardware for a
+// part of the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If
+// they had it for all of the time, the next reading covers this one, too.
 func (c *perfCPU) advance(now [3]uint64) {
 	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
 	if running == 0 && enabled > 0 {
@@ -257,7 +260,8 @@ func (c perfCount) close() error {
 	return errors.Join(errs...)
 }
 
-// parseCPUs reads a list of CPUs, in ascending order, into a slice by number. It is not ok if the list is empty or malformed.
+// parseCPUs reads a list of CPUs, in ascending order, into a slice by number. It is not ok if the
+// list is empty or malformed.
 func parseCPUs(text []byte) (cpus []bool, ok bool) {
 	ascending := true
 	err := kernfs.ParseList(text, func(n int) {

@@ -8,22 +8,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The units of memory's weights. They are coarse so that the sum of an interval's weights fits into 64 bits: 1 TiB may be held
-// for two years, or used by 100 CPUs for ten minutes. A larger sum saturates.
+// The units of memory's weights. They are coarse so that the sum of an interval's weights fits into
+// 64 bits: 1 TiB may be held for two years, or used by 100 CPUs for ten minutes. A larger sum
+// saturates.
 const (
 	memoryUnit = 4096 // bytes
 	heldUnit   = time.Millisecond
 	ranUnit    = time.Microsecond
 )
 
-// Memory weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes
-// weigh nothing by time held; by CPU time they get the others' average weight.
+// Memory weighs claims by the memory that they hold: for how long, or for how much CPU time.
+// Short-lived processes weigh nothing by time held; by CPU time they get the others' average
+// weight.
 type Memory struct {
 	byCPUTime bool
 }
 
-// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory times CPU
-// time; else memory times the time for which it was held.
+// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory
+// times CPU time; else memory times the time for which it was held.
 func NewMemory(byCPUTime bool) *Memory { return &Memory{byCPUTime: byCPUTime} }
 
 // Weigh sets the Work of all shares of an interval. It always measures.

@@ -17,15 +17,16 @@ import (
 // modelEvents are the events of a calibrated.Model, in the order of calibrated.Rates.
 var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMisses}
 
-// Model weighs CPU time by the power that a model of hardware events estimates for it. The model is fitted to the
-// measured energy of a zone kind of the node. A Model measures nothing until the model is fitted.
+// Model weighs CPU time by the power that a model of hardware events estimates for it. The model is
+// fitted to the measured energy of a zone kind of the node. A Model measures nothing until the
+// model is fitted.
 type Model struct {
 	*ByRate
 	fitted *fitted
 }
 
-// NewModel returns a Model that is fitted to these events. It fails if one of them cannot be counted for all that
-// runs. The last Model that is closed closes the counters.
+// NewModel returns a Model that is fitted to these events. It fails if one of them cannot be
+// counted for all that runs. The last Model that is closed closes the counters.
 func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	counters, err := events.acquire(tree)
 	if err != nil {
@@ -35,11 +36,13 @@ func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	return &Model{newByRate(f), f}, nil
 }
 
-// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It is called before
-// Weigh. A total below the previous one is that of other zones, and the model is not fitted to the difference.
+// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It
+// is called before Weigh. A total below the previous one is that of other zones, and the model is
+// not fitted to the difference.
 func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = energyAt{total, at} }
 
-// Events counts the hardware events that Models are fitted to, for all of them. The zero Events is ready for use.
+// Events counts the hardware events that Models are fitted to, for all of them. The zero Events is
+// ready for use.
 type Events struct {
 	mu       sync.Mutex // guards users and counters: a Model may be opened while others are used
 	users    int
@@ -115,7 +118,8 @@ type fitted struct {
 	fit      *calibrated.Fit // of the interval, nil if there is none
 
 	energy, last energyAt // last is that of the last sample
-	// counted and cpu are the events and the CPU time since then. They are incomplete if an interval was not counted.
+	// counted and cpu are the events and the CPU time since then. They are incomplete if an
+	// interval was not counted.
 	counted    calibrated.Rates
 	cpu        units.CPUTime
 	incomplete bool
@@ -130,9 +134,9 @@ type energyAt struct {
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if the node's CPU
-	// time is mostly that of interrupts, or is not in the shares yet. The number of layers is bounded, and so is their
-	// memory.
+	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher
+	// if the node's CPU time is mostly that of interrupts, or is not in the shares yet. The number
+	// of layers is bounded, and so is their memory.
 	maxLayer = 100
 )
 
@@ -194,8 +198,8 @@ func (f *fitted) forget() {
 	f.incomplete = true
 }
 
-// trouble returns why an event is not counted. A model is fitted without instructions or cache misses if none occur:
-// some virtual machines count cycles only.
+// trouble returns why an event is not counted. A model is fitted without instructions or cache
+// misses if none occur: some virtual machines count cycles only.
 func (f *fitted) trouble() error {
 	for i, c := range f.counters.of {
 		err := c.trouble()

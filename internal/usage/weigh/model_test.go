@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its events: 20 W, 4 nJ
-// for an instruction and 1 µJ for a cache miss.
+// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its
+// events: 20 W, 4 nJ for an instruction and 1 µJ for a cache miss.
 type modeled struct {
 	t        *testing.T
 	kernels  map[Event]*kernel
@@ -40,8 +40,8 @@ func newModeled(t *testing.T) *modeled {
 	return m
 }
 
-// run lasts a second: container a executes instructions without cache misses, and b has cache misses too. It returns
-// the shares of both.
+// run lasts a second: container a executes instructions without cache misses, and b has cache
+// misses too. It returns the shares of both.
 func (m *modeled) run(models ...*Model) [2]Share {
 	a, b := 200+uint64(100*(m.second%7)), 200+uint64(100*(m.second%5)) // ms of CPU time
 	count := func(e Event, ofA, ofB uint64) {

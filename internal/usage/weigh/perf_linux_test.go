@@ -40,7 +40,8 @@ func TestTheRateIsThatOfAPERFOverMPERFSinceTheReadingBefore(t *testing.T) {
 	}
 }
 
-// Readings of one CPU's counter in ns: it counted all the time, half of the time, not at all, and all the time again.
+// Readings of one CPU's counter in ns: it counted all the time, half of the time, not at all, and
+// all the time again.
 func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
 	var c perfCPU
 	for _, step := range []struct{ value, enabled, running, want uint64 }{
@@ -236,7 +237,8 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "is not understood")
 }
 
-// Offline CPUs have no counter. If another CPU fails for another reason, the counters opened so far are closed.
+// Offline CPUs have no counter. If another CPU fails for another reason, the counters opened so far
+// are closed.
 func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 	var opened []int
 	fail := false
@@ -309,7 +311,8 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	require.NoError(t, err)
 	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
 	assert.Greater(t, time.Duration(counted), used*8/10)
-	// The counter includes interrupts and the time that a hypervisor took away. The CPU time does not.
+	// The counter includes interrupts and the time that a hypervisor took away. The CPU time does
+	// not.
 	assert.Less(t, time.Duration(counted), elapsed)
 	id, ok := p.identity(p.tree.Node(cgroup))
 	assert.True(t, ok)

@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// ratios reads the clock rate of each CPU from two counters of cycles that stand still while the CPU sleeps: APERF counts at
-// the actual rate, MPERF at a constant one.
+// ratios reads the clock rate of each CPU from two counters of cycles that stand still while the
+// CPU sleeps: APERF counts at the actual rate, MPERF at a constant one.
 type ratios struct {
 	pmu          uint32
 	aperf, mperf uint64
@@ -29,8 +29,8 @@ type ratio struct {
 	rate uint64
 }
 
-// openRatios finds the counters below the target of /sys/bus/event_source/devices/msr (arch/x86/events/msr.c). It fails if
-// those of the first CPU cannot be read.
+// openRatios finds the counters below the target of /sys/bus/event_source/devices/msr
+// (arch/x86/events/msr.c). It fails if those of the first CPU cannot be read.
 func openRatios(root string) (rates, error) {
 	if err := perfevent.CheckKernel(root); err != nil {
 		return nil, err
@@ -102,7 +102,8 @@ func (r *ratios) open(cpu int32) (*ratio, error) {
 	return c, nil
 }
 
-// readGroup reads the values of a group of two counters (PERF_FORMAT_GROUP: their number, then each value).
+// readGroup reads the values of a group of two counters (PERF_FORMAT_GROUP: their number, then each
+// value).
 func readGroup(fd int, values *[2]uint64) error {
 	var buf [24]byte
 	if err := perfevent.Read(fd, buf[:]); err != nil {

@@ -4,8 +4,9 @@ package weigh
 
 import "github.com/energyreceiver/energyreceiver/internal/cgroup"
 
-// SimulatedEvents returns Events of a simulated kernel. counted returns how many events of a kind there were so far
-// in a cgroup and all cgroups inside, or on the whole machine if the path is empty. Only tests call SimulatedEvents.
+// SimulatedEvents returns Events of a simulated kernel. counted returns how many events of a kind
+// there were so far in a cgroup and all cgroups inside, or on the whole machine if the path is
+// empty. Only tests call SimulatedEvents.
 func SimulatedEvents(counted func(e Event, cgroup string) uint64) *Events {
 	return &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) {
 		return simulated(func(cgroup string) uint64 { return counted(e, cgroup) }), nil

@@ -12,20 +12,22 @@ import (
 // Share is the usage of one claim in an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
-	// Discount is the part of CPU that does not count where energy is that of cores, because other threads of the same cores
-	// were busy too. It is at most CPU.
+	// Discount is the part of CPU that does not count where energy is that of cores, because other
+	// threads of the same cores were busy too. It is at most CPU.
 	Discount units.CPUTime
 	// LastCPU is the CPU where it ran last, or below 0 if that is not known.
 	LastCPU int32
 	// Cgroup is the container's node, nil outside of containers.
 	Cgroup *cgroup.Node
-	// ShortLived reports whether the claim is that of processes that lived between two scans. Such a claim has no Resident and
-	// no Held.
+	// ShortLived reports whether the claim is that of processes that lived between two scans. Such
+	// a claim has no Resident and no Held.
 	ShortLived bool
-	// Resident is the resident memory of the process in bytes. Held is for how much of the interval it was held.
+	// Resident is the resident memory of the process in bytes. Held is for how much of the interval
+	// it was held.
 	Resident uint64
 	Held     time.Duration
-	// Work is the weight, set by Weigh. Only proportions of weights mean anything, within and between intervals.
+	// Work is the weight, set by Weigh. Only proportions of weights mean anything, within and
+	// between intervals.
 	Work uint64
 }
 
@@ -41,7 +43,8 @@ type ByRate struct {
 type source interface {
 	// begin starts an interval with its shares.
 	begin(now time.Time, shares []Share)
-	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate is not known.
+	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate is not
+	// known.
 	rate(*Share) (rate uint64, ok bool)
 	// forget discards the work done so far. It is not attributed.
 	forget()
@@ -65,9 +68,9 @@ func (m *ByRate) Forget() { m.source.forget() }
 // Close closes the source.
 func (m *ByRate) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average rate of the others.
-// Weigh reports whether any rate is known; if not, Work means nothing. The error is why a rate is missing. It may be
-// set even if Weigh returns true.
+// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average
+// rate of the others. Weigh reports whether any rate is known; if not, Work means nothing. The
+// error is why a rate is missing. It may be set even if Weigh returns true.
 func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]

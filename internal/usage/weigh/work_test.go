@@ -20,8 +20,8 @@ const ms = units.CPUTime(time.Millisecond)
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// ghz is a source of CPUs with these rates in MHz. 0 is a CPU that cannot be read, below 0 one whose rate is not known
-// yet.
+// ghz is a source of CPUs with these rates in MHz. 0 is a CPU that cannot be read, below 0 one
+// whose rate is not known yet.
 type ghz struct {
 	mhz   map[int32]int
 	reads int
@@ -184,7 +184,8 @@ func TestAnUnreadableCPUIsReported(t *testing.T) {
 	require.NoError(t, run(0, 13))
 }
 
-// With a memory key too, sleeping processes are among the shares. Reading the rate of a CPU interrupts it.
+// With a memory key too, sleeping processes are among the shares. Reading the rate of a CPU
+// interrupts it.
 func TestRatesAreNotReadOfCPUsWithoutUsage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 1000})
 	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{LastCPU: 1})

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -22,7 +23,7 @@ type Config struct {
 	// BuildInfo has the version of the instrumentation scope.
 	BuildInfo component.BuildInfo
 	// Kinds describes the ledger's kinds, by their index.
-	Kinds []Kind
+	Kinds []Column
 	// Idle reports whether idle energy is attributed. Points of attributed energy then have an energy.state.
 	Idle bool
 	// ZeroPoints reports whether a new series of a sum begins with a point of value 0.
@@ -31,12 +32,11 @@ type Config struct {
 	CPUs []CPU
 }
 
-// Kind is one kind of the ledger: the zones of one kind and source together.
-type Kind struct {
-	Zone   power.Kind   // energy.zone
-	Source power.Source // energy.method, left out where it is empty
+// Column is one kind of the ledger.
+type Column struct {
+	power.Class // the attributes energy.zone and energy.method, which is left out if it is empty
 	// Deviation returns the standard deviation of a small workload's share of the active energy, relative to the share, in
-	// windows of a length. shared is Kind.Shared of the ledger. Where Deviation is nil, shares have no error.
+	// windows of a length. shared is KindTotals.Shared of the ledger. Where Deviation is nil, shares have no error.
 	Deviation func(window time.Duration, shared bool) float64
 }
 
@@ -50,7 +50,7 @@ type CPU struct {
 type Emitter struct {
 	generated
 	node     nodeMetrics
-	entities [units.NumEntities]entityMetrics
+	entities [identity.NumEntities]entityMetrics
 	filters  filters
 	kinds    []kindLabels
 	// overflowKinds are the labels of overflow series.
@@ -66,7 +66,7 @@ func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
 	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle, zeros: cfg.ZeroPoints}
-	for entity := range units.NumEntities {
+	for entity := range identity.NumEntities {
 		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}
 	for _, k := range cfg.Kinds {
@@ -183,8 +183,8 @@ const (
 var overflow = []label{{key: "otel.metric.overflow", isTrue: true}}
 
 // newKindLabels returns the labels of a kind. Each list of labels ends with extra.
-func newKindLabels(k Kind, idle bool, extra []label) kindLabels {
-	zone, source := string(k.Zone), string(k.Source)
+func newKindLabels(k Column, idle bool, extra []label) kindLabels {
+	zone, source := string(k.Zone), string(k.Method)
 	of := func(state string) []label {
 		return append(texts(attrEnergyZone, zone, attrEnergyMethod, source, attrEnergyState, state), extra...)
 	}

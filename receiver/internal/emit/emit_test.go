@@ -22,6 +22,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -32,9 +33,9 @@ var (
 	baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at       = baseline.Add(10 * time.Second)
 	zones    = []power.Zone{
-		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
-		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
-		{ID: "intel-rapl:1", Name: "psys", Kind: power.Platform, Source: power.Measured},
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured},
+		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Method: power.Measured},
+		{ID: "intel-rapl:1", Name: "psys", Kind: power.Platform, Method: power.Measured},
 	}
 )
 
@@ -43,7 +44,7 @@ func all() Config {
 	cfg := Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		BuildInfo:            component.BuildInfo{Version: "v1"},
-		Kinds:                []Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}},
+		Kinds:                []Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}, {Class: power.Class{Zone: power.DRAM, Method: power.Measured}}},
 	}
 	m := &cfg.Metrics
 	m.ProcessCPUTime.Enabled, m.ContainerCPUTime.Enabled, m.SystemCPUBusy.Enabled = true, true, true
@@ -75,14 +76,14 @@ func engine(n int) (*attribution.Engine, []attribution.Claimant) {
 	return e, claimants
 }
 
-func owner(i int) units.Owner {
-	return units.Owner{
-		Process: units.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
+func owner(i int) identity.Owner {
+	return identity.Owner{
+		Process: identity.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
 			Executable: "app", Path: "/usr/bin/app", CommandLine: "app -x"},
-		Workload: units.Workload{
-			Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd"},
-			Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
-			VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+		Workload: identity.Workload{
+			Container: identity.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd"},
+			Pod:       identity.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
+			VM:        identity.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
 		},
 	}
 }
@@ -166,9 +167,9 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 
 func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	e := attribution.New(attribution.Config{}, baseline)
-	c := e.Open(units.Owner{
-		Process:  units.Process{PID: 7, Executable: "kworker/0:1"},
-		Workload: units.Workload{Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"}},
+	c := e.Open(identity.Owner{
+		Process:  identity.Process{PID: 7, Executable: "kworker/0:1"},
+		Workload: identity.Workload{Container: identity.Container{ID: "c"}, VM: identity.VM{ID: "v"}},
 	}, baseline)
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)
@@ -223,14 +224,14 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 
 func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 	var limits attribution.Limits
-	limits[units.ProgramEntity].Births, limits[units.ContainerEntity].Births, limits[units.PodEntity].Births = 1, 1, 1
+	limits[identity.ProgramEntity].Births, limits[identity.ContainerEntity].Births, limits[identity.PodEntity].Births = 1, 1, 1
 	e := attribution.New(attribution.Config{Processes: attribution.ByProgram, Limits: limits}, baseline)
 	observe(e, baseline, nil, 0)
 	var claimants []attribution.Claimant
 	for i := range 3 {
 		o := owner(i)
 		o.Process.Executable, o.Process.Owner = "app", "root"
-		o.Names = &units.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
+		o.Names = &identity.Names{Namespace: "shop", Pod: fmt.Sprint("job-", i), KubernetesContainer: "app", Container: fmt.Sprint("k8s_", i), Image: "registry/job"}
 		claimants = append(claimants, e.Open(o, baseline))
 	}
 	observe(e, at, claimants, units.Joule)
@@ -401,20 +402,20 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
 	const watts = 20
 	for name, c := range map[string]struct {
-		kind       attribution.Kind
+		kind       attribution.KindTotals
 		resolution units.CPUTime
 		share      float64
 		want       float64
 	}{
-		"alone":              {attribution.Kind{Doubt: 3}, 0, 1, 3},
-		"one of two":         {attribution.Kind{}, 0, 0.5, 0.2 * watts / 4},
-		"both errors":        {attribution.Kind{Doubt: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
-		"the same users":     {attribution.Kind{Shared: true}, 0, 0.5, 0.4 * watts / 4},
-		"short windows":      {attribution.Kind{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
-		"ticks":              {attribution.Kind{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
-		"nothing":            {attribution.Kind{Doubt: 3}, units.Tick, 0, 0},
-		"rounded up to all":  {attribution.Kind{}, 0, 1 + 1e-9, 0},
-		"a doubt of nothing": {attribution.Kind{}, 0, 1, 0},
+		"alone":              {attribution.KindTotals{Doubt: 3}, 0, 1, 3},
+		"one of two":         {attribution.KindTotals{}, 0, 0.5, 0.2 * watts / 4},
+		"both errors":        {attribution.KindTotals{Doubt: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
+		"the same users":     {attribution.KindTotals{Shared: true}, 0, 0.5, 0.4 * watts / 4},
+		"short windows":      {attribution.KindTotals{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
+		"ticks":              {attribution.KindTotals{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
+		"nothing":            {attribution.KindTotals{Doubt: 3}, units.Tick, 0, 0},
+		"rounded up to all":  {attribution.KindTotals{}, 0, 1 + 1e-9, 0},
+		"a doubt of nothing": {attribution.KindTotals{}, 0, 1, 0},
 	} {
 		c.kind.RecentTime, c.kind.RecentActive = 10*time.Second, 10*watts*units.Joule
 		labels := kindLabels{deviation: func(window time.Duration, shared bool) float64 {
@@ -434,10 +435,10 @@ func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
 
 func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	cards := []power.Zone{
-		{ID: "GPU-1", Name: "H100", Vendor: "NVIDIA", Kind: power.GPU, Domain: "gpu-0000:65:00.0", Source: power.Measured},
-		{ID: "http:3", Name: "3", Kind: power.GPU, Domain: "gpu-3", Source: power.Measured}, // of which no usage is known
-		{ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Domain: "gpu-0000:03:00.0", Source: power.Measured},
-		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Domain: units.NodeCPUs, Source: power.Measured},
+		{ID: "GPU-1", Name: "H100", Vendor: "NVIDIA", Kind: power.GPU, Domain: "gpu-0000:65:00.0", Method: power.Measured},
+		{ID: "http:3", Name: "3", Kind: power.GPU, Domain: "gpu-3", Method: power.Measured}, // of which no usage is known
+		{ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Domain: "gpu-0000:03:00.0", Method: power.Measured},
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Domain: units.NodeCPUs, Method: power.Measured},
 	}
 	domains := []units.Domain{units.NodeCPUs, "gpu-0000:03:00.0", "gpu-3", "gpu-0000:65:00.0"}
 	e := attribution.New(attribution.Config{}, baseline)
@@ -490,7 +491,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 // hw.host.energy).
 func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 	feed := func(id string) power.Zone {
-		return power.Zone{ID: id, Name: id, Kind: power.Platform, Source: power.Measured}
+		return power.Zone{ID: id, Name: id, Kind: power.Platform, Method: power.Measured}
 	}
 	feeds := []power.Zone{feed("a"), feed("b")}
 	e := attribution.New(attribution.Config{}, baseline)

@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -14,23 +15,23 @@ import (
 // true or left out.
 type processAttribute struct {
 	name          string
-	text          func(*units.Process) string
-	number        func(*units.Process) int64
-	isSet         func(*units.Process) bool
+	text          func(*identity.Process) string
+	number        func(*identity.Process) int64
+	isSet         func(*identity.Process) bool
 	ofProgram     bool // programs have it, too
 	distinguishes bool // without it, different processes have the same series
 }
 
 // processAttributes are the attributes of a process itself. Those of what it is part of follow.
 var processAttributes = [...]processAttribute{
-	{name: "process.pid", number: func(p *units.Process) int64 { return int64(p.PID) }, distinguishes: true},
-	{name: "process.creation.time", text: func(p *units.Process) string { return p.Created }, distinguishes: true},
-	{name: "process.executable.name", text: func(p *units.Process) string { return p.Executable }, ofProgram: true},
-	{name: "process.executable.path", text: func(p *units.Process) string { return p.Path }},
-	{name: "process.command_line", text: func(p *units.Process) string { return p.CommandLine }},
-	{name: attrOwner, text: func(p *units.Process) string { return p.Owner }, ofProgram: true},
-	{name: attrParent, number: func(p *units.Process) int64 { return int64(p.Parent) }},
-	{name: "process.descendants", isSet: func(p *units.Process) bool { return p.Descendants }, ofProgram: true},
+	{name: "process.pid", number: func(p *identity.Process) int64 { return int64(p.PID) }, distinguishes: true},
+	{name: "process.creation.time", text: func(p *identity.Process) string { return p.Created }, distinguishes: true},
+	{name: "process.executable.name", text: func(p *identity.Process) string { return p.Executable }, ofProgram: true},
+	{name: "process.executable.path", text: func(p *identity.Process) string { return p.Path }},
+	{name: "process.command_line", text: func(p *identity.Process) string { return p.CommandLine }},
+	{name: attrOwner, text: func(p *identity.Process) string { return p.Owner }, ofProgram: true},
+	{name: attrParent, number: func(p *identity.Process) int64 { return int64(p.Parent) }},
+	{name: "process.descendants", isSet: func(p *identity.Process) bool { return p.Descendants }, ofProgram: true},
 }
 
 // The attributes that are found only if they are enabled, so that processes do not differ by what is not reported.
@@ -40,20 +41,20 @@ const (
 )
 
 // maxAttributes is how many attributes a resource may have.
-const maxAttributes = len(processAttributes) + len(units.Key{})
+const maxAttributes = len(processAttributes) + len(identity.Key{})
 
 // entityMetrics are the enabled metrics and attributes of one entity.
 type entityMetrics struct {
 	energy, power, uncertainty, cpuTime *metric
 
 	process  []processAttribute
-	workload []units.Attribute
-	names    []units.NameAttribute
+	workload []identity.Attribute
+	names    []identity.NameAttribute
 	shared   []string // disabled attributes that distinguish
 }
 
 // newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the entity.
-func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
+func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
 	name := entity.MetricPrefix()
 	e := entityMetrics{
 		energy:      metrics[name+".energy"],
@@ -69,14 +70,14 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 	}
 	if entity.OfProcesses() {
 		for _, a := range processAttributes {
-			if (entity == units.ProcessEntity || a.ofProgram) && enabled(a.name, a.distinguishes || entity == units.ProgramEntity && a.name != attrOwner) {
+			if (entity == identity.ProcessEntity || a.ofProgram) && enabled(a.name, a.distinguishes || entity == identity.ProgramEntity && a.name != attrOwner) {
 				e.process = append(e.process, a)
 			}
 		}
 	}
 	for _, a := range entity.Attributes() {
 		// Programs differ by all that they are part of. Units are not found for them if units are not reported.
-		ofProgram := entity == units.ProgramEntity && a.Name != units.SystemdUnitEntity.Attributes()[0].Name
+		ofProgram := entity == identity.ProgramEntity && a.Name != identity.SystemdUnitEntity.Attributes()[0].Name
 		if enabled(a.Name, a.Distinguishes || ofProgram) {
 			e.workload = append(e.workload, a)
 		}

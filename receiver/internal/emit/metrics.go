@@ -3,8 +3,6 @@
 package emit
 
 import (
-	"reflect"
-
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -31,17 +29,7 @@ type metric struct {
 // unit and description is written once, in metadata.yaml. The MetricsBuilder itself is too slow for each collection.
 func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) generated {
 	mb := metadata.NewMetricsBuilder(cfg, receiver.Settings{BuildInfo: info})
-	v := reflect.ValueOf(mb)
-	for i := range v.NumMethod() {
-		// Only the methods Record*DataPoint take a value.
-		if record := v.Method(i).Type(); record.NumIn() >= 2 && record.In(1).Kind() == reflect.Float64 {
-			in := make([]reflect.Value, record.NumIn())
-			for j := range in {
-				in[j] = reflect.Zero(record.In(j))
-			}
-			v.Method(i).Call(in)
-		}
-	}
+	recordEach(mb)
 	g := generated{metrics: map[string]*metric{}}
 	for _, rm := range mb.Emit().ResourceMetrics().All() {
 		sm := rm.ScopeMetrics().At(0)
@@ -55,6 +43,39 @@ func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) gener
 		}
 	}
 	return g
+}
+
+// recordEach records a point of each metric, of any value.
+func recordEach(mb *metadata.MetricsBuilder) {
+	mb.RecordContainerCPUTimeDataPoint(0, 0, false)
+	mb.RecordContainerEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordContainerPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordContainerPowerUncertaintyDataPoint(0, 0, 0, "", false)
+	mb.RecordHwEnergyDataPoint(0, 0, 0, "", "", "", "", 0, "")
+	mb.RecordHwGpuUtilizationDataPoint(0, 0, 0, "", "", 0, "")
+	mb.RecordHwHostEnergyDataPoint(0, 0, 0, "")
+	mb.RecordHwHostPowerDataPoint(0, 0, 0, "")
+	mb.RecordHwPowerDataPoint(0, 0, 0, "", "", "", "", 0, "")
+	mb.RecordK8sPodEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordK8sPodPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordK8sPodPowerUncertaintyDataPoint(0, 0, 0, "", false)
+	mb.RecordProcessCPUTimeDataPoint(0, 0, false)
+	mb.RecordProcessEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordProcessPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordProcessPowerUncertaintyDataPoint(0, 0, 0, "", false)
+	mb.RecordSlurmStepEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordSlurmStepPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordSystemCPUBusyDataPoint(0, 0)
+	mb.RecordSystemCPUInfoDataPoint(0, 0, "", 0, "", "", "")
+	mb.RecordSystemEnergyDataPoint(0, 0, 0, 0, "")
+	mb.RecordSystemPowerDataPoint(0, 0, 0, 0, "")
+	mb.RecordSystemPowerUncertaintyDataPoint(0, 0, 0, "")
+	mb.RecordSystemUnattributedEnergyDataPoint(0, 0, 0, 0, "")
+	mb.RecordSystemdUnitEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordSystemdUnitPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordVMEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordVMPowerDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordVMPowerUncertaintyDataPoint(0, 0, 0, "", false)
 }
 
 // writer appends the points of one metric to one resource, and the metric itself with its first point, so that no metric

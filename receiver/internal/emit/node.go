@@ -86,7 +86,7 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 		if !ok || zone.Kind == power.Platform && !m.supplies {
 			continue
 		}
-		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergyMethod, string(zone.Source), attrHwID, zone.ID, attrHwType, hw.String(),
+		labels := texts(attrEnergyZone, string(zone.Kind), attrEnergyMethod, string(zone.Method), attrHwID, zone.ID, attrHwType, hw.String(),
 			attrHwName, zone.Name, attrHwParent, zone.Parent, attrHwVendor, zone.Vendor)
 		m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
 	}
@@ -98,10 +98,10 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
-	for _, source := range []power.Source{power.Measured, power.Modeled, power.Reported} {
+	for _, source := range []power.Method{power.Measured, power.Modeled, power.Reported} {
 		var total hostTotal
 		for i := range zones {
-			if zones[i].Kind == power.Platform && zones[i].Source == source {
+			if zones[i].Kind == power.Platform && zones[i].Method == source {
 				total.add(&m.ledger.Zones[i])
 			}
 		}
@@ -204,7 +204,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 }
 
 // emitUncertainty emits the uncertainty of the node's active power of a kind.
-func (m *emission) emitUncertainty(k *attribution.Kind, of *kindLabels, uncertainty *writer) {
+func (m *emission) emitUncertainty(k *attribution.KindTotals, of *kindLabels, uncertainty *writer) {
 	switch {
 	case k.Delivered || !hasUncertainty(k):
 	case k.Ended:

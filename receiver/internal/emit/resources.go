@@ -3,26 +3,41 @@
 package emit
 
 import (
-	"reflect"
-
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // settingsByName returns the settings of each resource attribute by its name.
 func settingsByName(cfg *metadata.ResourceAttributesConfig) map[string]metadata.ResourceAttributeConfig {
-	out := map[string]metadata.ResourceAttributeConfig{}
-	v := reflect.ValueOf(cfg).Elem()
-	for i := range v.NumField() {
-		if c, ok := v.Field(i).Interface().(metadata.ResourceAttributeConfig); ok {
-			out[v.Type().Field(i).Tag.Get("mapstructure")] = c
-		}
+	return map[string]metadata.ResourceAttributeConfig{
+		"container.id":            cfg.ContainerID,
+		"container.image.name":    cfg.ContainerImageName,
+		"container.name":          cfg.ContainerName,
+		"container.runtime.name":  cfg.ContainerRuntimeName,
+		"k8s.container.name":      cfg.K8sContainerName,
+		"k8s.namespace.name":      cfg.K8sNamespaceName,
+		"k8s.pod.name":            cfg.K8sPodName,
+		"k8s.pod.qos_class":       cfg.K8sPodQosClass,
+		"k8s.pod.uid":             cfg.K8sPodUID,
+		"process.command_line":    cfg.ProcessCommandLine,
+		"process.creation.time":   cfg.ProcessCreationTime,
+		"process.descendants":     cfg.ProcessDescendants,
+		"process.executable.name": cfg.ProcessExecutableName,
+		"process.executable.path": cfg.ProcessExecutablePath,
+		"process.owner":           cfg.ProcessOwner,
+		"process.parent_pid":      cfg.ProcessParentPid,
+		"process.pid":             cfg.ProcessPid,
+		"slurm.job.id":            cfg.SlurmJobID,
+		"slurm.step.id":           cfg.SlurmStepID,
+		"systemd.unit.name":       cfg.SystemdUnitName,
+		"vm.hypervisor":           cfg.VMHypervisor,
+		"vm.id":                   cfg.VMID,
+		"vm.name":                 cfg.VMName,
 	}
-	return out
 }
 
 // filters are the settings metrics_include and metrics_exclude of resource attributes.
@@ -66,7 +81,7 @@ type SharedSeries struct{ Attribute, Entity string }
 func FindSharedSeries(cfg metadata.MetricsBuilderConfig) (shared []SharedSeries) {
 	metrics := generate(cfg, component.BuildInfo{}).metrics
 	settings := settingsByName(&cfg.ResourceAttributes)
-	for entity := range units.NumEntities {
+	for entity := range identity.NumEntities {
 		e := newEntityMetrics(entity, metrics, settings)
 		if !e.any() {
 			continue

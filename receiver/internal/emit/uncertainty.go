@@ -12,14 +12,14 @@ import (
 )
 
 // hasUncertainty reports whether the uncertainty of a kind's active power is known.
-func hasUncertainty(k *attribution.Kind) bool {
+func hasUncertainty(k *attribution.KindTotals) bool {
 	return k.Model != attribution.NoModel && k.Doubt >= 0
 }
 
 // uncertainty returns the standard deviation of an account's active power of a kind in the current collection, in watts. Three
 // errors are independent of each other: that of the node's active power, of which the account has its share; that of the allocation
 // key; and the rounding of CPU times.
-func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.Kind, energy units.Energy) float64 {
+func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)
 	ofNode := share * k.Doubt

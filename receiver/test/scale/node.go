@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -54,7 +55,7 @@ type node struct {
 	running []attribution.Claimant
 	totals  [4]units.Energy
 
-	containers []units.Owner
+	containers []identity.Owner
 	births     float64  // processes a minute
 	unborn     float64  // part of the next one
 	short      []mortal // processes that end
@@ -68,10 +69,10 @@ type mortal struct {
 }
 
 var zones = []power.Zone{
-	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
-	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
-	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package, Source: power.Measured},
-	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1", Source: power.Measured},
+	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured},
+	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Method: power.Measured},
+	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package, Method: power.Measured},
+	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1", Method: power.Measured},
 }
 
 func newNode(number int, s shape, now time.Time) *node {
@@ -85,17 +86,17 @@ func newNode(number int, s shape, now time.Time) *node {
 		MetricsBuilderConfig: s.metrics(), BuildInfo: component.BuildInfo{Version: "0.1.0-dev"}, Kinds: kinds,
 	})
 	n.births, n.nextPID = s.births, int32(1000+37*s.processes)
-	var containers []units.Owner
+	var containers []identity.Owner
 	for i := range s.containers {
-		pod := units.Pod{UID: n.uid(), QoSClass: "Burstable"}
+		pod := identity.Pod{UID: n.uid(), QoSClass: "Burstable"}
 		if i%podSize > 0 {
 			pod = containers[i-1].Pod
 		}
-		containers = append(containers, units.Owner{Workload: units.Workload{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd"}}})
+		containers = append(containers, identity.Owner{Workload: identity.Workload{Pod: pod, Container: identity.Container{ID: n.hex(32), Runtime: "containerd"}}})
 	}
 	n.containers = containers
 	for i := range s.processes {
-		var owner units.Owner
+		var owner identity.Owner
 		if inside := i - s.processes/3; inside >= 0 && len(containers) > 0 {
 			owner = containers[inside%len(containers)]
 		}
@@ -107,7 +108,7 @@ func newNode(number int, s shape, now time.Time) *node {
 	return n
 }
 
-var kinds = []emit.Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}}
+var kinds = []emit.Column{{Class: power.Class{Zone: power.Package, Method: power.Measured}}, {Class: power.Class{Zone: power.DRAM, Method: power.Measured}}}
 
 // metrics returns the node's collection under the receiver's defaults, without the metrics that the shape omits.
 func (s shape) metrics() metadata.MetricsBuilderConfig {
@@ -139,9 +140,9 @@ func (n *node) uid() string {
 // booted is when all nodes started.
 var booted = time.Unix(1_700_000_000, 0)
 
-func (n *node) process(pid int32, created time.Time) units.Process {
+func (n *node) process(pid int32, created time.Time) identity.Process {
 	program := programs[n.random.IntN(len(programs))]
-	return units.Process{
+	return identity.Process{
 		PID: pid, Start: created.Sub(booted), Executable: program, Path: "/usr/bin/" + program,
 		Created: created.UTC().Format("2006-01-02T15:04:05.00Z07:00"),
 	}
@@ -150,7 +151,7 @@ func (n *node) process(pid int32, created time.Time) units.Process {
 // bear starts the processes that are born within a time before now. They live for 15 to 60 seconds from now.
 func (n *node) bear(elapsed time.Duration) {
 	for n.unborn += n.births * elapsed.Minutes(); n.unborn >= 1; n.unborn-- {
-		owner := units.Owner{}
+		owner := identity.Owner{}
 		if len(n.containers) > 0 {
 			owner = n.containers[n.random.IntN(len(n.containers))]
 		}

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -73,7 +72,7 @@ func embed(t testing.TB, g *Group, cfg *energyreceiver.Config) *energyreceiver.E
 	require.NoError(t, cfg.Validate())
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
 		Logger: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), CPU: g.Source(), Container: container,
-		StaticPower: map[claims.Kind]float64{{Zone: power.Package, Source: power.Modeled}: cfg.Model.Get().Points[0].Power},
+		StaticPower: map[power.Class]float64{{Zone: power.Package, Method: power.Modeled}: cfg.Model.Get().Points[0].Power},
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -25,8 +25,8 @@ func (nobody) Processes(func(pid int32)) error { return nil }
 
 // Baseline is what was measured before a command.
 type Baseline struct {
-	watts       map[claims.Kind]float64 // of measured zones
-	unknown     []claims.Kind           // zones whose meter told nothing
+	watts       map[power.Class]float64 // of measured zones
+	unknown     []power.Class           // zones whose meter told nothing
 	utilization float64                 // negative where it is not known
 }
 

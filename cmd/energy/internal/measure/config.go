@@ -3,7 +3,6 @@
 package measure
 
 import (
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -43,7 +42,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 
 // staticOf returns what the static power of a zone kind is known from. measured has that of measured zones,
 // and trained reports whether the kind's static power model is trained.
-func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, trained bool) Static {
+func staticOf(cfg *energyreceiver.Config, measured map[power.Class]float64, kind power.Class, trained bool) Static {
 	_, ok := measured[kind]
 	switch model := cfg.StaticModel(kind); {
 	case model == energyreceiver.StaticFixed:
@@ -52,9 +51,9 @@ func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind
 		return StaticLearned
 	case model != energyreceiver.StaticUtilization:
 		return StaticLearning
-	case kind.Source == power.Modeled:
+	case kind.Method == power.Modeled:
 		return StaticModel
-	case kind.Source == power.Reported:
+	case kind.Method == power.Reported:
 		return StaticHypervisor
 	case ok:
 		return StaticBaseline

@@ -8,12 +8,11 @@ import (
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-func zoneKind(z *Zone) claims.Kind {
-	return claims.Kind{Zone: power.Kind(z.Name), Source: power.Source(z.Source)}
+func zoneKind(z *Zone) power.Class {
+	return power.Class{Zone: power.Kind(z.Name), Method: power.Method(z.Source)}
 }
 
 // list returns words as people write them.

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -31,7 +30,7 @@ func TestTheBaselineTellsHowMuchTooLowTheFiguresAre(t *testing.T) {
 		"joules are too low, and mean not": {0.5, 0.5},
 	} {
 		r := explained(StaticBaseline)
-		r.baseline = &Baseline{watts: map[claims.Kind]float64{packages: 12}, utilization: c.before}
+		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: c.before}
 		r.busy = c.during * r.result.Wall.Seconds()
 		r.explainBaseline()
 		assert.Len(t, r.notes.Lines(), 1)
@@ -42,7 +41,7 @@ func TestTheBaselineTellsHowMuchTooLowTheFiguresAre(t *testing.T) {
 
 func TestAMeterThatToldNothingInTheBaselineIsNoted(t *testing.T) {
 	r := explained(StaticUnknown)
-	r.baseline = &Baseline{unknown: []claims.Kind{packages}}
+	r.baseline = &Baseline{unknown: []power.Class{packages}}
 	r.explainBaseline()
 	assert.Equal(t, []string{"The baseline of 10s is too short for the meter of package"}, r.notes.Lines())
 }
@@ -50,7 +49,7 @@ func TestAMeterThatToldNothingInTheBaselineIsNoted(t *testing.T) {
 func TestWhatIsMissingIsNoted(t *testing.T) {
 	r := explained(StaticConfiguration)
 	r.result.Zones[0].Missing = 2500 * time.Millisecond
-	r.late = map[claims.Kind]time.Time{packages: {}, platform: {}}
+	r.late = map[power.Class]time.Time{packages: {}, platform: {}}
 	r.notes.Logger().Warn("Collection degraded", zap.String("condition", "energy sensor"), zap.Error(fs.ErrPermission))
 	r.explainZones()
 	assert.Equal(t, []string{
@@ -72,8 +71,8 @@ func TestAStaticPowerThatIsNotLearnedYetIsNoted(t *testing.T) {
 func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
 	cfg.Attribution.Preset = energyreceiver.PresetKepler
-	kind := claims.Kind{Zone: power.Package, Source: power.Measured}
-	baseline := map[claims.Kind]float64{kind: 12}
+	kind := power.Class{Zone: power.Package, Method: power.Measured}
+	baseline := map[power.Class]float64{kind: 12}
 	assert.Equal(t, StaticUnknown, staticOf(cfg, nil, kind, false))
 	assert.Equal(t, StaticBaseline, staticOf(cfg, baseline, kind, false))
 	cfg.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{energyreceiver.AllZones: {Model: energyreceiver.StaticTrained}}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -26,7 +25,7 @@ const poll = 50 * time.Millisecond
 type meter struct {
 	*receiver
 	cfg      *energyreceiver.Config
-	static   map[claims.Kind]float64 // of measured zones, in watts
+	static   map[power.Class]float64 // of measured zones, in watts
 	last     totals
 	programs programTotals
 	at       time.Time // right before the last measurement
@@ -35,7 +34,7 @@ type meter struct {
 
 // openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
 // closes source if it fails.
-func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claims.Kind]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
+func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
 		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static,
 	})
@@ -51,7 +50,7 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claim
 }
 
 // measure brings the ledger up to date. It returns the zone kinds whose meters have told something since the last measurement.
-func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err error) {
+func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err error) {
 	m.at = time.Now()
 	md, err := m.collect(ctx)
 	if err != nil {
@@ -63,22 +62,22 @@ func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err e
 }
 
 // note notes when the zones were read, and returns the kinds of which all have told something since the last note.
-func (m *meter) note() (told func(claims.Kind) bool) {
-	silent := map[claims.Kind]bool{}
+func (m *meter) note() (told func(power.Class) bool) {
+	silent := map[power.Class]bool{}
 	for _, r := range m.attributed {
 		if !r.At.After(m.read[r.Zone]) {
 			silent[kindOf(r.Zone)] = true
 		}
 		m.read[r.Zone] = r.At
 	}
-	return func(k claims.Kind) bool { return !silent[k] }
+	return func(k power.Class) bool { return !silent[k] }
 }
 
-func kindOf(z *power.Zone) claims.Kind { return claims.Kind{Zone: z.Kind, Source: z.Source} }
+func kindOf(z *power.Zone) power.Class { return power.Class{Zone: z.Kind, Method: z.Method} }
 
 // pending returns until when the zones of each kind have told their energy, of the kinds that have not told all until the end.
-func (m *meter) pending(end time.Time) map[claims.Kind]time.Time {
-	pending := map[claims.Kind]time.Time{}
+func (m *meter) pending(end time.Time) map[power.Class]time.Time {
+	pending := map[power.Class]time.Time{}
 	for _, r := range m.attributed {
 		kind := kindOf(r.Zone)
 		if until, ok := pending[kind]; r.At.Before(end) && (!ok || r.At.Before(until)) {
@@ -89,7 +88,7 @@ func (m *meter) pending(end time.Time) map[claims.Kind]time.Time {
 }
 
 // answers reports whether one of these kinds has a zone that can be read.
-func (m *meter) answers(kinds map[claims.Kind]time.Time) bool {
+func (m *meter) answers(kinds map[power.Class]time.Time) bool {
 	return !m.hangs() && slices.ContainsFunc(m.attributed, func(r power.Reading) bool {
 		_, ok := kinds[kindOf(r.Zone)]
 		return ok && r.Err == nil
@@ -127,15 +126,15 @@ func (m *meter) staticOf(z *Zone) Static {
 }
 
 // isAttributed reports whether a zone of a kind is attributed now.
-func (m *meter) isAttributed(kind claims.Kind) bool {
+func (m *meter) isAttributed(kind power.Class) bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.
-func watts(before, after []power.Reading) (known map[claims.Kind]float64, unknown []claims.Kind) {
-	known = map[claims.Kind]float64{}
+func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
+	known = map[power.Class]float64{}
 	for _, r := range after {
-		if r.Zone.Source != power.Measured {
+		if r.Zone.Method != power.Measured {
 			continue
 		}
 		kind := kindOf(r.Zone)

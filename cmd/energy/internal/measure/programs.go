@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -25,7 +25,7 @@ type Program struct {
 type programSeries struct {
 	name  string
 	start pcommon.Timestamp
-	kind  claims.Kind
+	kind  power.Class
 }
 
 // programTotals is the energy of all series of programs so far.
@@ -57,7 +57,7 @@ func (t programTotals) add(md pmetric.Metrics) {
 // result fills the programs of a result whose zones are filled, by descending energy. What no program has used is that of the command's
 // descendants. It is empty if no programs can be distinguished.
 func (t programTotals) result(into *Result) {
-	index := map[claims.Kind]int{}
+	index := map[power.Class]int{}
 	rest := make([]units.Energy, len(into.Zones))
 	for i := range into.Zones {
 		index[zoneKind(&into.Zones[i])], rest[i] = i, into.Zones[i].Used

@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -28,7 +27,7 @@ type receiver struct {
 	ctx        context.Context      //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
 	hanging    chan struct{}        // closed when the call that hung has returned; nil if none hung
 	attributed []power.Reading      // as of the last call that returned
-	trained    map[claims.Kind]bool // likewise: the kinds whose static power model is trained
+	trained    map[power.Class]bool // likewise: the kinds whose static power model is trained
 }
 
 // embedded is energyreceiver.Embedded.
@@ -36,7 +35,7 @@ type embedded interface {
 	Start(ctx context.Context) error
 	Collect(ctx context.Context) (pmetric.Metrics, error)
 	Attributed() []power.Reading
-	Trained() map[claims.Kind]bool
+	Trained() map[power.Class]bool
 	Waits() bool
 	Shutdown(ctx context.Context) error
 }
@@ -92,7 +91,7 @@ func (r *receiver) collect(ctx context.Context) (md pmetric.Metrics, err error) 
 	var got pmetric.Metrics
 	var failed error
 	var attributed []power.Reading
-	var trained map[claims.Kind]bool
+	var trained map[power.Class]bool
 	if hangs := r.call(func() {
 		got, failed = r.embedded.Collect(ctx)
 		attributed, trained = r.embedded.Attributed(), r.embedded.Trained()

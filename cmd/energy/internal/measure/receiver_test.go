@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -29,7 +28,7 @@ func (s *slow) Collect(context.Context) (pmetric.Metrics, error) {
 	return pmetric.NewMetrics(), nil
 }
 func (s *slow) Attributed() []power.Reading    { return make([]power.Reading, 1) }
-func (s *slow) Trained() map[claims.Kind]bool  { return nil }
+func (s *slow) Trained() map[power.Class]bool  { return nil }
 func (s *slow) Waits() bool                    { time.Sleep(s.takes); return true }
 func (s *slow) Shutdown(context.Context) error { s.closed = true; return nil }
 

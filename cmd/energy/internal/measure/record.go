@@ -10,7 +10,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -20,7 +20,7 @@ import (
 // CPU time that the command used in each, the node's in proportion to time.
 type record struct {
 	samples []Sample // without energies
-	kinds   map[claims.Kind]*kindRecord
+	kinds   map[power.Class]*kindRecord
 }
 
 // kindRecord is a zone kind of a record.
@@ -31,7 +31,7 @@ type kindRecord struct {
 }
 
 func newRecord(base totals) *record {
-	r := &record{kinds: map[claims.Kind]*kindRecord{}}
+	r := &record{kinds: map[power.Class]*kindRecord{}}
 	for kind, t := range base.kinds {
 		r.kinds[kind] = &kindRecord{base: t, last: t}
 	}
@@ -48,13 +48,13 @@ func (r *record) end() time.Duration {
 
 // add adds an interval, whose energy is in t as far as it is told. told reports whether the meters of a kind have told something since
 // the interval before.
-func (r *record) add(s Sample, t totals, told func(claims.Kind) bool) {
+func (r *record) add(s Sample, t totals, told func(power.Class) bool) {
 	r.samples = append(r.samples, s)
 	r.tell(t, told)
 }
 
 // tell adds energy of the intervals so far. told reports whether the meters of a kind have told something.
-func (r *record) tell(t totals, told func(claims.Kind) bool) {
+func (r *record) tell(t totals, told func(power.Class) bool) {
 	for kind, now := range t.kinds {
 		if r.kinds[kind] == nil {
 			r.kinds[kind] = &kindRecord{}
@@ -101,25 +101,21 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 		parts[len(parts)-1] += e
 		return
 	}
-	var so time.Duration
-	var given units.Energy
+	division := units.Division{Amount: uint64(e), Total: uint64(whole)}
 	for i := range parts {
-		so += weight(i)
-		until := units.Energy(units.MulDiv(uint64(e), uint64(so), uint64(whole)))
-		parts[i] += until - given
-		given = until
+		parts[i] += units.Energy(division.Next(uint64(weight(i))))
 	}
 }
 
 // result fills the zones, the samples and the phases of a result. A kind that used nothing is left out where it is not attributed
 // any more: another meter has taken its place.
-func (r *record) result(into *Result, isAttributed func(claims.Kind) bool) {
-	maps.DeleteFunc(r.kinds, func(kind claims.Kind, k *kindRecord) bool {
+func (r *record) result(into *Result, isAttributed func(power.Class) bool) {
+	maps.DeleteFunc(r.kinds, func(kind power.Class, k *kindRecord) bool {
 		d := k.last.since(k.base)
 		return d.active+d.idle == 0 && !isAttributed(kind)
 	})
-	kinds := slices.SortedFunc(maps.Keys(r.kinds), func(a, b claims.Kind) int {
-		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Source, b.Source))
+	kinds := slices.SortedFunc(maps.Keys(r.kinds), func(a, b power.Class) int {
+		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Method, b.Method))
 	})
 	names := make([]string, len(kinds))
 	for i, kind := range kinds {
@@ -130,7 +126,7 @@ func (r *record) result(into *Result, isAttributed func(claims.Kind) bool) {
 		k := r.kinds[kind]
 		t := k.last.since(k.base)
 		into.Zones = append(into.Zones, Zone{
-			Name: string(kind.Zone), Source: string(kind.Source), Besides: zone.Besides(string(kind.Zone), names),
+			Name: string(kind.Zone), Source: string(kind.Method), Besides: zone.Besides(string(kind.Zone), names),
 			Used: t.used, Active: t.active, Idle: t.idle,
 		})
 		for i := range into.Samples {

@@ -10,21 +10,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 var (
-	packages = claims.Kind{Zone: power.Package, Source: power.Measured}
-	platform = claims.Kind{Zone: power.Platform, Source: power.Measured}
+	packages = power.Class{Zone: power.Package, Method: power.Measured}
+	platform = power.Class{Zone: power.Platform, Method: power.Measured}
 )
 
-func always(claims.Kind) bool { return true }
+func always(power.Class) bool { return true }
 
 // ledger returns totals of one kind.
-func ledger(kind claims.Kind, used, active, idle units.Energy) totals {
-	return totals{kinds: map[claims.Kind]kindTotals{kind: {used: used, active: active, idle: idle}}}
+func ledger(kind power.Class, used, active, idle units.Energy) totals {
+	return totals{kinds: map[power.Class]kindTotals{kind: {used: used, active: active, idle: idle}}}
 }
 
 // interval returns a sample of a second.
@@ -47,7 +46,7 @@ func TestWhatWasUsedBeforeTheCommandIsNotTheCommands(t *testing.T) {
 }
 
 func TestEnergyThatIsToldLateIsOfTheIntervalsInWhichItWasUsed(t *testing.T) {
-	silent := func(claims.Kind) bool { return false }
+	silent := func(power.Class) bool { return false }
 	r := newRecord(totals{})
 	r.add(interval(time.Second, ""), ledger(platform, 0, 0, 0), silent)
 	r.add(interval(3*time.Second, ""), ledger(platform, 0, 0, 0), silent)
@@ -64,7 +63,7 @@ func TestEnergyThatIsToldLateIsOfTheIntervalsInWhichItWasUsed(t *testing.T) {
 func TestEnergyAfterTheEndIsOfTheIntervalsThatWaitForIt(t *testing.T) {
 	r := newRecord(totals{})
 	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), always)
-	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), func(claims.Kind) bool { return false })
+	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), func(power.Class) bool { return false })
 	r.tell(ledger(platform, 12, 12, 0), always)
 
 	got := result(r)
@@ -95,15 +94,15 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	phases := []string{"", "build", "test"}
 	for range 200 {
-		kinds := []claims.Kind{packages, platform}
-		now := totals{kinds: map[claims.Kind]kindTotals{}}
+		kinds := []power.Class{packages, platform}
+		now := totals{kinds: map[power.Class]kindTotals{}}
 		for _, kind := range kinds {
 			now.kinds[kind] = kindTotals{used: units.Energy(rng.Uint64N(1e6)), active: 1e6}
 		}
 		r := newRecord(now)
 		for range 1 + rng.IntN(30) {
-			next := totals{kinds: map[claims.Kind]kindTotals{}}
-			telling := map[claims.Kind]bool{}
+			next := totals{kinds: map[power.Class]kindTotals{}}
+			telling := map[power.Class]bool{}
 			for _, kind := range kinds {
 				k := now.kinds[kind]
 				if telling[kind] = rng.IntN(3) == 0; telling[kind] {
@@ -114,7 +113,7 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 			}
 			now = next
 			s := interval(time.Duration(rng.Uint64N(2e9)), phases[rng.IntN(len(phases))])
-			r.add(s, now, func(k claims.Kind) bool { return telling[k] })
+			r.add(s, now, func(k power.Class) bool { return telling[k] })
 		}
 		r.tell(now, always)
 

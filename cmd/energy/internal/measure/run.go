@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -43,7 +43,7 @@ type run struct {
 	// baseline is what was measured before, nil if nothing was.
 	baseline *Baseline
 	// late has until when the zones of kinds have told their energy that have not told it all.
-	late map[claims.Kind]time.Time
+	late map[power.Class]time.Time
 	// busy is the node's utilization times seconds of the samples.
 	busy float64
 }
@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer func() { _ = group.Close() }() // the command has ended: what stays of its cgroup harms nobody
-	static := map[claims.Kind]float64{}
+	static := map[power.Class]float64{}
 	before := o.Before
 	if o.Baseline > 0 && before == nil && isThere(o.Command[0]) {
 		if before, err = measureBaseline(ctx, &o, cfg); err != nil {
@@ -205,7 +205,7 @@ func (r *run) sample(ctx context.Context, end time.Duration) error {
 }
 
 // add adds an interval to the record that ended at a time since the start.
-func (r *run) add(end time.Duration, told func(claims.Kind) bool) {
+func (r *run) add(end time.Duration, told func(power.Class) bool) {
 	began := r.record.end()
 	used := r.group.Counted()
 	r.record.add(Sample{
@@ -228,7 +228,7 @@ func (r *run) finish(ctx context.Context) {
 	}
 	if err != nil {
 		r.note("Not measured at the end: %v", err)
-		r.add(r.result.Wall, func(claims.Kind) bool { return false })
+		r.add(r.result.Wall, func(power.Class) bool { return false })
 	}
 	end := r.meter.at
 	r.group.End() // what is left behind is no longer measured
@@ -240,7 +240,7 @@ func (r *run) finish(ctx context.Context) {
 
 // awaitLate waits for the meters that have not told all until the end, and returns until when those of each kind have that still have
 // not.
-func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[claims.Kind]time.Time) {
+func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[power.Class]time.Time) {
 	late := r.meter.pending(end)
 	if len(late) == 0 {
 		return nil
@@ -252,13 +252,13 @@ func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[claims.
 	missing = r.meter.pending(end)
 	since := r.meter.last
 	since.kinds = maps.Clone(since.kinds)
-	maps.DeleteFunc(since.kinds, func(k claims.Kind, _ kindTotals) bool { _, ok := late[k]; return !ok })
-	r.record.tell(since, func(k claims.Kind) bool { _, ok := missing[k]; return !ok })
+	maps.DeleteFunc(since.kinds, func(k power.Class, _ kindTotals) bool { _, ok := late[k]; return !ok })
+	r.record.tell(since, func(k power.Class) bool { _, ok := missing[k]; return !ok })
 	return missing
 }
 
 // names returns the names of zone kinds, for people.
-func names(kinds map[claims.Kind]time.Time) string {
+func names(kinds map[power.Class]time.Time) string {
 	var sorted []string
 	for kind := range kinds {
 		sorted = append(sorted, string(kind.Zone))

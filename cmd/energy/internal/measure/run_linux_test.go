@@ -20,7 +20,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -198,7 +197,7 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	require.NoError(t, err)
 	addsUp(t, r)
 	assert.Equal(t, StaticBaseline, r.Zones[0].Static)
-	static := r.Before.watts[claims.Kind{Zone: power.Package, Source: power.Measured}]
+	static := r.Before.watts[power.Class{Zone: power.Package, Method: power.Measured}]
 	assert.InDelta(t, 2, static, 1+late/o.Baseline.Seconds())
 	total := r.Zones[0].Active + r.Zones[0].Idle
 	assert.GreaterOrEqual(t, r.Zones[0].Idle.Joules(), 0.99*min(static*r.Wall.Seconds(), total.Joules()))

@@ -8,14 +8,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // totals is the ledger since the receiver's baseline.
 type totals struct {
-	kinds map[claims.Kind]kindTotals
+	kinds map[power.Class]kindTotals
 	// utilization is the node's in the last collection, negative where it is not known.
 	utilization float64
 }
@@ -27,7 +26,7 @@ type kindTotals struct {
 
 // totalsOf reads the ledger from the receiver's metrics. All containers are the command.
 func totalsOf(md pmetric.Metrics) totals {
-	t := totals{kinds: map[claims.Kind]kindTotals{}, utilization: -1}
+	t := totals{kinds: map[power.Class]kindTotals{}, utilization: -1}
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
@@ -67,8 +66,8 @@ func (t *totals) each(points pmetric.NumberDataPointSlice, set func(k *kindTotal
 }
 
 // kindOfPoint returns the zone kind of a data point.
-func kindOfPoint(p pmetric.NumberDataPoint) claims.Kind {
-	return claims.Kind{Zone: power.Kind(textOf(p.Attributes(), attrZone)), Source: power.Source(textOf(p.Attributes(), attrSource))}
+func kindOfPoint(p pmetric.NumberDataPoint) power.Class {
+	return power.Class{Zone: power.Kind(textOf(p.Attributes(), attrZone)), Method: power.Method(textOf(p.Attributes(), attrSource))}
 }
 
 // textOf returns an attribute, or an empty string if it is missing.

@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/ring"
 )
 
-// Creations catches every cgroup that is created in the v2 hierarchy. It needs CAP_BPF and CAP_PERFMON.
+// Creations catches every cgroup that is created in the v2 hierarchy. It needs CAP_BPF and
+// CAP_PERFMON.
 type Creations struct {
 	loaded *ebpf.Collection
 	hook   link.Link
@@ -27,10 +28,11 @@ type Creations struct {
 // CreationsBuffer is a buffer for some 1,200 cgroups of Kubernetes between two reads.
 const CreationsBuffer = 256 << 10
 
-// OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages. The cache of the kernel's types
-// may be nil.
+// OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages. The
+// cache of the kernel's types may be nil.
 func OpenCreations(buffer int, types *btf.Cache) (*Creations, error) {
-	// Before Linux 5.11 maps count against the limit of locked memory. Where it cannot be raised, loading tells.
+	// Before Linux 5.11 maps count against the limit of locked memory. If it cannot be raised,
+	// loading fails.
 	_ = rlimit.RemoveMemlock()
 	spec, err := loadCgroups()
 	if err != nil {
@@ -55,8 +57,8 @@ func OpenCreations(buffer int, types *btf.Cache) (*Creations, error) {
 
 const idSize = 8
 
-// Drain calls yield for each cgroup that was created since the last call, with its id and with its path below
-// the root of the hierarchy.
+// Drain calls yield for each cgroup that was created since the last call, with its id and with its
+// path below the root of the hierarchy.
 func (c *Creations) Drain(yield func(id uint64, path string)) error {
 	err := c.ring.Drain(func(record []byte) {
 		if id, path, ok := parseCreation(record); ok {
@@ -69,7 +71,8 @@ func (c *Creations) Drain(yield func(id uint64, path string)) error {
 	return nil
 }
 
-// parseCreation reads what the hook tells of a new cgroup: its id and, as long as the rest is, its path.
+// parseCreation reads what the hook reports of a new cgroup: its id and, as long as the rest is,
+// its path.
 func parseCreation(b []byte) (id uint64, path string, ok bool) {
 	if len(b) <= idSize {
 		return 0, "", false

@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Alarm calls a function when a BPF program wakes the readers of a ring buffer (BPF_RB_FORCE_WAKEUP). While the program
-// does not, it costs nothing: the runtime's poller waits for it, without a timeout and without a thread of its own.
+// Alarm calls a function when a BPF program wakes the readers of a ring buffer
+// (BPF_RB_FORCE_WAKEUP). While the program does not, it costs nothing: the runtime's poller waits
+// for it, without a timeout and without a thread of its own.
 type Alarm struct {
 	file *os.File
 	done chan struct{}
 }
 
-// NewAlarm returns an alarm of the map with this descriptor, which may be closed before the alarm. It calls ring from a
-// goroutine of its own: once at first, and after each wakeup. Wakeups during a call cause at least one more.
+// NewAlarm returns an alarm of the map with this descriptor, which may be closed before the alarm.
+// It calls ring from a goroutine of its own: once at first, and after each wakeup. Wakeups during a
+// call cause at least one more.
 func NewAlarm(fd int, ring func()) (*Alarm, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {

@@ -17,8 +17,9 @@ import (
 
 // Reader reads a ring buffer (BPF_MAP_TYPE_RINGBUF). It does not wait for records.
 //
-// The kernel counts every page of a buffer that is mapped as resident, and a buffer is mapped twice in a row, so that records at
-// its end are not cut. A Reader maps the part that it reads. A Reader is not safe for concurrent use.
+// The kernel counts every page of a buffer that is mapped as resident, and a buffer is mapped twice
+// in a row, so that records at its end are not cut. A Reader maps the part that it reads. A Reader
+// is not safe for concurrent use.
 type Reader struct {
 	fd       int
 	size     uint64 // of the buffer in bytes, a power of two
@@ -43,7 +44,8 @@ const windowSize = 64 << 10
 // mapMemory is what the kernel is asked for, so that a test can refuse it.
 var mapMemory = unix.Mmap
 
-// NewReader returns a reader of the map with this descriptor and a buffer of size bytes. The map must stay open as long as the reader.
+// NewReader returns a reader of the map with this descriptor and a buffer of size bytes. The map
+// must stay open as long as the reader.
 func NewReader(fd int, size uint32) (*Reader, error) {
 	r := &Reader{fd: fd, size: uint64(size)}
 	page := os.Getpagesize()
@@ -59,7 +61,8 @@ func NewReader(fd int, size uint32) (*Reader, error) {
 	return r, nil
 }
 
-// Drain calls yield with each record that was written when Drain was called. The record is valid during the call.
+// Drain calls yield with each record that was written when Drain was called. The record is valid
+// during the call.
 func (r *Reader) Drain(yield func(record []byte)) error {
 	end := atomic.LoadUint64(r.produced)
 	at := atomic.LoadUint64(r.consumed)

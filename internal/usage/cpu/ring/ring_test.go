@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is a ring buffer in a file, laid out as the kernel's: two pages of positions, and the buffer, which is mapped twice.
+// buffer is a ring buffer in a file, laid out as the kernel's: two pages of positions, and the
+// buffer, which is mapped twice.
 type buffer struct {
 	*testing.T
 	file *os.File

@@ -29,15 +29,18 @@ import (
 // Process is one process as the programs list it: times in nanoseconds, Start since boot.
 type Process = tasksProcess
 
-// Slice is what the threads of a process used on one CPU. Slices of a process are a list: Next is the index of the next one,
-// always a lower one, and 0 ends the list.
+// Slice is what the threads of a process used on one CPU. Slices of a process are a list: Next is
+// the index of the next one, always a lower one, and 0 ends the list.
 type Slice = tasksSlice
 
-// Options is what the programs do beside listing and catching processes. The zero Options are nothing.
+// Options is what the programs do beside listing and catching processes. The zero Options are
+// nothing.
 type Options struct {
-	// Slices has what each thread used noted by the CPU that it was last on. It takes task storage (Linux 5.11).
+	// Slices has what each thread used noted by the CPU that it was last on. It takes task storage
+	// (Linux 5.11).
 	Slices bool
-	// Domains is the number of domains into which the time of processes that end is divided, 0 for not at all.
+	// Domains is the number of domains into which the time of processes that end is divided, 0 for
+	// not at all.
 	Domains int
 	// Types, if set, is where programs share the kernel's types, which take 25 ms to read.
 	Types *btf.Cache
@@ -53,16 +56,16 @@ type Ended struct {
 	// UID is its real user ID, and Comm its name.
 	UID  uint32
 	Comm [16]byte
-	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
-	// while the end is reported.
+	// Weights are what its threads used by domain, each where it was last, nil where nothing is
+	// divided. They are valid while the end is reported.
 	Weights []uint64
 }
 
 // maxDomains is MAX_DOMAINS of the programs.
 const maxDomains = len(tasksByDomain{}.Run)
 
-// divide sets the number of domains into which the program divides what ended, 0 for not at all: then the verifier removes what only
-// dividing takes.
+// divide sets the number of domains into which the program divides what ended, 0 for not at all:
+// then the verifier removes what only dividing takes.
 func divide(spec *ebpf.CollectionSpec, domains int) error {
 	if domains > maxDomains {
 		return fmt.Errorf("%d domains are more than %d", domains, maxDomains)
@@ -78,8 +81,8 @@ func divide(spec *ebpf.CollectionSpec, domains int) error {
 	return spec.Variables[tasksVarDomains].Set(uint32(domains))
 }
 
-// slice makes the program note slices, or not: then the verifier removes what only that takes, and the type of map that older
-// kernels lack is left out.
+// slice makes the program note slices, or not: then the verifier removes what only that takes, and
+// the type of map that older kernels lack is left out.
 func slice(spec *ebpf.CollectionSpec, slices bool) error {
 	if !slices {
 		if m := spec.Maps[tasksMapThreadRuns]; m != nil {
@@ -97,8 +100,8 @@ func slice(spec *ebpf.CollectionSpec, slices bool) error {
 	return spec.Variables[tasksVarSlicing].Set(uint32(1))
 }
 
-// threadRuns is what programs that note slices share: what each thread had used at the last scan, and when that was. The nil
-// threadRuns is that of programs that do not.
+// threadRuns is what programs that note slices share: what each thread had used at the last scan,
+// and when that was. The nil threadRuns is that of programs that do not.
 type threadRuns struct {
 	used    *ebpf.Map
 	scanned time.Time
@@ -169,7 +172,8 @@ const (
 
 // only returns the collection with one program and the maps that it uses.
 func only(program string) (*ebpf.CollectionSpec, error) {
-	// Before Linux 5.11 maps count against the limit of locked memory. Where it cannot be raised, loading tells.
+	// Before Linux 5.11 maps count against the limit of locked memory. If it cannot be raised,
+	// loading fails.
 	_ = rlimit.RemoveMemlock()
 	spec, err := loadTasks()
 	if err != nil {
@@ -229,22 +233,22 @@ func (a *runAttr) test(call func(trap, a1, a2, a3 uintptr) (r1, r2 uintptr, err 
 	return nil
 }
 
-// Listing is all processes in the order in which they were created, and what changed since the call before. It
-// is valid until the next call.
+// Listing is all processes in the order in which they were created, and what changed since the call
+// before. It is valid until the next call.
 type Listing struct {
 	Processes []Process
 	// Same is how many of them, from the first, were at the same place before.
 	Same int
 	// Changed are the indices, ascending, of those that ran or were changed since, and of new ones.
 	Changed []uint64
-	// Slices are what the threads of processes used since the call before, each thread on the CPU that it was last on. Those
-	// of a process begin at the index Process.Slice. Of a process where that is 0, or not in Slices, all threads count for its
-	// CPU. Element 0 is not used.
+	// Slices are what the threads of processes used since the call before, each thread on the CPU
+	// that it was last on. Those of a process begin at the index Process.Slice. Of a process where
+	// that is 0, or not in Slices, all threads count for its CPU. Element 0 is not used.
 	Slices []Slice
 }
 
-// withGrants says what to grant where a permission is missing. The library's own advice is about the limit of locked
-// memory, which since Linux 5.11 has nothing to do with it.
+// withGrants says what to grant where a permission is missing. The library's own advice is about
+// the limit of locked memory, which since Linux 5.11 has nothing to do with it.
 func withGrants(err error) error {
 	if !errors.Is(err, unix.EPERM) {
 		return err
@@ -257,7 +261,8 @@ const (
 	sliceSize   = int(unsafe.Sizeof(Slice{}))
 )
 
-// OpenScan loads the program with room for this many processes. There is more room when it is needed.
+// OpenScan loads the program with room for this many processes. There is more room when it is
+// needed.
 func OpenScan(room int, o Options) (*Scan, error) {
 	spec, err := only(tasksProgScan)
 	if err != nil {
@@ -285,7 +290,8 @@ var (
 	mapMemory     = unix.Mmap
 )
 
-// slicesPerProcess is how many slices there is room for at first, by the room for processes. It is a variable for a test.
+// slicesPerProcess is how many slices there is room for at first, by the room for processes. It is
+// a variable for a test.
 var slicesPerProcess = 4
 
 var errNothing = errors.New("it listed no process")
@@ -337,15 +343,16 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 	return nil
 }
 
-// Read returns all processes, in the order in which they were created. The slice is valid until the next
-// call.
+// Read returns all processes, in the order in which they were created. The slice is valid until the
+// next call.
 func (s *Scan) Read() ([]Process, error) {
 	l, err := s.Update(true)
 	return l.Processes, err
 }
 
-// Update returns all processes and what changed since the last call. Unless all is set, the description of a process that
-// did not run may be as old as the time when it last ran. CPU times and cgroups are always current.
+// Update returns all processes and what changed since the last call. Unless all is set, the
+// description of a process that did not run may be as old as the time when it last ran. CPU times
+// and cgroups are always current.
 func (s *Scan) Update(all bool) (Listing, error) {
 	if s.sliceRoom > 0 { // the last call had too little
 		if err := s.load(len(s.processes)/processSize, nil); err != nil {
@@ -381,7 +388,8 @@ func (s *Scan) Update(all bool) (Listing, error) {
 	}
 }
 
-// listSlices returns the slices of the last call. Where there was too little room for them the next call has more.
+// listSlices returns the slices of the last call. Where there was too little room for them the next
+// call has more.
 func (s *Scan) listSlices() []Slice {
 	count := s.result.Slices
 	if s.threads == nil {
@@ -394,8 +402,8 @@ func (s *Scan) listSlices() []Slice {
 	return slicesIn(m, s.slices, count)
 }
 
-// soon is the longest call that is hidden from Go's scheduler. The scheduler wakes a thread to watch every call that it
-// sees. A hidden call delays the garbage collector until it returns.
+// soon is the longest call that is hidden from Go's scheduler. The scheduler wakes a thread to
+// watch every call that it sees. A hidden call delays the garbage collector until it returns.
 const soon = 500 * time.Microsecond
 
 func (s *Scan) runOnce() error {
@@ -411,8 +419,8 @@ func (s *Scan) runOnce() error {
 	return nil
 }
 
-// Shrink loads the program anew with room for this many processes, if that is less than half of the room that there is.
-// The next call lists all processes as new.
+// Shrink loads the program anew with room for this many processes, if that is less than half of the
+// room that there is. The next call lists all processes as new.
 func (s *Scan) Shrink(room int) error {
 	if room > len(s.processes)/processSize/2 {
 		return nil
@@ -443,8 +451,8 @@ func (s *Scan) unload() error {
 	return err
 }
 
-// Stream lists all processes through a task iterator that is read like a file (Linux 5.8 and later). It
-// needs CAP_BPF and CAP_PERFMON.
+// Stream lists all processes through a task iterator that is read like a file (Linux 5.8 and
+// later). It needs CAP_BPF and CAP_PERFMON.
 type Stream struct {
 	loaded *ebpf.Collection
 	iter   *link.Iter
@@ -496,8 +504,8 @@ func (s *Stream) Update(bool) (Listing, error) {
 	return Listing{Processes: listed, Slices: s.slices}, err
 }
 
-// Read returns all processes, in the order in which they were created. The slice is valid until the next
-// call.
+// Read returns all processes, in the order in which they were created. The slice is valid until the
+// next call.
 func (s *Stream) Read() ([]Process, error) {
 	r, err := s.iter.Open()
 	if err != nil {
@@ -525,8 +533,8 @@ func (s *Stream) Read() ([]Process, error) {
 	return s.sum()
 }
 
-// add takes one task of the stream, which the kernel lists by number: a process mostly comes before its
-// threads, but numbers are used again.
+// add takes one task of the stream, which the kernel lists by number: a process mostly comes before
+// its threads, but numbers are used again.
 func (s *Stream) add(t *Process) {
 	if t.Threads > 0 {
 		s.out = append(s.out, *t)
@@ -544,7 +552,8 @@ func (s *Stream) add(t *Process) {
 	s.early = append(s.early, *t)
 }
 
-// addSlice adds what a thread used to its process's slices. The kernel counts it in whole microseconds here.
+// addSlice adds what a thread used to its process's slices. The kernel counts it in whole
+// microseconds here.
 func (s *Stream) addSlice(row, thread *Process) {
 	if s.slices == nil || thread.Slice == 0 {
 		return
@@ -574,7 +583,8 @@ func (s *Stream) sum() ([]Process, error) {
 		}
 		row.Run += t.Run
 		s.addSlice(row, t)
-		// A thread that ended between the two readings is in the later one of its process's dead threads.
+		// A thread that ended between the two readings is in the later one of its process's dead
+		// threads.
 		row.Dead = min(row.Dead, t.Dead)
 	}
 	for i := range s.out {
@@ -595,7 +605,8 @@ func (s *Stream) Close() error {
 	return err
 }
 
-// Endings catches every process that ends, with its final CPU time. It needs CAP_BPF and CAP_PERFMON.
+// Endings catches every process that ends, with its final CPU time. It needs CAP_BPF and
+// CAP_PERFMON.
 type Endings struct {
 	loaded *ebpf.Collection
 	hook   link.Link
@@ -604,20 +615,22 @@ type Endings struct {
 	lost   lost
 
 	domains int
-	ended   Ended               // what the last one that was told of is
+	ended   Ended               // the last one that was reported
 	take    func(record []byte) // parse
 	yield   func(*Ended)        // of the call of Drain
 }
 
 type lost struct{ Count, Run uint64 }
 
-// UnmarshalBinary implements encoding.BinaryUnmarshaler, without which a variable is read by reflection.
+// UnmarshalBinary implements encoding.BinaryUnmarshaler, without which a variable is read by
+// reflection.
 func (l *lost) UnmarshalBinary(b []byte) error {
 	l.Count, l.Run = binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
 	return nil
 }
 
-// EndingsBuffer is the size of a buffer for 104,857 process exits of 40 bytes each. When half of it is full, Watch reports it.
+// EndingsBuffer is the size of a buffer for 104,857 process exits of 40 bytes each. When half of it
+// is full, Watch reports it.
 const EndingsBuffer = 4 << 20
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
@@ -651,14 +664,15 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	return e, nil
 }
 
-// Watch calls halfFull from its own goroutine whenever the buffer becomes half full, until Close. It may be called once.
+// Watch calls halfFull from its own goroutine whenever the buffer becomes half full, until Close.
+// It may be called once.
 func (e *Endings) Watch(halfFull func()) (err error) {
 	e.alarm, err = ring.NewAlarm(e.loaded.Maps[tasksMapEndings].FD(), halfFull)
 	return err
 }
 
-// Drain calls yield for each process that ended since the last call, and returns how many more there were
-// for which the buffer had no room, and their CPU time.
+// Drain calls yield for each process that ended since the last call, and returns how many more
+// there were for which the buffer had no room, and their CPU time.
 func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 	e.yield = yield
 	if err := e.ring.Drain(e.take); err != nil {
@@ -675,7 +689,7 @@ func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 
 const endedSize = int(unsafe.Sizeof(tasksEnded{}))
 
-// parse reports the end that a record tells of.
+// parse reports the end in a record.
 func (e *Endings) parse(record []byte) {
 	if len(record) < endedSize+8*e.domains {
 		return

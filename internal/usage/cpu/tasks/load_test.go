@@ -34,8 +34,9 @@ func noteLoaded(t *testing.T) map[string]*ebpf.Program {
 	return loaded
 }
 
-// verified is the most instructions of each program that the verifier may follow, without slices and domains and with them: a path more in
-// a loop, or a function that is followed for each of its callers, costs many times as much.
+// verified is the most instructions of each program that the verifier may follow, without slices
+// and domains and with them: a path more in a loop, or a function that is followed for each of its
+// callers, costs many times as much.
 var verified = map[string][2]uint32{
 	tasksProgScan:      {5_000, 8_000},
 	tasksProgStream:    {300, 500},
@@ -82,8 +83,9 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// The verifier may search the kernel's types by name whenever it comes to a read of a pointer, which takes longer than all else
-// that it does. To read them once is a measure of how many they are.
+// The verifier may search the kernel's types by name whenever it comes to a read of a pointer,
+// which takes longer than all else that it does. To read them once is a measure of how many they
+// are.
 func TestToLoadTheScanTakesLittleMoreThanToReadTheTypesOfTheKernel(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

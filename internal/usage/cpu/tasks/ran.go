@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ran lists the processes that ran. A hook at each context switch marks them. It needs Linux 6.7, for open-coded task
-// iterators, CAP_BPF and CAP_PERFMON.
+// Ran lists the processes that ran. A hook at each context switch marks them. It needs Linux 6.7,
+// for open-coded task iterators, CAP_BPF and CAP_PERFMON.
 type Ran struct {
 	loaded    *ebpf.Collection
 	hook      link.Link
@@ -29,8 +29,9 @@ type Ran struct {
 	running   runAttr
 }
 
-// OpenRan loads the programs with room for this many processes that ran, and attaches the hook. What runs from then on is
-// listed. If the given Scan notes slices, these programs do so too, each since the last call of one or the other. It may be nil.
+// OpenRan loads the programs with room for this many processes that ran, and attaches the hook.
+// What runs from then on is listed. If the given Scan notes slices, these programs do so too, each
+// since the last call of one or the other. It may be nil.
 func OpenRan(room int, with *Scan) (*Ran, error) {
 	_ = rlimit.RemoveMemlock() // as for the other programs
 	spec, err := loadRan()
@@ -92,12 +93,13 @@ func (r *Ran) markRunning() error {
 	return nil
 }
 
-// Visit returns the processes that ran since the last call or since OpenRan, about in the order of their numbers, with their slices,
-// and how many these are. If they are more than most, or than there is room for, it returns none of them: then list all. The
-// Listing is valid until the next call.
+// Visit returns the processes that ran since the last call or since OpenRan, about in the order of
+// their numbers, with their slices, and how many these are. If they are more than most, or than
+// there is room for, it returns none of them: then list all. The Listing is valid until the next
+// call.
 //
-// A process that runs in the moment of the call may be listed as late as in the next one with all that it used until then.
-// One that ended is not listed.
+// A process that runs in the moment of the call may be listed as late as in the next one with all
+// that it used until then. One that ended is not listed.
 func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 	room := len(r.processes) / processSize
 	r.visits = ranVisits{Most: uint32(min(most, room))}

@@ -51,7 +51,8 @@ func (e *echo) talk() {
 	require.NoError(e, err)
 }
 
-// look scans what changed, and returns what is reported of a process and whether it was reported at all.
+// look scans what changed, and returns what is reported of a process and whether it was reported at
+// all.
 func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	t.Helper()
 	l, err := s.Update(false)
@@ -142,7 +143,8 @@ func TestExecutingAProgramIncrementsExecs(t *testing.T) {
 	assert.Equal(t, after.Execs, e.untilQuiet(s).Execs)
 }
 
-// someCgroup makes a cgroup below an existing one, and returns the files of both that move processes.
+// someCgroup makes a cgroup below an existing one, and returns the files of both that move
+// processes.
 func someCgroup(t *testing.T) (there, back string) {
 	t.Helper()
 	var errs []error
@@ -195,7 +197,8 @@ func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() }))
 }
 
-// burnOn uses CPU time in a thread of this process that runs on one CPU and ends when done is closed.
+// burnOn uses CPU time in a thread of this process that runs on one CPU and ends when done is
+// closed.
 func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 	t.Helper()
 	ready := make(chan error)

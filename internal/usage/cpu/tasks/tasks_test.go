@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it for any other
-// error.
+// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it
+// for any other error.
 func skipUnlessPossible(t *testing.T, err error) {
 	t.Helper()
 	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // crowd is a machine with many processes of which some use GPUs.
@@ -28,8 +28,8 @@ const (
 	crowdUsers       = 200
 )
 
-// newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others that do not. Of those, one in
-// ten runs.
+// newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others
+// that do not. Of those, one in ten runs.
 func newCrowd(t testing.TB, others int) *crowd {
 	w := watch(t)
 	if !strings.HasPrefix(w.Root(), "/dev/shm") {
@@ -102,7 +102,8 @@ func TestTheNumberOfTextsThatAreKeptIsBounded(t *testing.T) {
 	assert.Greater(t, len(c.source.clients), maxKept)
 }
 
-// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000 others of which 1,000 run.
+// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000
+// others of which 1,000 run.
 func BenchmarkRead(b *testing.B) {
 	c := newCrowd(b, 10_000)
 	c.settle()
@@ -149,7 +150,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("way=scan-of-processes", func(b *testing.B) {
 		b.ReportAllocs()
-		var t cpu.Table
+		var t scan.Table
 		for b.Loop() {
 			if err := c.processes.ReadProcesses(&t); err != nil {
 				b.Fatal(err)

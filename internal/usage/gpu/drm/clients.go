@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// key tells clients apart. IDs are unique for each GPU at least.
+// key distinguishes clients. IDs are unique for each GPU at least.
 type key struct {
 	device *device
 	id     uint64
@@ -46,12 +46,13 @@ type counter struct {
 	begun          bool
 }
 
-// maxStep bounds by how much a counter may be above what its engines can have worked since the last reading. More is garbage.
-// Less is what a driver tells late.
+// maxStep bounds by how much a counter may be above what its engines can have worked since the last
+// reading. More is garbage. Less is what a driver reports late.
 const maxStep = 1000
 
-// count adds what the client used since it was read last. claimed reports whether a client that is new was opened in the
-// interval. A class that shows up later was not used before: amdgpu leaves out what is 0.
+// count adds what the client used since it was read last. claimed reports whether a client that is
+// new was opened in the interval. A class that shows up later was not used before: amdgpu leaves
+// out what is 0.
 func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d := c.device
 	elapsed, known := d.elapsed, !c.since.IsZero()
@@ -80,8 +81,9 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d.silent = d.silent || !counts
 }
 
-// advance returns for how long the engines of a class worked for a client in the time that elapsed, by their number. hz is the
-// rate of total cycles, as far as it is known. slept reports whether these may have stood still meanwhile.
+// advance returns for how long the engines of a class worked for a client in the time that elapsed,
+// by their number. hz is the rate of total cycles, as far as it is known. slept reports whether
+// these may have stood still meanwhile.
 func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, slept bool) units.CPUTime {
 	value, total, isNew := e.cycles, uint64(0), !c.begun
 	switch {
@@ -147,12 +149,14 @@ func (s *Source) readClient(c *client, now time.Time) bool {
 	return true
 }
 
-// maxKept is how many texts are kept open: each takes a descriptor, and 5 KiB of the kernel's memory.
+// maxKept is how many texts are kept open: each takes a descriptor, and 5 KiB of the kernel's
+// memory.
 const maxKept = 512
 
-// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it again then takes a quarter of
-// the time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor alive: each
-// read looks up both, and fails once either no longer exists (fs/proc/fd.c, seq_show).
+// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it
+// again then takes a quarter of the time of opening it anew (BenchmarkThisMachine). An open text
+// keeps neither the process nor its descriptor alive: each read looks up both, and fails once
+// either no longer exists (fs/proc/fd.c, seq_show).
 func (s *Source) textOf(c *client) ([]byte, error) {
 	if c.text == nil && s.kept < maxKept {
 		s.kept++

@@ -19,9 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// holdsEnv makes the test binary a process that has its descriptors open until its standard input ends.
+// holdsEnv makes the test binary a process that has its descriptors open until its standard input
+// ends.
 const holdsEnv = "ENERGY_TEST_HOLDS"
 
 func TestMain(m *testing.M) {
@@ -108,8 +110,9 @@ func clientsOf(nodes []openNode, pid int32) map[string]int32 {
 	return clients
 }
 
-// Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once where several descriptors and
-// processes share it. A driver that prints no clients tells nothing of who uses its GPU.
+// Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once
+// where several descriptors and processes share it. A driver that prints no clients tells nothing
+// of who uses its GPU.
 func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	nodes := slices.Concat(openNodes(t), openNodes(t))
 	if len(nodes) == 0 {
@@ -121,7 +124,7 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
 	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
-	var table cpu.Table
+	var table scan.Table
 	found := func() map[string]int32 {
 		require.NoError(t, processes.ReadProcesses(&table))
 		if _, err := source.Read(time.Now(), &table); err != nil {

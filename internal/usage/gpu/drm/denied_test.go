@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// passDenied lets a second pass in which the processes with the PIDs ran, and reads without the right to look into some
-// directories of processes, such as 10/fd.
+// passDenied lets a second pass in which the processes with the PIDs ran, and reads without the
+// right to look into some directories of processes, such as 10/fd.
 func (w *watched) passDenied(dirs []string, pids ...int) ([]gpu.Usage, error) {
 	w.Helper()
 	ran := map[int]int64{}

@@ -20,12 +20,13 @@ type device struct {
 	name   string // its PCI address or platform device
 	domain units.Domain
 	driver string // the kernel's, empty if not known
-	// counts reports whether a client's counters were seen; silent reports whether a client was seen that has none.
+	// counts reports whether a client's counters were seen; silent reports whether a client was
+	// seen that has none.
 	counts, silent bool
 	isKFD          bool // KFD knows it
-	hidden         bool // KFD does not show who computes with it
-	// untold are the PIDs of processes of which KFD does not tell for how long the GPU computed for them, and untoldUsed is how
-	// long it did for all of them.
+	hidden         bool // KFD does not show which processes compute with it
+	// untold are the PIDs of processes of which KFD does not show for how long the GPU computed for
+	// them, and untoldUsed is how long it did for all of them.
 	untold     []int32
 	untoldUsed units.CPUTime
 	present    bool
@@ -33,7 +34,7 @@ type device struct {
 	status     kernfs.File // power/runtime_status
 	activity   kernfs.File // gpu_busy_percent
 
-	since   time.Time // until when it is known who used it, zero before the first time
+	since   time.Time // until when its users are known, zero before the first time
 	elapsed time.Duration
 	asleep  bool
 	slept   bool // it was asleep at the last Read, and is not now
@@ -46,22 +47,24 @@ type engine struct {
 	hz   uint64        // rate of its total cycles, 0 where it is not known
 }
 
-// counting lists the drivers that count their clients' time. One that counts nothing in this kernel, or with this hardware, is
-// found out when its first client is.
+// counting lists the drivers that count their clients' time. One that counts nothing in this
+// kernel, or with this hardware, is found out when its first client is.
 var counting = []string{"amdgpu", "etnaviv", "i915", "lima", "msm", "msm_dpu", "msm_mdp", "panfrost", "panthor", "v3d", "xe"}
 
-// reported reports whether the source tells who used the GPU.
+// reported reports whether the source reports the users of the GPU.
 func (d *device) reported() bool {
 	return d.present && !d.hidden && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
 }
 
-// tells reports whether the driver may tell who uses the GPU.
+// tells reports whether the driver may report the users of the GPU.
 func (d *device) tells() bool { return d.driver != "nvidia" }
 
-// wakes reports whether reading a client's counters wakes the GPU up (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
+// wakes reports whether reading a client's counters wakes the GPU up
+// (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
 func (d *device) wakes() bool { return d.driver == "xe" }
 
-// begin starts the interval from the last Read until now. While the GPU sleeps, no time passes for it.
+// begin starts the interval from the last Read until now. While the GPU sleeps, no time passes for
+// it.
 func (d *device) begin(last, now time.Time, buf []byte) {
 	before := d.asleep
 	d.asleep, d.hidden, d.untold = false, false, d.untold[:0]
@@ -127,7 +130,8 @@ type foundDevice struct {
 	isKFD            bool
 }
 
-// discover finds the GPUs that have a render node, and those of KFD. It uses no state that Read changes.
+// discover finds the GPUs that have a render node, and those of KFD. It uses no state that Read
+// changes.
 func (s *Source) discover() (found discovered) {
 	found.nodes = map[string]string{}
 	entries, _ := os.ReadDir(s.path("sys/class/drm")) // without DRM there is none
@@ -181,8 +185,8 @@ func (s *Source) describe(found *discovered, name string) *foundDevice {
 	return &found.devices[len(found.devices)-1]
 }
 
-// open opens the files that the GPU may need. If guarded is set, reads must not open them, because any user may block that
-// (kernfs.Search).
+// open opens the files that the GPU may need. If guarded is set, reads must not open them, because
+// any user may block that (kernfs.Search).
 func (d *foundDevice) open(guarded bool) {
 	if !guarded {
 		return

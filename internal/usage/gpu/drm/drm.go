@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -22,8 +22,8 @@ type Options struct {
 	Root string
 }
 
-// Source reads who used the GPUs of DRM drivers. It implements gpu.Source. Where there are none, it looks for them once a minute
-// and does nothing else.
+// Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. Where there
+// are none, it looks for them once a minute and does nothing else.
 type Source struct {
 	root string
 	// files guards reads of files of processes.
@@ -45,12 +45,13 @@ type Source struct {
 	processes processes
 	look      look
 	looked    []int32 // scratch of lookAtLost
-	// firstActive is where in Table.Active the next Read starts, and nextRow the row that was swept last.
+	// firstActive is where in Table.Active the next Read starts, and nextRow the row that was swept
+	// last.
 	firstActive, nextRow int
 
 	last time.Time // of the last Read
 
-	numbers bool // the kernel tells the number of a process's descriptors
+	numbers bool // the kernel shows the number of a process's descriptors
 
 	entries func(size int64) int64 // in a directory of another file system than /proc, for tests
 
@@ -111,7 +112,7 @@ func (s *Source) Close() error {
 }
 
 // Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
-func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
+func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery || s.search.Running() {
 		if found, ok := s.search.Run(s.discover); ok {
 			s.takeOver(found)

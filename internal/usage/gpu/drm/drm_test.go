@@ -16,6 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -30,7 +31,7 @@ type watched struct {
 	testing.TB
 	*hostsim.Host
 	processes *cpu.Procfs
-	table     cpu.Table
+	table     scan.Table
 	source    *Source
 }
 

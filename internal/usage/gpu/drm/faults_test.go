@@ -230,7 +230,8 @@ func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
 	assert.Equal(t, errHidden, err)
 }
 
-// Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than there is.
+// Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than
+// there is.
 func TestFaults(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
@@ -321,7 +322,7 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 		delete(w.Processes, pid)
 	}
 	w.pass()
-	w.table.Compact()
+	w.table.Shrink()
 	p.Files = []hostsim.OpenFile{render(4, 1, gfx(400*ms))}
 	assert.Equal(t, map[int32]units.CPUTime{50: 400 * ms}, used(t, w.pass(50)))
 	assert.Len(t, w.source.processes.bySlot, w.table.Slots())

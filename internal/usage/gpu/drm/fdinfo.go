@@ -11,7 +11,8 @@ import (
 // maxEngines is how many engine classes of a GPU are counted. Drivers have up to ten.
 const maxEngines = 16
 
-// fdinfo is what /proc/<pid>/fdinfo/<fd> tells of a DRM descriptor. Its texts are valid as long as the file's text.
+// fdinfo is what /proc/<pid>/fdinfo/<fd> shows of a DRM descriptor. Its texts are valid as long as
+// the file's text.
 type fdinfo struct {
 	driver, pdev []byte
 	client       uint64
@@ -19,21 +20,22 @@ type fdinfo struct {
 	engines      []engineInfo
 }
 
-// engineInfo is what fdinfo tells of the client's use of one engine class.
+// engineInfo is what fdinfo shows of the client's use of one engine class.
 type engineInfo struct {
 	name     []byte
 	capacity uint64 // engines of the class
-	// ns is the time that they worked for the client; cycles and total are cycles that they worked for it and that passed; hz is
-	// the highest rate of those.
+	// ns is the time that they worked for the client; cycles and total are cycles that they worked
+	// for it and that passed; hz is the highest rate of those.
 	ns, cycles, total, hz        uint64
 	hasNS, hasCycles, hasCounter bool // hasCounter: total
 }
 
-// counts reports whether anything tells the time that the engines worked.
+// counts reports whether anything shows the time that the engines worked.
 func (e *engineInfo) counts() bool { return e.hasNS || e.hasCycles && (e.hasCounter || e.hz > 0) }
 
-// parse reads a text, which need not be of a DRM descriptor (Documentation/gpu/drm-usage-stats.rst). Lines that are malformed or
-// cut short are ignored. It does not allocate once engines has grown.
+// parse reads a text, which need not be of a DRM descriptor
+// (Documentation/gpu/drm-usage-stats.rst). Lines that are malformed or cut short are ignored. It
+// does not allocate once engines has grown.
 func (f *fdinfo) parse(text []byte) {
 	*f = fdinfo{engines: f.engines[:0]}
 	for {
@@ -48,7 +50,8 @@ func (f *fdinfo) parse(text []byte) {
 	}
 }
 
-// engineKeys are the keys that end with the name of an engine class. One that begins with another precedes it.
+// engineKeys are the keys that end with the name of an engine class. One that begins with another
+// precedes it.
 var engineKeys = []struct {
 	prefix string
 	set    func(*engineInfo, uint64)

@@ -14,18 +14,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// files reads the descriptors of one process at a time. A Guard runs its reads, because a process can block them by the locks
-// of its directory fd and of its open files (dev/kernel-reads.md).
+// files reads the descriptors of one process at a time. A Guard runs its reads, because a process
+// can block them by the locks of its directory fd and of its open files (dev/kernel-reads.md).
 type files struct {
 	proc, kfd *kernfs.Dir
-	// links reads the links of descriptors that were just listed, which the kernel has in its cache.
+	// links reads the links of descriptors that were just listed, which the kernel has in its
+	// cache.
 	links  *kernfs.Dir
 	isProc bool // otherwise it is a copy, without devices
 	buf    []byte
 	name   []byte
 	link   [maxLink]byte
 
-	// The parameters: a process, a descriptor, its text if the text is kept open, and the name of a file of KFD.
+	// The parameters: a process, a descriptor, its text if the text is kept open, and the name of a
+	// file of KFD.
 	pid, fd int32
 	kept    *kernfs.File
 	file    string
@@ -106,8 +108,8 @@ func (f *files) descriptor(name []byte) bool {
 	return true
 }
 
-// readLink reads the link of a descriptor. Unless the descriptor is a DRM device, readLink fails as if the descriptor were
-// closed.
+// readLink reads the link of a descriptor. Unless the descriptor is a DRM device, readLink fails as
+// if the descriptor were closed.
 func (f *files) readLink() {
 	name := string(f.nameOf("fd/", f.fd))
 	if f.target, f.err = f.proc.LinkOf(f.pid, name, f.link[:]); f.err != nil {
@@ -120,7 +122,8 @@ func (f *files) readLink() {
 	f.check(name)
 }
 
-// check fails as if the descriptor were closed unless the descriptor is a DRM device. The link was read before.
+// check fails as if the descriptor were closed unless the descriptor is a DRM device. The link was
+// read before.
 func (f *files) check(link string) {
 	if !f.isProc { // a copy has no devices
 		return
@@ -134,9 +137,10 @@ func (f *files) check(link string) {
 // drmMajor is the major number of DRM devices (DRM_MAJOR, include/drm/drm_file.h).
 const drmMajor = 226
 
-// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll descriptors, depend on locks
-// that a process can hold forever, and their readers cannot be killed. A process that may open a DRM device can replace the
-// descriptor after the check (dev/kernel-reads.md).
+// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll
+// descriptors, depend on locks that a process can hold forever, and their readers cannot be killed.
+// A process that may open a DRM device can replace the descriptor after the check
+// (dev/kernel-reads.md).
 func (f *files) readText() {
 	if f.kept != nil && f.kept.IsOpen() && f.isProc {
 		f.err = nil
@@ -183,8 +187,8 @@ func (f *files) nameOf(dir string, fd int32) []byte {
 // maxLink is the maximum number of bytes read of a descriptor's link.
 const maxLink = 128
 
-// nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's. In a container the node may
-// have another name.
+// nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's.
+// In a container the node may have another name.
 func nodeOf(link []byte) ([]byte, bool) {
 	i := bytes.LastIndexByte(link, '/')
 	if i < 0 || len(link) == maxLink || link[0] != '/' {

@@ -12,29 +12,33 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // What finding clients may cost.
 const (
-	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound it, and firstBudget is that of
-	// the first Read. They are in microseconds of the estimates below. What a look takes beyond it, later intervals lack.
+	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound
+	// it, and firstBudget is that of the first Read. They are in microseconds of the estimates
+	// below. What a look takes beyond it, later intervals lack.
 	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
-	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to ask for the number of
-	// descriptors. BenchmarkThisMachine measures them.
+	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to
+	// ask for the number of descriptors. BenchmarkThisMachine measures them.
 	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
-	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
+	// sweepRows is how many rows of the table an interval looks for processes that were not looked
+	// at when they ran.
 	sweepRows = 1024
-	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
+	// maxLook is how many descriptors one look takes. The next look at the process goes on from
+	// there.
 	maxLook = 2048
 	// maxTexts is the maximum number of texts read of descriptors that may be a GPU's.
 	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
-	// maxClients is how many clients are read each interval, and how many processes of KFD's, once for each of its GPUs.
-	// maxOfProcess is how many clients are read of one process.
+	// maxClients is how many clients are read each interval, and how many processes of KFD's, once
+	// for each of its GPUs. maxOfProcess is how many clients are read of one process.
 	maxClients, maxOfProcess = 1 << 14, 512
-	// The time between two looks at a process that runs and whose number of descriptors is the same: its age, within these.
+	// The time between two looks at a process that runs and whose number of descriptors is the
+	// same: its age, within these.
 	minPause = time.Second
 	maxPause = time.Minute
 )
@@ -46,7 +50,8 @@ type process struct {
 	seen   int32 // the number of those before it
 	denied bool  // its descriptors may not be seen
 	start  time.Duration
-	// cpu is its CPU time when it was last known to have no other clients than those that are known.
+	// cpu is its CPU time when it was last known to have no other clients than those that are
+	// known.
 	cpu         uint64
 	due         time.Duration // when it is looked at again although the number of its descriptors is the same
 	descriptors int64         // their number, negative where it is not known
@@ -59,7 +64,7 @@ type processes struct {
 }
 
 // of returns what is known of the process of a row. known reports whether it was looked at before.
-func (p *processes) of(row *cpu.Process) (st *process, known bool) {
+func (p *processes) of(row *scan.Process) (st *process, known bool) {
 	st = &p.bySlot[row.Slot]
 	if st.pid == row.PID && st.start == row.Start {
 		return st, true
@@ -79,7 +84,7 @@ func (p *processes) set(st *process, to process) {
 }
 
 // follow drops what is known of processes that ended.
-func (p *processes) follow(t *cpu.Table) {
+func (p *processes) follow(t *scan.Table) {
 	if n := t.Slots(); n < len(p.bySlot) { // slots have been renumbered
 		*p = processes{bySlot: make([]process, n)}
 	} else {
@@ -93,7 +98,7 @@ func (p *processes) follow(t *cpu.Table) {
 }
 
 // find looks for clients that are not known yet.
-func (s *Source) find(now time.Time, t *cpu.Table) {
+func (s *Source) find(now time.Time, t *scan.Table) {
 	s.processes.follow(t)
 	budget := firstBudget
 	if !s.last.IsZero() {
@@ -109,8 +114,9 @@ func (s *Source) find(now time.Time, t *cpu.Table) {
 	l.table = nil
 }
 
-// lookAtLost looks at processes that closed the descriptor by which they had a client: they may have it by another.
-func (s *Source) lookAtLost(t *cpu.Table) {
+// lookAtLost looks at processes that closed the descriptor by which they had a client: they may
+// have it by another.
+func (s *Source) lookAtLost(t *scan.Table) {
 	if !s.anyLost {
 		return
 	}
@@ -123,14 +129,14 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 			continue // most have ended
 		}
 		s.looked = append(s.looked, c.pid)
-		if i := slices.IndexFunc(t.Processes, func(p cpu.Process) bool { return p.PID == c.pid }); i >= 0 {
+		if i := slices.IndexFunc(t.Processes, func(p scan.Process) bool { return p.PID == c.pid }); i >= 0 {
 			s.lookAt(&t.Processes[i])
 		}
 	}
 }
 
 // lookAtNew looks at processes that were never looked at and ran.
-func (s *Source) lookAtNew(t *cpu.Table) {
+func (s *Source) lookAtNew(t *scan.Table) {
 	for _, i := range t.Active {
 		row := &t.Processes[i]
 		if s.look.budget <= 0 {
@@ -142,8 +148,9 @@ func (s *Source) lookAtNew(t *cpu.Table) {
 	}
 }
 
-// lookAtActive looks at processes that ran, those first that come after the last one that it had no budget for.
-func (s *Source) lookAtActive(t *cpu.Table) {
+// lookAtActive looks at processes that ran, those first that come after the last one that it had no
+// budget for.
+func (s *Source) lookAtActive(t *scan.Table) {
 	n := len(t.Active)
 	for i := range n {
 		at := (i + s.firstActive) % n
@@ -159,10 +166,12 @@ func (s *Source) lookAtActive(t *cpu.Table) {
 }
 
 // opens reports whether a process may open a GPU. The one that reads does not.
-func (s *Source) opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie && row.PID != s.self }
+func (s *Source) opens(row *scan.Process) bool {
+	return !row.Kernel && !row.Zombie && row.PID != s.self
+}
 
 // recount reports whether a process may have another number of descriptors than at the last look.
-func (s *Source) recount(row *cpu.Process, st *process) bool {
+func (s *Source) recount(row *scan.Process, st *process) bool {
 	if st.descriptors < 0 {
 		return !st.denied
 	}
@@ -177,8 +186,8 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 	return false
 }
 
-// numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
-// proc_fd_getattr), which every user may ask for. Before, it is 0.
+// numberOf returns the number of a process's descriptors: the size of their directory, from Linux
+// 6.2 on (fs/proc/fd.c, proc_fd_getattr), which every user may ask for. Before, it is 0.
 func (s *Source) numberOf(pid int32, start time.Duration) (int64, error) {
 	if f := s.files.Job(); s.cached.NeverWaits() {
 		n, err := s.cached.SizeOf(pid, "fd")
@@ -204,7 +213,7 @@ func (s *Source) counted(err error) int64 {
 }
 
 // sweep looks at processes that ran since the last look at them. The first Read sweeps all rows.
-func (s *Source) sweep(t *cpu.Table) {
+func (s *Source) sweep(t *scan.Table) {
 	rows := len(t.Processes)
 	if !s.last.IsZero() {
 		rows = min(rows, sweepRows)
@@ -225,9 +234,9 @@ func (s *Source) sweep(t *cpu.Table) {
 type look struct {
 	budget int // microseconds
 	now    time.Time
-	table  *cpu.Table
+	table  *scan.Table
 
-	row     *cpu.Process
+	row     *scan.Process
 	claimed bool // new clients were opened in this interval
 	found   listed
 	clients int  // of the process, negative if they are not counted yet
@@ -236,7 +245,7 @@ type look struct {
 }
 
 // lookAt looks at the descriptors of a process.
-func (s *Source) lookAt(row *cpu.Process) {
+func (s *Source) lookAt(row *scan.Process) {
 	st, known := s.processes.of(row)
 	l := &s.look
 	l.row, l.found, l.unread, l.denied, l.clients = row, listed{nodes: l.found.nodes[:0]}, false, false, -1
@@ -327,7 +336,8 @@ func (s *Source) isAsleep(link []byte) bool {
 	return slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep && d.name == s.nodes[string(node)] })
 }
 
-// mayMeet reports whether another client of the process that is looked at may be read each interval.
+// mayMeet reports whether another client of the process that is looked at may be read each
+// interval.
 func (s *Source) mayMeet() bool {
 	l := &s.look
 	if l.clients < 0 {

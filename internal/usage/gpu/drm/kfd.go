@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// kfd reads who computes through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c, kfd_topology.c).
+// kfd reads which processes compute through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c,
+// kfd_topology.c).
 type kfd struct {
 	nodes     []*kfdNode
 	processes []*kfdProcess // by PID
@@ -40,8 +41,9 @@ type kfdProcess struct {
 	still  []uint8         // for how many Reads the counter stood still, modulo 256
 }
 
-// sdmaRest is in which Read a counter that stands still is read: the kernel sums it up in the memory of the process
-// (kfd_process.c, kfd_sdma_activity_worker). What it counts meanwhile is told late.
+// sdmaRest is in which Read a counter that stands still is read: the kernel sums it up in the
+// memory of the process (kfd_process.c, kfd_sdma_activity_worker). What it counts meanwhile is
+// reported late.
 const sdmaRest = 4
 
 // The engine classes of KFD. amdgpu's fdinfo has none of these names.
@@ -118,8 +120,8 @@ func property(properties []byte, name string) uint64 {
 	return 0
 }
 
-// pciAddress returns the address of a location: the bus in bits 8 to 15, the device in bits 3 to 7 and the function below. The
-// bits from 28 on number partitions.
+// pciAddress returns the address of a location: the bus in bits 8 to 15, the device in bits 3 to 7
+// and the function below. The bits from 28 on number partitions.
 func pciAddress(domain, location uint64) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", domain, location>>8&0xff, location>>3&0x1f, location&7)
 }
@@ -176,7 +178,7 @@ func (k *kfd) match() {
 	}
 }
 
-// read returns for how long a GPU worked for the process, as far as KFD tells.
+// read returns for how long a GPU worked for the process, as far as KFD shows it.
 func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used units.CPUTime) {
 	d := node.device
 	n, err := s.kfdNumber(p.pid, node.occupancy)
@@ -210,8 +212,9 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	return used
 }
 
-// kfdNumber returns the number in a file of a process in KFD's directory. Reads may block: for sdma_*, the kernel reads the
-// memory of the process, which the process can block, and any user can block the directory of the process.
+// kfdNumber returns the number in a file of a process in KFD's directory. Reads may block: for
+// sdma_*, the kernel reads the memory of the process, which the process can block, and any user can
+// block the directory of the process.
 func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
 	s.files.Job().file = name
 	if err := s.run(pid, 0, 0, (*files).readKFD); err != nil {
@@ -220,8 +223,9 @@ func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
 	return kernfs.ParseUintLine(s.files.Job().text)
 }
 
-// readUntold finds how long a GPU computed for processes of which KFD does not tell it: for as long as the GPU says that it was
-// busy (gpu_busy_percent) and nobody else kept it so. They hold its memory, and so it is awake.
+// readUntold finds how long a GPU computed for processes of which KFD does not show it: for as long
+// as the GPU shows that it was busy (gpu_busy_percent) and no other process kept it so. They hold
+// its memory, and so it is awake.
 func (d *device) readUntold(buf []byte) {
 	d.untoldUsed = 0
 	if len(d.untold) == 0 {

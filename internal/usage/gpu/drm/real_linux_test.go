@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// watchThisMachine returns a source of a GPU that is not there and of the processes of this machine.
+// watchThisMachine returns a source of a GPU that is not there and of the processes of this
+// machine.
 func watchThisMachine(t testing.TB) *watched {
 	w := watch(t)
 	w.source.entries = nil
@@ -33,7 +34,8 @@ func watchThisMachine(t testing.TB) *watched {
 	return w
 }
 
-// On a kernel that tells the number of descriptors, a process whose descriptors stay the same is looked at once.
+// On a kernel that tells the number of descriptors, a process whose descriptors stay the same is
+// looked at once.
 func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 	w := watchThisMachine(t)
 	known, changed := 0, 0
@@ -98,8 +100,8 @@ func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
 	assert.True(t, gone(err), "%v", err)
 }
 
-// BenchmarkThisMachine measures what finding clients costs in the kernel: the number of a process's descriptors, a text, and
-// a look at the links of a process.
+// BenchmarkThisMachine measures what finding clients costs in the kernel: the number of a process's
+// descriptors, a text, and a look at the links of a process.
 func BenchmarkThisMachine(b *testing.B) {
 	w := watchThisMachine(b)
 	descriptors, n := int64(0), 0

@@ -10,8 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// cgroups knows the cgroups of the processes that the last poll named: one that ends before the next scan is found in its container
-// by them. Each is read once. It is not safe for concurrent use.
+// cgroups knows the cgroups of the processes that the last poll named: one that ends before the
+// next scan is found in its container by them. Each is read once. It is not safe for concurrent
+// use.
 type cgroups struct {
 	proc  *kernfs.Dir
 	buf   []byte

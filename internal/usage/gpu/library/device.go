@@ -13,20 +13,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// device is a GPU as its library tells it. Its usage is pending until its energy up to the same poll was returned.
+// device is a GPU as its library reports it. Its usage is pending until its energy up to the same
+// poll was returned.
 type device struct {
 	zone power.Zone
 	// returned is up to when the energy of the GPU was returned.
 	returned time.Time
-	// counted is up to when the usage is in pending, less the time that the library has not told yet, and known up to when the
-	// library knew it.
+	// counted is up to when the usage is in pending, less the time that the library has not
+	// reported yet, and known up to when the library knew it.
 	counted, known time.Time
 	untold         time.Duration
 	// energy is the counter as the zone has it, if hasEnergy, and seen as the last poll had it.
 	energy    units.Energy
 	hasEnergy bool
 	seen      uint64
-	// unknown is why it is not known who uses the GPU, nil if it is.
+	// unknown is why the users of the GPU are not known, nil if they are.
 	unknown error
 
 	pending []*tally // from the oldest to the newest
@@ -35,16 +36,18 @@ type device struct {
 }
 
 const (
-	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait for the energy of the second.
+	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait
+	// for the energy of the second.
 	maxPending = 4
-	// patience is how long the energy waits for usage that the library does not know. A library that can be asked again tells it
-	// then, for the whole time.
+	// patience is how long the energy waits for usage that the library does not know. A library
+	// that can be asked again reports it then, for the whole time.
 	patience = 10 * time.Second
-	// maxLag is how much of a poll's usage may be told by the next one: drivers show samples late.
+	// maxLag is how much of a poll's usage the next one may report: drivers show samples late.
 	maxLag = 2 * time.Second
 )
 
-// take adds the usage of a poll, and reports whether there is any up to its moment. The first poll is the baseline.
+// take adds the usage of a poll, and reports whether there is any up to its moment. The first poll
+// is the baseline.
 func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	at := found.At
 	if d.counted.IsZero() {
@@ -63,7 +66,7 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 		elapsed := min(found.Elapsed, d.untold) // of what was unattributed, nothing counts again
 		t.fill(found, elapsed, in)
 		d.untold -= elapsed
-	} else if found.Err == nil { // else the zone tells what is wrong
+	} else if found.Err == nil { // else the zone reports what is wrong
 		d.unknown = found.UsageErr
 	}
 	if !isKnown || d.untold > maxLag { // the library has begun anew
@@ -73,9 +76,9 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	return true
 }
 
-// value returns the energy of a poll as its zone's sensor tells it. isCounted reports whether the usage up to the same moment is
-// known: if it is not, or the counter stands still, the zone has nothing new, so that its next energy is that of a time whose usage is
-// known.
+// value returns the energy of a poll as its zone's sensor reports it. isCounted reports whether the
+// usage up to the same moment is known: if it is not, or the counter stands still, the zone has
+// nothing new, so that its next energy is that of a time whose usage is known.
 func (d *device) value(found *gpulibrary.Device, isCounted bool) power.Value {
 	switch {
 	case found.HasPower:
@@ -112,8 +115,8 @@ func (d *device) merge(n int) {
 	d.pending = slices.Delete(d.pending, 1, n)
 }
 
-// handOut returns the usage up to the moment up to which the energy was returned, nothing if it is not known up to then. It is valid
-// until the next call.
+// handOut returns the usage up to the moment up to which the energy was returned, nothing if it is
+// not known up to then. It is valid until the next call.
 func (d *device) handOut() gpu.Usage {
 	if d.out != nil {
 		d.spare = append(d.spare, d.out)
@@ -148,7 +151,7 @@ type tally struct {
 const (
 	// maxUsers bounds the users of a tally. The GPU time of others is unattributed.
 	maxUsers = 4096
-	// maxTime bounds what a library may tell as one GPU time, so that sums do not overflow.
+	// maxTime bounds what a library may report as one GPU time, so that sums do not overflow.
 	maxTime = 1 << 56
 )
 
@@ -175,7 +178,7 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 		t.pids = append(t.pids[:0], u.PIDs...)
 		slices.Sort(t.pids)
 		t.pids = slices.Compact(t.pids)
-		if len(t.pids) == 0 || t.pids[0] <= 0 { // nobody
+		if len(t.pids) == 0 || t.pids[0] <= 0 { // no process
 			t.unattributed = units.AddSaturating(t.unattributed, part(u.Used))
 			continue
 		}
@@ -183,7 +186,7 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	}
 }
 
-// addUnattributed adds a time of which it is not known who used the GPU.
+// addUnattributed adds a time in which the users of the GPU are not known.
 func (t *tally) addUnattributed(d time.Duration) {
 	t.busy += units.CPUTime(d)
 	t.total += units.CPUTime(d)

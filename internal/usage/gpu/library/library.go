@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package library reads GPUs by the libraries of their vendors: the energy of each, and who used it. A library answers on a
-// goroutine of its own, so that one that hangs delays no collection.
+// Package library reads GPUs by the libraries of their vendors: the energy of each, and the
+// processes that used it. A library answers on a goroutine of its own, so that one that hangs
+// delays no collection.
 package library
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -35,9 +36,10 @@ type Library struct {
 
 // Meter is the power.Meter of some libraries, and the gpu.Source of the same GPUs.
 //
-// Energy and usage of a poll meet in one interval: the source returns the usage of a poll when, or after, Read has returned the
-// GPU's energy up to that poll. Where Read has nothing new of a GPU, because its counter stands still or its library hangs, the usage
-// waits as the energy does. Usage that waits for long is merged and loses no GPU time.
+// Energy and usage of a poll meet in one interval: the source returns the usage of a poll when, or
+// after, Read has returned the GPU's energy up to that poll. Where Read has nothing new of a GPU,
+// because its counter stands still or its library hangs, the usage waits as the energy does. Usage
+// that waits for long is merged and loses no GPU time.
 //
 // A GPU that several libraries report is read by the one that reported it first.
 //
@@ -52,7 +54,8 @@ type Meter struct {
 const (
 	timeout    = 10 * time.Second // of a poll
 	maxBackoff = time.Minute      // so that a driver that is loaded later is found
-	// standsStill is how long an energy counter may stand still. A GPU at rest uses some watts, and counters have units of a mJ.
+	// standsStill is how long an energy counter may stand still. A GPU at rest uses some watts, and
+	// counters have units of a mJ.
 	standsStill = 5 * time.Minute
 )
 
@@ -65,7 +68,8 @@ func New(libraries []Library, o Options) *Meter {
 	return m
 }
 
-// Read returns what the last polls found. It waits for none of them, and allocates nothing while nothing fails.
+// Read returns what the last polls found. It waits for none of them, and allocates nothing while
+// nothing fails.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.readings = m.readings[:0]
 	var missing, failed error
@@ -100,15 +104,15 @@ func (m *Meter) owns(p *polled, domain units.Domain) bool {
 	return !ok || owner == p
 }
 
-// Usage returns the source of who used the GPUs. Closing it does nothing: it ends with the meter.
+// Usage returns the source of the GPUs' usage. Closing it does nothing: it ends with the meter.
 func (m *Meter) Usage() gpu.Source { return source{m} }
 
 // source is the gpu.Source of a Meter.
 type source struct{ *Meter }
 
-// Read returns the usage of each GPU up to the moment of the reading that the meter returned last. A GPU of which that was nothing
-// new has the zero usage.
-func (s source) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+// Read returns the usage of each GPU up to the moment of the reading that the meter returned last.
+// A GPU of which that was nothing new has the zero usage.
+func (s source) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 	m := s.Meter
 	m.usage = m.usage[:0]
 	var failed error

@@ -169,7 +169,8 @@ func TestEnergyAndUsersOfAPollMeetInOneInterval(t *testing.T) {
 	}
 }
 
-// A poll whose usage is there and whose energy the poller has not taken yet is handed out with its energy.
+// A poll whose usage is there and whose energy the poller has not taken yet is handed out with its
+// energy.
 func TestUsageWaitsForTheReadingOfItsPoll(t *testing.T) {
 	d := &device{}
 	at := time.Now()
@@ -385,7 +386,8 @@ func TestUsageThatIsToldLateCountsOnce(t *testing.T) {
 	})
 }
 
-// The energy of a poll without known usage is not that of the next one, whose counter has not moved since.
+// The energy of a poll without known usage is not that of the next one, whose counter has not moved
+// since.
 func TestACounterThatStandsStillSinceUsageWasUnknownWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &device{zone: power.Zone{ID: "GPU-1"}}
@@ -613,8 +615,9 @@ func TestReadingAllocatesNothingInTheSteadyState(t *testing.T) {
 	})
 }
 
-// A history of polls and reads that come at any time, with every failure that a library may have. Of each moment the energy and the
-// usage meet: where a reading is new, the usage that was handed out is that of the time of its energy.
+// A history of polls and reads that come at any time, with every failure that a library may have.
+// Of each moment the energy and the usage meet: where a reading is new, the usage that was handed
+// out is that of the time of its energy.
 func TestNoUsageIsLostOverALongHistory(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { longHistory(t, seed) })
@@ -709,7 +712,8 @@ var bursts = []struct {
 
 const restWatts = 40
 
-// burstsUntil returns the energy of the GPU, and each process's GPU time and energy, in some time of bursts, in µJ.
+// burstsUntil returns the energy of the GPU, and each process's GPU time and energy, in some time
+// of bursts, in µJ.
 func burstsUntil(end time.Duration) (energy uint64, used map[int32]time.Duration, truth map[int32]uint64) {
 	used, truth = map[int32]time.Duration{}, map[int32]uint64{}
 	energy = restWatts * uint64(end.Microseconds())

@@ -82,8 +82,9 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 	return p.values, nil
 }
 
-// call calls the library. A panic in it is an error, and the library is not called again: it may hold its locks for ever. A panic on
-// a goroutine of its own, and a fault in its C code, still end the collector.
+// call calls the library. A panic in it is an error, and the library is not called again: it may
+// hold its locks for ever. A panic on a goroutine of its own, and a fault in its C code, still end
+// the collector.
 func (p *polled) call(f func() error) (err error) {
 	if p.broken != nil {
 		return p.broken
@@ -108,7 +109,8 @@ func (p *polled) named(err error) error {
 	return fmt.Errorf("%s: %w", p.Name, err)
 }
 
-// take adds a device of a poll that ended at the time now. before are those of the same poll that were added before it.
+// take adds a device of a poll that ended at the time now. before are those of the same poll that
+// were added before it.
 func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now time.Time) {
 	if slices.ContainsFunc(before, func(o gpulibrary.Device) bool { return o.ID == found.ID || address(&o) == address(&found) }) {
 		return
@@ -129,7 +131,8 @@ func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now t
 // address returns the address that names the GPU's domain.
 func address(d *gpulibrary.Device) string { return cmp.Or(d.PCIAddress, d.ID) }
 
-// device returns the state of a GPU, and makes it for a new one. A GPU that is in another place than before is another one.
+// device returns the state of a GPU, and makes it for a new one. A GPU that is in another place
+// than before is another one.
 func (p *polled) device(found *gpulibrary.Device) *device {
 	domain := units.GPU(address(found))
 	i := slices.IndexFunc(p.devices, func(d *device) bool { return d.zone.ID == found.ID || d.zone.Domain == domain })
@@ -137,7 +140,7 @@ func (p *polled) device(found *gpulibrary.Device) *device {
 		return p.devices[i]
 	}
 	d := &device{zone: power.Zone{
-		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Source: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
+		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Method: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
 	}}
 	if i >= 0 {
 		p.devices[i] = d
@@ -161,8 +164,8 @@ func (p *polled) returned(readings []power.Reading) {
 	}
 }
 
-// explain returns which GPUs' users are not known, and why. GPUs with the same reason are told together. One whose energy cannot be
-// read either is left out: its zone tells why.
+// explain returns which GPUs' users are not known, and why. GPUs with the same reason are reported
+// together. One whose energy cannot be read either is left out: its zone reports why.
 func (p *polled) explain() (all error) {
 	for i, d := range p.devices {
 		same := func(o *device) bool { return o.unknown != nil && o.unknown.Error() == d.unknown.Error() }
@@ -192,8 +195,9 @@ func (p *polled) Close() error {
 var errElsewhere = errors.New("the collector is in another PID namespace than the /proc below root_path: run it in the host's " +
 	"(hostPID: true on Kubernetes, --pid=host with Docker)")
 
-// checkPIDs returns an error if /proc below the root numbers processes otherwise than the kernel does for this one: libraries tell the
-// PIDs of the collector's own namespace. A recorded tree numbers nobody.
+// checkPIDs returns an error if /proc below the root numbers processes otherwise than the kernel
+// does for this one: libraries report the PIDs of the collector's own namespace. A recorded tree
+// has no such process.
 func checkPIDs(root string) error {
 	self := filepath.Join(root, "proc", "self")
 	pid, err := os.Readlink(self)

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package cpu
+package divide
 
 import "errors"
 

@@ -1,41 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package units
+package identity
 
 import (
 	"strings"
 	"time"
 )
 
-// Process is a process while it executes one program. When it executes another it is another Process: the identity is
-// all fields, and two values are the same process if they compare equal. The zero Process is none.
+// Process is a process while it executes one program. When it executes another it is another
+// Process: the identity is all fields, and two values are the same process if they compare equal.
+// The zero Process is none.
 type Process struct {
 	PID int32
-	// Start is when the process was created, since boot. With PID it tells the process from a later one with the same
-	// number.
+	// Start is when the process was created, since boot. With PID it distinguishes the process from
+	// a later one with the same number.
 	Start time.Duration
 	// Created is the same moment as a date, in ISO 8601.
 	Created string
-	// Executable is the base name of the executable, or the task's name where the executable cannot be read.
+	// Executable is the base name of the executable, or the task's name where the executable cannot
+	// be read.
 	Executable string
 	// Path is the executable's path, empty where it cannot be read.
 	Path string
 	// CommandLine is the arguments, joined by spaces. It is empty unless it was asked for.
 	CommandLine string
-	// Owner is the name of the process's real user, or the user ID if the user has no name. It is empty if it is unknown or not
-	// requested.
+	// Owner is the name of the process's real user, or the user ID if the user has no name. It is
+	// empty if it is unknown or not requested.
 	Owner string
 	// Parent is the PID of the parent when the process was first seen. It is 0 unless requested.
 	Parent int32
-	// Descendants marks a program that stands for descendants of its processes that no source can name. It is never set for a
-	// process with a PID.
+	// Descendants marks a program that stands for descendants of its processes that no source can
+	// name. It is never set for a process with a PID.
 	Descendants bool
 }
 
-// Program returns the program of a process: the identity that processes of the same program share. Its PID is 0.
+// Program returns the program of a process: the identity that processes of the same program share.
+// Its PID is 0.
 //
-// Kernel threads of one kind are one program: the name of a program ends before its first slash, so that kworker/0:1
-// and kworker/u8:2 are both kworker. No other executable's base name has a slash.
+// Kernel threads of one kind are one program: the name of a program ends before its first slash, so
+// that kworker/0:1 and kworker/u8:2 are both kworker. No other executable's base name has a slash.
 func (p *Process) Program() Process {
 	name := p.Executable
 	if slash := strings.IndexByte(name, '/'); slash > 0 {
@@ -49,11 +52,11 @@ func (p *Process) hasProgram() bool { return p.Executable != "" }
 
 // Container identifies a container by its cgroup path. The zero Container is none.
 type Container struct {
-	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container made the cgroup,
-	// the name of that one and a slash come first.
+	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container
+	// made the cgroup, the name of that one and a slash come first.
 	ID string
-	// Runtime is the name of the runtime: docker, containerd, cri-o, podman, lxc or another one. It is empty if the
-	// path does not contain it.
+	// Runtime is the name of the runtime: docker, containerd, cri-o, podman, lxc or another one. It
+	// is empty if the path does not contain it.
 	Runtime string
 }
 
@@ -67,14 +70,16 @@ type Pod struct {
 
 // VM identifies a virtual machine by its hypervisor's arguments or scope. The zero VM is none.
 type VM struct {
-	// ID is the UUID, else the name of the machine's scope, else the identity of its hypervisor's process.
+	// ID is the UUID, else the name of the machine's scope, else the identity of its hypervisor's
+	// process.
 	ID string
 	// Name is the guest's name. It is empty if neither the arguments nor the scope contain it.
 	Name string
 	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
 	Hypervisor string
-	// CID is the context ID by which the host's AF_VSOCK sockets know the guest (vsock(7)), 0 if it has none. It is no
-	// attribute: a machine that is started again with the same ID may have another one.
+	// CID is the context ID by which the host's AF_VSOCK sockets know the guest (vsock(7)), 0 if it
+	// has none. It is no attribute: a machine that is started again with the same ID may have
+	// another one.
 	CID uint32
 }
 
@@ -82,24 +87,27 @@ type VM struct {
 type SlurmStep struct {
 	// ID is the number of the job. In a container, the container's ID and a slash come first.
 	ID string
-	// Step is the number of the step, or batch, extern or interactive. It is empty for processes of the job outside of
-	// its steps.
+	// Step is the number of the step, or batch, extern or interactive. It is empty for processes of
+	// the job outside of its steps.
 	Step string
 }
 
-// SystemdUnit is a unit of the host's systemd that has a cgroup: a service, a scope or another one. Everything that a
-// user's service manager runs belongs to the unit of that manager. The zero SystemdUnit is none.
+// SystemdUnit is a unit of the host's systemd that has a cgroup: a service, a scope or another one.
+// Everything that a user's service manager runs belongs to the unit of that manager. The zero
+// SystemdUnit is none.
 type SystemdUnit struct {
 	Name string
 }
 
-// Names are what people call a container and its pod. They distinguish nothing, and a field that is not known is empty.
+// Names are what people call a container and its pod. They distinguish nothing, and a field that is
+// not known is empty.
 type Names struct {
 	Namespace, Pod      string // of Kubernetes, both known or neither
 	KubernetesContainer string // in the pod's specification
 	Container           string // as the container's runtime has it
 	Image               string // without tag and digest
-	// Pending reports whether more may be known soon. Until then no field that is known changes; afterwards none does.
+	// Pending reports whether more may be known soon. Until then no field that is known changes;
+	// afterwards none does.
 	Pending bool
 }
 
@@ -123,7 +131,8 @@ type Workload struct {
 	Names     *Names // of the container and its pod, nil if they are not looked for
 }
 
-// Owner is a process and what it is part of. Without a process it stands for processes that are not known by name.
+// Owner is a process and what it is part of. Without a process it stands for processes that are not
+// known by name.
 type Owner struct {
 	Process Process
 	Workload
@@ -144,8 +153,8 @@ const (
 	NumEntities
 )
 
-// Key identifies a part of a workload, or all that a process is part of, by the values of attributes that distinguish. It
-// has room for those of all entities.
+// Key identifies a part of a workload, or all that a process is part of, by the values of
+// attributes that distinguish. It has room for those of all entities.
 type Key [6]string
 
 // Attribute is a resource attribute whose value is a field of a workload.
@@ -153,12 +162,13 @@ type Attribute struct {
 	Name string
 	// Field returns the field, which is empty if there is no value.
 	Field func(*Workload) *string
-	// Distinguishes marks an attribute without which different owners of the entity have the same series. The entity's
-	// first attribute does.
+	// Distinguishes marks an attribute without which different owners of the entity have the same
+	// series. The entity's first attribute does.
 	Distinguishes bool
 }
 
-// NameAttribute is a resource attribute whose value is a name. It is empty if the name is not known.
+// NameAttribute is a resource attribute whose value is a name. It is empty if the name is not
+// known.
 type NameAttribute struct {
 	Name string
 	Of   func(*Names) string
@@ -166,7 +176,8 @@ type NameAttribute struct {
 
 // entities has the line of each entity.
 //
-// To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge Key.
+// To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge
+// Key.
 var entities = withProcess([NumEntities]entity{
 	ContainerEntity: {name: "container", attributes: []Attribute{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
@@ -213,8 +224,8 @@ type entity struct {
 	keys       []Attribute // those that distinguish owners of this entity or of another one
 }
 
-// withProcess adds the keys, and the lines of processes and programs, which have the attributes that distinguish what they are
-// part of.
+// withProcess adds the keys, and the lines of processes and programs, which have the attributes
+// that distinguish what they are part of.
 func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	var distinguishing []Attribute
 	named := map[string]bool{}
@@ -248,14 +259,15 @@ func Common(a, b *Workload) (both Workload) {
 	return both
 }
 
-// OfProcesses reports whether the entity is a process or a program. Each process's energy is in one account of these, which the
-// accounts of the other entities count again.
+// OfProcesses reports whether the entity is a process or a program. Each process's energy is in one
+// account of these, which the accounts of the other entities count again.
 func (e Entity) OfProcesses() bool { return e <= ProgramEntity }
 
 // String returns the name of the entity, such as process or k8s.pod.
 func (e Entity) String() string { return entities[e].name }
 
-// MetricPrefix returns the prefix of the names of the entity's metrics, such as k8s.pod. Programs have the metrics of processes.
+// MetricPrefix returns the prefix of the names of the entity's metrics, such as k8s.pod. Programs
+// have the metrics of processes.
 func (e Entity) MetricPrefix() string {
 	if e == ProgramEntity {
 		e = ProcessEntity
@@ -263,13 +275,14 @@ func (e Entity) MetricPrefix() string {
 	return entities[e].name
 }
 
-// Attributes returns the entity's attributes. The first is empty if the identity has no such entity. For a process, they
-// distinguish the entities that contain it; a process also has the attributes of its Process. A program has the same attributes
-// as a process. The caller must not change them.
+// Attributes returns the entity's attributes. The first is empty if the identity has no such
+// entity. For a process, they distinguish the entities that contain it; a process also has the
+// attributes of its Process. A program has the same attributes as a process. The caller must not
+// change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
-// Names returns the entity's attributes that are names, none for a process, which has those that distinguish only. The caller
-// must not change them.
+// Names returns the entity's attributes that are names, none for a process, which has those that
+// distinguish only. The caller must not change them.
 func (e Entity) Names() []NameAttribute { return entities[e].names }
 
 // AwaitsNames reports whether more of the entity's names may be known soon.
@@ -289,7 +302,8 @@ func (e Entity) Of(o *Owner) bool {
 	return *entities[e].attributes[0].Field(&o.Workload) != ""
 }
 
-// Key returns what identifies the entity's part of a workload, and for a process or a program all of the workload.
+// Key returns what identifies the entity's part of a workload, and for a process or a program all
+// of the workload.
 func (e Entity) Key(w *Workload) (k Key) {
 	keys := entities[e].keys
 	for i := range keys {
@@ -298,8 +312,8 @@ func (e Entity) Key(w *Workload) (k Key) {
 	return k
 }
 
-// Describe copies the fields of the entity's attributes from a workload, also its names, of a virtual machine its CID, and
-// for a process or a program all of the workload.
+// Describe copies the fields of the entity's attributes from a workload, also its names, of a
+// virtual machine its CID, and for a process or a program all of the workload.
 func (e Entity) Describe(into, from *Workload) {
 	if e == ProcessEntity || e == ProgramEntity {
 		*into = *from

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package units
+package identity
 
 import (
 	"reflect"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package divide
 
 import (
 	"bytes"
@@ -28,11 +28,12 @@ var (
 	errNoPackage      = errors.New("a CPU without a package")
 )
 
-// Topology divides the CPUs of a node into domains. A domain is a package, or a die if packages have several dies with energy
-// counters of their own.
+// Topology divides the CPUs of a node into domains. A domain is a package, or a die if packages
+// have several dies with energy counters of their own.
 //
-// The domains are fixed when the Topology is opened, by the CPUs that are online then. A CPU that comes online later belongs
-// to the domain of its package, or to the first domain if its package is new. A Topology is not safe for concurrent use.
+// The domains are fixed when the Topology is opened, by the CPUs that are online then. A CPU that
+// comes online later belongs to the domain of its package, or to the first domain if its package is
+// new. A Topology is not safe for concurrent use.
 type Topology struct {
 	dir     *kernfs.Dir // sys/devices/system/cpu
 	buf     []byte
@@ -53,8 +54,9 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.physical, o.physical), cmp.Compare(p.die, o.die))
 }
 
-// OpenTopology reads the topology of the machine whose root directory is at root. It returns an error where that cannot
-// be read, and where there are fewer than two domains or more than MaxDomains.
+// OpenTopology reads the topology of the machine whose root directory is at root. It returns an
+// error where that cannot be read, and where there are fewer than two domains or more than
+// MaxDomains.
 func OpenTopology(root string) (*Topology, error) {
 	t := &Topology{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
 	if err := t.open(root); err != nil {
@@ -101,14 +103,15 @@ func (t *Topology) open(root string) error {
 	return t.read()
 }
 
-// countsByDie reports whether each die of a package has energy counters of its own, as the names of powercap's zones tell.
-// Counters that Intel's TPMI interface has are the package's (drivers/powercap/intel_rapl_common.c). Without zones the
-// vendor has to do: AMD's are the package's (arch/x86/events/rapl.c).
+// countsByDie reports whether each die of a package has energy counters of its own, as the names of
+// powercap's zones show. Counters that Intel's TPMI interface has are the package's
+// (drivers/powercap/intel_rapl_common.c). Without zones the vendor has to do: AMD's are the
+// package's (arch/x86/events/rapl.c).
 func countsByDie(root string) bool {
 	names, _ := filepath.Glob(filepath.Join(root, "sys/class/powercap/*/name")) // the pattern is well-formed
 	byPackage := false
 	for _, name := range names {
-		text, _ := os.ReadFile(name) // a zone that has just gone tells nothing
+		text, _ := os.ReadFile(name) // a zone that has just gone has no name
 		rest, ok := strings.CutPrefix(string(text), "package-")
 		if strings.Contains(rest, "-die-") {
 			return true
@@ -130,8 +133,8 @@ func (p place) domain(byDie bool) units.Domain {
 	return units.Domain(name)
 }
 
-// place reads where a CPU is. The kernel prints -1 for a package that it does not know, and kernels before 5.2 have no
-// die_id.
+// place reads where a CPU is. The kernel prints -1 for a package that it does not know, and kernels
+// before 5.2 have no die_id.
 func (t *Topology) place(cpu int) (place, error) {
 	dir := "cpu" + strconv.Itoa(cpu) + "/topology/"
 	physical, err := t.number(dir + "physical_package_id")
@@ -153,13 +156,13 @@ func (t *Topology) number(name string) (uint64, error) {
 	return kernfs.ParseUintLine(b)
 }
 
-// recheck is how often what seldom changes is read, however short the intervals are.
-const recheck = time.Second
+// refreshAfter is how often the list of online CPUs is read, however short the intervals are.
+const refreshAfter = time.Second
 
-// Refresh reads the topology again if the online CPUs have changed. It checks at most once a second; now is the time since
-// boot. What cannot be read stays as it was.
+// Refresh reads the topology again if the online CPUs have changed. It checks at most once a
+// second; now is the time since boot. What cannot be read stays as it was.
 func (t *Topology) Refresh(now time.Duration) {
-	if now >= t.checked && now-t.checked < recheck {
+	if now >= t.checked && now-t.checked < refreshAfter {
 		return
 	}
 	t.checked = now
@@ -210,8 +213,18 @@ func (t *Topology) Of(cpu int32) int {
 	return int(t.of[cpu])
 }
 
-// Index returns the index of a domain by its name, and reports whether the topology has it. If domains are packages, the
-// name of a die is in the domain of its package.
+// Changes returns how often the online CPUs have changed.
+func (t *Topology) Changes() int { return t.changes }
+
+// ByCPU returns the index of the domain of each CPU by its number. The caller must not change the
+// slice.
+func (t *Topology) ByCPU() []int32 { return t.of }
+
+// Online returns how many CPUs of a domain are online.
+func (t *Topology) Online(domain int) uint64 { return t.cpus[domain] }
+
+// Index returns the index of a domain by its name, and reports whether the topology has it. If
+// domains are packages, the name of a die is in the domain of its package.
 func (t *Topology) Index(d units.Domain) (int, bool) {
 	i := slices.Index(t.domains, d)
 	if i < 0 && !t.byDie {

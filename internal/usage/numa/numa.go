@@ -1,49 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cgroup
+// Package numa reports where the memory of cgroups is on machines with several NUMA nodes.
+package numa
 
 import (
 	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"path/filepath"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Places tells in which parts of a machine the memory of cgroups is, such as that of each CPU package. It reads memory.numa_stat of a
-// cgroup when it is asked for, and not again for a time that grows from a second to ten: memory seldom moves, and the kernel
-// adds up its counters of all CPUs for each read.
+// Places reports in which parts of a machine the memory of cgroups is, such as that of each CPU
+// package. It reads memory.numa_stat of a cgroup on request, and not again for a time that grows
+// from a second to ten: memory seldom moves, and the kernel adds up its counters of all CPUs for
+// each read.
 //
-// A Places belongs to its Tree, which closes it. It is not safe for concurrent use.
+// A Places is not safe for concurrent use. The cgroup.Tree closes its files.
 type Places struct {
-	tree    *Tree
-	parts   int
-	of      func(cpu int32) int
-	now     time.Time
-	nodes   []int // the part that each NUMA node is in, elsewhere if it is in none; by number
-	found   time.Time
-	failed  error // why the nodes' parts are not known
-	byPath  map[string]*place
-	counter counter
-	read    []uint64 // scratch: what was read last
+	root   string
+	files  *cgroup.Files
+	parts  int
+	of     func(cpu int32) int
+	now    time.Time
+	nodes  []int // the part that each NUMA node is in, elsewhere if it is in none; by number
+	found  time.Time
+	failed error // why the nodes' parts are not known
+	byPath map[string]*place
+	read   []uint64 // scratch: what was read last
 }
 
 // place is what is known of the memory of one cgroup.
 type place struct {
-	Node
-	own    string   // the dir of the cgroup itself; that of Node is of the one that told last
+	file   *cgroup.File
 	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
 	at     time.Time
 	again  time.Duration // after at
 	used   time.Time
 	tries  int // since it was read
-	file   source
 	failed error
 }
 
@@ -58,29 +57,13 @@ const (
 	nodeDirectory = "sys/devices/system/node"
 )
 
-// Places returns what tells where memory is, in so many parts. of returns the part that a CPU is in, and the memory of a NUMA node is
-// in the part of the node's CPUs. It reads nothing yet.
-func (t *Tree) Places(parts int, of func(cpu int32) int) *Places {
-	t.closePlaces()
-	p := &Places{tree: t, parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
-	p.counter = counter{
-		controller: controllerMemory,
-		v1:         "memory.numa_stat", parseV1: p.parseV1,
-		v2: "memory.numa_stat", parseV2: p.parseV2,
-		missing: errNoMemory,
-	}
-	t.places = p
+// New returns the places of the memory of a tree's cgroups, in a number of parts. of returns the
+// part that a CPU is in, and the memory of a NUMA node is in the part of the node's CPUs. It reads
+// nothing yet.
+func New(tree *cgroup.Tree, parts int, of func(cpu int32) int) *Places {
+	p := &Places{root: tree.Root(), parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
+	p.files = tree.MemoryFiles("memory.numa_stat", p.parseV1, p.parseV2)
 	return p
-}
-
-// closePlaces closes the files of places. Those that are asked for are opened again.
-func (t *Tree) closePlaces() {
-	if t.places == nil {
-		return
-	}
-	for _, pl := range t.places.byPath {
-		t.release(&pl.file)
-	}
 }
 
 // Begin starts an interval.
@@ -94,23 +77,22 @@ func (p *Places) Begin(now time.Time) {
 	}
 	for name, pl := range p.byPath {
 		if now.Sub(pl.used) >= forgetPlaces {
-			p.tree.release(&pl.file)
+			p.files.Forget(pl.file)
 			delete(p.byPath, name)
 		}
 	}
 }
 
-// Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those elsewhere. It returns nothing if
-// that is not known. The slice is valid until the next Begin.
-func (p *Places) Of(cgroup string) []uint64 {
-	if p.nodes == nil || len(cgroup) < 2 { // the root has no such file
+// Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those
+// elsewhere. It returns nothing if that is not known. The slice is valid until the next Begin.
+func (p *Places) Of(path string) []uint64 {
+	if p.nodes == nil || len(path) < 2 { // the root has no such file
 		return nil
 	}
-	pl := p.byPath[cgroup]
+	pl := p.byPath[path]
 	if pl == nil {
-		own := dirOf(cgroup)
-		pl = &place{Node: Node{path: cgroup, dir: own}, own: own}
-		p.byPath[cgroup] = pl
+		pl = &place{file: p.files.File(path)}
+		p.byPath[path] = pl
 	}
 	pl.used = p.now
 	if pl.at.IsZero() || p.now.Sub(pl.at) >= pl.again {
@@ -120,28 +102,14 @@ func (p *Places) Of(cgroup string) []uint64 {
 	return pl.bytes
 }
 
-// readPlace reads where the memory of a cgroup is, or that of the nearest one around it that has a memory controller.
+// readPlace reads where the memory of a cgroup is.
 func (p *Places) readPlace(pl *place) {
-	pl.failed = errOutside
-	if pl.dir != pl.own { // which may tell now
-		p.tree.release(&pl.file)
-		pl.file = source{}
-	}
-	for dir := pl.own; dir != "" && dir != "."; dir = path.Dir(dir) {
-		pl.dir = dir
-		_, _, err := p.tree.read(&pl.Node, &pl.file, &p.counter)
-		if pl.failed = err; err == nil || !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		p.tree.release(&pl.file)
-		pl.file = source{}
-	}
-	if pl.failed != nil {
-		pl.dir, pl.bytes = pl.own, pl.bytes[:0]
+	pl.bytes = pl.bytes[:0]
+	if pl.failed = p.files.Read(pl.file); pl.failed != nil {
 		pl.tries++
 		return
 	}
-	pl.tries, pl.bytes = 0, pl.bytes[:0]
+	pl.tries = 0
 	if sum(p.read) > 0 {
 		pl.bytes = append(pl.bytes, p.read...)
 	}
@@ -154,7 +122,8 @@ func sum(numbers []uint64) (all uint64) {
 	return all
 }
 
-// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone is no error.
+// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone
+// is no error.
 func (p *Places) Err() error {
 	if p.failed != nil {
 		return fmt.Errorf("memory counts for the package where its process ran: %w", p.failed)
@@ -173,10 +142,10 @@ func (p *Places) Err() error {
 
 var errSpans = errors.New("a NUMA node has CPUs of several packages")
 
-// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none: neither that of a device (CXL) nor
-// persistent memory is counted by a package's zone.
+// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none:
+// neither that of a device (CXL) nor persistent memory is counted by a package's zone.
 func (p *Places) findNodes() error {
-	dir := kernfs.New(filepath.Join(p.tree.options.Root, nodeDirectory))
+	dir := kernfs.New(filepath.Join(p.root, nodeDirectory))
 	defer func() { _ = dir.Close() }() // it was only read from
 	buf := make([]byte, numaStatRoom)
 	list, err := dir.Read("online", buf)
@@ -223,9 +192,9 @@ func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err er
 
 var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
 
-// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous
-// or mapped from files.
-func (p *Places) parseV2(text []byte) (uint64, error) {
+// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are
+// anonymous or mapped from files.
+func (p *Places) parseV2(text []byte) error {
 	clear(p.read)
 	lines := 0
 	for line := range bytes.Lines(text) {
@@ -233,25 +202,26 @@ func (p *Places) parseV2(text []byte) (uint64, error) {
 			continue
 		}
 		if err := p.add(line); err != nil {
-			return 0, err
+			return err
 		}
 		lines++
 	}
 	if lines < 2 {
-		return 0, errNoNodes
+		return errNoNodes
 	}
-	return 0, nil
+	return nil
 }
 
-// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is charged, with the cgroups inside.
-func (p *Places) parseV1(text []byte) (uint64, error) {
+// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is
+// charged, with the cgroups inside.
+func (p *Places) parseV1(text []byte) error {
 	clear(p.read)
 	for line := range bytes.Lines(text) {
 		if hasPrefix(line, "hierarchical_total=") {
-			return 0, p.add(line)
+			return p.add(line)
 		}
 	}
-	return 0, errNoNodes
+	return errNoNodes
 }
 
 // hasPrefix allocates nothing.
@@ -288,8 +258,3 @@ func (p *Places) add(line []byte) error {
 	}
 	return nil
 }
-
-var (
-	errOutside  = errors.New("outside of the cgroup namespace")
-	errNoMemory = errors.New("no mounted hierarchy has a memory controller")
-)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package scan
 
 import (
 	"slices"
@@ -9,13 +9,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and short-lived children.
-// When a process is waited for, the kernel adds its times, and those of its own descendants, to the child times of the
-// process that waited (kernel/exit.c, wait_task_zombie; getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child
-// times, less what the rows of its ended descendants had shown, is time that was not counted yet.
+// traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and
+// short-lived children. When a process is waited for, the kernel adds its times, and those of its
+// own descendants, to the child times of the process that waited (kernel/exit.c, wait_task_zombie;
+// getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child times, less what the rows of
+// its ended descendants had shown, is time that was not counted yet.
 //
-// limit is the CPU time of processes that the rows leave. Inferred time never exceeds it, so that a mistaken parent does
-// not count a long life twice.
+// limit is the CPU time of processes that the rows leave. Inferred time never exceeds it, so that a
+// mistaken parent does not count a long life twice.
 func (t *Table) traceChildren(limit units.CPUTime) {
 	for i := range t.Processes {
 		t.Processes[i].ShortLived = 0
@@ -39,7 +40,7 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 	if found > limit {
 		for i, b := range t.balance {
 			if b > 0 {
-				t.balance[i] = int64(portion(units.CPUTime(b), limit, found))
+				t.balance[i] = int64(units.Portion(units.CPUTime(b), limit, found))
 			}
 		}
 	}
@@ -51,7 +52,8 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 	}
 }
 
-// childTimeGrowth sets the balance of each row to the growth of its child times since the previous scan.
+// childTimeGrowth sets the balance of each row to the growth of its child times since the previous
+// scan.
 func (t *Table) childTimeGrowth() (grown bool) {
 	j := 0
 	for i := range t.Processes {
@@ -62,28 +64,28 @@ func (t *Table) childTimeGrowth() (grown bool) {
 				t.balance[i] = int64(p.ChildCPU)
 			}
 		} else {
-			for t.before[j].PID != p.PID {
+			for t.Before[j].PID != p.PID {
 				j++
 			}
-			old := &t.before[j]
+			old := &t.Before[j]
 			shown := units.Advance(old.ChildCPU, p.ChildCPU)
-			t.balance[i] = int64(units.Advance(old.owed, shown))
-			p.owed = min(units.Advance(shown, old.owed), t.childRounding)
+			t.balance[i] = int64(units.Advance(old.Owed, shown))
+			p.Owed = min(units.Advance(shown, old.Owed), t.ChildRounding)
 		}
 		grown = grown || t.balance[i] > 0
 	}
 	return grown
 }
 
-// subtractKnown subtracts what was known of each process that ended from the balance of the row where its time must show:
-// its nearest ancestor that still runs.
+// subtractKnown subtracts what was known of each process that ended from the balance of the row
+// where its time must show: its nearest ancestor that still runs.
 func (t *Table) subtractKnown() {
 	t.tracer = t.tracer[:0]
 	for i := range t.Ended {
 		e := &t.Ended[i]
 		row := -1
 		switch {
-		case e.Kernel: // nobody waits for a kernel thread
+		case e.Kernel: // no process waits for a kernel thread
 			t.Untraced = min(t.Untraced+t.longestLastSlice(&e.Process), Unbounded)
 		default:
 			row = t.survivingAncestor(&e.Process)
@@ -101,8 +103,8 @@ func (t *Table) subtractKnown() {
 func (t *Table) survivingAncestor(p *Process) int {
 	start := p.Start
 	// A chain of parents is at most as long as the table; the bound is for tables that lie.
-	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(t.before); hops++ {
-		old := find(t.before, pid)
+	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(t.Before); hops++ {
+		old := Find(t.Before, pid)
 		row := findRow(t.Processes, pid)
 		if row >= 0 && t.Processes[row].Start <= start && (old == nil || old.Start == t.Processes[row].Start) {
 			return row
@@ -115,9 +117,10 @@ func (t *Table) survivingAncestor(p *Process) int {
 	return -1
 }
 
-// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process that ended in the same
-// interval are waited for further up. If the ancestors lack the time too, the row owes it: it was read before it waited, or
-// could not be read, and its child times will show it in the next scan.
+// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process
+// that ended in the same interval are waited for further up. If the ancestors lack the time too,
+// the row owes it: it was read before it waited, or could not be read, and its child times will
+// show it in the next scan.
 func (t *Table) settleDeficits() {
 	for i := range t.balance {
 		for up, hops := i, 0; t.balance[i] < 0 && hops < len(t.balance); hops++ {
@@ -132,17 +135,17 @@ func (t *Table) settleDeficits() {
 		}
 		if t.balance[i] < 0 {
 			p := &t.Processes[i]
-			p.owed += units.CPUTime(-t.balance[i])
+			p.Owed += units.CPUTime(-t.balance[i])
 			t.balance[i] = 0
-			if p.owed > t.childRounding {
+			if p.Owed > t.ChildRounding {
 				t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
 			}
 		}
 	}
 }
 
-// giveLastSlices gives positive balances to the processes that ended below that row, up to what each can have used. The
-// rest stays in the balance: it is that of short-lived children.
+// giveLastSlices gives positive balances to the processes that ended below that row, up to what
+// each can have used. The rest stays in the balance: it is that of short-lived children.
 func (t *Table) giveLastSlices() {
 	for i := range t.Ended {
 		row := t.tracer[i]
@@ -162,7 +165,7 @@ func (t *Table) giveLastSlices() {
 		for k := i; k < len(t.Ended); k++ {
 			if t.tracer[k] == row {
 				e := &t.Ended[k]
-				e.LastSlice = portion(give, min(t.longestLastSlice(&e.Process), shown), most)
+				e.LastSlice = units.Portion(give, min(t.longestLastSlice(&e.Process), shown), most)
 				t.tracer[k] = -1
 			}
 		}
@@ -172,23 +175,19 @@ func (t *Table) giveLastSlices() {
 // maxThreads is more than any process has (PID_MAX_LIMIT).
 const maxThreads = 1 << 22
 
-// longestLastSlice bounds what a process can have used since the previous scan: no longer than the interval, and no longer
-// than it had lived until then. So a 5 ms child that a scan happens to see is not billed for hundreds of siblings that no
-// scan saw, and a process that ran for minutes gets its whole last slice.
+// longestLastSlice bounds what a process can have used since the previous scan: no longer than the
+// interval, and no longer than it had lived until then. So a 5 ms child that a scan happens to see
+// is not billed for hundreds of siblings that no scan saw, and a process that ran for minutes gets
+// its whole last slice.
 func (t *Table) longestLastSlice(p *Process) units.CPUTime {
-	return mostIn(min(t.Now-t.beforeNow, t.beforeNow-p.Start), p)
+	return p.MostIn(min(t.Now-t.BeforeNow, t.BeforeNow-p.Start))
 }
 
-// mostIn bounds what a process can use in a time.
-func mostIn(d time.Duration, p *Process) units.CPUTime {
+// MostIn returns an upper bound of what the process can use in a time.
+func (p *Process) MostIn(d time.Duration) units.CPUTime {
 	if p.Zombie {
 		return 0
 	}
 	// User and system time are each rounded down to a tick.
-	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*Tick
-}
-
-// portion is amount * part / whole without overflow; part must not exceed whole.
-func portion(amount, part, whole units.CPUTime) units.CPUTime {
-	return units.CPUTime(units.MulDiv(uint64(amount), uint64(part), uint64(whole)))
+	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*units.Tick
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package divide
 
 // CPU is what /proc/cpuinfo says of a logical CPU. What it does not say is empty.
 type CPU struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package divide
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 // ErrUnshared is why Siblings lists none.
 var ErrUnshared = errors.New("no core has more than one thread online")
 
-// Siblings lists for each logical CPU the other threads of its core. It knows the CPUs that are online. A Siblings is not
-// safe for concurrent use.
+// Siblings lists for each logical CPU the other threads of its core. It knows the CPUs that are
+// online. A Siblings is not safe for concurrent use.
 type Siblings struct {
 	dir     *kernfs.Dir // sys/devices/system/cpu
 	buf     []byte
@@ -27,7 +27,8 @@ type Siblings struct {
 	checked time.Duration
 }
 
-// OpenSiblings reads which logical CPUs share a core on the machine whose root directory is at root.
+// OpenSiblings reads which logical CPUs share a core on the machine whose root directory is at
+// root.
 func OpenSiblings(root string) (*Siblings, error) {
 	s := &Siblings{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
 	if err := s.read(); err != nil {
@@ -46,13 +47,14 @@ func (s *Siblings) CPUs() int { return len(s.of) }
 // Online reports whether a CPU below CPUs was online when that was last read.
 func (s *Siblings) Online(cpu int) bool { return s.of[cpu] != nil }
 
-// Of returns the other threads of the core of a CPU below CPUs. The caller must not change the slice.
+// Of returns the other threads of the core of a CPU below CPUs. The caller must not change the
+// slice.
 func (s *Siblings) Of(cpu int) []int32 { return s.of[cpu] }
 
-// Refresh reads the siblings again if the online CPUs have changed. It checks at most once a second; now is the time since
-// boot. What cannot be read stays as it was.
+// Refresh reads the siblings again if the online CPUs have changed. It checks at most once a
+// second; now is the time since boot. What cannot be read stays as it was.
 func (s *Siblings) Refresh(now time.Duration) {
-	if now >= s.checked && now-s.checked < recheck {
+	if now >= s.checked && now-s.checked < refreshAfter {
 		return
 	}
 	s.checked = now
@@ -91,8 +93,9 @@ func (s *Siblings) read() error {
 	return nil
 }
 
-// siblings reads the threads of the core of a CPU that are online, without the CPU itself. The kernel's newer name of the list
-// is core_cpus_list; thread_siblings_list is there in all versions (Documentation/admin-guide/cputopology.rst).
+// siblings reads the threads of the core of a CPU that are online, without the CPU itself. The
+// kernel's newer name of the list is core_cpus_list; thread_siblings_list is there in all versions
+// (Documentation/admin-guide/cputopology.rst).
 func (s *Siblings) siblings(cpu int, online [][]int32) ([]int32, error) {
 	b, err := s.dir.Read("cpu"+strconv.Itoa(cpu)+"/topology/thread_siblings_list", s.buf)
 	if err != nil {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+)
+
+// Open returns a new claimant. Its series start at since, which must not be before the baseline.
+func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
+	id := e.newClaimant()
+	c := newOwned(&owner)
+	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
+	c.early = !e.observed || e.restoring
+	e.claimants[id] = c
+	c.accounts[identity.ProcessEntity], c.accounts[identity.ProgramEntity] = none, none
+	if e.cfg.Processes != ByPID {
+		c.accounts[identity.ProgramEntity] = e.openAccount(identity.ProgramEntity, &owner, since, e.hasRoom(identity.ProgramEntity))
+	}
+	for entity := identity.ContainerEntity; entity < identity.NumEntities; entity++ {
+		c.accounts[entity] = e.openAccount(entity, &owner, since, e.hasRoom(entity))
+	}
+	e.joinIdle(id)
+	if e.cfg.Processes != ByProgram {
+		room := e.wasLive(c) && e.mayContinue(identity.ProcessEntity)
+		if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) {
+			room = room || e.hasRoom(identity.ProcessEntity)
+		}
+		e.openProcess(id, room)
+	}
+	return id
+}
+
+func (e *Engine) newClaimant() Claimant {
+	if n := len(e.unused); n > 0 {
+		id := e.unused[n-1]
+		e.unused = e.unused[:n-1]
+		return id
+	}
+	e.claimants = append(e.claimants, nil)
+	return Claimant(len(e.claimants) - 1)
+}
+
+// NeedsSleepers reports whether claimants without any claims make a difference: their processes
+// have series at once, or carry idle energy.
+func (e *Engine) NeedsSleepers() bool {
+	return e.cfg.Processes != ByProgram && e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
+}
+
+// Continues reports whether the process of an owner has a series that goes on if a claimant is
+// opened for it now.
+func (e *Engine) Continues(owner *identity.Owner) bool {
+	if e.live[identity.ProcessEntity] == 0 && !e.restoring {
+		return false
+	}
+	o := *owner
+	e.setCreated(&o.Process)
+	s, _ := seriesOf(identity.ProcessEntity, &o)
+	i, known := e.series[s]
+	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
+}
+
+// Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may
+// be empty.
+func (e *Engine) Gainer(id Claimant) identity.Owner { return e.claimants[id].owner() }
+
+// Owner returns the owner of a claimant.
+func (e *Engine) Owner(id Claimant) identity.Owner { return e.ownerOf(e.claimants[id]) }
+
+// Workload returns what a claimant is part of.
+func (e *Engine) Workload(id Claimant) identity.Workload { return e.claimants[id].workload.Value() }
+
+// Excluded reports whether a claimant is excluded.
+func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
+
+// Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no
+// idle energy.
+func (e *Engine) Stop(id Claimant) {
+	if c := e.claimants[id]; c.running {
+		c.running = false
+		if c.candidate != none {
+			e.waiting[c.candidate].running = false
+		}
+		e.leaveIdle(id)
+	}
+}
+
+// Exclude makes the usage of a claimant static from now on: its CPU time is not busy time, and it
+// has no share of any energy.
+func (e *Engine) Exclude(id Claimant) {
+	e.leaveIdle(id)
+	e.claimants[id].excluded, e.excludes = true, true
+}
+
+// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit
+// is any that is the same for all containers. At 0, as before the first call, the container carries
+// no idle energy.
+func (e *Engine) SetRequest(id Claimant, request uint64) {
+	holder := idleHolder(&e.claimants[id].accounts)
+	if holder == none {
+		return
+	}
+	if a := &e.ledger.accounts[holder]; a.request != min(request, maxRequest) {
+		a.request, e.idle.stale = min(request, maxRequest), true
+	}
+}
+
+// Close ends a claimant. Energy that is pending for its claims still reaches its series, which end
+// afterwards.
+func (e *Engine) Close(id Claimant) {
+	e.Stop(id)
+	e.claimants[id].open = false
+	e.closed++
+	e.releaseIfDone(id)
+}
+
+// releaseIfDone releases a claimant that is closed and has no pending claims.
+func (e *Engine) releaseIfDone(id Claimant) {
+	c := e.claimants[id]
+	if c.open || c.pending > 0 {
+		return
+	}
+	for entity, account := range c.accounts {
+		if account == none {
+			continue
+		}
+		a := &e.ledger.accounts[account]
+		if a.refs == 1 {
+			if identity.Entity(entity) == identity.ProgramEntity {
+				e.leaveProgram(account)
+			} else {
+				e.endAccount(account)
+			}
+			continue
+		}
+		if a.refs--; a.claimant == id {
+			a.claimant = none
+		}
+	}
+	e.dequeueProcess(c)
+	e.claimants[id] = nil
+	e.unused = append(e.unused, id)
+}
+
+// wasLive reports whether the series of a claimant's process was live in the state that is being
+// restored, and gives the claimant its rank.
+func (e *Engine) wasLive(c *claimant) bool {
+	if !e.restoring {
+		return false
+	}
+	owner := e.ownerOf(c)
+	s, _ := seriesOf(identity.ProcessEntity, &owner)
+	i, known := e.series[s]
+	if !known || !e.ledger.accounts[i].wasLive {
+		return false
+	}
+	c.waits.rank = e.ledger.accounts[i].rank
+	return true
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
+// rank decides which accounts have a series. It stays with a process, container, pod or VM as it
+// gets a series and loses it.
+type rank struct {
+	// usage is the active energy of the collections before the current one. Each counts three
+	// quarters of the one that follows it.
+	usage units.Energy
+	// gained is the active energy of the current collection that is not in the account.
+	gained units.Energy
+	// lost is how often the series was lost to another. Every 64 collections one loss is forgiven.
+	lost uint8
+}
+
+const (
+	// maxLost is how many losses count: after that, nine times the usage of the smallest series is
+	// enough.
+	maxLost      = 6
+	forgiveAfter = 64
+	// maxUsage bounds each part of a usage, so that no sum overflows.
+	maxUsage = 1 << 58
+)
+
+// now returns the usage with that of the current collection.
+func (r *rank) now(recent units.Energy) units.Energy {
+	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
+}
+
+// next begins a collection. A new series counts as one that has long used as much as in its first
+// collection; otherwise a smaller one that is older would take its place.
+func (r *rank) next(recent units.Energy, isNew, forgive bool) {
+	usage := r.now(recent)
+	if isNew {
+		usage = max(usage, 4*min(recent, maxUsage))
+	}
+	r.usage, r.gained = usage, 0
+	if forgive && r.lost > 0 {
+		r.lost--
+	}
+}
+
+// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth
+// more usage; for each time that the newcomer lost its series, twice that excess; and any more
+// usage if the incumbent was never reported, whose end costs nothing.
+
+func (r *rank) newcomerKey(recent units.Energy) uint64 {
+	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
+}
+
+func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
+	usage := uint64(r.now(recent))
+	if reported {
+		usage += usage / 8
+	}
+	return usage
+}
+
+// standing is by what a process without a series gets one.
+type standing struct {
+	rank   rank
+	earned units.Energy
+}
+
+// candidate is a process that has earned a series and has none. Candidates may be all processes of
+// the node, and each collection compares them, so what is compared lies side by side.
+type candidate struct {
+	standing
+	claimant Claimant
+	running  bool // as the claimant
+}
+
+// contender is a claimant or an account that has a series or wants one.
+type contender struct {
+	key   uint64
+	index int32
+}
+
+// queue is a heap of contenders, the least key first.
+type queue []contender
+
+func (q queue) heapify() {
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.down(i)
+	}
+}
+
+func (q queue) down(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(q) {
+			return
+		}
+		if right := least + 1; right < len(q) && q[right].key < q[least].key {
+			least = right
+		}
+		if q[i].key <= q[least].key {
+			return
+		}
+		q[i], q[least] = q[least], q[i]
+		i = least
+	}
+}
+
+func (q *queue) pop() contender {
+	old := *q
+	first, last := old[0], len(old)-1
+	old[0] = old[last]
+	*q = old[:last]
+	q.down(0)
+	return first
+}
