@@ -19,21 +19,23 @@ ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . processor/emissions cmd/energy extension/nvml
-
-TOOL := go tool -modfile=internal/tools/go.mod
-LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
+MODULES := . processor/emissions cmd/energy extension/nvml receiver/test
 
 # Ignore a workspace or version control that surrounds the checkout.
-export GOWORK := off
+export GOWORK := $(CURDIR)/go.work
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find energyreceiver.go receiver processor converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
+# Modules outside of the workspace: the tools, and what the collector builder writes.
+TOOL := GOWORK=off go tool -modfile=internal/tools/go.mod
+TOOLS := $(CURDIR)/build/tools
+BUILD_TOOLS = GOWORK=off go -C $(1) build -o $(TOOLS)/ tool
+
+GO_FILES := $(shell find energyreceiver.go receiver processor converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*' -not -path 'receiver/test/*')
 GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,23 +134,27 @@ image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev with docker
 	cp --dereference --parents $$(echo $$needed | tr ' ' '\n' | sort -u) build/image-gpu/root
 	docker build --tag $(IMAGE_GPU) --file deploy/docker/Dockerfile.gpu build/image-gpu
 
-test: ## run all tests, with the race detector if there is a C compiler
+# The engine has no goroutines, and its simulations take three times as long with the race detector.
+test: ## run all tests that need Go only, with the race detector if there is a C compiler; make nightly runs longer simulations
 	@set -e; race=-race; \
 	if [ "$$(go env CGO_ENABLED)" != 1 ] || ! command -v $$(go env CC) >/dev/null; then \
 		why="the race detector needs a C compiler, and $$(go env CC) was not found or cgo is off"; \
 		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
-	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race -timeout 20m ./...; done
+	engine=/internal/attribution; \
+	echo "go test -short (engine)"; go test -short -timeout 60m .$$engine/...; \
+	for m in $(MODULES); do echo "go test -short $$race ($$m)"; \
+		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v $$engine); done
 
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
-	@internal/test/integration/run.sh
+	@receiver/test/integration/run.sh
 
 integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; dev/integration.md)
-	@internal/test/integration/kubernetes.sh
+	@receiver/test/integration/kubernetes.sh
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; dev/integration.md)
-	@internal/test/integration/attack.sh
+	@receiver/test/integration/attack.sh
 
 nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; dev/integration.md)
 	@.ci/nightly
@@ -158,34 +164,43 @@ VARIANTS ?= three restarts
 PROGRAMS ?=
 
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
-	@internal/test/stores/build.sh $(PROGRAMS)
-	go test ./internal/test/stores -run '^TestStores$$' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
+	@receiver/test/stores/build.sh $(PROGRAMS)
+	go test ./receiver/test/stores -run '^TestStores$$' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 
 scale: build $(if $(findstring -balancers 0,$(SCALE)),,build-balancer) ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
-	@internal/test/stores/build.sh mimir
-	go run ./receiver/internal/test/scale -to mimir $(SCALE)
+	@receiver/test/stores/build.sh mimir
+	go run ./receiver/test/scale -to mimir $(SCALE)
 
 screenshots: ## draw the screen of energy top again (docs/top.svg), and the screens that tests compare
 	go -C cmd/energy test ./internal/top -count 1 -update
 
 generate: ## write the generated files
-	@set -e; for m in $(MODULES); do go -C $$m generate -skip bpf2go ./...; done
+	@$(call BUILD_TOOLS,internal/tools)
+	@set -e; for m in $(MODULES); do PATH="$(TOOLS):$$PATH" go -C $$m generate -skip bpf2go ./...; done
 
 generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
-	go generate -run bpf2go ./...
+	@$(call BUILD_TOOLS,internal/tools)
+	PATH="$(TOOLS):$$PATH" go generate -run bpf2go ./...
 
 check-generate: ## fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
+lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of the pages
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
-	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
-		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
+	@$(call BUILD_TOOLS,internal/tools/lint)
+	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
+		go -C $$m vet -tags accuracy ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
 		for m in . processor/emissions extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
+		go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
+		go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
+
+tidy: ## write go.mod and go.sum of all modules
+	@set -e; for m in $(MODULES); do internal/tools/tidy.sh $$m; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
@@ -198,25 +213,26 @@ TURNS     ?= 3
 BASE      ?=
 KEPLER    ?=
 
-# internal/test/cost -h lists the scenarios. With SCENARIOS= the machine and the variants are those of FLAGS.
+# receiver/test/cost -h lists the scenarios. With SCENARIOS= the machine and the variants are those of FLAGS.
 cost: build ## measure what whole processes cost, in turn, beside thousands of others (root; SCENARIOS=start TURNS=5 BASE=<commit> KEPLER=<path>)
-	go build -o build/cost ./internal/test/cost
+	go build -o build/cost ./receiver/test/cost
 	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
-	go test ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
+	go test -tags accuracy ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
 replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the table of docs/accuracy.md
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
-	go test ./internal/test/replay -run '^TestTable$$' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
+	go test ./receiver/test/replay -run '^TestTable$$' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
-soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
-	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \
-		-timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600
+soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
+	go test -tags accuracy ./receiver ./internal/usage/cpu -count 1 -timeout 60m
+	go test ./receiver -run '^Test(NothingIsLostWhateverHappens|MemoryIsFlatUnderAThousandBirthsASecond|GuestsHaveWhatTheirHostAttributedToThem)$$' \
+		-count 1 -v -timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600 -guests.histories 100
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
-	go test ./internal/power -run '^TestOtherAgreesWithTheReferenceWhateverHappens$$' -count 1 -v -other.histories 1000
+	go test ./internal/power -count 1 -timeout 60m -other.histories 1000
 	go test ./internal/claims -run '^TestNoEnergyOfAGPUIsLostOrGivenToOthers$$' -count 1 -v -gpu.histories 1250 -timeout 60m
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
@@ -226,5 +242,7 @@ fuzz: ## fuzz every fuzz target for FUZZTIME
 		done; \
 	done; done
 
+include dev/release/release.mk
+
 clean: ## remove what was built
-	rm -rf build
+	rm -rf build dist

@@ -77,7 +77,7 @@ func generatedImports(t *testing.T, config map[string]any) map[string][]string {
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	builder := exec.CommandContext(t.Context(), "go", "tool", "-modfile=internal/tools/go.mod", "builder",
 		"--config", path, "--skip-compilation", "--skip-get-modules")
-	builder.Dir = ".."
+	builder.Dir, builder.Env = "..", append(os.Environ(), "GOWORK=off")
 	out, err := builder.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(output, "components.go"), nil, parser.ImportsOnly)

@@ -78,7 +78,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	container := at(t, pod, "containers")
 
 	assert.Equal(t, documents(t, "kubernetes/config.yaml")[0], values["alternateConfig"])
-	for _, key := range []string{"hostPID", "tolerations", "priorityClassName"} {
+	for _, key := range []string{"hostPID", "tolerations", "priorityClassName", "nodeSelector"} {
 		assert.Equal(t, at(t, pod, key), values[key], key)
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
@@ -274,21 +274,82 @@ func TestOnlyKeplersConfigurationEstimatesNothing(t *testing.T) {
 	}
 }
 
+// Troubleshooting relies on the receiver's own metrics. They are sent like other metrics, or served on loopback.
+func TestShippedConfigurationsHaveTheReceiversOwnMetrics(t *testing.T) {
+	for path, config := range shippedConfigs(t) {
+		if path == "kepler/kubernetes.yaml" { // is added to kepler/config.yaml
+			continue
+		}
+		metrics := at(t, config, "service", "telemetry", "metrics")
+		assert.Equal(t, "normal", at(t, metrics, "level"), path)
+		reader := at(t, metrics, "readers").([]any)[0].(map[string]any)
+		if reader["periodic"] == nil {
+			assert.Equal(t, "127.0.0.1", at(t, reader, "pull", "exporter", "prometheus", "host"), path)
+		}
+	}
+}
+
+type panel struct {
+	Title, Type string
+	Collapsed   bool
+	Panels      []panel
+	Targets     []struct{ Expr, LegendFormat string }
+	FieldConfig struct {
+		Defaults struct{ NoValue string }
+	}
+}
+
+// panels returns all rows and panels of the dashboard, with the panels of collapsed rows.
+func panels(t *testing.T) (all []panel) {
+	t.Helper()
+	var dashboard struct{ Panels []panel }
+	require.NoError(t, json.Unmarshal([]byte(read(t, "dashboards/energy.json")), &dashboard))
+	for _, p := range dashboard.Panels {
+		all = append(append(all, p), p.Panels...)
+	}
+	return all
+}
+
+func TestRowsOfWhatFewMachinesHaveAreCollapsed(t *testing.T) {
+	var collapsed []string
+	for _, p := range panels(t) {
+		if p.Type == "row" {
+			assert.Equal(t, p.Collapsed, len(p.Panels) > 0, p.Title)
+		}
+		if p.Collapsed {
+			collapsed = append(collapsed, p.Title)
+		}
+	}
+	assert.Equal(t, []string{"Virtual machines", "GPUs", "Carbon and cost"}, collapsed)
+}
+
+func TestPanelsSayWhyTheyAreEmpty(t *testing.T) {
+	for _, p := range panels(t) {
+		if p.Type != "row" {
+			assert.NotEmpty(t, p.FieldConfig.Defaults.NoValue, p.Title)
+		}
+	}
+}
+
+// The links of nodes, namespaces and pods set variables that exist, to labels that their panels have.
+func TestLinksOfTheDashboardSetVariables(t *testing.T) {
+	text := read(t, "dashboards/energy.json")
+	set := map[string]int{}
+	for _, found := range regexp.MustCompile(`var-(\w+)=\$\{__(?:field\.labels|data\.fields)\.(\w+)\}`).FindAllStringSubmatch(text, -1) {
+		assert.Contains(t, text, `"name": "`+found[1]+`"`)
+		assert.True(t, strings.Contains(text, "{{"+found[2]+"}}") || strings.Contains(text, `": "`+found[2]+`"`), found[0])
+		set[found[1]]++
+	}
+	assert.Equal(t, map[string]int{"node": 2, "namespace": 5, "pod": 2}, set)
+}
+
 // core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable, and those
 // of GPUs select GPUs.
 func TestPanelsUseTheZoneVariable(t *testing.T) {
-	text := read(t, "dashboards/energy.json")
-	var dashboard struct {
-		Panels []struct {
-			Title, Type string
-			Targets     []struct{ Expr string }
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(text), &dashboard))
 	ofZones := regexp.MustCompile(`(system|process|container|pod|vm|unattributed)_(energy_joules_total|emissions_grams_total|cost)\{`)
 	matchers := regexp.MustCompile(`energy_zone=~?"([^"]*)"`)
 	row, found := "", map[string]int{}
-	for _, panel := range dashboard.Panels {
+	for _, panel := range panels(t) {
 		if panel.Type == "row" {
 			row = panel.Title
 		}
@@ -306,6 +367,6 @@ func TestPanelsUseTheZoneVariable(t *testing.T) {
 		}
 	}
 	assert.Len(t, found, 2)
-	assert.Contains(t, text, `"query": "package + dram + gpu : package|dram|gpu, with other : package|dram|gpu|other, `+
+	assert.Contains(t, read(t, "dashboards/energy.json"), `"query": "package + dram + gpu : package|dram|gpu, with other : package|dram|gpu|other, `+
 		`package + dram : package|dram, gpu : gpu, platform : platform, psys : psys"`)
 }

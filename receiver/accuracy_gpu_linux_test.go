@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build amd64 || arm64
+//go:build accuracy && (amd64 || arm64)
 
 package energyreceiver
 
@@ -230,21 +230,6 @@ type labLibrary struct {
 	component.StartFunc
 	component.ShutdownFunc
 	*hostsim.Library
-}
-
-// libraryHost has the extension, if there is one.
-type libraryHost struct {
-	simHost
-	library component.Component
-}
-
-var libraryID = component.MustNewID("nvml")
-
-func (h libraryHost) GetExtensions() map[component.ID]component.Component {
-	if h.library == nil {
-		return nil
-	}
-	return map[component.ID]component.Component{libraryID: h.library}
 }
 
 var _ gpulibrary.Extension = (*labLibrary)(nil)

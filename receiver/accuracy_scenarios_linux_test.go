@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build amd64 || arm64
+//go:build accuracy && (amd64 || arm64)
 
 package energyreceiver
 
@@ -91,10 +91,6 @@ var labScenarios = []labScenario{
 		mixedNode,
 	},
 }
-
-// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
-// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
-func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
 // straight returns a socket whose power rises linearly with its load, from idle to full W.
 func straight(cpus int, idle, full float64) *hostsim.Socket {

@@ -7,6 +7,6 @@
 // reads no file of the host.
 package energyreceiver // import "github.com/energyreceiver/energyreceiver/receiver"
 
-//go:generate go tool -modfile=../internal/tools/go.mod mdatagen metadata.yaml
+//go:generate mdatagen metadata.yaml
 //go:generate sed -i "s/^package receiver/package energyreceiver/" generated_component_test.go generated_package_test.go
 //go:generate go run ./internal/configdoc

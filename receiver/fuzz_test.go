@@ -24,6 +24,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
+// unlessShort returns n, or short in a short test run.
+func unlessShort(n, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return n
+}
+
 // FuzzTick runs the receiver on a small host in which one file has arbitrary content, at the start or in the middle,
 // and is then restored.
 func FuzzTick(f *testing.F) {
@@ -41,8 +49,9 @@ func FuzzTick(f *testing.F) {
 		[]byte("dram\n"), []byte("psys\n"), []byte("package-1\n"), []byte("1 1 0:1 / / rw - cgroup2 x rw\n"), []byte("1 1 0:1 / /proc rw - cgroup x cpuacct\n"),
 	}
 	const files = 27
+	step := unlessShort(3, 6)
 	for i, content := range seeds {
-		for file := i % 3; file < files; file += 3 {
+		for file := i % step; file < files; file += step {
 			f.Add(byte(file), (i+file)%2 == 0, content)
 		}
 		if bytes.HasPrefix(content, []byte("10 (")) {

@@ -244,3 +244,18 @@ func (l *benchLibrary) Poll(context.Context) ([]gpulibrary.Device, error) {
 }
 
 func (l *benchLibrary) Close() error { return nil }
+
+// libraryHost has the extension, if there is one.
+type libraryHost struct {
+	simHost
+	library component.Component
+}
+
+var libraryID = component.MustNewID("nvml")
+
+func (h libraryHost) GetExtensions() map[component.ID]component.Component {
+	if h.library == nil {
+		return nil
+	}
+	return map[component.ID]component.Component{libraryID: h.library}
+}

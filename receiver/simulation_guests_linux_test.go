@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	guestsHistories = flag.Int("guests.histories", 8, "histories of TestGuestsHaveWhatTheirHostAttributedToThem")
+	guestsHistories = flag.Int("guests.histories", 3, "histories of TestGuestsHaveWhatTheirHostAttributedToThem")
 	guestsSteps     = flag.Int("guests.steps", 100, "intervals of each")
 	guestsSeed      = flag.Uint64("guests.seed", 1, "the `seed` of the first")
 )

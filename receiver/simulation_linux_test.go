@@ -1189,3 +1189,7 @@ func simulatedStatic(seed uint64, watts map[power.Kind]float64) map[power.Kind]S
 	}
 	return fixedPower(watts)
 }
+
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
+// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }

@@ -54,13 +54,7 @@ func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, erro
 	fs.DurationVar(&o.plateau, "plateau", time.Minute, "shortest stretch of steady load that counts, without what settles")
 	fs.DurationVar(&o.settle, "settle", 30*time.Second, "time left out at both ends of such a stretch; at least what the slowest meter averages over")
 	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag between two meters to look for")
-	if err := parseWithUsage(fs, args, calibrateUsage, usage); err != nil {
-		return o, err
-	}
-	err := o.check(fs.Args())
-	if err != nil {
-		fmt.Fprintln(usage, "energy calibrate:", err)
-	}
+	err := parseWithUsage(fs, args, calibrateUsage, usage, func() error { return o.check(fs.Args()) })
 	return o, err
 }
 

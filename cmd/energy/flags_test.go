@@ -58,7 +58,7 @@ func TestTheUsageNamesDurations(t *testing.T) {
 	fs := flag.NewFlagSet("x", flag.ContinueOnError)
 	fs.Duration("wait", time.Second, "how long")
 	var usage bytes.Buffer
-	require.ErrorIs(t, parseWithUsage(fs, []string{"-h"}, "", &usage), flag.ErrHelp)
+	require.ErrorIs(t, parseWithUsage(fs, []string{"-h"}, "", &usage, nil), flag.ErrHelp)
 	assert.Contains(t, usage.String(), "-wait duration\n")
 	assert.Contains(t, usage.String(), "(default 1s)")
 }

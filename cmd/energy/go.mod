@@ -3,8 +3,7 @@ module github.com/energyreceiver/energyreceiver/cmd/energy
 go 1.26.0
 
 require (
-	// Of this checkout: the command embeds the receiver.
-	github.com/energyreceiver/energyreceiver v0.0.0-00010101000000-000000000000
+	github.com/energyreceiver/energyreceiver v0.1.0
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.70.1
 	github.com/prometheus/procfs v0.23.0
@@ -101,5 +100,3 @@ require (
 	google.golang.org/grpc v1.83.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/energyreceiver/energyreceiver => ../..

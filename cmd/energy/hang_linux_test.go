@@ -209,36 +209,3 @@ func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 		})
 	}
 }
-
-func TestAKilledMeasurementLeavesNothingThatTheNextOneDoesNotRemove(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "e") // a path that is short enough for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	t.Setenv("TMPDIR", dir)
-	left := func() int {
-		entries, err := filepath.Glob(filepath.Join(dir, "energy-*")) // the directories of tests have other names
-		require.NoError(t, err)
-		return len(entries)
-	}
-	output, theirs, err := os.Pipe()
-	require.NoError(t, err)
-	keep, stdin, err := os.Pipe()
-	require.NoError(t, err)
-	measure := exec.Command(os.Args[0], "measure", "-wait", "0s", "-model", tenToFifty, "sh", "-c", "echo; read end")
-	measure.Env = append(os.Environ(), standIn+"=energy")
-	measure.Stdin, measure.Stdout = keep, theirs
-	require.NoError(t, measure.Start())
-	_, err = output.Read(make([]byte, 1))
-	require.NoError(t, err)
-	assert.Equal(t, 1, left(), "the socket for phases")
-	require.NoError(t, measure.Process.Kill())
-	_ = measure.Wait() // killed
-	assert.Equal(t, 1, left())
-
-	status, _, _ := measured(t, "-wait", "0s", "-model", tenToFifty, "true")
-	assert.Zero(t, status)
-	assert.Zero(t, left())
-	for _, f := range []*os.File{output, theirs, keep, stdin} { // the command ends
-		_ = f.Close()
-	}
-}

@@ -8,12 +8,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 )
 
 // serveKepler serves metrics of Kepler and returns the endpoint.
@@ -51,22 +48,6 @@ shop/db-0                                12.0 W      251.0 J   57.1%  6f9619ff
 Σ processes 293.750000 J of active 420.500000 J, by Kepler
 The metrics are Kepler's: they do not say whether energy is measured, and their sums need not add up
 `, "\n"), "HH:MM:SS", clock), out.String())
-}
-
-func TestKeplersMetricsOnTheScreen(t *testing.T) {
-	s, err := scrape(t.Context(), serveKepler(t))
-	require.NoError(t, err)
-	var l ledger
-	frame := (&framer{}).frame(s, l.add(s), time.Now())
-	assert.Empty(t, frame.Wrong)
-	assert.Equal(t, "node-7", frame.Host)
-	require.Len(t, frame.Tables[top.Processes], 3)
-	postgres := frame.Tables[top.Processes][0]
-	assert.Equal(t, "postgres", postgres.Text[top.Name])
-	assert.Equal(t, "db", postgres.Text[top.Container])
-	assert.Equal(t, 90*time.Second, postgres.CPUTime)
-	assert.Len(t, frame.Tables[top.Containers], 1)
-	assert.Len(t, frame.Tables[top.Pods], 1)
 }
 
 func TestAnOlderKeplerIsNamed(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -61,7 +62,10 @@ func tableOf(t *testing.T, h *hostsim.Host, cfg *energyreceiver.Config) (text st
 		o := onceOptions(defaultEndpoint)
 		o.interval = time.Second
 		var out bytes.Buffer
-		err = runLocal(t.Context(), o, cfg, nil, &out)
+		var from *opened
+		if from, err = openedLocal(t.Context(), o, cfg, nil); err == nil {
+			err = from.show(t.Context(), o, &out)
+		}
 		text = out.String()
 	})
 	return text, err
@@ -77,13 +81,7 @@ func TestTableOfThisMachine(t *testing.T) {
 			maps.Copy(h.Zones, zones)
 			got, err := tableOf(t, h, configOf(t, h, "auto"))
 			require.NoError(t, err)
-			golden := filepath.Join("testdata", name+".golden")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), strings.ReplaceAll(got, h.Root(), ""))
+			golden.Equal(t, name+".golden", strings.ReplaceAll(got, h.Root(), ""))
 		})
 	}
 }
@@ -91,7 +89,7 @@ func TestTableOfThisMachine(t *testing.T) {
 func TestEnergyOfWhatHasEndedIsShown(t *testing.T) {
 	l := ledger{strict: true}
 	l.add(parseText(t, exposition(10, 1, map[string]float64{"a": 4, "b": 5})))
-	s := parseText(t, exposition(13, 1, map[string]float64{"b": 8})) // the receiver told the end of a only once
+	s := parseText(t, exposition(13, 1, map[string]float64{"b": 8})) // the receiver reported the end of a only once
 	assert.Regexp(t, `ended .* 4.00 J +- +what has ended\n`, render(s, l.add(s), 5, time.Now()))
 }
 

@@ -9,7 +9,6 @@
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //	energy version                            the version of this program
-//	energy convert FILE                       a configuration from before version 1, converted
 //
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
 //
@@ -44,7 +43,6 @@ var commands = []struct {
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
 	{"version", "print the version of this program", reported("version", printVersion)},
-	{"convert", "convert a configuration from before version 1", reported("convert", convertConfig)},
 }
 
 func usage() string {
@@ -88,8 +86,9 @@ func reported(name string, run func(args []string) error) func(args []string) in
 	return func(args []string) int { return report(name, run(args)) }
 }
 
-// parseWithUsage parses the flags of a subcommand. It writes the usage if help is asked for, and one line if a flag is wrong.
-func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer) error {
+// parseWithUsage parses the flags of a subcommand and checks them; check may be nil. It writes the
+// usage if help is requested, and one line if a flag is wrong.
+func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer, check func() error) error {
 	fs.SetOutput(io.Discard)
 	restore := explainDurations(fs)
 	err := fs.Parse(args)
@@ -101,6 +100,10 @@ func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer)
 		fs.PrintDefaults()
 	case err != nil:
 		fmt.Fprintf(to, "%s: %v (-h lists the flags)\n", fs.Name(), err)
+	case check != nil:
+		if err = check(); err != nil {
+			fmt.Fprintf(to, "%s: %v\n", fs.Name(), err)
+		}
 	}
 	return err
 }

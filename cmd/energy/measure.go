@@ -82,7 +82,7 @@ func measureCommand(args []string) int {
 	case err != nil:
 		return exitFailed
 	}
-	// Whether anybody reads what is told here changes nothing: writes fail in place of SIGPIPE.
+	// A closed standard error changes nothing: writes to it fail in place of SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := untilSignal()
 	defer stop()
@@ -128,15 +128,11 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
 	o.several.flags(fs)
 	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
-	if err := parseWithUsage(fs, args, measureUsage, usage); err != nil {
-		return o, err
-	}
-	o.Command = fs.Args()
-	fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
-	err := o.check()
-	if err != nil {
-		fmt.Fprintln(usage, "energy measure:", err)
-	}
+	err := parseWithUsage(fs, args, measureUsage, usage, func() error {
+		o.Command = fs.Args()
+		fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
+		return o.check()
+	})
 	return o, err
 }
 
@@ -198,7 +194,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	return o.report(r, out)
 }
 
-// failed tells why a command was not started, and returns the exit status.
+// failed prints why a command was not started, and returns the exit status.
 func (o *measureOptions) failed(err error) int {
 	if signal := interrupted(0); errors.As(err, &signal) {
 		return signal.exit()
@@ -301,7 +297,7 @@ func (o *measureOptions) report(r *measure.Result, out *output) int {
 	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r))
 }
 
-// checkUsed returns the exit status of an energy of runs, and tells if it is too much.
+// checkUsed returns the exit status of an energy of runs, and prints an energy above the limit.
 func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...measure.Result) int {
 	missing := func(z measure.Zone) bool { return z.Missing > 0 }
 	switch {

@@ -115,12 +115,6 @@ func TestTheFirstFailureEndsAllRuns(t *testing.T) {
 	assert.Contains(t, stderr, "Note: 1 of 5 runs failed")
 }
 
-func TestACommandToCompareWithThatIsNotThere(t *testing.T) {
-	s := newSeveralRuns(t)
-	status, _ := s.measure("-vs", "no-such-command-anywhere", "--", "true")
-	assert.Equal(t, exitNotFound, status)
-}
-
 func TestAnInterruptEndsAllRuns(t *testing.T) {
 	s := newSeveralRuns(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -152,15 +146,6 @@ func (s *severalRuns) interruptRun(n int) (command string) {
 	}()
 	return fmt.Sprintf("printf x >> %[1]s; test $(wc -c < %[1]s) -ne %[2]d || { printf x > %[3]s; while ! test -e %[4]s; do sleep 0.01; done; }",
 		s.path("count"), n, fifo, s.path("interrupted"))
-}
-
-func TestAnInterruptOfSeveralRunsReportsTheCompletedOnes(t *testing.T) {
-	s := newSeveralRuns(t)
-	status, stderr := s.measure("-runs", "9", "-ignore-failure", "--", "sh", "-c", s.interruptRun(4))
-	assert.Equal(t, 128+2, status)
-	assert.Contains(t, stderr, "3 RUNS")
-	assert.Contains(t, stderr, "Note: Interrupted: 3 of 9 runs are complete\n")
-	assert.Equal(t, "xxxx", s.read("count"))
 }
 
 func TestAnInterruptOfTwoCommandsReportsCompletePairs(t *testing.T) {

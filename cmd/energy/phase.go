@@ -31,7 +31,7 @@ func mark(args []string) error {
 	socket := fs.String("socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
 	optional := fs.Bool("optional", false, "succeed if no energy measure runs, for scripts that also run without it")
 	timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the measurement")
-	return runParsed(parseWithUsage(fs, args, phaseUsage, os.Stderr), func(ctx context.Context) error {
+	return runParsed(parseWithUsage(fs, args, phaseUsage, os.Stderr, nil), func(ctx context.Context) error {
 		m, err := parseMark(fs.Args())
 		if err != nil {
 			return err

@@ -4,7 +4,6 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,28 +99,4 @@ func TestAProgramIsTheSumOfItsProcesses(t *testing.T) {
 	}
 	users := energies(frames[1].Tables[top.Users])
 	assert.Equal(t, map[string]float64{"ann": 84, "bob": 20, "(others)": 6, "unattributed": 0}, users)
-}
-
-func TestAProgramThatEndedKeepsItsEnergy(t *testing.T) {
-	frames := framesOf(t, &framer{fresh: true},
-		exposition(10, 1, map[string]float64{"a": 4, "b": 5}),
-		exposition(12, 1, map[string]float64{"b": 7}),
-		exposition(15, 1, map[string]float64{"b": 7, "a": 3})) // another process of a
-	assert.Equal(t, map[string]float64{"a": 4, "b": 7, "unattributed": 1}, energies(frames[1].Tables[top.Programs]))
-	assert.Equal(t, map[string]float64{"a": 7, "b": 7, "unattributed": 1}, energies(frames[2].Tables[top.Programs]))
-	assert.Empty(t, frames[0].Tables[top.Users], "no user is known")
-}
-
-func TestProgramsInATable(t *testing.T) {
-	s := parseText(t, aBuild)
-	l := ledger{strict: true}
-	sums := l.add(s)
-	require.NoError(t, sums.err())
-	got := render(s, sums, 10, time.Now())
-	for _, row := range []string{
-		`(?m)^cc1 +5\.50 W +55\.00 J .* ann u$`, `(?m)^cc1 +0\.00 W +20\.00 J .* bob u$`, `(?m)^make \(descendants\) +0\.00 W +5\.00 J`,
-		`(?m)^\(others\) +0\.00 W +6\.00 J`, `(?m)^cc1 +7 +3\.00 W +30\.00 J .* ann u$`,
-	} {
-		assert.Regexp(t, row, got)
-	}
 }

@@ -104,31 +104,31 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	fs.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
 	fs.BoolVar(&o.once, "once", false, "print one table and end")
 	fs.StringVar(&o.logFile, "log", "", "`file` for the output of the started command; its warnings are shown under the table")
-	if err := parseWithUsage(fs, args, topUsage, usage); err != nil {
-		return o, err
-	}
-	o.command = fs.Args()
-	fs.Visit(func(f *flag.Flag) {
-		o.given = o.given || f.Name == "endpoint"
-		o.plain = o.plain || f.Name == "n" || o.once
+	err := parseWithUsage(fs, args, topUsage, usage, func() error {
+		o.command = fs.Args()
+		fs.Visit(func(f *flag.Flag) {
+			o.given = o.given || f.Name == "endpoint"
+			o.plain = o.plain || f.Name == "n" || o.once
+		})
+		return o.check()
 	})
-	var err error
+	return o, err
+}
+
+func (o *options) check() error {
 	switch {
 	case o.local && (o.given || len(o.command) > 0):
-		err = errors.New("-local is for measuring without a collector: it takes neither -endpoint nor a command")
+		return errors.New("-local is for measuring without a collector: it takes neither -endpoint nor a command")
 	case o.interval <= 0:
-		err = errors.New("-interval must be above 0")
+		return errors.New("-interval must be above 0")
 	case o.rows < 1:
-		err = errors.New("-n must be at least 1")
+		return errors.New("-n must be at least 1")
 	case o.wait < 0 || o.limit < 0:
-		err = errors.New("-wait and -for must not be below 0")
+		return errors.New("-wait and -for must not be below 0")
 	case len(o.command) > 0 && o.logFile == "":
-		err = errors.New("-log is needed with a command")
+		return errors.New("-log is needed with a command")
 	}
-	if err != nil {
-		fmt.Fprintln(usage, "energy top:", err)
-	}
-	return o, err
+	return nil
 }
 
 // run shows tables until ctx or the time limit ends. It stops the command, if any, before it returns.
@@ -193,15 +193,6 @@ func openedLocal(ctx context.Context, o options, cfg *energyreceiver.Config, wit
 	}
 	// It has the receiver's series from the first one on.
 	return &opened{source: from, strict: true, first: min(o.interval, firstWindow), files: newProcessFiles(cfg.RootPath), close: from.close}, nil
-}
-
-// runLocal shows tables of this machine without a collector.
-func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, without []string, out io.Writer) error {
-	from, err := openedLocal(ctx, o, cfg, without)
-	if err != nil {
-		return err
-	}
-	return from.show(ctx, o, out)
 }
 
 // show shows tables of a source, which it closes.

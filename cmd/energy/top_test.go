@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -27,10 +26,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // The test binary acts as the collector, or as energy itself, if this variable is set.
 const standIn = "ENERGY_TOP_TEST_STAND_IN"
@@ -106,13 +104,7 @@ func TestTables(t *testing.T) {
 			sums := l.add(s)
 			require.NoError(t, sums.err())
 			got := render(s, sums, tt.rows, time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC))
-			golden := filepath.Join("testdata", tt.name+".golden")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got)
+			golden.Equal(t, tt.name+".golden", got)
 			assert.NotContains(t, got, "\x1b", "a process's name must not steer the terminal")
 		})
 	}

@@ -54,13 +54,7 @@ func parseTrainFlags(args []string, usage io.Writer) (trainOptions, error) {
 	fs.StringVar(&o.out, "out", "", "file to write the model to")
 	fs.BoolVar(&o.force, "force", false, "replace the file of -out if it exists")
 	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag of the whole machine's meter to look for")
-	if err := parseWithUsage(fs, args, trainUsage, usage); err != nil {
-		return o, err
-	}
-	err := o.check(fs.Args())
-	if err != nil {
-		fmt.Fprintln(usage, "energy train:", err)
-	}
+	err := parseWithUsage(fs, args, trainUsage, usage, func() error { return o.check(fs.Args()) })
 	return o, err
 }
 

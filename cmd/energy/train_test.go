@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
@@ -242,10 +243,6 @@ func TestRestartsAndBadScrapesDoNotChangeTheModel(t *testing.T) {
 }
 
 func TestWhatWasTrainedIsPrintedAndWritten(t *testing.T) {
-	text, err := filepath.Abs(filepath.Join("testdata", "train.golden"))
-	require.NoError(t, err)
-	file, err := filepath.Abs(filepath.Join("testdata", "train.json"))
-	require.NoError(t, err)
 	n := newNode(1)
 	n.lag = 12
 	r := n.recorded(t, 3*time.Hour)
@@ -257,14 +254,8 @@ func TestWhatWasTrainedIsPrintedAndWritten(t *testing.T) {
 	require.NoError(t, o.run(t.Context(), &out))
 	written, err := os.ReadFile("node.json")
 	require.NoError(t, err)
-	for golden, got := range map[string][]byte{text: out.Bytes(), file: written} {
-		if *update {
-			require.NoError(t, os.WriteFile(golden, got, 0o600))
-		}
-		want, err := os.ReadFile(golden)
-		require.NoError(t, err)
-		assert.Equal(t, string(want), string(got))
-	}
+	golden.Equal(t, "train.golden", out.String())
+	golden.Equal(t, "train.json", string(written))
 	curves, err := trained.Curves("node.json", testMachine, trained.Options{})
 	require.NoError(t, err)
 	assert.Len(t, curves, 3)

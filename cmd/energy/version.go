@@ -20,10 +20,13 @@ Prints the version of this program, the commit if it was built from a repository
 
 `
 
+// release is the version of a released program, which the linker sets.
+var release string
+
 // printVersion is the subcommand version.
 func printVersion(args []string) error {
 	fs := flag.NewFlagSet("energy version", flag.ContinueOnError)
-	return runParsed(parseWithUsage(fs, args, versionUsage, os.Stderr), func(context.Context) error {
+	return runParsed(parseWithUsage(fs, args, versionUsage, os.Stderr, nil), func(context.Context) error {
 		if fs.NArg() > 0 {
 			return errors.New("takes no arguments")
 		}
@@ -43,7 +46,7 @@ func version(info *debug.BuildInfo) string {
 		settings[s.Key] = s.Value
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "energy %s", cmp.Or(info.Main.Version, "(devel)"))
+	fmt.Fprintf(&b, "energy %s", cmp.Or(release, info.Main.Version, "(devel)"))
 	if commit := settings["vcs.revision"]; commit != "" {
 		fmt.Fprintf(&b, " (commit %s", commit[:min(len(commit), 12)])
 		if settings["vcs.modified"] == "true" {

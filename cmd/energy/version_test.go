@@ -19,6 +19,9 @@ func TestVersion(t *testing.T) {
 	assert.Equal(t, "energy v0.1.0 (commit 76a75ac0f3b2) go1.26.0"+of, version(info))
 	info.Settings[1].Value = "true"
 	assert.Equal(t, "energy v0.1.0 (commit 76a75ac0f3b2, modified) go1.26.0"+of, version(info))
+	release = "v0.2.0"
+	t.Cleanup(func() { release = "" })
+	assert.Equal(t, "energy v0.2.0 "+runtime.Version()+of, version(nil))
 	assert.Zero(t, exitCode([]string{"version"}))
 	assert.Zero(t, exitCode([]string{"--version"}))
 	assert.Equal(t, 1, exitCode([]string{"version", "x"}))

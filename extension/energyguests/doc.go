@@ -5,4 +5,4 @@
 // directory that is shared with the machine, or over vsock.
 package energyguests // import "github.com/energyreceiver/energyreceiver/extension/energyguests"
 
-//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
+//go:generate mdatagen metadata.yaml

@@ -99,63 +99,6 @@ device 00000000:65:00.0
 	})
 }
 
-func TestSlicesByActivityAndSize(t *testing.T) {
-	inTime(t, func(t *testing.T, c *chain) {
-		c.polls(t, 30, `
-device 00000000:65:00.0
-  uuid GPU-1
-  energy 1000 300000 START
-  mig on
-  multiprocessors 98
-  compute 10 1000 1
-  compute 20 1000 2
-  slice MIG-a 1 56
-    activity 0 50 START
-  slice MIG-b 2 14
-    activity 0 100 START
-`)
-		elapsed := (c.total.elapsed - c.total.unattributed).Seconds()
-		assert.InEpsilon(t, 28.0/98, c.used[10].Seconds()/elapsed, 0.05, "half of 56 of 98")
-		assert.InEpsilon(t, 14.0/98, c.used[20].Seconds()/elapsed, 0.05)
-		assert.InEpsilon(t, 2, float64(c.used[10])/float64(c.used[20]), 0.01)
-	})
-}
-
-func TestLostGPUDoesNotKeepOthersFromBeingRead(t *testing.T) {
-	inTime(t, func(t *testing.T, c *chain) {
-		const gpus = "device 0:1:0.0\nuuid GPU-1\nenergy 5\ndevice 0:2:0.0\nuuid GPU-2\nenergy 6\n"
-		c.polls(t, 3, gpus)
-		var text string
-		for range 5 {
-			devices := c.poll(t, gpus+"fail * 15\n")
-			require.Len(t, devices, 2)
-			require.NoError(t, devices[0].Err)
-			require.Error(t, devices[1].Err)
-			if text != "" {
-				assert.Equal(t, text, devices[1].Err.Error(), "the text stays")
-			}
-			text = devices[1].Err.Error()
-			time.Sleep(time.Second)
-		}
-	})
-}
-
-func TestDriverThatIsReplaced(t *testing.T) {
-	inTime(t, func(t *testing.T, c *chain) {
-		const gpu = "device 0:1:0.0\nuuid GPU-1\nenergy 5\n"
-		c.polls(t, 3, gpu)
-		c.Script(t, "fail * 1")
-		_, err := c.Poll(t.Context())
-		require.Error(t, err)
-		c.Script(t, "fail nvmlInitWithFlags 18\n"+gpu)
-		for range 2 {
-			_, err = c.Poll(t.Context())
-			require.ErrorContains(t, err, "the NVML library and the kernel's driver have different versions")
-		}
-		c.poll(t, gpu)
-	})
-}
-
 func TestGPMSamplesAndLibraryAreReleased(t *testing.T) {
 	scripted := nvmltest.New(t)
 	const script = "trace\nclock %d\ndevice 0:1:0.0\nuuid GPU-1\nenergy 5\nmig on\nmultiprocessors 98\nslice MIG-a 1 56\nactivity 0 50 1\n"

@@ -4,4 +4,4 @@
 // the energy receiver. It is a module of its own: a collector with it loads libraries at run time, so it is no static program.
 package nvml // import "github.com/energyreceiver/energyreceiver/extension/nvml"
 
-//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
+//go:generate mdatagen metadata.yaml

@@ -4,8 +4,7 @@ go 1.26.0
 
 require (
 	github.com/ebitengine/purego v0.11.3
-	// Of this checkout: what the receiver expects of the extension.
-	github.com/energyreceiver/energyreceiver v0.0.0-00010101000000-000000000000
+	github.com/energyreceiver/energyreceiver v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/collector/component v1.65.0
 	go.opentelemetry.io/collector/component/componenttest v0.159.0
@@ -45,5 +44,3 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
-
-replace github.com/energyreceiver/energyreceiver => ../..

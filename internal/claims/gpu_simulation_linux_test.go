@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	gpuHistories = flag.Int("gpu.histories", 60, "how many histories of GPUs to simulate, of a thousand intervals each")
+	gpuHistories = flag.Int("gpu.histories", 12, "how many histories of GPUs to simulate, of a thousand intervals each")
 	gpuSeed      = flag.Uint64("gpu.seed", 0, "the `seed` of the one history to simulate, 0 for several")
 )
 

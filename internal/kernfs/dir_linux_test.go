@@ -70,13 +70,6 @@ func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 	assert.Contains(t, got, "later")
 }
 
-func TestEachOfProcListsThisProcess(t *testing.T) {
-	got, err := list(newDir(t, "/proc"))
-	require.NoError(t, err)
-	assert.Contains(t, got, strconv.Itoa(os.Getpid()))
-	assert.Contains(t, got, "self")
-}
-
 func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
 	root := t.TempDir()
 	for i := range 4000 {
@@ -361,19 +354,6 @@ func FuzzNumbersInNamesAreDecimal(f *testing.F) {
 		}
 		assert.Equal(t, strconv.Itoa(int(n)), string(appendInt(nil, n)))
 	})
-}
-
-func BenchmarkEachOfProc(b *testing.B) {
-	d := newDir(b, "/proc")
-	n := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		n = 0
-		if err := d.Each(func([]byte) { n++ }); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
 }
 
 func TestEachOfListsTheEntriesOfAProcess(t *testing.T) {

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // smallFile returns a file with the text, closed at the end of the test.
@@ -17,18 +20,14 @@ func smallFile(t *testing.T, text string) *File {
 	f := &File{Path: filepath.Join(t.TempDir(), "file")}
 	put(t, f.Path, text)
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, f.Close())
 	})
 	return f
 }
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func expectText(t *testing.T, f *File, want string) {
@@ -82,9 +81,7 @@ func TestAFileThatWasReplacedIsStale(t *testing.T) {
 		t.Error("an open file is stale")
 	}
 	put(t, f.Path+"-new", "345\n")
-	if err := os.Rename(f.Path+"-new", f.Path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(f.Path+"-new", f.Path))
 	if !f.Stale() {
 		t.Error("a file that was replaced is not stale")
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestASearchBelowASimulatedRootRunsOnTheCallersGoroutine(t *testing.T) {
@@ -40,9 +42,7 @@ func TestASearchThatHangs(t *testing.T) {
 			if result, ok := s.Run(hang); ok != want || ok && result != 1 {
 				t.Errorf("%d, %v, want a result: %v", result, ok, want)
 			}
-			if took := time.Since(began); took != wait {
-				t.Errorf("waited for %v, want %v", took, wait)
-			}
+			assert.Equal(t, wait, time.Since(began))
 		}
 		run(false, searchPatience)
 		for range 3 {
@@ -59,10 +59,8 @@ func TestASearchThatHangs(t *testing.T) {
 		}
 
 		unblocked = make(chan struct{})
-		run(false, searchHaste) // who blocks again and again delays nothing
-		if err := s.Err(); err != nil {
-			t.Errorf("%v, before it is known that it hangs", err)
-		}
+		run(false, searchHaste) // a directory that is blocked again and again delays nothing
+		assert.NoError(t, s.Err())
 		close(unblocked)
 	})
 }
@@ -76,9 +74,7 @@ func TestTheResultOfAnAbandonedSearchIsDropped(t *testing.T) {
 		s.Close()
 		close(unblocked)
 		synctest.Wait()
-		if dropped != 7 {
-			t.Errorf("dropped %d", dropped)
-		}
+		assert.Equal(t, 7, dropped)
 	})
 }
 

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oldconfig recognizes configurations of the energy receiver and the emissions processor from before configuration version 1, and
-// converts them.
+// Package oldconfig recognizes settings of the energy receiver and the emissions processor from
+// before configuration version 1.
 package oldconfig
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
-// moves lists the former settings with their new places.
-var moves = []struct{ old, now string }{
+// setting is a former setting and what replaces it. "::" separates the keys of nested sections.
+type setting struct{ old, now string }
+
+// receiver lists the former settings of the energy receiver.
+var receiver = []setting{
 	{"meter", "now meters::use, a list"},
 	{"ipmi::interval", "now meters::ipmi::poll_interval"},
 	{"powercap_path", "now meters::powercap::path"},
@@ -58,29 +62,65 @@ var moves = []struct{ old, now string }{
 	{"attribution::exclude::pod_uid", "now attribution::exclude::cgroup: the paths contain the UIDs"},
 }
 
-// Check returns an error that lists all former settings in a configuration of the energy receiver with their new places. It
-// returns nil if there are none.
+// emissions lists the former settings of the emissions processor.
+var emissions = []setting{
+	{"forget_after", "now max_staleness"},
+	{"intensity::prometheus::interval", "now intensity::prometheus::poll_interval"},
+	{"intensity::signal", "now intensity::type"},
+	{"metrics::electricity.price", "removed together with price"},
+	{"metrics::electricity.pue", "removed: the gauge repeated pue"},
+	{"price", "removed: Prometheus rules compute cost, see docs/carbon.md#cost"},
+}
+
+// Check returns an error that lists all former settings in a configuration of the energy receiver
+// with their replacements, or nil if there are none.
 func Check(conf map[string]any) error {
-	var found []string
-	for _, move := range moves {
-		if has(conf, move.old) {
-			found = append(found, move.old+": "+move.now)
-		}
-	}
+	found := find(receiver, conf)
 	attribution, _ := conf["attribution"].(map[string]any)
 	if attribution["preset"] == "accurate" {
-		found = append(found, "attribution::preset: accurate: removed: its rules are the default, and window: 100ms keeps its windows")
+		found = append(found, "attribution::preset: accurate: removed: its rules are the default, "+
+			"and window: 100ms keeps its windows")
 	}
 	static, _ := attribution["static_power"].(map[string]any)
 	for _, zone := range slices.Sorted(maps.Keys(static)) {
 		if watts := static[zone]; isNumber(watts) {
-			found = append(found, fmt.Sprintf("attribution::static_power::%s: now {model: fixed, power: %v}", zone, watts))
+			found = append(found, fmt.Sprintf(
+				"attribution::static_power::%s: now {model: fixed, power: %v}", zone, watts))
 		}
 	}
+	return listed(found)
+}
+
+// CheckEmissions is Check for a configuration of the emissions processor.
+func CheckEmissions(conf map[string]any) error { return listed(find(emissions, conf)) }
+
+// find returns a line for each of the settings that is in conf.
+func find(settings []setting, conf map[string]any) (found []string) {
+	for _, s := range settings {
+		if has(conf, s.old) {
+			found = append(found, s.old+": "+s.now)
+		}
+	}
+	return found
+}
+
+// has reports whether a configuration contains a setting.
+func has(conf map[string]any, setting string) bool {
+	name, rest, nested := strings.Cut(setting, "::")
+	value, ok := conf[name]
+	if !ok || !nested {
+		return ok
+	}
+	section, _ := value.(map[string]any)
+	return has(section, rest)
+}
+
+func listed(found []string) error {
 	if found == nil {
 		return nil
 	}
-	return fmt.Errorf("the configuration contains renamed or removed settings, which `energy convert FILE` converts:\n  %s", strings.Join(found, ";\n  "))
+	return errors.New("the configuration contains renamed or removed settings:\n  " +
+		strings.Join(found, ";\n  "))
 }
 
 func isNumber(value any) bool {

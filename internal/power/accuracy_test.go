@@ -217,10 +217,14 @@ var shapes = []shape{
 // TestMetersAreAccurate compares ten minutes of each kind of meter with the truth. With -v it prints the table of
 // docs/hardware.md: the largest error of ten runs under each load.
 func TestMetersAreAccurate(t *testing.T) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
 	var worst [2]map[string]accuracyError
 	for i, l := range []*load{&steadyLoad, &busyLoad} {
 		worst[i] = map[string]accuracyError{}
-		for seed := range uint64(10) {
+		for seed := range seeds {
 			truth := l.simulate(t, seed)
 			for _, s := range shapes {
 				e := s.measure(t, truth)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -73,9 +76,7 @@ func TestTrap05CounterWrapStaysMonotonic(t *testing.T) {
 	if d, e := c.Add(40*units.Joule, after(2*time.Second)); d != 50*units.Joule || e != Wrapped {
 		t.Errorf("delta %d, event %d; want 50 J and Wrapped", d, e)
 	}
-	if c.Total() != 100*units.Joule {
-		t.Errorf("total %d, want 100 J", c.Total())
-	}
+	assert.Equal(t, 100*units.Joule, c.Total())
 }
 
 func TestTrap05StepBackWithoutKnownRangeIsRebased(t *testing.T) {
@@ -105,9 +106,7 @@ func TestTrap05ResetToZeroIsNotAWrap(t *testing.T) {
 	if d, e := c.Add(5*units.Joule, after(30*time.Second)); d != 2*units.Joule || e != NoEvent {
 		t.Errorf("after the reset: delta %d, event %d; want 2 J", d, e)
 	}
-	if c.Total() != 502*units.Joule {
-		t.Errorf("total %d, want 502 J", c.Total())
-	}
+	assert.Equal(t, 502*units.Joule, c.Total())
 }
 
 func TestTrap05ImpossiblePowerIsAReset(t *testing.T) {
@@ -176,9 +175,7 @@ func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 			} else if e != NoEvent {
 				t.Fatalf("seed %d: event %d from %d to %d of %d", seed, e, before, truth, wrapAt)
 			}
-			if got := uint64(c.Total()); got != truth-first {
-				t.Fatalf("seed %d: total %d, true energy %d", seed, got, truth-first)
-			}
+			require.Equal(t, truth-first, uint64(c.Total()), seed)
 		}
 		if wraps == 0 || wraps != wrapped {
 			t.Fatalf("seed %d: %d wraps seen of %d", seed, wrapped, wraps)
@@ -207,15 +204,11 @@ func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
 		{Package, math.MaxUint64, math.MaxInt64 / 1000 * time.Microsecond},
 	} {
 		c := NewCounter(MaxWatts(tc.kind), tc.wrapAt)
-		if got := c.WrapsAfter(); got != tc.want {
-			t.Errorf("%s with a range of %d: %v, want %v", tc.kind, tc.wrapAt, got, tc.want)
-		}
+		assert.Equal(t, tc.want, c.WrapsAfter(), "%v, %v", tc.kind, tc.wrapAt)
 	}
 	c := NewCounter(MaxWatts(Package), 0)
 	c.SetWrapAt(1_500_000_000)
-	if got := c.WrapsAfter(); got != time.Second {
-		t.Errorf("a range that turned up later: %v", got)
-	}
+	assert.Equal(t, time.Second, c.WrapsAfter())
 }
 
 func FuzzCounter(f *testing.F) {

@@ -5,6 +5,8 @@ package power
 import (
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestIDsAreOrderedByTheirNumbers(t *testing.T) {
@@ -12,9 +14,7 @@ func TestIDsAreOrderedByTheirNumbers(t *testing.T) {
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, CompareIDs)
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Equal(t, want, got)
 }
 
 func FuzzCompareIDs(f *testing.F) {

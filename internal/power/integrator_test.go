@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -84,9 +86,7 @@ func TestPowersAreIntegrated(t *testing.T) {
 					name, n, energy, event, i.Total(), r.energy, r.event, total)
 			}
 		}
-		if i.Unmeasured() != tc.unmeasured {
-			t.Errorf("%s: %v unmeasured, want %v", name, i.Unmeasured(), tc.unmeasured)
-		}
+		assert.Equal(t, tc.unmeasured, i.Unmeasured(), name)
 	}
 }
 

@@ -4,16 +4,14 @@ package power
 
 import (
 	"flag"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var otherHistories = flag.Int("other.histories", 100, "histories of 1000 intervals in TestOtherAgreesWithTheReferenceWhateverHappens")
+var otherHistories = flag.Int("other.histories", 25, "histories of 1000 intervals in TestOtherAgreesWithTheReferenceWhateverHappens")
 
 // simulated is a zone with its true energy and the meter that reads it.
 type simulated struct {
@@ -379,39 +377,6 @@ func TestOtherAgreesWithTheReferenceWhateverHappens(t *testing.T) {
 		1000**otherHistories, settles, deficits, paidBack, restarts)
 	if deficits == 0 || paidBack == 0 || restarts == 0 {
 		t.Error("the simulation shows nothing")
-	}
-}
-
-// Without faults it is the 100 W that the platform uses beside its parts. A part that is read seldom is not known exactly at
-// the platform's readings.
-func TestOtherIsWithinHalfAPercentOfTheTruthAfterTenMinutes(t *testing.T) {
-	for seed := range uint64(50) {
-		h := newHistory(t, seed)
-		h.zones = slices.DeleteFunc(h.zones, func(z *simulated) bool { return z.kind == GPU || z.kind == PSys })
-		if len(platforms(h.zones)) > 1 { // what the second one counted until the reading of the first is interpolated, too
-			continue
-		}
-		first := time.Time{}
-		for h.now < 10*time.Minute+h.interval {
-			h.use()
-			h.now += h.interval
-			var readings []Reading
-			for _, z := range h.zones {
-				z.scale, z.lag, z.drift = 1, 0, 0
-				h.read(z)
-				readings = append(readings, z.reading)
-			}
-			n := len(readings)
-			if readings = h.remainder.add(readings, after(h.now)); len(readings) > n {
-				if first.IsZero() {
-					first = readings[n].At
-				}
-				h.total, h.settled = readings[n].Total, readings[n].At
-			}
-		}
-		if truth := 100 * h.settled.Sub(first).Seconds(); math.Abs(h.total.Joules()-truth) > truth/200 {
-			t.Errorf("history %d: %g J, truth %g J", seed, h.total.Joules(), truth)
-		}
 	}
 }
 

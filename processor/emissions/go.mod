@@ -3,7 +3,7 @@ module github.com/energyreceiver/energyreceiver/processor/emissions
 go 1.26.0
 
 require (
-	github.com/energyreceiver/energyreceiver v0.0.0-00010101000000-000000000000
+	github.com/energyreceiver/energyreceiver v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
 	github.com/stretchr/testify v1.12.1
@@ -28,8 +28,6 @@ require (
 	go.uber.org/zap v1.28.0
 	go.yaml.in/yaml/v3 v3.0.5
 )
-
-replace github.com/energyreceiver/energyreceiver => ../..
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect

@@ -518,6 +518,23 @@ func TestAZeroPointTellsNoIntervalOfItsOwn(t *testing.T) {
 	assert.Equal(t, [][2]time.Time{{began, first}}, asked.spells, "the interval of the collection is that of all")
 }
 
+func TestTheFirstIntervalBeginsWithTheEarliestEnergy(t *testing.T) {
+	p := newTestProcessor(t)
+	asked := &spellSignal{}
+	p.emissionsProcessor.intensity.Signal = asked
+	require.NoError(t, p.start(t.Context(), p))
+	md := energy(seconds(10), 1, func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(7)))
+	})
+	node := energy(seconds(10), 1, func(m pmetric.Metric, p pmetric.NumberDataPoint) {
+		m.SetName("system.energy")
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(2)))
+	})
+	node.ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	p.pass(md)
+	assert.Equal(t, [][2]time.Time{{seconds(2), seconds(10)}}, asked.spells)
+}
+
 // spellSignal is a rate that keeps of which intervals it was asked.
 type spellSignal struct{ spells [][2]time.Time }
 

@@ -114,16 +114,6 @@ func TestOnlyWantedKindsAreRead(t *testing.T) {
 	assert.Equal(t, []string{"cpu"}, slices.Collect(maps.Keys(n.zones())))
 }
 
-func TestJoulesAreCounted(t *testing.T) {
-	n, _ := newNode(t, "ex_gh200")
-	n.zones()
-	n.measure(10*time.Second, map[string]int{"energy": 434567890 + 15020, "accel2_energy": 76543212 + 2510})
-	got := n.zones()
-	assert.Equal(t, 15020*units.Joule, got["node"].Total)
-	assert.Equal(t, 2510*units.Joule, got["accel2"].Total)
-	assert.Equal(t, n.now, got["node"].At)
-}
-
 func TestNothingIsNewUntilTheControllerMeasures(t *testing.T) {
 	n, _ := newNode(t, "ex_epyc")
 	first := n.zones()["node"]
@@ -202,16 +192,6 @@ func TestAControllerThatRestartsInventsNothing(t *testing.T) {
 	assert.Equal(t, 3100*units.Joule, n.zones()["node"].Total)
 }
 
-func TestAPowerCapThatChangesMattersNot(t *testing.T) {
-	n, _ := newNode(t, "ex_epyc")
-	n.zones()
-	n.write("generation", "13 1718000000400123 us")
-	n.measure(10*time.Second, map[string]int{"energy": 98765432 + 3310})
-	got := n.zones()["node"]
-	assert.Equal(t, power.NoEvent, got.Event)
-	assert.Equal(t, 3310*units.Joule, got.Total)
-}
-
 func TestACardIsThereOnceItHasCounted(t *testing.T) {
 	n, _ := newNode(t, "ex_epyc")
 	assert.NotContains(t, n.zones(), "accel")
@@ -241,15 +221,6 @@ func TestBadCountersAreErrorsAndInventNothing(t *testing.T) {
 			assert.Equal(t, 3310*units.Joule, n.zones()["node"].Total)
 		})
 	}
-}
-
-func TestAnImpossibleJumpIsAReset(t *testing.T) {
-	n, _ := newNode(t, "ex_epyc")
-	n.zones()
-	n.measure(10*time.Second, map[string]int{"energy": 2e9})
-	got := n.zones()["node"]
-	assert.Equal(t, power.Rebased, got.Event)
-	assert.Zero(t, got.Total)
 }
 
 func TestWithoutFreshnessEachReadIsNew(t *testing.T) {

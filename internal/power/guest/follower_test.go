@@ -63,7 +63,7 @@ func follow(t *testing.T, test func(*bubble)) {
 	})
 }
 
-// tell makes another report with the package's energy in joules.
+// tell makes the next report with the package's energy in joules.
 func (b *bubble) tell(joules uint64) {
 	zones := []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}
 	b.report = &Report{Epoch: b.report.Epoch, Generation: b.report.Generation + 2, Zones: zones}
@@ -288,18 +288,6 @@ func TestAZoneThatNewsLackWaitsForAWhile(t *testing.T) {
 	})
 }
 
-func TestStepDownWithinAnEpochRebases(t *testing.T) {
-	follow(t, func(b *bubble) {
-		b.begin()
-		b.tell(40)
-		r := b.read(time.Second)
-		assert.Zero(t, r.Total)
-		assert.Equal(t, power.Rebased, r.Event)
-		b.tell(41)
-		assert.Equal(t, units.Joule, b.read(time.Second).Total)
-	})
-}
-
 func TestStaleNewsAreAnErrorAndTheirEnergyComesLater(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
@@ -322,35 +310,27 @@ func TestStaleNewsAreAnErrorAndTheirEnergyComesLater(t *testing.T) {
 	})
 }
 
-func TestFrequentReportsAreStaleAfterHalfAMinute(t *testing.T) {
-	follow(t, func(b *bubble) {
-		b.begin()
-		for range 5 {
-			b.tell(100)
-			b.read(time.Second)
-		}
-		require.NoError(t, b.read(30*time.Second).Err)
-		require.Error(t, b.read(2*time.Second).Err)
-	})
-}
-
-func TestOneLateReportDoesNotMakeTheFollowerPatient(t *testing.T) {
-	follow(t, func(b *bubble) {
-		b.begin()
-		for _, gap := range []time.Duration{time.Second, time.Second, time.Hour, time.Second} {
-			b.tell(100)
-			b.read(gap)
-		}
-		require.Error(t, b.read(time.Minute).Err)
-	})
-}
-
-func TestOneReportIsStaleAfterThreeMinutes(t *testing.T) {
-	follow(t, func(b *bubble) {
-		b.begin()
-		require.NoError(t, b.read(3*time.Minute).Err)
-		require.Error(t, b.read(2*time.Second).Err)
-	})
+func TestPatienceDependsOnTheUsualInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		gaps    []time.Duration
+		patient time.Duration
+	}{
+		"one report":          {nil, 3 * time.Minute},
+		"a report per second": {[]time.Duration{1, 1, 1, 1, 1}, 30 * time.Second},
+		"one late report":     {[]time.Duration{1, 1, 3600, 1}, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			follow(t, func(b *bubble) {
+				b.begin()
+				for _, gap := range c.gaps {
+					b.tell(100)
+					b.read(gap * time.Second)
+				}
+				require.NoError(t, b.read(c.patient).Err)
+				require.Error(t, b.read(time.Minute).Err)
+			})
+		})
+	}
 }
 
 func TestStaleErrorHasTheTimeOfTheHost(t *testing.T) {

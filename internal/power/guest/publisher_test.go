@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // publishing is a publisher in a bubble, with what it is given.
@@ -141,18 +140,6 @@ func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
 	})
 }
 
-func TestTotalsDoNotOverflow(t *testing.T) {
-	published(t, func(p *publishing) {
-		huge := VM{ID: "a", CID: 7, Zones: []Zone{{Kind: power.Package, Energy: ^units.Energy(0) - 5}}}
-		p.publish(huge)
-		huge.Start = noon
-		p.publish(huge)
-		r, _ := p.Report(7)
-		assert.Equal(t, maxEnergy, r.Zones[0].Energy)
-		p.shows("a", "9223372036854775807", "a")
-	})
-}
-
 func TestAMachineHasADirectoryWithItsNameElseWithItsID(t *testing.T) {
 	const hostile = "../../etc"
 	for _, tt := range []struct{ name, id, dir string }{
@@ -191,7 +178,7 @@ func TestOfTwoMachinesOfOneNameTheFirstKeepsItsTree(t *testing.T) {
 		require.EqualError(t, err, `no directory for virtual machine with the ID "a": the one with the ID "b" has the same name, "web"`)
 		for range 3 {
 			p.restart()
-			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // who had it is only known from the tree
+			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // only the tree says which machine had it
 			p.publish(vm("a", "web", 100), vm("b", "web", 2))
 			require.EqualError(t, p.Err(), err.Error())
 		}
@@ -289,7 +276,7 @@ func TestAMachineThatIsRenamedHasBothTrees(t *testing.T) {
 	})
 }
 
-// A paused machine uses nothing, and is told so. One that stopped is told nothing.
+// A paused machine gets a total that stands still. One that stopped gets none.
 func TestAPausedMachineGetsNewGenerations(t *testing.T) {
 	published(t, func(p *publishing) {
 		generation := func() string {

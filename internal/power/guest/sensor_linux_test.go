@@ -112,21 +112,6 @@ func TestHalfWrittenTreeIsToldOnceThatLasts(t *testing.T) {
 	})
 }
 
-func TestTreeOfAnotherHostRebases(t *testing.T) {
-	mount(t, func(m *mounted) {
-		m.put(ours)
-		m.pass(0)
-		m.pass(time.Second)
-		require.NoError(t, os.RemoveAll(m.path))
-		m.put(ours)
-		m.write("epoch", "ANOTHER\n")
-		m.write("intel-rapl:0/energy_uj", "7000000\n")
-		r := m.pkg(time.Second)
-		assert.Zero(t, r.Total)
-		assert.Equal(t, power.Rebased, r.Event)
-	})
-}
-
 func BenchmarkTree(b *testing.B) {
 	for name, archive := range map[string]string{"nothing new": ours, "news": ours, "without generations": scaphandre, "kernel's layout": kernels} {
 		b.Run(name, func(b *testing.B) {

@@ -301,37 +301,6 @@ func (g *inGuest) poll() ([]power.Value, error) {
 	return g.Poll(ctx)
 }
 
-func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSockets()
-		server := NewServer(9480, func(uint32) (Report, bool) {
-			r := *wholeReport()
-			r.Zones = []Zone{{Kind: power.Package, Energy: 7}, {Kind: power.DRAM, Energy: 8}}
-			return r, true
-		})
-		server.Listen = s.listen
-		server.Start()
-		defer func() { _ = server.Close() }()
-		client := NewClient(9480, func(power.Kind) bool { return true })
-		client.dial = func(context.Context) (net.Conn, error) { return s.from(3), nil }
-		meter := power.NewPoller(client, power.PollOptions{Name: "hypervisor", Every: time.Second})
-		defer func() { _ = meter.Close() }()
-		_, _ = meter.Read(t.Context(), power.Sample{At: time.Now()})
-		synctest.Wait()
-		readings, err := meter.Read(t.Context(), power.Sample{At: time.Now()})
-		require.NoError(t, err)
-		require.Len(t, readings, 2)
-		for i, want := range []power.Zone{
-			{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
-			{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
-		} {
-			want.Method, want.Domain, want.MaxWatts = power.Reported, units.NodeCPUs, power.MaxPlatformWatts
-			assert.Equal(t, want, *readings[i].Zone)
-			assert.NoError(t, readings[i].Err)
-		}
-	})
-}
-
 // What a publisher is given arrives in the guest, to the microjoule, over whichever restarts and failures.
 func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -498,7 +467,7 @@ func TestAClientThatIsClosedDoesNotWaitForItsHost(t *testing.T) {
 	})
 }
 
-// The kernel's own sockets, where a machine can connect to itself and to nobody else.
+// The kernel's own sockets, where a machine can connect only to itself.
 func TestOverTheKernelsLoopback(t *testing.T) {
 	if _, err := os.Stat("/sys/module/vsock_loopback"); err != nil {
 		t.Skip("vsock_loopback is not loaded")

@@ -3,14 +3,11 @@
 package httpmeter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,18 +106,6 @@ func TestACounterIsExact(t *testing.T) {
 	})
 }
 
-func TestAPowerIsIntegrated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New([]Source{source(t, "feed", "/apower", "W", func(*http.Request) (string, error) {
-			return `{"apower": 106.3}`, nil
-		})})
-		defer func() { require.NoError(t, m.Close()) }()
-		start(t, m)
-		pass(10 * time.Minute)
-		assert.Equal(t, units.Energy(600*106_300_000), readAll(t, m)["http:feed"].Total)
-	})
-}
-
 func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -198,22 +183,6 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		assert.Equal(t, 60*50*units.Joule, rs["http:answers"].Total)
 		require.NoError(t, rs["http:answers"].Err)
 		assert.ErrorContains(t, rs["http:hangs"].Err, "no answer within 5s")
-	})
-}
-
-func TestSourcesOfOneKindStandSideBySide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answers := func(*http.Request) (string, error) { return "50", nil }
-		sources := []Source{source(t, "a", "", "W", answers), source(t, "b", "", "W", answers), source(t, "card", "", "W", answers)}
-		sources[2].Kind = power.GPU
-		m := New(sources)
-		start(t, m)
-		rs := readAll(t, m)
-		assert.Len(t, rs, 3)
-		assert.Equal(t, rs["http:a"].Zone.Kind, rs["http:b"].Zone.Kind)
-		assert.Equal(t, units.Domain("gpu-card"), rs["http:card"].Zone.Domain, "a card is a domain of its own")
-		require.NoError(t, m.Close())
-		require.NoError(t, m.Close())
 	})
 }
 
@@ -305,65 +274,6 @@ func TestNoErrorHasTheAddress(t *testing.T) {
 			require.Error(t, err, name)
 			assert.NotContains(t, err.Error(), "secret", name)
 		}
-	}
-}
-
-func serve(t *testing.T, handler http.HandlerFunc) string {
-	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-func TestAServerThatMisbehavesIsOneClearState(t *testing.T) {
-	elsewhere := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		t.Error("a redirect was followed")
-		_, _ = io.WriteString(w, "5")
-	})
-	encrypted := httptest.NewUnstartedServer(http.NotFoundHandler())
-	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
-	encrypted.StartTLS()
-	t.Cleanup(encrypted.Close)
-	for name, c := range map[string]struct {
-		url  string
-		want string
-	}{
-		"unauthorized": {serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "no", http.StatusUnauthorized)
-		}), "the server answered 401 Unauthorized"},
-		"huge": {serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			for block := bytes.Repeat([]byte(" "), 1<<20); ; {
-				if _, err := w.Write(block); err != nil {
-					return // without end
-				}
-			}
-		}), "the answer is larger than 4 MiB"},
-		"drips": {serve(t, func(w http.ResponseWriter, r *http.Request) {
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, " ")
-				w.(http.Flusher).Flush()
-				select {
-				case <-r.Context().Done():
-				case <-time.After(10 * time.Millisecond):
-				}
-			}
-		}), fetch.ErrTimeout.Error()},
-		"redirects": {serve(t, func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere, http.StatusFound)
-		}), fmt.Sprintf("the server redirects to another one, which is not followed: if %q is right, set endpoint to it", elsewhere)},
-		"wrong certificate": {encrypted.URL, fetch.ErrAuthority.Error()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := source(t, "feed", "", "W", nil)
-			s.Client, s.URL = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, c.url
-			if s.Timeout = time.Minute; c.want == fetch.ErrTimeout.Error() {
-				s.Timeout = 200 * time.Millisecond
-			}
-			for range 2 {
-				_, err := poll(t, s)
-				assert.EqualError(t, err, c.want)
-			}
-		})
 	}
 }
 

@@ -93,8 +93,6 @@ func FuzzPointer(f *testing.F) {
 		for _, token := range p.tokens {
 			again.WriteString("/" + escaper.Replace(token))
 		}
-		if again.String() != text {
-			t.Errorf("%q, written again, is %q", text, again.String())
-		}
+		assert.Equal(t, text, again.String())
 	})
 }

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -40,12 +43,8 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 				}
 				wantZones, wantUnused := expectations(t, file)
 				slices.Sort(zones)
-				if !slices.Equal(zones, wantZones) {
-					t.Errorf("zones\n%s\nwant\n%s", strings.Join(zones, "\n"), strings.Join(wantZones, "\n"))
-				}
-				if !slices.Equal(m.Unused(), wantUnused) {
-					t.Errorf("unused\n%s\nwant\n%s", strings.Join(m.Unused(), "\n"), strings.Join(wantUnused, "\n"))
-				}
+				assert.Equal(t, wantZones, zones)
+				assert.Equal(t, wantUnused, m.Unused())
 			})
 		})
 	}
@@ -69,9 +68,7 @@ func (tr tree) poll(m *Meter) []power.Reading {
 func expectations(t *testing.T, file string) (zones, unused []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if zone, ok := strings.CutPrefix(line, "zone: "); ok {
 			zones = append(zones, strings.TrimSpace(zone))

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -33,9 +35,7 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 				t.Errorf("%+v", r.Zone)
 			}
 		}
-		if total != 1500*units.Joule {
-			t.Errorf("%d µJ in two supplies, want 1500 J", total)
-		}
+		assert.Equal(t, 1500*units.Joule, total)
 		if z := tr.one(m, "2-005c:Power").Zone; z.Kind != power.GPU || z.Domain != "gpu-2-005c" {
 			t.Errorf("%+v", z)
 		}
@@ -62,15 +62,6 @@ func TestANamedSensorTakesThePlaceOfTheKnownOnesOfItsKind(t *testing.T) {
 			"core ACPI000D:02:CPU Power Socket 0", "package ACPI000D:00:Module Power Socket 0", "uncore ACPI000D:03:SysIO Power Socket 0",
 		}; !slices.Equal(ids, want) {
 			t.Errorf("%q, want %q", ids, want)
-		}
-	})
-}
-
-func TestNoKnownSensorStandsInForANamedOneThatIsNotThere(t *testing.T) {
-	tr := newTree(t, "acpi_one")
-	tr.bubble(t, Options{Sensors: []Sensor{{Chip: "psu", Sensor: "power1", Kind: power.Platform}}}, func(t *testing.T, m *Meter) {
-		if rs, err := readNamed(t, m); len(rs) != 0 || err == nil {
-			t.Errorf("%d zones, error %v", len(rs), err)
 		}
 	})
 }
@@ -108,9 +99,7 @@ func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 			t.Errorf("a sensor that was there is a failed zone: %v", err)
 		}
 		later(time.Second)
-		if r := tr.one(m, "2-005c:energy1"); r.Err == nil {
-			t.Error("no error")
-		}
+		assert.Error(t, tr.one(m, "2-005c:energy1").Err, "no error")
 	})
 }
 

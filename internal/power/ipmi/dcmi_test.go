@@ -28,16 +28,6 @@ func encode(r powerReading) []byte {
 	return append(b, 0)
 }
 
-func TestPowerReadingIsParsed(t *testing.T) {
-	want := powerReading{current: 214, least: 2, most: 468, average: 184, period: 1000, active: true}
-	got, err := parsePower(encode(want))
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
-	got, err = parsePower(append(encode(want), 1, 2, 3))
-	require.NoError(t, err, "what follows is ignored")
-	assert.Equal(t, want, got)
-}
-
 func TestWrongResponsesAreErrors(t *testing.T) {
 	good := encode(powerReading{current: 214, active: true})
 	for length := range len(good) {

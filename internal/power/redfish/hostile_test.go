@@ -26,6 +26,7 @@ type fault func(r *http.Request) (*http.Response, error)
 
 // hostile is a BMC that misbehaves, between the client and a server.
 type hostile struct {
+	random *rand.Rand
 	*bench
 	answer fault
 
@@ -33,7 +34,6 @@ type hostile struct {
 	most     int        // sessions that were open at the same time
 	logins   []time.Time
 	requests int // with a token
-	random   *rand.Rand
 }
 
 func (h *hostile) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -54,7 +54,7 @@ func (h *hostile) count() {
 	h.most = max(h.most, open)
 }
 
-// serve returns the server's answer as a whole, so that the server waits for nobody who reads it.
+// serve returns the server's answer as a whole, so that the server waits for no reader.
 func (h *hostile) serve(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
@@ -134,7 +134,7 @@ func TestAtMostOneSessionIsOpenOnAnyBMC(t *testing.T) {
 	for name, c := range map[string]struct {
 		behave func(h *hostile)
 		unread bool // the BMC cannot be read
-		left   int  // sessions that nobody can end
+		left   int  // sessions that cannot be ended
 	}{
 		"works":                         {behave: func(*hostile) {}},
 		"refuses every second request":  {behave: func(h *hostile) { h.refuses(1, 2) }},

@@ -110,7 +110,7 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
 			b.nameExits()
-			const batches, batch = 100, 10_000
+			const batches, batch = 20, 10_000
 			start := uint64(k.now)
 			for i := range uint64(batches * batch) {
 				start++

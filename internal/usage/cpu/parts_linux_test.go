@@ -166,6 +166,10 @@ func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
 
 // The parts of everything that a scan reports add up to the CPU time that ran.
 func TestTheDomainsHaveAllThatRan(t *testing.T) {
+	events := 3000
+	if testing.Short() {
+		events = 1000
+	}
 	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
 		t.Run(name, func(t *testing.T) {
 			l := hostsim.NewLife(twoSockets(t, 2))
@@ -184,7 +188,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				require.Equal(t, all, parts[0]+parts[1])
 				divided += parts[1]
 			}
-			for _, e := range hostsim.NewHistory(7, 3000, hostsim.CommonWeights()) {
+			for _, e := range hostsim.NewHistory(7, events, hostsim.CommonWeights()) {
 				if l.Apply(e); e.Act != hostsim.Advance {
 					continue
 				}

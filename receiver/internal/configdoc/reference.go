@@ -60,10 +60,18 @@ func (s *setting) below() (all []*setting) {
 // isSection reports whether a setting has settings of its own.
 func (s *setting) isSection() bool { return len(s.fields) > 0 }
 
+// table writes the settings of a section. A setting that is described like one above refers to it.
 func table(b *strings.Builder, rows []*setting) {
 	b.WriteString("| setting | value | default | description |\n|---|---|---|---|\n")
+	described := map[string]string{}
 	for _, f := range rows {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.path, f.valueText(), f.defaultText(), strings.ReplaceAll(f.doc, "|", "\\|"))
+		doc := strings.ReplaceAll(f.doc, "|", "\\|")
+		if first, ok := described[f.key+doc]; ok {
+			doc = "As `" + first + "`."
+		} else {
+			described[f.key+doc] = f.path
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.path, f.valueText(), f.defaultText(), doc)
 	}
 	b.WriteString("\n")
 }

@@ -5,8 +5,6 @@ package compare
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,23 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := "testdata/" + name
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got), "-update writes it")
-}
 
 // pairs are runs of two commands of which the second uses a third more.
 func pairs() (a, b []measure.Result) {
@@ -68,11 +53,11 @@ func TestGoldenTables(t *testing.T) {
 			require.NoError(t, r.WriteTable(&table))
 			require.NoError(t, r.WriteJSON(&document))
 			require.NoError(t, r.WriteCSV(&rows))
-			golden(t, name+".golden", table.Bytes())
+			golden.Equal(t, name+".golden", table.String())
 			if name == "one" || name == "unknown" {
-				golden(t, name+".json", document.Bytes())
+				golden.Equal(t, name+".json", document.String())
 			}
-			golden(t, name+".csv", rows.Bytes())
+			golden.Equal(t, name+".csv", rows.String())
 			assert.True(t, json.Valid(document.Bytes()))
 			for line := range strings.Lines(table.String()) {
 				assert.LessOrEqual(t, utf8.RuneCountInString(line), figure.Columns+1, line)

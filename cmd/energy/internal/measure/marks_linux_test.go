@@ -113,14 +113,6 @@ func TestAPhaseThatNeverEndsLastsUntilTheEnd(t *testing.T) {
 	assert.Positive(t, r.Phases[1].Wall)
 }
 
-func TestThousandsOfMarksAreMeasured(t *testing.T) {
-	began := time.Now()
-	r := runMarked(t, strings.Repeat("a b ", 500))
-	require.Zero(t, r.Exit)
-	assert.Len(t, r.Samples, 1001)
-	t.Logf("%v a mark", time.Since(began)/1000)
-}
-
 func TestMorePhasesThanARunMayHaveAreRefused(t *testing.T) {
 	var m marked
 	for i := range maxPhases {

@@ -5,10 +5,7 @@ package measure
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,10 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // results are those of the golden files.
 var results = map[string]*Result{
@@ -81,13 +77,7 @@ func TestWhatIsWritten(t *testing.T) {
 			t.Run(name+"."+ext, func(t *testing.T) {
 				var got bytes.Buffer
 				require.NoError(t, write(&got))
-				golden := filepath.Join("testdata", name+"."+ext)
-				if *update {
-					require.NoError(t, os.WriteFile(golden, got.Bytes(), 0o600))
-				}
-				want, err := os.ReadFile(golden)
-				require.NoError(t, err)
-				assert.Equal(t, string(want), got.String())
+				golden.Equal(t, name+"."+ext, got.String())
 			})
 		}
 	}

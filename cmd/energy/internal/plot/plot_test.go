@@ -4,12 +4,14 @@ package plot
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/xml"
 	"errors"
-	"flag"
+	"fmt"
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +19,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes both, and a GPU that nobody uses.
 func build(seconds int) *measure.Result {
@@ -92,27 +93,61 @@ func texts(t *testing.T, image string) (all []string) {
 	}
 }
 
-func golden(t *testing.T, name, got string) {
+// nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to 89 % of its CPUs. The power above
+// the power at rest is the program's.
+func nx12(t *testing.T) *measure.Result {
 	t.Helper()
-	file := "testdata/" + name
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
+	file, err := os.Open("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
 	require.NoError(t, err)
-	if string(want) != got { // too long to be shown
-		t.Errorf("%s differs: -update writes it", file)
+	defer func() { require.NoError(t, file.Close()) }()
+	lines := csv.NewReader(file)
+	lines.Comment = '#'
+	lines.FieldsPerRecord = -1
+	rows, err := lines.ReadAll()
+	require.NoError(t, err)
+	atRest := []float64{31.8, 38}
+	r := &measure.Result{Zones: []measure.Zone{{Name: "package", Source: "measured"}, {Name: "dram", Source: "measured"}}}
+	rows = rows[858:935]
+	number := func(row, column int) float64 {
+		v, err := strconv.ParseFloat(rows[row][column], 64)
+		require.NoError(t, err)
+		return v
 	}
+	for i := range rows {
+		s := measure.Sample{Wall: time.Duration(number(i, 1) * float64(time.Second)), Phase: phase.None}
+		r.Wall += s.Wall
+		s.End = r.Wall
+		if last := len(r.Samples) - 1; number(i, 2) < 0.05 {
+			// at rest
+		} else if last >= 0 && r.Samples[last].Phase != phase.None {
+			s.Phase = r.Samples[last].Phase
+		} else {
+			s.Phase = fmt.Sprintf("%.0f %% load", 100*number(i+2, 2))
+		}
+		for z, rest := range atRest {
+			watts := number(i, 3+z)
+			used := units.Energy(max(0, watts-rest) * s.Wall.Seconds() * 1e6)
+			s.Used = append(s.Used, used)
+			s.NodeUsed = append(s.NodeUsed, units.Energy(watts*s.Wall.Seconds()*1e6))
+			r.Zones[z].Used += used
+		}
+		r.Samples = append(r.Samples, s)
+	}
+	return r
+}
+
+// docs/measure-plot.svg is written with -update.
+func TestThePictureIsCurrent(t *testing.T) {
+	golden.Equal(t, "../../../../../docs/measure-plot.svg", svg(t, Panel{Title: "./load.sh", Result: nx12(t)}))
 }
 
 func TestGoldenPlots(t *testing.T) {
-	golden(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
+	golden.Equal(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
 	b := build(40)
 	for i := range b.Samples {
 		b.Samples[i].Phase = ""
 	}
-	golden(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
+	golden.Equal(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
 

@@ -181,10 +181,7 @@ func TestActivityIsAtMostAllOfTheSlice(t *testing.T) {
 func TestMIGThatIsTurnedOnAndOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		s.second(1, 0)
-		time.Sleep(time.Second)
-		p := poller(t, s)
-		p.after(0)
+		p := s.begun(t)
 		s.mig, s.multiprocessors = true, 100
 		s.slices = []nvml.Device{&migDevice{id: "MIG-1", multiprocessors: 50, activity: 80, processes: []uint32{1}}}
 		if d := p.after(time.Second); d.Elapsed != time.Second || d.Unattributed != time.Second || d.Busy != time.Second || d.UsageErr != nil {

@@ -57,13 +57,21 @@ func (s *script) Processes() ([]uint32, error) {
 	return s.processes, nil
 }
 
-// begun adds a second in which the GPU was so busy, and returns a poller whose first poll took it as the baseline.
-func (s *script) begun(t *testing.T, percent uint32) *polling {
-	s.second(1, percent)
+// begun takes a second in which the GPU was idle as the baseline of a poller.
+func (s *script) begun(t *testing.T) *polling {
+	s.second(1, 0)
 	time.Sleep(time.Second)
 	p := poller(t, s)
 	p.after(0)
 	return p
+}
+
+// begun runs a test in a bubble, with a scripted GPU and a poller that has its baseline.
+func begun(t *testing.T, test func(s *script, p *polling)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		test(s, s.begun(t))
+	})
 }
 
 // seconds is a timestamp so long after the start of the test.
@@ -144,58 +152,45 @@ func TestFirstPollIsTheBaseline(t *testing.T) {
 }
 
 func TestEntriesThatCannotBeTrue(t *testing.T) {
+	type entry struct {
+		pid         uint32
+		at          float64 // seconds
+		sm, decoder uint32
+	}
+	const never, ms = -1, time.Millisecond // never: not listed
+	two := entry{2, 2, 60, 0}
+	var instants []entry
+	for i := range 10 {
+		instants = append(instants, entry{1 + uint32(i%2), 1.1 + float64(i)/10, 100, 0})
+	}
 	for name, tc := range map[string]struct {
-		entries      func(s *script) []nvml.Sample
-		one, two     time.Duration // -1: not listed
-		unattributed time.Duration
+		entries                []entry
+		one, two, unattributed time.Duration
 	}{
-		"over 100 %": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 101}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"over 100 % of another part": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40, Decoder: math.MaxUint32}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"all": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 4e9}, {PID: 2, Timestamp: s.seconds(2), SM: 2e9}}
-		}, -1, -1, time.Second},
-		"together over 100 %": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 100}, {PID: 2, Timestamp: s.seconds(2), SM: 100}}
-		}, time.Second / 2, time.Second / 2, 0},
-		"stale": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(1), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"of the future": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(3600), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"of the end of time": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: math.MaxUint64, SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"twice": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40}, {PID: 1, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, 400 * time.Millisecond, 600 * time.Millisecond, 0},
-		"of no process": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 0, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"of no PID": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: math.MaxUint32, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
-		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
-		"missing": {func(*script) []nvml.Sample { return nil }, -1, -1, time.Second},
-		"rounded": {func(s *script) []nvml.Sample {
-			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 49}, {PID: 2, Timestamp: s.seconds(2), SM: 50}}
-		}, 490 * time.Millisecond, 500 * time.Millisecond, 0},
-		"each instant by itself": {func(s *script) (list []nvml.Sample) {
-			for i := range 10 {
-				list = append(list, nvml.Sample{PID: 1 + uint32(i%2), Timestamp: s.seconds(1.1 + float64(i)/10), SM: 100})
-			}
-			return list
-		}, time.Second / 2, time.Second / 2, 0},
+		"over 100 %":                 {[]entry{{1, 2, 101, 0}, two}, never, 600 * ms, 400 * ms},
+		"over 100 % of another part": {[]entry{{1, 2, 40, math.MaxUint32}, two}, never, 600 * ms, 400 * ms},
+		"all":                        {[]entry{{1, 2, 4e9, 0}, {2, 2, 2e9, 0}}, never, never, 1000 * ms},
+		"together over 100 %":        {[]entry{{1, 2, 100, 0}, {2, 2, 100, 0}}, 500 * ms, 500 * ms, 0},
+		"stale":                      {[]entry{{1, 1, 40, 0}, two}, never, 600 * ms, 400 * ms},
+		"of the future":              {[]entry{{1, 3600, 40, 0}, two}, never, 600 * ms, 400 * ms},
+		"of the end of time":         {[]entry{{1, math.Inf(1), 40, 0}, two}, never, 600 * ms, 400 * ms},
+		"twice":                      {[]entry{{1, 2, 40, 0}, {1, 2, 40, 0}, two}, 400 * ms, 600 * ms, 0},
+		"of no process":              {[]entry{{0, 2, 40, 0}, two}, never, 600 * ms, 400 * ms},
+		"of no PID":                  {[]entry{{math.MaxUint32, 2, 40, 0}, two}, never, 600 * ms, 400 * ms},
+		"missing":                    {nil, never, never, 1000 * ms},
+		"rounded":                    {[]entry{{1, 2, 49, 0}, {2, 2, 50, 0}}, 490 * ms, 500 * ms, 0},
+		"each instant by itself":     {instants, 500 * ms, 500 * ms, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newScript()
-				p := s.begun(t, 0)
+			begun(t, func(s *script, p *polling) {
 				s.second(2, 100)
-				s.entries = tc.entries(s)
+				for _, e := range tc.entries {
+					at := uint64(math.MaxUint64)
+					if !math.IsInf(e.at, 1) {
+						at = s.seconds(e.at)
+					}
+					s.entries = append(s.entries, nvml.Sample{PID: e.pid, Timestamp: at, SM: e.sm, Decoder: e.decoder})
+				}
 				d := p.after(time.Second)
 				one, two := usedBy(d, 1), usedBy(d, 2)
 				if !about(one, tc.one) || !about(two, tc.two) || !about(d.Unattributed, tc.unattributed) || !about(d.Busy, time.Second) {
@@ -208,9 +203,7 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 
 // A driver that lists a process twice, as for two guests of a virtual GPU, still tells means.
 func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		p := s.begun(t, 0)
+	begun(t, func(s *script, p *polling) {
 		for end := 2; end < 10; end++ {
 			s.second(end, 80)
 			s.entries = []nvml.Sample{
@@ -224,9 +217,7 @@ func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
 }
 
 func TestWeightIsTheBusiestPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		p := s.begun(t, 0)
+	begun(t, func(s *script, p *polling) {
 		s.second(2, 10)
 		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10}}
 		if d := p.after(time.Second); !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
@@ -273,7 +264,7 @@ func TestTimeOfNoProcessIsOfThoseThatEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript()
 				s.processes = tc.before
-				p := s.begun(t, 0)
+				p := s.begun(t)
 				s.second(2, 0)
 				p.after(time.Second)
 				s.processes, s.entries = tc.after, tc.entries
@@ -298,7 +289,7 @@ func TestAProcessThatTheBaselineShowsMayEndBeforeTheNextPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
 		s.processes = []uint32{7}
-		p := s.begun(t, 0)
+		p := s.begun(t)
 		s.processes = nil
 		s.second(2, 60)
 		if d := p.after(time.Second); len(d.Users) != 1 || !slices.Equal(d.Users[0].PIDs, []int32{7}) || d.Unattributed != 0 {
@@ -311,7 +302,7 @@ func TestNoProcessHasEndedWhileProcessesCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
 		s.processes = []uint32{7}
-		p := s.begun(t, 0)
+		p := s.begun(t)
 		s.second(2, 0)
 		p.after(time.Second)
 		s.noList = nvml.GPUIsLost
@@ -325,9 +316,7 @@ func TestNoProcessHasEndedWhileProcessesCannotBeListed(t *testing.T) {
 }
 
 func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		p := s.begun(t, 0)
+	begun(t, func(s *script, p *polling) {
 		asked := len(s.since)
 		s.second(2, 0)
 		if p.after(time.Second); len(s.since) != asked {
@@ -438,9 +427,7 @@ func TestClockThatIsSet(t *testing.T) {
 }
 
 func TestUsageThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		p := s.begun(t, 0)
+	begun(t, func(s *script, p *polling) {
 		s.noProcesses, s.processes = nvml.NoPermission, []uint32{1}
 		first := p.after(time.Second).UsageErr
 		d := p.after(time.Second)
@@ -540,9 +527,7 @@ func TestSamplesThatShowBeforeTheBaselineAreNotCounted(t *testing.T) {
 }
 
 func TestInstantsThatCannotBeTrue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
-		p := s.begun(t, 0)
+	begun(t, func(s *script, p *polling) {
 		s.second(2, 20)
 		s.instants[15].Percent = 4_000_000_000
 		s.instants = append(s.instants, nvml.Utilization{Timestamp: s.seconds(5000), Percent: 100}, nvml.Utilization{Percent: 100})

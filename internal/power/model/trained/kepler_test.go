@@ -76,13 +76,6 @@ func TestKeplersIdlePowerIsNotMoreThanThatOfTheModel(t *testing.T) {
 	assert.InDelta(t, 144+2*305.25, c.Watts(1), 0.5)
 }
 
-func TestAPowerBelow0Is0(t *testing.T) {
-	c := keplerCurve(t, keplerText("SGDRegressorTrainer_0", `"Bias_Weight": -100`), xeon, Options{})
-	assert.Zero(t, c.Watts(0))
-	assert.Zero(t, c.Watts(0.3))
-	assert.InDelta(t, 205.25, c.Watts(1), 0.3)
-}
-
 func TestKeplersModelIsChosenByItsMachine(t *testing.T) {
 	dir := directory(t, map[string]string{"m.json": keplerText("SGDRegressorTrainer_0", `"Bias_Weight": 144`)})
 	_, err := Curves(dir, epyc, Options{})

@@ -7,4 +7,4 @@
 // builds need no clang.
 package cgroups
 
-//go:generate go tool -modfile=../../../tools/go.mod bpf2go -target amd64,arm64 cgroups cgroups.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate bpf2go -target amd64,arm64 cgroups cgroups.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

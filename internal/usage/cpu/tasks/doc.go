@@ -6,5 +6,5 @@
 // builds need no clang.
 package tasks
 
-//go:generate go tool -modfile=../../../tools/go.mod bpf2go -target amd64,arm64 -type process -type ended -type scanned tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
-//go:generate go tool -modfile=../../../tools/go.mod bpf2go -target amd64,arm64 -cflags "-mcpu=v3" ran ran.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate bpf2go -target amd64,arm64 -type process -type ended -type scanned tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate bpf2go -target amd64,arm64 -cflags "-mcpu=v3" ran ran.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

@@ -90,19 +90,6 @@ func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
 	assert.Equal(t, int64(8*110_102+10*120_110), emissions)
 }
 
-func TestManySlowMetersDoNotChangeTheIntervalOfTheOthers(t *testing.T) {
-	a := newTestAccounts(0)
-	a.Open(1, 102*second)
-	for _, at := range []uint64{110, 120} {
-		observe(t, a, 0, 102, at, 1)
-		for meter := range uint64(20) {
-			a.Observe(&Point{Series: 100 + meter, Origin: 1, Start: 102 * second, At: at*second - meter*1e6 - 1, Energy: kWh})
-		}
-	}
-	emissions, _, _ := observe(t, a, 1, 119, 120, 1)
-	assert.Equal(t, int64(120_110), emissions, "in another part of the same collection")
-}
-
 func TestEnergyOfBeforeDoesNotCount(t *testing.T) {
 	a := newTestAccounts(0)
 	emissions, from, _ := observe(t, a, 1, 50, 110, 1000)
@@ -137,16 +124,6 @@ func TestWhatIsInconsistentDoesNotCount(t *testing.T) {
 	emissions, _, outcome = observe(t, a, 1, 107, 140, 51)
 	assert.Equal(t, Counted, outcome)
 	assert.Equal(t, before+140_130, emissions)
-}
-
-func TestAStartTimeMayBeComputedForEachPoint(t *testing.T) {
-	a := newTestAccounts(0)
-	observe(t, a, 1, 105, 110, 5)
-	s, outcome := a.Observe(&Point{Series: 1, Origin: 1, Start: 105*second + 3_000_000, At: 120 * second, Energy: 6 * kWh})
-	assert.Equal(t, Counted, outcome)
-	emissions, from, _ := s.Total()
-	assert.Equal(t, int64(5*110_105+120_110), emissions)
-	assert.Equal(t, 105*second, from)
 }
 
 func TestAPointThatComesAgainChangesNothing(t *testing.T) {

@@ -49,16 +49,6 @@ func tell(line Signal, from, until float64) string {
 	return text
 }
 
-func TestAMeanIsWeightedByLength(t *testing.T) {
-	line := NewTimeline(0)
-	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, 50))
-	assert.Equal(t, "100", tell(line, 0, 30))
-	assert.Equal(t, "250", tell(line, 0, 60))
-	assert.Equal(t, "183", tell(line, 0, 90))
-	assert.Equal(t, "50", tell(line, 60, 90))
-	assert.Equal(t, "325", tell(line, 29, 33))
-}
-
 func TestTheRateOfAMomentIsThatOfItsPeriod(t *testing.T) {
 	line := NewTimeline(10 * time.Minute)
 	put(t, line, 0, period(0, 30, 100), period(30, 60, 400))
@@ -225,6 +215,16 @@ func TestAnAnswerNeverChanges(t *testing.T) {
 			require.Equal(t, before, tell(line, q.from, q.until), "%v", q)
 		}
 	}
+}
+
+func TestAMeanIsWeightedByLength(t *testing.T) {
+	line := NewTimeline(0)
+	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, 50))
+	assert.Equal(t, "100", tell(line, 0, 30))
+	assert.Equal(t, "250", tell(line, 0, 60))
+	assert.Equal(t, "183", tell(line, 0, 90))
+	assert.Equal(t, "50", tell(line, 60, 90))
+	assert.Equal(t, "325", tell(line, 29, 33))
 }
 
 func TestAMeanIsThatOfItsParts(t *testing.T) {

@@ -169,80 +169,32 @@ func TestEveryProviderBearsABadServer(t *testing.T) {
 	elsewhere := newServerOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("followed to another server, with %v", r.Header)
 	}))
-	hang := make(chan struct{})
-	defer close(hang)
 	for name, bad := range map[string]struct {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"hangs": {func(_ http.ResponseWriter, r *http.Request) {
-			select {
-			case <-r.Context().Done():
-			case <-hang:
-			}
-		}, fetch.ErrTimeout.Error()},
-		"begins and hangs": {func(w http.ResponseWriter, r *http.Request) {
-			_, _ = w.Write([]byte(`{"data":`))
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-r.Context().Done():
-			case <-hang:
-			}
-		}, fetch.ErrTimeout.Error()},
-		"too many requests": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "17")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}, "the server answered 429 Too Many Requests"},
-		"broken":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oh", http.StatusInternalServerError) }, "the server answered 500 Internal Server Error"},
-		"not there": {http.NotFound, "the server answered 404 Not Found"},
-		"a page": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte("<html><body>Sign in</body></html>"))
-		}, "the answer is not the expected JSON"},
-		"nothing": {func(http.ResponseWriter, *http.Request) {}, "the answer is not the expected JSON"},
-		"cut off": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"zone": "FR", "carbonInt`)) }, "the answer is not the expected JSON"},
-		"a list":  {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[1, 2]`)) }, "the answer is not the expected JSON"},
-		"huge": {func(w http.ResponseWriter, _ *http.Request) {
-			blanks := []byte(strings.Repeat(" ", 1<<20))
-			for range 5 {
-				_, _ = w.Write(blanks)
-			}
-		}, "the answer is larger than 4 MiB"},
-		"deep": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(strings.Repeat("[", 1<<20))) }, "the answer is not the expected JSON"},
+		"hangs":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, fetch.ErrTimeout.Error()},
+		"broken": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "500 Internal Server Error"},
+		"a page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>Sign in")) }, "JSON"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
-		},
-			"the server redirects to another one"},
-		"turns in circles": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) },
-			"the server redirects more than 5 times"},
+		}, "the server redirects to another one"},
 		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServerOf(t, bad.answer)
 			for provider := range table {
 				timeout := 10 * time.Second
-				if strings.Contains(name, "hangs") && name != "hangs up" {
+				if name == "hangs" {
 					timeout = 50 * time.Millisecond
 				}
 				_, err := ask(t, open(t, provider, s), timeout)
-				assert.ErrorContains(t, err, bad.want, provider)
-				if err != nil {
-					for _, secret := range []string{testToken, testPassword, testUser, s.URL} {
-						assert.NotContains(t, strings.ReplaceAll(err.Error(), elsewhere.URL, ""), secret, provider)
-					}
+				require.ErrorContains(t, err, bad.want, provider)
+				for _, secret := range []string{testToken, testPassword, testUser, s.URL} {
+					assert.NotContains(t, strings.ReplaceAll(err.Error(), elsewhere.URL, ""), secret, provider)
 				}
 			}
 		})
-	}
-}
-
-func TestAServerWithoutAKnownCertificateIsNotTrusted(t *testing.T) {
-	f := newFake(t)
-	for name, open := range table {
-		p, err := open(Server{Client: &http.Client{Transport: new(http.Transport)}, Endpoint: f.URL})
-		require.NoError(t, err)
-		_, err = ask(t, p, 10*time.Second)
-		assert.ErrorIs(t, err, fetch.ErrAuthority, name)
-		assert.NoError(t, p.Close())
 	}
 }
 

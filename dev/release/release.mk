@@ -1,0 +1,10 @@
+.PHONY: release test-release test-chart
+
+release: ## build archives, packages, images, SBOMs and the chart of this version into dist/ (dev/release/README.md)
+	@dev/release/release.sh
+
+test-release: ## install what make release has built, in throwaway roots (root, apt)
+	@dev/release/test.sh
+
+test-chart: build-k8s build-gpu ## render the chart with many values, and check all objects and configurations
+	@deploy/chart/test.sh

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs go mod tidy in a module of the checkout: tidy.sh MODULE [-diff]. The modules require each other in versions that may not be
+# published yet, and go mod tidy ignores the workspace, so a copy of go.mod replaces the root's module by the checkout.
+set -eu
+cd "$(dirname "$0")/../.."
+export GOWORK=off
+root=$PWD module=$1
+shift
+receiver=$(go list -m)
+
+copy=$(mktemp -d)
+trap 'rm -r "$copy"' EXIT
+cp "$module/go.mod" "$module/go.sum" "$copy"
+test "$module" = . || go mod edit -replace="$receiver=$root" "$copy/go.mod"
+go -C "$module" mod tidy -modfile="$copy/go.mod" "$@"
+test "$module" = . || go mod edit -dropreplace="$receiver" "$copy/go.mod"
+test $# -gt 0 || cp "$copy/go.mod" "$copy/go.sum" "$module"

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build accuracy && (amd64 || arm64)
+
+package energyreceiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory of the socket that they do not run on. What
+// they hold is in proportion to what they use per CPU.
+func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
+	first, second := straight(4, 20, 100), straight(4, 20, 100)
+	first.DRAMIdle, second.DRAMIdle = 3, 3
+	l.on(first, second)
+	place := func(w *labWorkload, watts float64, memory int) {
+		w.weighs(1, watts).holds(uint64(watts * (1 << 30)))
+		w.tasks[0].MemorySocket = memory
+	}
+	place(l.container("remote", 0, 1.5), 4, 1)
+	place(l.process("agent", 1, 0.5), 1, 0)
+	place(l.process("local", 1, 1), 2, 1)
+	place(l.container("near", 0, 1), 3, 0)
+	return nil
+}
+
+func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
+	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
+	of := func(dram Weight, window time.Duration, source cpu.SourceKind, edit func(*Config)) accuracy {
+		s := byZone(dram, StaticFixed, source, window)
+		configure := s.configure
+		s.configure = func(c *Config) {
+			configure(c)
+			c.Attribution.Weight = map[power.Kind]Weight{power.DRAM: dram}
+			edit(c)
+		}
+		return measure(t, remote, s, labShort)
+	}
+	asIs := func(*Config) {}
+	assert.Greater(t, of(WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
+	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
+		a := of(WeightMemoryCPUTime, time.Second, source, asIs)
+		assert.Less(t, a.misplacedDRAM, 0.02, source)
+		assert.InDelta(t, 0, a.active, 1e-3, source)
+	}
+	assert.Less(t, of(WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(WeightMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
+}

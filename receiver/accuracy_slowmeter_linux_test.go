@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build accuracy && (amd64 || arm64)
+
+package energyreceiver
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
+type platformOf struct {
+	machine *hostsim.Machine
+	every   time.Duration
+	booted  time.Duration // when it began
+	reading power.Reading
+}
+
+// measure is called with the passing of time.
+func (m *platformOf) measure() {
+	if ran := m.machine.Now() - m.booted; ran%m.every != 0 {
+		return
+	}
+	socket := m.machine.Sockets[0]
+	energy := 60*joule*m.machine.Now().Seconds() + socket.Energy.Package + socket.Energy.DRAM
+	m.reading.Total, m.reading.At = units.Energy(energy), m.machine.Host.Now()
+}
+
+func (m *platformOf) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	return []power.Reading{m.reading}, nil
+}
+
+func (*platformOf) Close() error { return nil }
+
+// slowCase is how often a receiver attributes, and how far shares by a slow meter may be from those by a fast one.
+type slowCase struct {
+	window, collection time.Duration // window: 0 where it is the collection
+	static             bool          // the static power is known
+	limit              float64       // of each share, relative
+}
+
+// observe returns a receiver whose only meter has news so often.
+func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.Duration) (*lab, *platformOf) {
+	l := &lab{tb: t, root: machine.Host.Root(), machine: machine, series: map[labSeries]float64{}}
+	m := &platformOf{machine: machine, every: every, booted: machine.Now(), reading: power.Reading{Zone: &power.Zone{
+		ID: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
+	}}}
+	m.measure()
+	cfg := simpleConfig()
+	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(ProcessSeriesConfig{})
+	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
+	if tc.static {
+		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
+	}
+	require.NoError(t, cfg.Validate())
+	set := receivertest.NewNopSettings(metadata.Type)
+	set.Logger = zap.NewNop()
+	var err error
+	l.s, err = newEnergyScraper(cfg, set)
+	require.NoError(t, err)
+	l.s.now = machine.Host.Now
+	l.s.sampler.window = tc.window // the test's clock is the sampler
+	l.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
+	}
+	return l, m
+}
+
+// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute and of some seconds, and a
+// process that hardly runs.
+func (l *lab) mix() func(at time.Duration) {
+	web, batch, build := l.process("web", 0, 1), l.process("batch", 0, 0), l.process("build", 0, 0)
+	l.process("idler", 0, 0.1)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var next [2]time.Duration
+	return func(at time.Duration) {
+		web.tasks[0].Demand = 1.5 + math.Sin(at.Seconds()/20) + 0.4*rng.Float64()
+		for i, job := range []*labWorkload{batch, build} {
+			if at >= next[i] {
+				job.tasks[0].Demand = float64(rng.IntN(5))
+				next[i] = at + time.Duration(rng.ExpFloat64()*float64([...]time.Duration{20 * time.Second, 5 * time.Second}[i]))
+			}
+		}
+	}
+}
+
+// share returns the workload's share of the energy of all of them.
+func (l *lab) share(workload string) float64 {
+	var sum, own float64
+	for s, energy := range l.series {
+		if s.metric == "process.energy" && s.of != "" && s.zone == string(power.Platform) {
+			if sum += energy; s.of == workload {
+				own += energy
+			}
+		}
+	}
+	return own / sum
+}
+
+// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of processes changes: by a platform
+// meter with news every 15 seconds, and by one with news in each window. With -v it prints the errors.
+func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
+	for _, tc := range []slowCase{
+		{0, 5 * time.Second, false, .01},
+		{0, 5 * time.Second, true, .01},
+		{0, 10 * time.Second, false, .01},
+		// The meter's news are in the middle of every second collection, so its energy is not quite that of the claims.
+		{0, 10 * time.Second, true, .02},
+		// Within 15 seconds the slow meter does not show who ran when more power was used.
+		{time.Second, 10 * time.Second, false, .0125},
+		{time.Second, 10 * time.Second, true, .0125},
+	} {
+		curve, err := model.NewCurve([]model.Point{{Utilization: 0, Watts: 20}, {Utilization: .5, Watts: 100}, {Utilization: 1, Watts: 140}})
+		require.NoError(t, err)
+		machine := hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 8, Idle: 20, DRAMIdle: 3, Curve: curve})
+		const step = 100 * time.Millisecond
+		fast, fastMeter := tc.observe(t, machine, step)
+		slow, slowMeter := tc.observe(t, machine, 15*time.Second)
+		drive := fast.mix()
+		slow.workloads = fast.workloads
+		require.NoError(t, machine.Render())
+		for _, l := range []*lab{fast, slow} {
+			require.NoError(t, l.s.start(t.Context(), simHost{}))
+			defer func() { require.NoError(t, l.s.shutdown(t.Context())) }()
+		}
+		window := cmp.Or(tc.window, tc.collection)
+		for at := step; at <= 11*time.Minute; at += step {
+			drive(at)
+			machine.Step(step)
+			fastMeter.measure()
+			slowMeter.measure()
+			if at%window > 0 {
+				continue
+			}
+			require.NoError(t, machine.Render())
+			for _, l := range []*lab{fast, slow} {
+				if at%tc.collection > 0 {
+					l.s.sample()
+				} else {
+					l.collect()
+				}
+			}
+		}
+		for _, w := range fast.workloads {
+			e := slow.share(w.name)/fast.share(w.name) - 1
+			t.Logf("window %v, static power known: %t: %s: %+.2f %%", window, tc.static, w.name, 100*e)
+			assert.LessOrEqual(t, math.Abs(e), tc.limit, w.name)
+		}
+	}
+}
+
+// asking is a Sensor that answers after a time.
+type asking struct {
+	zone    power.Zone
+	answers time.Duration
+	polls   int
+}
+
+func (a *asking) Poll(ctx context.Context) ([]power.Value, error) {
+	a.polls++
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(a.answers):
+		return []power.Value{power.PowerValue(&a.zone, 100*joule, 0, time.Now())}, nil
+	}
+}
+
+func (*asking) Close() error { return nil }
+
+// No clock of the bubble passes while a goroutine runs, so any wait for the sensor would show.
+func TestNoCollectionWaitsForAPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}, answers: 30 * time.Second}
+		n := newTestNode(t)
+		n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+			powercap, err := openMeters(ctx, cfg, host, set)
+			require.NoError(t, err)
+			poller := power.NewPoller(bmc, power.PollOptions{Name: "bmc", Every: 15 * time.Second})
+			return power.NewSet(power.Member{Name: "bmc", Meter: poller}, powercap.Status()[0].Member), nil
+		}
+		n.start()
+		began := time.Now()
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		host := 0.0
+		for i := range 60 {
+			<-tick.C
+			n.run(10*joule, map[int]int64{1: 100})
+			for _, p := range n.points("hw.host.energy", nil) {
+				host = p.value
+			}
+			assert.Equal(t, time.Duration(i+1)*10*time.Second, time.Since(began), "the end of collection %d", i)
+		}
+		synctest.Wait()
+		assert.InDelta(t, 10, bmc.polls, 1, "it rests for as long as it takes to answer")
+		assert.InDelta(t, 54_000, host, 1e-6, "100 W from the first to the last answer")
+		assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
+		assert.Empty(t, n.logged())
+	})
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command cost measures what whole processes cost beside a crowd of others: collectors with other settings or of other
+// commits, programs that do only what cannot be done without, and Kepler. They take turns, A B A B, and the figures are
+// medians over the turns, with the least and the most. It takes root, for BPF and for cgroups:
+//
+//	go run ./receiver/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
+//	go run ./receiver/test/cost -processes 10000 -base /tmp/old/otelcol-energy
+//
+// dev/performance-tables.md has the figures.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
+)
+
+func main() {
+	o, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err == nil && o.be != "":
+		err = be(o.be, o.every)
+	case err == nil:
+		watchSignals()
+		err = o.run(os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cost:", err)
+		os.Exit(1)
+	}
+}
+
+// watchSignals has an interrupt end the run.
+func watchSignals() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // the next one ends it at once
+		close(interrupted)
+	}()
+}
+
+// options are the command line's.
+type options struct {
+	scenarios string
+	page      string
+	// The rest makes up a scenario, if none is named.
+	machine              crowd.Machine
+	evict                float64
+	binary, base, kepler string
+	configs              string
+	interval             time.Duration
+	windows, sources     string
+	floors               string
+	receivers            string
+	scraped, sends       bool
+	starts               bool
+
+	turns int
+	quiet float64
+	pace  pace
+	be    string // the floor that this program is itself
+	every time.Duration
+}
+
+// parse parses the command line.
+func parse(args []string) (o options, err error) {
+	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
+	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
+		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
+	flags.StringVar(&o.page, "write", "", "a page into which to put the table, between the marks of the same scenarios")
+	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
+	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
+	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
+	flags.IntVar(&o.machine.ActiveIn, "active-in", 0, "how many of them the active processes are in; 0 is all")
+	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
+	flags.IntVar(&o.machine.Spinning, "spinning", 0, "more processes that always run")
+	flags.Float64Var(&o.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")
+	flags.StringVar(&o.binary, "binary", "build/otelcol-energy", "the collector")
+	flags.StringVar(&o.base, "base", "", "another collector to compare with, or a commit of which it is built")
+	flags.StringVar(&o.kepler, "kepler", "", "a binary of Kepler")
+	flags.StringVar(&o.configs, "config", "", "configurations to compare, separated by commas, in place of the settings below")
+	flags.DurationVar(&o.interval, "interval", time.Second, "collection_interval")
+	flags.StringVar(&o.windows, "window", "0s", "length of the windows; several are variants")
+	flags.StringVar(&o.sources, "source", "bpf", "cpu_time; several are variants")
+	flags.StringVar(&o.receivers, "receiver", "", "more settings of the receiver, as YAML: 'series: {processes: {max: 10000}}'; several, separated by semicolons, are variants")
+	flags.BoolVar(&o.scraped, "scraped", false, "export to Prometheus, and be scraped every second")
+	flags.BoolVar(&o.sends, "otlp", false, "export by OTLP over HTTP, to nowhere")
+	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
+	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake; in C: c-wake, c-procfs, c-pread; collector")
+	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
+	flags.Float64Var(&o.quiet, "quiet", 0, "CPUs that all others may use: repeat, up to three times, a turn during which they used more; 0 is any")
+	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections, at most 15 s, and half a second")
+	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is ten collections, at least 10 s, and at most 30 s or three collections")
+	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
+	flags.StringVar(&o.be, "be", "", "be a floor, and measure nothing")
+	flags.DurationVar(&o.every, "every", time.Second, "how often the floor does its work")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.machine.Active < 0 {
+		o.machine.Active = o.machine.Processes / 100
+	}
+	return o, nil
+}
+
+// of sets what is not set, to multiples of the collection interval. No collection is at an end.
+func (p pace) of(interval time.Duration) pace {
+	const least, most, warm, half = 10 * time.Second, 30 * time.Second, 15 * time.Second, 500 * time.Millisecond
+	if p.warmup == 0 {
+		p.warmup = max(min(3*interval, warm), 4*time.Second) + half
+	}
+	if p.measured == 0 {
+		p.measured = min(max(10*interval, least), max(3*interval, most))
+	}
+	return p
+}
+
+// variants returns the product of the binaries and settings, the base's first.
+func (o options) variants(p programs) (variants []variant, err error) {
+	for _, binary := range nonEmpty(o.base, o.binary) {
+		which := ""
+		if o.base != "" {
+			which = map[bool]string{true: "base ", false: "new "}[binary == o.base]
+		}
+		for _, s := range o.settings(binary) {
+			variants = append(variants, s.collector(which+s.String()))
+		}
+	}
+	for _, name := range list(o.floors) {
+		v, err := o.floor(name, p.dir)
+		if err != nil {
+			return nil, err
+		}
+		variants = append(variants, v)
+	}
+	if o.kepler == "" {
+		return variants, nil
+	}
+	v, err := kepler(o.kepler, p.dir, o.scraped)
+	return append(variants, v), err
+}
+
+func (o options) floor(name, dir string) (variant, error) {
+	if name == "collector" {
+		return bareCollector(o.binary), nil
+	}
+	every := o.interval
+	for _, text := range list(o.windows) {
+		if window, err := time.ParseDuration(text); err == nil && window > 0 {
+			every = min(every, window)
+		}
+	}
+	return ownFloor(name, dir, every)
+}
+
+func (o options) settings(binary string) (all []settings) {
+	s := settings{binary: binary, interval: o.interval, scraped: o.scraped, sends: o.sends, starts: o.starts}
+	for _, config := range list(o.configs) {
+		s.config = config
+		all = append(all, s)
+	}
+	if all != nil {
+		return all
+	}
+	for _, s.source = range list(o.sources) {
+		for _, text := range list(o.windows) {
+			s.window, _ = time.ParseDuration(text) // the collector reports what is wrong
+			for _, s.receiver = range strings.Split(o.receivers, ";") {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// list returns the texts between commas.
+func list(text string) []string { return nonEmpty(strings.Split(text, ",")...) }
+
+func nonEmpty(texts ...string) (kept []string) {
+	for _, t := range texts {
+		if t != "" {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// run measures, and writes what it finds.
+func (o options) run(w io.Writer) (err error) {
+	runtime.LockOSThread() // what it starts is killed when the thread ends, as those of a neighbor do
+	dir, err := os.MkdirTemp("", "cost")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if o.base, err = baseCollector(o.base, dir); err != nil {
+		return err
+	}
+	for _, binary := range nonEmpty(o.binary, o.base, o.kepler) {
+		if _, err := os.Stat(binary); err != nil {
+			return fmt.Errorf("%w: make build", err)
+		}
+	}
+	if err := crowd.Compile(filepath.Join(dir, floorProgram), floorInC); err != nil {
+		return err
+	}
+	var text strings.Builder
+	w = io.MultiWriter(w, &text)
+	s := &session{
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
+	}
+	if s.price, err = priceOfCalls(); err != nil {
+		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
+		s.pace.hooks = 0
+	}
+	fmt.Fprintf(w, "%s\nA call of a BPF hook takes %s, and its measurement %s. Figures are medians of %d turns [least, most].\n\n",
+		host(), s.price.call, s.price.stats, s.turns)
+	if o.scenarios != "" {
+		all, err := chosen(o.scenarios)
+		if err != nil {
+			return err
+		}
+		err = s.run(all)
+		if err == nil && o.page != "" {
+			err = writePage(o.page, o.scenarios, text.String())
+		}
+		return err
+	}
+	return o.compare(s)
+}
+
+// compare measures the variants of the flags.
+func (o options) compare(s *session) (err error) {
+	defer func() { err = errors.Join(err, s.end()) }()
+	variants, err := o.variants(s.programs)
+	if err != nil {
+		return err
+	}
+	results, err := s.measure(scenario{machine: o.machine, evict: o.evict}, variants)
+	return errors.Join(report(s.out, results), err)
+}
+
+// baseCollector returns the path of a collector. If base is no file it is a commit, whose collector is built in dir.
+func baseCollector(base, dir string) (path string, err error) {
+	if info, err := os.Stat(base); base == "" || err == nil && info.Mode().IsRegular() {
+		return base, nil
+	}
+	tree := filepath.Join(dir, "base")
+	git := func(args ...string) error {
+		out, err := exec.Command("git", args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if err := git("worktree", "add", "--detach", tree, base); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, git("worktree", "remove", "--force", tree)) }()
+	const built = "build/otelcol-energy"
+	if out, err := exec.Command("make", "-C", tree, built).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", base, err, out)
+	}
+	path = filepath.Join(dir, "otelcol-energy-base")
+	return path, os.Rename(filepath.Join(tree, built), path)
+}
+
+// host describes the machine in a line.
+func host() string {
+	model, cpus := "CPU unknown", 0
+	b, _ := os.ReadFile("/proc/cpuinfo") // without it the model is unknown
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			model, cpus = strings.TrimSpace(value), cpus+1
+		}
+	}
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease") // Linux has both
+	load, _ := os.ReadFile("/proc/loadavg")
+	return fmt.Sprintf("%d x %s, Linux %s, load %s", cpus, model, strings.TrimSpace(string(release)), strings.TrimSpace(string(load)))
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"image/color"
+	"image/png"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+type dashboard struct {
+	Panels     []dashboardPanel
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      json.RawMessage
+		}
+	}
+}
+
+type dashboardPanel struct {
+	Title, Type string
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []dashboardTarget
+	Panels      []dashboardPanel // of a collapsed row
+	// columns, if the panel is a table
+	Transformations []struct {
+		Options struct{ IndexByName map[string]int }
+	}
+}
+
+type dashboardTarget struct{ Expr, LegendFormat string }
+
+type ruleFile struct {
+	Groups []struct {
+		Name  string
+		Rules []struct{ Record, Alert, Expr string }
+	}
+}
+
+// Every query of the dashboard and the rules is run against Prometheus, with a day of a simulated cluster and a real
+// collector of this machine.
+func TestPrometheusDashboardAndRules(t *testing.T) {
+	need(t)
+	p := startPrometheus(t)
+	p.feed(t)
+	startRealAndSensorless(t, p)
+
+	t.Run("EveryRuleReturnsSomething", p.testRules)
+	t.Run("EveryPanelReturnsSomething", func(t *testing.T) { p.testPanels(t, ".*", nil) })
+	t.Run("EveryPanelReturnsSomethingOfTwoNodes", func(t *testing.T) { p.testPanels(t, "(node-1|node-2)", nil) })
+	t.Run("PanelsReturnSomethingOfTheRealCollector", func(t *testing.T) {
+		// This machine has neither pods nor virtual machines of the test, and its energy has no host.name.
+		p.testPanels(t, "", []string{"Node", "Programs"})
+		p.testPanels(t, "real", []string{"Cost and health of the receiver"})
+	})
+	t.Run("AlertsAreRaisedByWhatTheySay", p.testAlerts)
+	t.Run("EveryVariableHasValues", p.testVariables)
+	t.Run("ABrowserDrawsEveryPanel", p.testBrowser)
+	t.Run("PromtoolTestsTheRules", func(t *testing.T) {
+		tool := filepath.Join(p.dir, "promtool")
+		for _, name := range []string{"rules", "price-fixed", "price-time-of-use"} {
+			t.Log(run(t, exec.Command(tool, "check", "rules", "--lint=all", "--lint-fatal", shipped(t, "prometheus", name+".yaml"))))
+			t.Log(run(t, exec.Command(tool, "test", "rules", shipped(t, "prometheus", name+"_test.yaml"))))
+		}
+	})
+}
+
+// startRealAndSensorless starts one collector as shipped, with a model, and one without a sensor, and waits until
+// Prometheus has rates of them.
+func startRealAndSensorless(t *testing.T, p *prometheusServer) {
+	t.Helper()
+	const settings = `
+receivers:
+  energy: {collection_interval: 1s, initial_delay: 0s, METER, zones: [package, dram]}
+service:
+  telemetry:
+    resource: {host.name: NAME}
+    metrics:
+      readers:
+        - periodic:
+            interval: 1000
+            exporter: {otlp: {protocol: http/protobuf, endpoint: "${env:PROMETHEUS}/api/v1/otlp/v1/metrics"}}
+`
+	sensor := startSensor(t)
+	sensor.draw(t, pipelinePower)
+	empty := t.TempDir()
+	require.NoError(t, os.Symlink("/proc", filepath.Join(empty, "proc")))
+	var all []*collector
+	for name, meter := range map[string]string{
+		"real": "meters: {use: [powercap]}, model: none, root_path: " + sensor.root, "sensorless": "meters: {use: [powercap]}, model: none, root_path: " + empty,
+	} {
+		all = append(all, p.startShipped(t, name, strings.NewReplacer("NAME", name, "METER", meter).Replace(settings)))
+	}
+	for _, query := range []string{
+		`rate(process_energy_joules_total{host_name=""}[5m])`, `rate(otelcol_process_cpu_seconds_total{host_name="real"}[5m])`,
+		`otelcol_receiver_energy_processes{host_name="sensorless"}`,
+	} {
+		eventually(t, query, func() bool {
+			for _, c := range all {
+				require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+			}
+			return len(p.query(t, time.Now(), query)) > 0
+		})
+	}
+}
+
+// onlyUnitTested are alerts whose causes no collector of this test has. The unit tests of the rules raise them.
+var onlyUnitTested = []string{"EnergyExportFails", "EnergySeriesAreDropped", "EnergyTotalsRestarted", "EnergyModelIsNotTrained"}
+
+func (p *prometheusServer) testRules(t *testing.T) {
+	text, err := os.ReadFile(shipped(t, "prometheus", "rules.yaml"))
+	require.NoError(t, err)
+	var file ruleFile
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	count := 0
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			count++
+			if slices.Contains(onlyUnitTested, rule.Alert) {
+				continue
+			}
+			if rule.Record != "" {
+				p.await(t, rule.Record)
+			}
+			found := p.await(t, subqueryStep.ReplaceAllString(rule.Expr, "${1}1s]"))
+			t.Logf("%s%s: %d series", rule.Record, rule.Alert, len(found))
+		}
+	}
+	assert.Greater(t, count, 10)
+}
+
+// testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that match.
+func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
+	count, row := 0, ""
+	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$pod", ".*", "$zones", "package|dram|gpu", "$__rate_interval", "5m", "$__range", "6h")
+	for _, panel := range readDashboard(t).all() {
+		if panel.Type == "row" {
+			row = panel.Title
+		}
+		wanted := rows == nil
+		for _, r := range rows {
+			wanted = wanted || r == row
+		}
+		// The real collector's telemetry has another host.name than its energy, which has none.
+		if !wanted || node == "" && strings.Contains(panel.Title, "VMs") || node == "real" && panel.onEnergy() {
+			continue
+		}
+		for _, target := range panel.Targets {
+			count++
+			promQL := interpolate.Replace(target.Expr)
+			require.NotContains(t, promQL, "$", "a variable that is not known")
+			found := p.await(t, promQL)
+			if rows == nil {
+				for _, label := range panel.labels(target.LegendFormat) {
+					has := slices.ContainsFunc(found, func(s promSeries) bool { return s.labels[label] != "" })
+					assert.Truef(t, has, "%s, %s: some series have the label %s", row, panel.Title, label)
+				}
+			}
+			for _, s := range found {
+				assert.Falsef(t, math.IsNaN(s.samples[0].value), "%s, %s: no number: %s", row, panel.Title, promQL)
+			}
+		}
+	}
+	t.Logf("%d queries", count)
+	assert.Greater(t, count, 10)
+}
+
+// onEnergy reports whether the panel shows anything but the collector's own telemetry.
+func (d dashboardPanel) onEnergy() bool {
+	return slices.ContainsFunc(d.Targets, func(t dashboardTarget) bool {
+		return !strings.Contains(t.Expr, "otelcol_")
+	})
+}
+
+var legendLabel = regexp.MustCompile(`\{\{(\w+)\}\}`)
+
+// labels returns the labels that the panel shows of a target's series.
+func (d dashboardPanel) labels(legend string) []string {
+	var names []string
+	for _, found := range legendLabel.FindAllStringSubmatch(legend, -1) {
+		names = append(names, found[1])
+	}
+	for _, transformation := range d.Transformations {
+		for column := range transformation.Options.IndexByName {
+			if !strings.HasPrefix(column, "Value") {
+				names = append(names, column)
+			}
+		}
+	}
+	return names
+}
+
+// all returns all panels, with those of collapsed rows.
+func (d dashboard) all() (panels []dashboardPanel) {
+	for _, panel := range d.Panels {
+		panels = append(append(panels, panel), panel.Panels...)
+	}
+	return panels
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	text, err := os.ReadFile(shipped(t, "dashboards", "energy.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &d))
+	return d
+}
+
+// testAlerts checks which nodes each alert fires for.
+func (p *prometheusServer) testAlerts(t *testing.T) {
+	want := map[string][]string{
+		"EnergyIsNotReported":     {"node-4"},
+		"EnergyHasNoSensor":       {"sensorless"},
+		"EnergySensorFails":       {"node-5"},
+		"EnergyIsUnattributed":    {"node-3"},
+		"GPUEnergyIsUnattributed": {"node-3"},
+		"EnergyHasNoEmissions":    {"node-3"},
+	}
+	got := map[string][]string{}
+	eventually(t, "alerts are pending", func() bool {
+		got = map[string][]string{}
+		for _, s := range p.query(t, time.Now(), `ALERTS`) {
+			// The real collector's own metrics have a host.name here. Its energy has none.
+			if host := s.labels["host_name"]; host != "" && host != "real" {
+				got[s.labels["alertname"]] = append(got[s.labels["alertname"]], host)
+			}
+		}
+		return len(got) == len(want)
+	})
+	assert.Equal(t, want, got)
+}
+
+var labelValues = regexp.MustCompile(`label_values\((\w+)(?:\{[^}]*\})?, (\w+)\)`)
+
+func (p *prometheusServer) testVariables(t *testing.T) {
+	count := 0
+	for _, variable := range readDashboard(t).Templating.List {
+		if variable.Type != "query" {
+			continue
+		}
+		var query struct{ Query string }
+		require.NoError(t, json.Unmarshal(variable.Query, &query))
+		parts := labelValues.FindStringSubmatch(query.Query)
+		require.Len(t, parts, 3, query.Query)
+		found := p.query(t, time.Now(), fmt.Sprintf(`count by (%s) (%s{%s!=""})`, parts[2], parts[1], parts[2]))
+		assert.Greater(t, len(found), 1, query.Query)
+		count++
+	}
+	assert.Equal(t, 3, count)
+}
+
+// testBrowser draws the dashboard's JSON in a browser with the page in dashboard/, which is ours, not Grafana's. The
+// picture is left in build/integration/prometheus/dashboard.png.
+func (p *prometheusServer) testBrowser(t *testing.T) {
+	chromium := program(t, "chromium", "chromium")
+	api, err := url.Parse(p.url)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir("dashboard")))
+	mux.Handle("/api/", httputil.NewSingleHostReverseProxy(api))
+	mux.HandleFunc("/energy.json", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, shipped(t, "dashboards", "energy.json"))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	page := server.URL + "/?node=" + url.QueryEscape("(node-1|node-2)") + "&namespace=" + url.QueryEscape(".+")
+
+	browse := func(arguments ...string) string {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		arguments = append([]string{
+			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+			"--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+			"--user-data-dir=" + t.TempDir(), "--virtual-time-budget=60000",
+		}, arguments...)
+		cmd := exec.CommandContext(ctx, chromium, arguments...)
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	picture := filepath.Join(p.dir, "dashboard.png")
+	_ = os.Remove(picture) // not written yet
+	document := browse("--window-size=1480,2900", "--dump-dom", page+"&open=1")
+	require.Contains(t, document, `data-done="yes"`, "the page has come to its end")
+	assert.NotContains(t, document, `class="error"`)
+	drawn := strings.Count(document, "data-drawn=")
+	panels := 0
+	for _, panel := range readDashboard(t).all() {
+		if panel.Type != "row" {
+			panels++
+		}
+	}
+	t.Logf("%d panels drawn", drawn)
+	assert.Equal(t, panels, drawn, "panels drawn")
+
+	height := 0
+	for _, panel := range readDashboard(t).Panels {
+		height = max(height, 38*(panel.GridPos.Y+panel.GridPos.H))
+	}
+	browse(fmt.Sprintf("--window-size=1480,%d", height+150), "--screenshot="+picture, page)
+	file, err := os.Open(picture)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	drawing, err := png.Decode(file)
+	require.NoError(t, err)
+	colors := map[color.Color]bool{}
+	for y := 0; y < drawing.Bounds().Dy(); y += 7 {
+		for x := range drawing.Bounds().Dx() {
+			colors[drawing.At(x, y)] = true
+		}
+	}
+	assert.Greater(t, len(colors), 50, "colours of the picture")
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// prometheusServer is a Prometheus that the test has started.
+type prometheusServer struct {
+	url string
+	dir string // of its program and promtool
+}
+
+// promSeries is a series in an answer. In an instant query's answer it has one sample.
+type promSeries struct {
+	labels  map[string]string
+	samples []promSample
+}
+
+type promSample struct {
+	at    time.Time
+	value float64
+}
+
+// shipped returns the path of a file in deploy/.
+func shipped(t *testing.T, elements ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(append([]string{"../../../deploy"}, elements...)...))
+	require.NoError(t, err)
+	return path
+}
+
+// prometheusPrograms builds prometheus and promtool from the modules in prometheus/go.mod, once.
+func prometheusPrograms(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(cache(t), "prometheus")
+	built := run(t, exec.Command("../stores/build.sh", "prometheus"))
+	if strings.Contains(built, "could not build") {
+		t.Skipf("lacks Prometheus: %s", built)
+	}
+	return dir
+}
+
+var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\d+)`)
+
+// subqueryStep is the step of what a rule sums up, which is the interval of the rule before it.
+var subqueryStep = regexp.MustCompile(`(\[1d:)5m\]`)
+
+var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`)
+
+// startPrometheus starts Prometheus with the shipped configuration. Its rules are evaluated every second, to keep the
+// test short.
+func startPrometheus(t *testing.T) *prometheusServer {
+	t.Helper()
+	config := t.TempDir()
+	for _, name := range []string{"prometheus.yaml", "rules.yaml", "price-fixed.yaml"} {
+		text, err := os.ReadFile(shipped(t, "prometheus", name))
+		require.NoError(t, err)
+		text = bytes.ReplaceAll(text, []byte("rule_files: [rules.yaml]"), []byte("rule_files: [rules.yaml, price-fixed.yaml]"))
+		text = subqueryStep.ReplaceAll(ruleInterval.ReplaceAll(text, []byte("$1 1s")), []byte("${1}1s]"))
+		require.NoError(t, os.WriteFile(filepath.Join(config, name), text, 0o600))
+	}
+	return startPrometheusWith(t, filepath.Join(config, "prometheus.yaml"))
+}
+
+// startPrometheusWith starts Prometheus with a configuration, and an empty database, on a port of loopback. Its blocks
+// are long enough to take a day of past samples.
+func startPrometheusWith(t *testing.T, config string) *prometheusServer {
+	t.Helper()
+	programs := prometheusPrograms(t)
+	logPath := filepath.Join(programs, strings.ToLower(t.Name())+".log")
+	cmd := exec.Command(filepath.Join(programs, "prometheus"), "--config.file="+config,
+		"--web.enable-otlp-receiver", "--web.listen-address=127.0.0.1:0", "--storage.tsdb.path="+t.TempDir(),
+		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d")
+	ended := startDaemon(t, cmd, logPath)
+	p := &prometheusServer{dir: programs}
+	eventually(t, "Prometheus is ready, its log is in "+logPath, func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("Prometheus ended: %s", lastLine(logPath))
+		default:
+		}
+		if p.url == "" {
+			log, _ := os.ReadFile(logPath) // not created yet
+			if found := listening.FindSubmatch(log); found != nil {
+				p.url = "http://" + string(found[1])
+			}
+			return false
+		}
+		answer, err := http.Get(p.url + "/-/ready")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	return p
+}
+
+// query evaluates PromQL at a time.
+func (p *prometheusServer) query(t *testing.T, at time.Time, promQL string) []promSeries {
+	t.Helper()
+	found, err := p.ask("query", url.Values{"query": {promQL}, "time": {promTime(at)}})
+	require.NoError(t, err, promQL)
+	return found
+}
+
+// await waits until PromQL returns something, and returns it.
+func (p *prometheusServer) await(t *testing.T, promQL string) (found []promSeries) {
+	t.Helper()
+	eventually(t, "Prometheus has "+promQL, func() bool {
+		found = p.query(t, time.Now(), promQL)
+		return len(found) > 0
+	})
+	return found
+}
+
+func promTime(at time.Time) string {
+	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)
+}
+
+// ask calls the API: https://prometheus.io/docs/prometheus/latest/querying/api/
+func (p *prometheusServer) ask(what string, values url.Values) ([]promSeries, error) {
+	answer, err := http.PostForm(p.url+"/api/v1/"+what, values)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	type sample [2]any
+	var decoded struct {
+		Error string
+		Data  struct {
+			ResultType string
+			Result     json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(body, &decoded); err != nil {
+		return nil, fmt.Errorf("%s: %w", answer.Status, err)
+	}
+	if decoded.Error != "" {
+		return nil, fmt.Errorf("%s: %s", answer.Status, decoded.Error)
+	}
+	if kind := decoded.Data.ResultType; kind != "vector" && kind != "matrix" {
+		return nil, fmt.Errorf("the result is a %s", kind)
+	}
+	var list []struct {
+		Metric map[string]string
+		Value  *sample
+		Values []sample
+	}
+	if err := json.Unmarshal(decoded.Data.Result, &list); err != nil {
+		return nil, err
+	}
+	var found []promSeries
+	for _, l := range list {
+		if l.Value != nil {
+			l.Values = []sample{*l.Value}
+		}
+		s := promSeries{labels: l.Metric}
+		for _, v := range l.Values {
+			at, isTime := v[0].(float64)
+			text, isText := v[1].(string)
+			value, err := strconv.ParseFloat(text, 64)
+			if !isTime || !isText || err != nil {
+				return nil, fmt.Errorf("not a sample: %v", v)
+			}
+			s.samples = append(s.samples, promSample{time.UnixMilli(int64(math.Round(at * 1000))), value})
+		}
+		found = append(found, s)
+	}
+	return found, nil
+}
+
+// value returns the only value of a query, or NaN if there is none.
+func (p *prometheusServer) value(t *testing.T, at time.Time, promQL string) float64 {
+	t.Helper()
+	found := p.query(t, at, promQL)
+	if len(found) == 0 {
+		return math.NaN()
+	}
+	require.Len(t, found, 1, promQL)
+	return found[0].samples[0].value
+}
+
+// samples returns the samples of the only matching series in a half-open period.
+func (p *prometheusServer) samples(t *testing.T, selector string, after, until time.Time) []promSample {
+	t.Helper()
+	found := p.query(t, until, fmt.Sprintf("%s[%dms]", selector, max(1, until.Sub(after).Milliseconds())))
+	if len(found) == 0 {
+		return nil
+	}
+	require.Len(t, found, 1, selector)
+	return found[0].samples
+}
+
+// startShipped starts a collector with the configuration shipped for Prometheus and some settings replaced.
+func (p *prometheusServer) startShipped(t *testing.T, name, settings string) *collector {
+	t.Helper()
+	overlay := filepath.Join(t.TempDir(), "settings.yaml")
+	require.NoError(t, os.WriteFile(overlay, []byte(settings), 0o600))
+	c := &collector{log: filepath.Join(p.dir, strings.ToLower(t.Name())+"-"+name+".log")}
+	c.cmd = exec.Command(collectorBinary(t), "--config", shipped(t, "prometheus", "collector.yaml"), "--config", overlay)
+	c.cmd.Env = append(os.Environ(), "PROMETHEUS="+p.url)
+	c.ended = startDaemon(t, c.cmd, c.log)
+	return c
+}
+
+// pipelinePower is the power of the zones, in watts.
+var pipelinePower = map[string]float64{"intel-rapl:0": 120, "intel-rapl:0:0": 15}
+
+// pipelineRun is a collector's output from its baseline to its end.
+type pipelineRun struct {
+	from, to time.Time
+	joules   map[string]float64 // true energy by zone
+}
+
+// sensorSettings makes the collector read a sensor of startSensor every second.
+const sensorSettings = `
+receivers:
+  energy:
+    root_path: ROOT
+    meters: {use: [powercap]}
+    model: none
+    attribution: {preset: kepler}
+    collection_interval: 1s
+    initial_delay: 0s
+`
+
+const pipelineSettings = sensorSettings + "    series: {processes: {group_by: pid, min_energy: 0.5, max: 100}}\n"
+
+// The documented pipeline: a sensor whose true energy is known, the collector with its shipped configuration, OTLP,
+// Prometheus with its own, PromQL. Two collectors run in sequence, and every counter wraps in both runs.
+func TestPrometheusOverOTLP(t *testing.T) {
+	need(t)
+	p := startPrometheus(t)
+	sensor := startSensor(t)
+	load := build(t, "load")
+
+	began := time.Now()
+	var runs []pipelineRun
+	for n := range 2 {
+		sensor.wrapAfter(t, 100)
+		runs = append(runs, runPipeline(t, p, sensor, load, n+1))
+	}
+
+	t.Run("EnergyIsTheTrueOneThroughWraps", func(t *testing.T) {
+		for n, r := range runs {
+			for id, want := range r.joules {
+				require.Greater(t, want, 100.0, "the counter wrapped")
+				got := p.value(t, r.to, fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id))
+				t.Logf("run %d, %s: %.6f J, truly %.6f J", n+1, id, got, want)
+				// The counter shows whole microjoules at both ends.
+				assert.InDelta(t, want, got, 3e-6, "run %d, %s", n+1, id)
+			}
+		}
+	})
+	t.Run("ARestartIsOneResetAndNoSpike", func(t *testing.T) {
+		now := time.Now()
+		whole := now.Sub(began).Milliseconds()
+		for id := range simulatedZones {
+			series := fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id)
+			assert.InDelta(t, 1, p.value(t, now, fmt.Sprintf("resets(%s[%dms])", series, whole)), 0, "%s starts anew once", id)
+			highest := p.value(t, now, fmt.Sprintf("max_over_time(rate(%s[20s])[%dms:1s])", series, whole))
+			t.Logf("%s: highest rate over 20 s: %.2f W, truly %.0f W", id, highest, pipelinePower[id])
+			// A wrap or a restart counted as energy would show about 13,000 W. Twice the power allows for late
+			// readings.
+			assert.Less(t, highest, 2*pipelinePower[id], id)
+		}
+	})
+	t.Run("ProcessesAndUnattributedAreActive", func(t *testing.T) {
+		for n, r := range runs {
+			testBalanceInPromQL(t, p, n+1, r)
+		}
+	})
+	t.Run("EveryProcessHasItsLabels", func(t *testing.T) {
+		for _, label := range []string{"process_pid", "process_creation_time", "process_executable_name", "energy_method"} {
+			without := p.query(t, runs[1].to, fmt.Sprintf(`process_energy_joules_total{%s="",otel_metric_overflow=""}`, label))
+			assert.Empty(t, without, label)
+		}
+		assert.NotEmpty(t, p.query(t, runs[1].to, `process_energy_joules_total{process_executable_name="load",energy_method="measured"}`))
+	})
+}
+
+// runPipeline starts a collector, draws power once it has its baselines, compares the rates that Prometheus computes
+// with the power, and ends the collector when all energy has arrived.
+func runPipeline(t *testing.T, p *prometheusServer, sensor *simulatedSensor, load string, n int) pipelineRun {
+	const window = 20 * time.Second
+	r := pipelineRun{from: time.Now(), joules: map[string]float64{}}
+	c := p.startShipped(t, strconv.Itoa(n), strings.ReplaceAll(pipelineSettings, "ROOT", sensor.root))
+	samples := func(id string, after time.Time) []promSample {
+		require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+		return p.samples(t, fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id), after, time.Now())
+	}
+	arrive := func(count int, after time.Time) {
+		eventually(t, "samples arrive in Prometheus, the collector's log is in "+c.log, func() bool {
+			for id := range simulatedZones {
+				if len(samples(id, after)) < count {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	arrive(1, r.from)
+	for id := range simulatedZones {
+		r.joules[id] = -sensor.joules(id, time.Now())
+	}
+
+	// Two processes run all the time, others come and end.
+	for _, arguments := range []string{"burn 30 0", "burn 15 0", "burn 50 3", "burn 50 1"} {
+		startDaemon(t, exec.Command(load, strings.Fields(arguments)...), os.DevNull)
+	}
+	sensor.draw(t, pipelinePower)
+	drawn := time.Now()
+	deviations := map[string][]float64{}
+	eventually(t, "rates over a whole window in which most samples have arrived", func() bool {
+		now := time.Now()
+		if now.Sub(drawn) < window+2*time.Second {
+			return false
+		}
+		for id := range simulatedZones {
+			if len(samples(id, now.Add(-window))) < 10 {
+				return false
+			}
+			rate := p.value(t, now, fmt.Sprintf("rate(hw_energy_joules_total{hw_id=%q}[%dms])", id, window.Milliseconds()))
+			truly := (sensor.joules(id, now) - sensor.joules(id, now.Add(-window))) / window.Seconds()
+			deviations[id] = append(deviations[id], math.Abs(rate/truly-1))
+		}
+		return len(deviations["intel-rapl:0"]) >= 20
+	})
+	for id, d := range deviations {
+		slices.Sort(d)
+		t.Logf("run %d, %s: rates over %v are %.3f %% off (median), at most %.3f %%", n, id, window, 100*d[len(d)/2], 100*d[len(d)-1])
+		assert.Less(t, d[len(d)/2], 0.01, "rates of %s against the true power", id)
+	}
+	sensor.draw(t, nil)
+	arrive(2, time.Now().Add(time.Millisecond))
+	c.stop(t)
+	r.to = time.Now()
+	for id := range simulatedZones {
+		r.joules[id] += sensor.joules(id, r.to)
+	}
+	return r
+}
+
+// testBalanceInPromQL adds up processes and unattributed at each time of a collection.
+func testBalanceInPromQL(t *testing.T, p *prometheusServer, n int, r pipelineRun) {
+	for _, zone := range []string{"package", "dram"} {
+		moments := p.samples(t, fmt.Sprintf(`system_energy_joules_total{energy_zone=%q,energy_state="active"}`, zone), r.from, r.to)
+		require.Greater(t, len(moments), 3)
+		for _, m := range moments {
+			// Ended series count with their last value.
+			since := m.at.Sub(r.from).Milliseconds()
+			got := p.value(t, m.at, fmt.Sprintf(`sum(last_over_time(process_energy_joules_total{energy_zone=%q}[%dms]) or vector(0))
+				+ sum(system_unattributed_energy_joules_total{energy_zone=%q})`, zone, since, zone))
+			require.InDeltaf(t, m.value, got, 0.5e-6, "run %d, %s, at %v", n, zone, m.at)
+		}
+		last := moments[len(moments)-1].value
+		t.Logf("run %d, %s: processes and unattributed are the active energy at %d moments, %.6f J at the last", n, zone, len(moments), last)
+		require.Positive(t, last)
+	}
+}

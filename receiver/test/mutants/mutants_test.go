@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const source = `package small
+
+func larger(a, b int) int {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+func count() (n int) {
+	n = 3
+	return n
+}
+`
+
+// The test notices every change of count, and none of larger.
+const test = `package small
+
+import "testing"
+
+func TestCount(t *testing.T) {
+	if count() != 3 {
+		t.Fatal(count())
+	}
+}
+`
+
+func TestMutants(t *testing.T) {
+	t.Setenv("GOWORK", "off")
+	dir := filepath.Join(t.TempDir(), "small")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	for name, text := range map[string]string{"go.mod": "module small\n\ngo 1.24\n", "small.go": source, "small_test.go": test} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+
+	var out strings.Builder
+	require.NoError(t, run(&out, dir, 100, 1, time.Minute))
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	assert.ElementsMatch(t, []string{
+		"survived small/small.go:3:28 return",
+		"survived small/small.go:4:5 condition",
+		"survived small/small.go:4:7 operator",
+		"killed   small/small.go:10:23 return",
+		"killed   small/small.go:11:2 statement",
+		"killed   small/small.go:11:6 constant",
+		"small: 3 of 6 killed",
+	}, lines)
+
+	first, err := drawn(dir, 1)
+	require.NoError(t, err)
+	again, err := drawn(dir, 1)
+	require.NoError(t, err)
+	assert.Equal(t, first, again, "the same draw")
+	other, err := drawn(dir, 2)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, other, "a draw of another seed")
+}

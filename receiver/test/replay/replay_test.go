@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	traces = flag.String("traces", "", "directory with series to replay, see dev/replay.md")
+	page   = flag.String("page", "", "page to write the table to")
+)
+
+// TestTable prints the figures of the series in -traces. With -page it writes them to dev/replay.md, and those for users to the page.
+// make replay runs it.
+func TestTable(t *testing.T) {
+	if *traces == "" {
+		t.Skip("lacks the published series, which make replay TRACES=DIR names")
+	}
+	all, err := Read(*traces)
+	require.NoError(t, err)
+	rows := Table(all)
+	t.Logf("\n%s", markdown(rows))
+	if *page != "" {
+		require.NoError(t, writeTable("../../../dev/replay.md", markdown(rows)))
+		require.NoError(t, writeTable(*page, markdown(slices.DeleteFunc(rows, Row.IsDetail))))
+	}
+}
+
+// markdown returns the table of some rows.
+func markdown(rows []Row) string {
+	var b strings.Builder
+	b.WriteString("| figure | cases | value |\n|---|---|---|\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", row.Figure, row.Cases, row.Value)
+	}
+	return b.String()
+}
+
+const (
+	tableBegin = "<!-- make replay writes what follows -->\n\n"
+	tableEnd   = "\n<!-- make replay wrote what is above -->"
+)
+
+// writeTable replaces the table of a page.
+func writeTable(page, table string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	_, after, found := strings.Cut(rest, tableEnd)
+	if !ok || !found {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	return os.WriteFile(page, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+}
+
+// committed returns the series that are part of the repository.
+func committed(t *testing.T) []Series {
+	all, err := Read("testdata")
+	require.NoError(t, err)
+	require.Len(t, all, 6)
+	return all
+}
+
+func TestARunThatBeginsUnderLoadIsBetterThanTheUtilizationRule(t *testing.T) {
+	n := 0
+	for _, s := range committed(t) {
+		if s.Machine != "nx12" {
+			continue
+		}
+		starts := LoadedStarts(&s)
+		n += len(starts)
+		rule := quantile(each(starts, func(e Energy) float64 { return e.Utilization }), 0.5)
+		assert.LessOrEqual(t, quantile(each(starts, func(e Energy) float64 { return e.Trained }), 0.5), max(rule/2, 0.1), s.String())
+		assert.GreaterOrEqual(t, part(starts, func(e Energy) bool { return e.Within }), 0.9, s.String())
+	}
+	assert.Equal(t, 120, n)
+}
+
+// Eight models of one workload or more, which read 148 to 153 W at rest. If counters read the same power,
+// some would be trained.
+func TestNoModelOfAWallMeterIsTrained(t *testing.T) {
+	var runs, asCounters []*Series
+	for _, s := range committed(t) {
+		if s.Zone == "wall" {
+			runs = append(runs, &s)
+			counter := s
+			counter.Counter = true
+			asCounters = append(asCounters, &counter)
+		}
+	}
+	trained := func(p Power) bool { return p.Trained }
+	cases := Workloads(runs)
+	assert.Len(t, cases, 8)
+	assert.Zero(t, part(cases, trained))
+	assert.Positive(t, part(Workloads(asCounters), trained), "the series must be such that the meter decides")
+	for _, c := range cases {
+		assert.Less(t, c.Watts, 10.0, c.Case)
+		assert.Greater(t, c.Watts, -10.0, c.Case)
+	}
+}
+
+func TestTheActiveEnergyOfAWholeRunIsWithinATenth(t *testing.T) {
+	n := 0
+	for _, s := range committed(t) {
+		if !s.truth().Known && s.Machine != "nx12" {
+			continue
+		}
+		n++
+		e := WholeRun(&s)
+		assert.Less(t, math.Abs(e.Trained), 0.1, e.Case)
+		assert.Less(t, math.Abs(e.Trained), math.Abs(e.Utilization)/4, e.Case)
+	}
+	assert.Equal(t, 4, n)
+}
+
+func TestTheTableListsMachinesThatThePriorDoesNotExclude(t *testing.T) {
+	series := committed(t)
+	assert.Empty(t, priorRows(series))
+	series[0].Machine = "another"
+	rows := priorRows(series)
+	require.Len(t, rows, 1)
+	assert.Equal(t, "another", rows[0].Value)
+	assert.Equal(t, rows[0], Table(series)[len(Table(series))-1])
+}
