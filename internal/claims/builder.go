@@ -3,17 +3,13 @@
 package claims
 
 import (
-	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
-	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
@@ -58,31 +54,6 @@ type Options struct {
 	// Eager opens a claimant for each process at once. Otherwise one that never ran has one
 	// together with others of its workload, unless that makes a difference.
 	Eager bool
-}
-
-// Measurement is what one tick has read.
-type Measurement struct {
-	// ReadAt is when, with its monotonic part. Elapsed time is between two of these.
-	ReadAt time.Time
-	// Stamp is the same moment as in data points. It never steps back.
-	Stamp time.Time
-	// Node is the node's CPU time so far.
-	Node cpu.Node
-	// Domains is the CPU time so far of each domain of the topology.
-	Domains []cpu.Node
-	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
-	CPUs []units.CPUTime
-	// Table is the scan. The Builder reads it in Observe only.
-	Table *scan.Table
-	// Readings are those of all known zones.
-	Readings []power.Reading
-	// GPUs is the usage of each GPU since the last measurement.
-	GPUs []gpu.Usage
-	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only
-	// reported.
-	Attributed []power.Kind
-	// EndsCollection reports whether the ledger is emitted next.
-	EndsCollection bool
 }
 
 // Builder makes the engine's intervals of measurements: Observe turns what each process used since
@@ -183,193 +154,6 @@ func (b *Builder) Held() (processes, containers int) {
 // not exact.
 func (b *Builder) ReadCounters() { b.cgroups.ReadCPUTime() }
 
-// Observe has the engine attribute the interval since the last measurement. The first measurement
-// is the baseline.
-func (b *Builder) Observe(m *Measurement) {
-	if !b.begun {
-		b.last = *m
-	}
-	b.beginInterval(m)
-	b.excludeLate(m)
-	b.claimEnded(m)
-	changed := b.identify(m)
-	b.claimRunning(m, changed)
-	b.claimByCounters(m)
-	b.claimByNames(m)
-	b.claimByCgroups(m)
-	b.claimRest(m)
-	b.claimInterrupts(m)
-	b.weigh(m)
-	b.claimGPUs(m)
-	b.updateRequests(m)
-	if !b.begun {
-		b.dropUsage()
-	}
-	b.engine.Observe(&b.interval)
-	b.closeEnded()
-	b.programs.endInterval()
-	b.cgroups.Sweep()
-	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
-	// units.SlackTime.
-	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
-		b.Shrink(t)
-	}
-	b.last = *m
-	b.begun = true
-}
-
-// StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing
-// shows which processes ran since the last measurement, so the interval until m is observed without
-// claims and its active energy becomes unattributed; so does all of its energy if nothing shows how
-// busy the node was. Processes keep their series.
-func (b *Builder) StartOver(m *Measurement, exact bool) {
-	without := *m
-	without.Table = &scan.Table{Hidden: true, Now: m.Table.Now}
-	if without.Node.Total == b.last.Node.Total {
-		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
-		without.Node.Busy += elapsed
-		without.Node.Total += elapsed
-		without.Node.Process += elapsed
-	}
-	b.gpus.forgetReplaced(m.Table)
-	b.Observe(&without)
-	b.last = *m
-
-	b.endUsers(m)
-	before := b.claimants
-	for slot := range before {
-		b.identifier.Forget(int32(slot))
-	}
-	b.cgroups.Restart()
-	b.exact, b.claimants = exact, make([]claimant, m.Table.Slots())
-	b.identify(m)
-	for p := range rows(m.Table, true) {
-		b.update(&b.claimants[p.Slot], p, m)
-	}
-	for i := range before { // with the next interval: until then the first scan of the source may have failed
-		b.leave(&before[i])
-	}
-	b.ReadCounters() // so that the next interval has a counter to start from
-	b.keys.forgetWork()
-}
-
-// beginInterval starts the interval that ends with a measurement, without claims.
-func (b *Builder) beginInterval(m *Measurement) {
-	iv := &b.interval
-	iv.At = m.Stamp
-	iv.Elapsed = m.ReadAt.Sub(b.last.ReadAt)
-	iv.EndsCollection = m.EndsCollection
-	iv.Resolution = 0
-	if !b.exact {
-		iv.Resolution = cpu.Tick
-	}
-	iv.Zones = iv.Zones[:0]
-	for i := range m.Readings {
-		r := &m.Readings[i]
-		zone, replaced := b.zones.number(r)
-		reading := attribution.ZoneReading{
-			Zone: zone, Domain: b.domain(r.Zone), Kind: b.kind(r.Zone, m.Attributed), Total: r.Total, Replaced: replaced,
-		}
-		if reading.OK, reading.Unmeasured = b.zones.isNew(zone, r); reading.OK {
-			reading.Age = ageOf(r, m.ReadAt)
-		}
-		iv.Zones = append(iv.Zones, reading)
-	}
-	b.beginGPUs(m)
-	b.node.Busy = m.Node.Busy - b.last.Node.Busy
-	b.node.Total = m.Node.Total - b.last.Node.Total
-	b.node.Claims = b.node.Claims[:0]
-	b.domains.beginPlaces(b.places, b.keys, m.ReadAt)
-	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
-	b.claimed, b.shortLived = 0, m.Table.ShortLived
-	b.keys.begin()
-	b.cores.begin(m)
-}
-
-// domain returns the index in Interval.Domains of a zone's domain.
-func (b *Builder) domain(z *power.Zone) int {
-	if z.Kind == power.GPU {
-		return b.gpu(z.Domain)
-	}
-	return b.domains.of(z)
-}
-
-// kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is
-// only reported.
-func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
-	if !slices.Contains(attributed, z.Kind) {
-		return attribution.NotAttributed
-	}
-	return slices.Index(b.kinds, power.Class{Zone: z.Kind, Method: z.Method})
-}
-
-// weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
-func (b *Builder) weigh(m *Measurement) {
-	b.cores.discount(b.keys, b.interval.Elapsed)
-	b.node.Unweighed = b.keys.weigh(m.ReadAt, m.Readings, b.node.Claims)
-	if b.restored { // of most of the interval no work was measured
-		for i := range b.node.Unweighed {
-			b.node.Unweighed[i] = true
-		}
-		b.restored = false
-	}
-	b.domains.divide(b.node, b.interrupts)
-}
-
-// updateRequests updates the CPU time that containers request, once a minute.
-func (b *Builder) updateRequests(m *Measurement) {
-	if !b.requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
-		return
-	}
-	b.requested = m.ReadAt
-	for i := range b.claimants {
-		if c := &b.claimants[i]; c.open {
-			b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
-		}
-	}
-}
-
-// dropUsage drops what was used until the baseline.
-func (b *Builder) dropUsage() {
-	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
-	b.domains.drop()
-	b.keys.forgetWork()
-}
-
-// Shrink frees the memory that was needed for more processes than there are. Observe calls it a
-// while after a burst of processes. It does nothing unless the scan in t was observed.
-func (b *Builder) Shrink(t *scan.Table) {
-	if b.scan != t.Scans() {
-		return
-	}
-	slots := t.Shrink()
-	claimants := make([]claimant, len(slots))
-	for slot, before := range slots {
-		if int(before) < len(b.claimants) {
-			claimants[slot], b.claimants[before] = b.claimants[before], claimant{}
-		}
-	}
-	for i := range b.claimants { // of processes that ended in a scan that was not observed
-		if c := &b.claimants[i]; c.open {
-			b.leave(c)
-			b.release(c, int32(i))
-		}
-	}
-	b.claimants, b.sleepers = claimants, units.Rebuilt(b.sleepers)
-	b.gpus.shrink(t)
-	b.identifier.Shrink(slots)
-	b.cgroups.Shrink()
-	for i := range b.interval.Domains {
-		b.interval.Domains[i].Claims = nil
-	}
-	b.closeEnded()
-	b.ended = nil
-	b.domains.shrink()
-	b.keys.shrink()
-	b.cores.shrink()
-	b.engine.Shrink()
-}
-
 // watchesCgroups reports whether anything is read from containers' cgroups.
 func (b *Builder) watchesCgroups() bool { return !b.exact || b.requests || b.keys.readCgroups() }
 
@@ -381,3 +165,7 @@ func (b *Builder) Outside() error {
 	}
 	return b.identifier.Outside(b.last.ReadAt)
 }
+
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
+// sum of claims overflows: a kernel may print a negative number as one near 2^64.
+const maxClaim units.CPUTime = 1 << 56

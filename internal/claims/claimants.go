@@ -13,31 +13,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// claimant is the process in a slot, as the engine knows it. The zero claimant is none.
-type claimant struct {
-	id         attribution.Claimant
-	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
-	open       bool
-	sleeps     bool // id is that of the sleepers of its workload
-	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
-	excluded   bool // its energy is static
-	usesGPU    bool // its process used a GPU, or had one open
-	withCgroup bool // all of its own cgroup is excluded, or in the same unit
-}
-
-// sleepers are the processes of a workload that have had nothing to claim yet. They have one
-// claimant together, by which what they are part of has its series: most processes of a node never
-// run.
-type sleepers struct {
-	id    attribution.Claimant
-	count int
-}
-
-type sleepersKey struct {
-	in       identity.Workload
-	excluded bool
-}
-
 // update opens a claimant for a process that has none, and another for one that has become someone
 // else.
 func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
@@ -48,9 +23,6 @@ func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
 		b.wake(c, p.Slot, p.PID, p.Start, m)
 	}
 }
-
-// hasClaims reports whether there is CPU time to claim for a process.
-func hasClaims(p *scan.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
 
 // renew opens another claimant for a process that has become someone else.
 func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {

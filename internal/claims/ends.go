@@ -16,26 +16,6 @@ import (
 //   - closeEnded closes the claimant after the engine has observed that interval. If the process used a GPU or may have,
 //     endLateUsers closes the claimant later: polls of GPUs name processes that have exited.
 
-// GPU usage may name a process that exited. Its claimant stays for maxLate at most. The maximum
-// number of such claimants is maxLateUsers of GPU users, and as many of young processes, so that a
-// burst of processes does not displace users.
-const (
-	maxLate      = time.Minute
-	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
-	// polls of a library are a second apart, and samples appear late.
-	namedWithin = 5 * time.Second
-)
-
-// lateUser is a GPU user that exited, or a young process that may be one.
-type lateUser struct {
-	gpuUser
-	pid   int32
-	start time.Duration
-	ended time.Time // or before
-	epoch uint64    // in which it ended
-}
-
 // claimEnded claims the last slices of the processes that ended.
 func (b *Builder) claimEnded(m *Measurement) {
 	t := m.Table

@@ -4,44 +4,11 @@ package claims
 
 import (
 	"slices"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
-
-const (
-	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy
-	// is unattributed.
-	maxGPUs   = 256
-	otherGPUs = units.Domain("gpu-others")
-	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is
-	// unattributed.
-	maxSilence = 5 * time.Minute
-)
-
-// gpus makes domains of the node's GPUs, and finds the claimants that used them. The zero gpus is
-// ready to use: it keeps nothing before a GPU is seen.
-type gpus struct {
-	index map[units.Domain]int // in the interval, of each GPU
-	known []knownGPU           // those with a domain of their own come first
-	first int                  // index in the interval of the first one
-	// processes are the rows of the last scan by PID. It is nil without a source of usage.
-	processes map[int32]process
-	late      []lateUser // the oldest first
-	young     []lateUser // processes that ended young and may have used a GPU, the oldest first
-	// epoch counts the epochs. An epoch ends when the usage of each GPU was reported in it.
-	epoch uint64
-	users []gpuUser // scratch
-}
-
-// knownGPU is what is known of the sources of a GPU's usage.
-type knownGPU struct {
-	listed bool      // a source reports its usage, now or later
-	told   time.Time // when it did last
-	epoch  uint64    // in which it did last, counted from 1
-}
 
 // gpu returns the index in Interval.Domains of a GPU, which it may add to the Builder's domains.
 func (b *Builder) gpu(name units.Domain) int {

@@ -9,22 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
-
-// process is the slot and the start of a process. With the PID the start distinguishes it from an
-// earlier one.
-type process struct {
-	slot  int32
-	start time.Duration // since boot
-}
-
-// gpuUser is the claimant of a process that uses a GPU or has it open.
-type gpuUser struct {
-	id       attribution.Claimant
-	excluded bool
-}
 
 // claimGPUUser claims the GPU time of a user. That of several processes that cannot be
 // distinguished belongs to what they are all part of.
@@ -127,42 +113,4 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 		}
 	}
 	return gpuUser{}, false
-}
-
-// note takes note of a process that a scan has found.
-func (g *gpus) note(p *scan.Process) {
-	if g.processes == nil {
-		return
-	}
-	if later, ok := g.processes[p.PID]; !ok || later.start <= p.Start {
-		g.processes[p.PID] = process{p.Slot, p.Start}
-	}
-}
-
-// renew forgets the processes and takes note of those in a scan.
-func (g *gpus) renew(t *scan.Table) {
-	clear(g.processes)
-	for i := range t.Processes {
-		g.note(&t.Processes[i])
-	}
-}
-
-// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
-// source.
-func (g *gpus) forgetReplaced(t *scan.Table) {
-	for i := range t.Processes {
-		now := &t.Processes[i]
-		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
-			delete(g.processes, now.PID)
-		}
-	}
-}
-
-// shrink frees the memory that was needed for more processes, whose slots are renumbered.
-func (g *gpus) shrink(t *scan.Table) {
-	g.renew(t)
-	if g.processes != nil {
-		g.processes = units.Rebuilt(g.processes)
-	}
-	g.late, g.young, g.users = slices.Clone(g.late), slices.Clone(g.young), nil
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
-// sum of claims overflows: a kernel may print a negative number as one near 2^64.
-const maxClaim units.CPUTime = 1 << 56
-
 // identify finds out what processes are and belong to. It reports whether that may have changed for
 // processes that did not run, too.
 func (b *Builder) identify(m *Measurement) (changed bool) {

@@ -24,8 +24,7 @@ type loadCurve struct {
 	at   func(load float64) float64
 }
 
-// through returns the curve that is straight between points of load in percent and power in W, and
-// flat beyond them.
+// through returns the curve that is straight between points of load in percent and power in W, and flat beyond them.
 func through(points ...float64) func(float64) float64 {
 	return func(load float64) float64 {
 		x := 100 * load
@@ -38,8 +37,7 @@ func through(points ...float64) func(float64) float64 {
 	}
 }
 
-// loadCurves are those of receiver/testdata/load-curves.csv, which names their source, and others
-// of many shapes.
+// loadCurves are those of receiver/testdata/load-curves.csv, which names their source, and others of many shapes.
 var loadCurves = []loadCurve{
 	{"Xeon E5-2620 v3", through(0.0, 15.91, 10.0, 30.74, 20.0, 38.20, 30.0, 44.72, 40.5, 62.18, 50.2, 61.49,
 		60.0, 75.76, 69.9, 111.75, 80.8, 115.75, 89.7, 117.42, 99.6, 104.97)},
@@ -65,8 +63,8 @@ var loadCurves = []loadCurve{
 	{"slow knee", func(u float64) float64 { return 20 + 15*(1-math.Exp(-u/0.05)) + 80*u }},
 }
 
-// day returns a machine's load over 24 h: lowest at night, highest in the afternoon, and different
-// from one 10 s to the next. It is never below floor.
+// day returns a machine's load over 24 h: lowest at night, highest in the afternoon, and different from one 10 s to the
+// next. It is never below floor.
 func day(r *rand.Rand, floor, peak float64, each func(load float64)) {
 	for at := range 24 * 360 {
 		around := floor + (peak-floor)*(1-math.Cos(2*math.Pi*float64(at)/(24*360)))/2
@@ -87,8 +85,8 @@ func interval(load, watts float64) attribution.Portion {
 	}
 }
 
-// worst returns the largest error of the active energy at loads from 10 to 100 %, relative to the
-// measured energy above idle.
+// worst returns the largest error of the active energy at loads from 10 to 100 %, relative to the measured energy above
+// idle.
 func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, at float64) {
 	for load := 0.1; load < 1.001; load += 0.05 {
 		truth := c.at(load) - c.at(0)
@@ -127,12 +125,11 @@ func (c *learnedCase) String() string {
 		c.noise, c.at, c.model.StaticPower(0), c.loadCurve.at(0))
 }
 
-// isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in
-// the case, so that what is below it is flat.
+// isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in the case, so that what is
+// below it is flat.
 func (c *learnedCase) isFlatAtFirst() bool { return c.floor > 0 && firstLoads[c.name] > 0.6 }
 
-// learnedCases returns models after days of steady intervals with nights at these loads, on all
-// curves.
+// learnedCases returns models after days of steady intervals with nights at these loads, on all curves.
 var learnedCases = sync.OnceValue(func() (cases []*learnedCase) {
 	for _, c := range allCurves() {
 		for _, floor := range nights {
@@ -165,8 +162,8 @@ func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.
 	}
 }
 
-// Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the
-// tests take what it begins with. The model cannot know, and does not call it learned.
+// Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the tests take what it begins with. The
+// model cannot know, and does not call it learned.
 func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
 	for _, c := range learnedCases() {
 		if c.floor <= 0.05 && !c.isFlatAtFirst() {
@@ -319,8 +316,7 @@ func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	assert.InDelta(t, 45, before, 1)
 }
 
-// A machine that draws 20 W more from one day on, and never rests from then on, is learned within
-// two weeks.
+// A machine that draws 20 W more from one day on, and never rests from then on, is learned within two weeks.
 func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 	c := loadCurves[3]
 	model := learnedOver(c, 1, 0, 0.7, 0.01)
@@ -350,8 +346,8 @@ func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
 	assert.InDelta(t, falling.at(0.06), learnedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
 }
 
-// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough
-// for that, and a month without one makes it doubtful again.
+// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough for that, and a month
+// without one makes it doubtful again.
 func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	c := loadCurves[3]
 	model := learnedOver(c, 1, 0.05, 0.6, 0.003)
@@ -376,8 +372,7 @@ func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	assert.Greater(t, model.Doubt(0), far/2)
 }
 
-// Before, the static power in use is 5 W too high. Ten minutes of rest would not be enough to
-// follow.
+// Before, the static power in use is 5 W too high. Ten minutes of rest would not be enough to follow.
 func TestTheFirstEstimateThatIsCalledLearnedIsInUseAtOnce(t *testing.T) {
 	c := loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.005)) + 80*u }}
 	model := learnedOver(c, 1, 0.05, 0.6, 0)
