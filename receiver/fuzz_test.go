@@ -183,9 +183,10 @@ func FuzzTrainedModels(f *testing.F) {
 		n.start()
 		return n
 	}
+	step := uint16(unlessShort(24, 72))
 	for rule := range rules {
 		f.Add(byte(rule), uint16(0), uint16(0), []byte(nil)) // as stored
-		for at := uint16(0); at < 600; at += 24 {
+		for at := uint16(0); at < 600; at += step {
 			f.Add(byte(rule), at, uint16(1), []byte{255})
 			f.Add(byte(rule), at, uint16(9), binary.AppendUvarint(nil, math.MaxUint64))
 			for _, number := range []float64{math.NaN(), math.Inf(1), -1e308} {

@@ -51,7 +51,7 @@ var (
 	simSeed    = flag.Uint64("sim.seed", 0, "the `seed` of the one history to simulate, 0 for several")
 	simN       = flag.Int("sim.events", 400, "how many events a history has")
 	simRuns    = flag.Int("sim.histories", someHistories, "how many histories to simulate")
-	simSeconds = flag.Int("sim.seconds", 24, "for how many seconds a thousand processes are born in each")
+	simSeconds = flag.Int("sim.seconds", 12, "for how many seconds a thousand processes are born in each")
 	simKeep    = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
 )
 
