@@ -14,12 +14,13 @@ CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 COLLECTOR := build/otelcol-energy
 K8S_COLLECTOR := build/k8s/otelcol-energy
 GPU_COLLECTOR := build/gpu/otelcol-energy
+PROFILES_COLLECTOR := build/profiles/otelcol-energy
 BALANCER  := build/balancer/otelcol-balancer
 ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . processor/emissions cmd/energy extension/nvml receiver/test
+MODULES := . processor/emissions processor/energyprofile connector/energyspans cmd/energy extension/nvml receiver/test
 
 # Ignore a workspace or version control that surrounds the checkout.
 export GOWORK := $(CURDIR)/go.work
@@ -30,12 +31,12 @@ TOOL := GOWORK=off go tool -modfile=internal/tools/go.mod
 TOOLS := $(CURDIR)/build/tools
 BUILD_TOOLS = GOWORK=off go -C $(1) build -o $(TOOLS)/ tool
 
-GO_FILES := $(shell find energyreceiver.go receiver processor converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*' -not -path 'receiver/test/*')
+GO_FILES := $(shell find energyreceiver.go receiver processor connector converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*' -not -path 'receiver/test/*')
 GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +82,16 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum processor/emissio
 	@echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build/k8s
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
+	@$(STATIC)
+	@touch $@
+
+build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
+
+$(PROFILES_COLLECTOR): deploy/builder-config-profiles.yaml go.mod go.sum processor/energyprofile/go.mod connector/energyspans/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+	@$(NEED_GO)
+	@echo "Building $@; the first time, this takes some minutes"
+	@mkdir -p build/profiles
+	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-profiles.yaml >build/profiles/builder.log 2>&1 || { cat build/profiles/builder.log >&2; exit 1; }
 	@$(STATIC)
 	@touch $@
 

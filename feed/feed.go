@@ -21,8 +21,8 @@ type Kind struct{ Zone, Method string }
 
 // Window is what one attribution window of a receiver brought. Energies are in µJ, one for each of Kinds.
 type Window struct {
-	// Start and End are by the wall clock.
-	Start, End time.Time
+	// Start, End and Boot, when the machine booted, are by the wall clock.
+	Start, End, Boot time.Time
 	Kinds      []Kind
 	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes
 	// nor in Unattributed belongs to processes that no row names, such as those that lived between

@@ -93,7 +93,7 @@ func (s *energyScraper) publish(endsCollection bool) {
 	defer s.watchdog.enter(s.watchdog.current())
 	s.watchdog.enter(feedingReaders)
 	w, last := &f.window, l.Last()
-	w.End, w.EndsCollection = last.Stamp, endsCollection
+	w.End, w.Boot, w.EndsCollection = last.Stamp, l.bootTime, endsCollection
 	w.Attributed = last.Stamp.Add(-s.meters.behind(last.ReadAt))
 	f.fillNode(l)
 	w.VMs = w.VMs[:0]

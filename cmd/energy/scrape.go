@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	zonekind "github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
+	zonekind "github.com/energyreceiver/energyreceiver/internal/zone"
 )
 
 // maxBody is the most that is read of a response: 64 MiB hold about 100,000 processes.

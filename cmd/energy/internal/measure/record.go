@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/zone"
 )
 
 // record is a run while it is measured.

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyspans
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/connector"
+	"go.opentelemetry.io/collector/connector/xconnector"
+	"go.opentelemetry.io/collector/consumer"
+
+	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
+)
+
+// NewFactory returns the factory of the connector.
+func NewFactory() xconnector.Factory {
+	s := &shared{of: map[component.Config]*energySpans{}}
+	return xconnector.NewFactory(metadata.Type, createDefaultConfig,
+		xconnector.WithTracesToMetrics(func(_ context.Context, _ connector.Settings, cfg component.Config, next consumer.Metrics) (connector.Traces, error) {
+			return traces{s.get(cfg, next)}, nil
+		}, metadata.TracesToMetricsStability),
+		xconnector.WithProfilesToMetrics(func(_ context.Context, _ connector.Settings, cfg component.Config, next consumer.Metrics) (xconnector.Profiles, error) {
+			return profiles{s.get(cfg, next)}, nil
+		}, metadata.ProfilesToMetricsStability))
+}
+
+// shared has the connector of each configuration: the collector creates one component for traces and one
+// for profiles, which work on the same spans.
+type shared struct {
+	mu sync.Mutex
+	of map[component.Config]*energySpans
+}
+
+func (s *shared) get(cfg component.Config, next consumer.Metrics) *energySpans {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[cfg] == nil {
+		s.of[cfg] = newEnergySpans(cfg.(*Config), next)
+		s.of[cfg].release = func() { s.release(cfg) }
+	}
+	return s.of[cfg]
+}
+
+// release forgets a connector that has shut down.
+func (s *shared) release(cfg component.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, cfg)
+}

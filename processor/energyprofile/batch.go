@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// maxHeld is the maximum number of samples that are held. With weights of at most 2^32 their sum stays
+// below 2^63.
+const maxHeld = 1 << 20
+
+// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are corrected every few minutes.
+const maxAhead = time.Minute
+
+// batch holds CPU profiles until the energy of their time is known.
+type batch struct {
+	profiles  pprofile.Profiles
+	resources []resource
+	// mark is the number of windows that the receiver had attributed when the batch arrived.
+	mark uint64
+}
+
+// resource has the CPU samples of a resource, which are of one process.
+type resource struct {
+	attributes pcommon.Map
+	pid        int32 // 0 if it has none
+	// process is nil until it is found. It does not change then: of two processes that had the PID in turn,
+	// one has the samples of the resource.
+	process *process
+	samples []sample
+}
+
+// sample is a CPU sample.
+type sample struct {
+	of     pprofile.Sample
+	energy uint64 // µJ
+	times  []int64
+	// count is the number of times that the sample was taken at each of times.
+	count uint64
+}
+
+// dropped counts samples that were dropped, by reason.
+type dropped map[string]int64
+
+// Reasons for which samples are dropped.
+const (
+	dropFuture     = "future"
+	dropLimit      = "limit"
+	dropNoReceiver = "no_receiver"
+	dropValue      = "value"
+)
+
+// newBatch indexes the samples of CPU profiles. It drops those that are after now, and those beyond room.
+func newBatch(profiles pprofile.Profiles, now time.Time, room int, drop dropped) (*batch, int) {
+	b := &batch{profiles: profiles}
+	index := indexer{now: now.UnixNano(), room: room, drop: drop}
+	for _, rp := range profiles.ResourceProfiles().All() {
+		r := resource{attributes: rp.Resource().Attributes()}
+		if pid, ok := r.attributes.Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt && pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
+			r.pid = int32(pid.Int())
+		}
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, of := range sp.Profiles().All() {
+				r.samples = index.add(r.samples, of)
+			}
+		}
+		b.resources = append(b.resources, r)
+	}
+	return b, index.taken
+}
+
+// indexer collects the samples of profiles.
+type indexer struct {
+	now         int64 // Unix time in ns
+	room, taken int
+	drop        dropped
+}
+
+// add appends the samples of a profile.
+func (x *indexer) add(to []sample, of pprofile.Profile) []sample {
+	to = slices.Grow(to, of.Samples().Len())
+	for _, s := range of.Samples().All() {
+		next := sample{of: s, count: 1}
+		for _, t := range s.TimestampsUnixNano().All() {
+			next.times = x.addTime(next.times, int64(min(t, math.MaxInt64)), 1)
+		}
+		if s.TimestampsUnixNano().Len() == 0 {
+			middle := min(uint64(of.Time())+of.DurationNano()/2, math.MaxInt64)
+			if next.count = x.countOf(s); next.count > 0 {
+				next.times = x.addTime(nil, int64(middle), int64(next.count))
+			}
+		}
+		to = append(to, next)
+	}
+	return to
+}
+
+// addTime appends a time, unless it is dropped. A time after now counts as now.
+func (x *indexer) addTime(times []int64, t, count int64) []int64 {
+	switch {
+	case t-x.now > int64(maxAhead):
+		x.drop[dropFuture] += count
+		return times
+	case x.taken >= x.room:
+		x.drop[dropLimit] += count
+		return times
+	}
+	x.taken++
+	return append(times, min(t, x.now))
+}
+
+// countOf returns the sum of the values of a sample without times.
+func (x *indexer) countOf(s pprofile.Sample) (count uint64) {
+	for _, v := range s.Values().All() {
+		if v < 0 || v > math.MaxInt32 {
+			x.drop[dropValue]++
+			return 0
+		}
+		count += uint64(v)
+	}
+	return min(count, math.MaxInt32)
+}
+
+// upTo removes the times until a limit from a sample, and calls f for each.
+func (s *sample) upTo(limit int64, f func(t int64)) {
+	s.times = slices.DeleteFunc(s.times, func(t int64) bool {
+		if t > limit {
+			return false
+		}
+		f(t)
+		return true
+	})
+}
+
+// latest returns the latest time of the samples until a limit, false if there is none.
+func (r *resource) latest(limit int64) (at time.Time, ok bool) {
+	latest := int64(math.MinInt64)
+	for i := range r.samples {
+		for _, t := range r.samples[i].times {
+			if t <= limit {
+				latest = max(latest, t)
+			}
+		}
+	}
+	return time.Unix(0, latest), latest != math.MinInt64
+}
+
+// isCPU reports whether a profile counts samples of CPU time. Other profiles count events or time off the CPU.
+func isCPU(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
+	return textAt(d, of.SampleType().TypeStrindex()) == "samples" && textAt(d, of.PeriodType().TypeStrindex()) == "cpu"
+}
+
+// textAt returns a string of the dictionary, an empty one if the index is out of range.
+func textAt(d pprofile.ProfilesDictionary, index int32) string {
+	if index < 0 || int(index) >= d.StringTable().Len() {
+		return ""
+	}
+	return d.StringTable().At(int(index))
+}
+
+// splitOther moves all profiles that are not of CPU time to a batch of their own. ok is false if there are none.
+func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
+	cpu, all := 0, 0
+	eachProfile(from, func(of pprofile.Profile) {
+		all++
+		if isCPU(from.Dictionary(), of) {
+			cpu++
+		}
+	})
+	if cpu == all {
+		return other, false
+	}
+	other = pprofile.NewProfiles()
+	if cpu == 0 {
+		from.MoveTo(other)
+		return other, true
+	}
+	from.CopyTo(other)
+	keep(other, func(of pprofile.Profile) bool { return !isCPU(other.Dictionary(), of) })
+	keep(from, func(of pprofile.Profile) bool { return isCPU(from.Dictionary(), of) })
+	return other, true
+}
+
+func eachProfile(in pprofile.Profiles, f func(pprofile.Profile)) {
+	for _, rp := range in.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, of := range sp.Profiles().All() {
+				f(of)
+			}
+		}
+	}
+}
+
+// keep removes profiles, and scopes and resources that have none left.
+func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
+	in.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
+		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool {
+			sp.Profiles().RemoveIf(func(of pprofile.Profile) bool { return !wanted(of) })
+			return sp.Profiles().Len() == 0
+		})
+		return rp.ScopeProfiles().Len() == 0
+	})
+}
+
+// finish makes the profiles of a batch ones of energy: each sample has one value, and none has time
+// stamps. It removes what has no energy, and returns the energy of the rest in µJ.
+func (b *batch) finish(method string) (sum uint64) {
+	for i := range b.resources {
+		r := &b.resources[i]
+		for j := range r.samples {
+			s := &r.samples[j]
+			s.of.TimestampsUnixNano().FromRaw(nil)
+			s.of.Values().FromRaw([]int64{int64(s.energy)})
+			sum += s.energy
+		}
+		if r.process != nil {
+			r.attributes.PutStr("process.creation.time", r.process.created.UTC().Format(createdFormat))
+		} else {
+			// The energy is of short-lived processes, not of the process that has this PID at another time.
+			r.attributes.Remove("process.pid")
+		}
+	}
+	eachProfile(b.profiles, func(of pprofile.Profile) {
+		setEnergyType(b.profiles.Dictionary(), of, method)
+		of.Samples().RemoveIf(func(s pprofile.Sample) bool { return s.Values().Len() == 0 || s.Values().At(0) == 0 })
+	})
+	keep(b.profiles, func(of pprofile.Profile) bool { return of.Samples().Len() > 0 })
+	return sum
+}
+
+// earlier returns the earlier of two times: after the clock was set back, a time of before may be in the future.
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// Names of frames that are no functions.
+const (
+	frameNotSampled   = "[not sampled]"
+	frameGPU          = "[gpu]"
+	frameIdle         = "[idle]"
+	frameUnattributed = "[unattributed]"
+	shortLived        = "[short-lived processes]"
+)
+
+// createdFormat is the format of process.creation.time, as the receiver writes it.
+const createdFormat = "2006-01-02T15:04:05.00Z07:00"
+
+// frames builds profiles whose stacks have a single frame that is no function.
+type frames struct {
+	profiles    pprofile.Profiles
+	stacks      map[string]int32
+	from, until time.Time
+	method      string
+}
+
+func newFrames(from, until time.Time, method string) *frames {
+	f := &frames{profiles: pprofile.NewProfiles(), stacks: map[string]int32{}, from: from, until: until, method: method}
+	d := f.profiles.Dictionary()
+	d.StringTable().Append("") // the first entry of each table means none
+	d.MappingTable().AppendEmpty()
+	d.LocationTable().AppendEmpty()
+	d.FunctionTable().AppendEmpty()
+	d.LinkTable().AppendEmpty()
+	d.AttributeTable().AppendEmpty()
+	d.StackTable().AppendEmpty()
+	return f
+}
+
+// add adds energy, in µJ, as a profile with one frame.
+func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) {
+	if energy == 0 {
+		return
+	}
+	rp := f.profiles.ResourceProfiles().AppendEmpty()
+	attributes(rp.Resource().Attributes())
+	of := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
+	d := f.profiles.Dictionary()
+	of.SetTime(pcommon.NewTimestampFromTime(f.from))
+	of.SetDurationNano(uint64(max(0, f.until.Sub(f.from))))
+	of.PeriodType().SetTypeStrindex(text(d, "cpu")) // Pyroscope names profiles by it
+	of.PeriodType().SetUnitStrindex(text(d, "nanoseconds"))
+	of.SetPeriod(1)
+	setEnergyType(d, of, f.method)
+	s := of.Samples().AppendEmpty()
+	s.SetStackIndex(f.stack(frame))
+	s.Values().FromRaw([]int64{int64(energy)})
+}
+
+// stack returns the index of the stack with one frame.
+func (f *frames) stack(frame string) int32 {
+	if i, ok := f.stacks[frame]; ok {
+		return i
+	}
+	d := f.profiles.Dictionary()
+	d.FunctionTable().AppendEmpty().SetNameStrindex(text(d, frame))
+	d.LocationTable().AppendEmpty().Lines().AppendEmpty().SetFunctionIndex(int32(d.FunctionTable().Len() - 1))
+	d.StackTable().AppendEmpty().LocationIndices().Append(int32(d.LocationTable().Len() - 1))
+	f.stacks[frame] = int32(d.StackTable().Len() - 1)
+	return f.stacks[frame]
+}
+
+// putProcess sets the attributes of a process.
+func putProcess(to pcommon.Map, p *process) {
+	to.PutInt("process.pid", int64(p.pid))
+	to.PutStr("process.creation.time", p.created.UTC().Format(createdFormat))
+	to.PutStr("process.executable.name", p.executable)
+	if p.path != "" {
+		to.PutStr("process.executable.path", p.path)
+	}
+	if p.container != "" {
+		to.PutStr("container.id", p.container)
+	}
+}
+
+// putName returns a function that names a resource that is no process.
+func putName(name string) func(pcommon.Map) {
+	return func(to pcommon.Map) { to.PutStr("process.executable.name", name) }
+}
+
+// setEnergyType makes a profile one of energy that was obtained by a method.
+func setEnergyType(d pprofile.ProfilesDictionary, of pprofile.Profile, method string) {
+	of.SampleType().SetTypeStrindex(text(d, "energy"))
+	of.SampleType().SetUnitStrindex(text(d, "microjoules"))
+	if method == "" {
+		return
+	}
+	if d.AttributeTable().Len() == 0 {
+		d.AttributeTable().AppendEmpty()
+	}
+	a := pprofile.NewKeyValueAndUnit()
+	a.SetKeyStrindex(text(d, "energy.method"))
+	a.Value().SetStr(method)
+	if i, err := pprofile.SetAttribute(d.AttributeTable(), a); err == nil {
+		of.AttributeIndices().Append(i)
+	}
+}
+
+// text returns the index of a string of the dictionary, which it adds if necessary.
+func text(d pprofile.ProfilesDictionary, s string) int32 {
+	if d.StringTable().Len() == 0 {
+		d.StringTable().Append("")
+	}
+	i, err := pprofile.SetString(d.StringTable(), s)
+	if err != nil { // the table has 2^31 entries
+		return 0
+	}
+	return i
+}
+
+// methodOf joins methods such as measured and modeled.
+func methodOf(methods map[string]bool) string {
+	var names []string
+	for name := range methods {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/processor/processortest"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
+)
+
+var histories = flag.Uint64("histories", 500, "number of random histories")
+
+var boot = time.Unix(1_000_000, 0)
+
+// start returns a started processor with the feed that it reads.
+func start(t *testing.T, cfg *Config, sink *consumertest.ProfilesSink) (*energyProfile, *feed.Feed) {
+	t.Helper()
+	cfg.Receiver = component.NewIDWithName(component.MustNewType("energy"), fmt.Sprintf("%p", sink))
+	set := processortest.NewNopSettings(metadata.Type)
+	p, err := newProcessor(cfg, set, sink)
+	require.NoError(t, err)
+	require.NoError(t, p.Start(context.Background(), nil))
+	return p, feed.Of(cfg.Receiver)
+}
+
+// publish hands out a window as the receiver does.
+func publish(f *feed.Feed, w *feed.Window) {
+	f.Begin()
+	f.Publish(w)
+}
+
+// history is a machine whose processes, meters, clock and profiler change at random.
+type history struct {
+	*rand.Rand
+	feed *feed.Feed
+
+	now        time.Time
+	attributed time.Time // until when the slow meter has reported
+	slow       bool
+	owed       map[key]uint64 // energy of the slow meter that is not reported yet
+	living     []key
+	born       time.Duration
+	want       map[key]uint64
+	node       uint64
+}
+
+func newHistory(seed uint64, f *feed.Feed) *history {
+	h := &history{Rand: rand.New(rand.NewPCG(seed, 36)), feed: f, now: boot.Add(time.Hour), owed: map[key]uint64{}, want: map[key]uint64{}}
+	h.attributed, h.slow, h.born = h.now, h.IntN(2) == 0, time.Minute
+	for range 4 {
+		h.bear()
+	}
+	return h
+}
+
+// bear starts a process. PIDs are few, so that they are reused.
+func (h *history) bear() {
+	h.born += time.Duration(1+h.IntN(500)) * 10 * time.Millisecond
+	h.living = append(h.living, key{int32(1 + h.IntN(6)), h.born})
+}
+
+// window passes a random time and hands it out.
+func (h *history) window() {
+	w := &feed.Window{Start: h.now, Boot: boot, Kinds: []feed.Kind{{Zone: "package", Method: "measured"}, {Zone: "dram", Method: "measured"}}}
+	h.now = h.now.Add(time.Duration(1+h.IntN(2000)) * time.Millisecond)
+	if h.IntN(50) == 0 { // the clock is set
+		h.now = h.now.Add(time.Duration(h.IntN(7200)-3600) * time.Second)
+	}
+	reports := !h.slow || h.IntN(4) == 0
+	if w.End = h.now; reports {
+		h.attributed = h.now
+	}
+	w.Attributed = h.attributed
+	idle, unattributed, short := h.Uint64N(1e6), h.Uint64N(1e4), h.Uint64N(1e4)
+	w.Idle, w.Unattributed, w.Active = []uint64{idle, 0}, []uint64{unattributed, 0}, []uint64{unattributed + short, 0}
+	for i := 0; i < len(h.living); i++ {
+		if k := h.living[i]; h.IntN(2) == 0 {
+			h.run(w, k, reports)
+		}
+		if h.IntN(20) == 0 { // it exits
+			h.living = append(h.living[:i], h.living[i+1:]...)
+			i--
+		}
+	}
+	for h.IntN(3) == 0 {
+		h.bear()
+	}
+	h.node += w.Active[0] + w.Active[1] + idle
+	publish(h.feed, w)
+}
+
+// run gives a process energy. That of a process that has exited is not reported any more.
+func (h *history) run(w *feed.Window, k key, reports bool) {
+	fast := h.Uint64N(1e6)
+	h.owed[k] += h.Uint64N(1e5)
+	row := feed.Process{PID: k.pid, Start: k.start, Executable: "a", CPU: time.Duration(h.IntN(1e9)), Energy: []uint64{fast, 0}}
+	if reports {
+		row.Energy[1], h.owed[k] = h.owed[k], 0
+	}
+	w.Active[0] += row.Energy[0]
+	w.Active[1] += row.Energy[1]
+	h.want[k] += row.Energy[0] + row.Energy[1]
+	w.Processes = append(w.Processes, row)
+}
+
+// batch returns samples of some PIDs, most of them of the last seconds.
+func (h *history) batch() pprofile.Profiles {
+	b := newSamples()
+	for pid := range int32(8) {
+		for range h.IntN(3) {
+			times := make([]uint64, h.IntN(5))
+			for i := range times {
+				times[i] = uint64(h.now.UnixNano() - h.Int64N(8e9) + 1e9)
+			}
+			b.add(pid, times...)
+		}
+	}
+	return b.Profiles
+}
+
+func TestSamplesAddUpToTheEnergyOfEachProcessWhateverHappens(t *testing.T) {
+	for seed := range *histories {
+		sink := new(consumertest.ProfilesSink)
+		cfg := createDefaultConfig().(*Config)
+		cfg.Idle, cfg.Unattributed, cfg.Wait = true, true, time.Duration(seed%4)*10*time.Second
+		p, f := start(t, cfg, sink)
+		h := newHistory(seed, f)
+		f.Serve(func(context.Context) {
+			for range h.IntN(4) {
+				h.window()
+			}
+		})
+		p.now = func() time.Time { return h.now }
+		for range 1 + h.IntN(10) {
+			require.NoError(t, p.ConsumeProfiles(context.Background(), h.batch()))
+		}
+		f.Serve(nil)
+		require.NoError(t, p.Shutdown(context.Background()))
+		got := sumsOf(t, sink)
+		require.Equal(t, h.node, got.all, "seed %d: the node", seed)
+		for k, want := range h.want {
+			require.Equal(t, want, got.byProcess[processName(k)], "seed %d: %v", seed, k)
+		}
+	}
+}

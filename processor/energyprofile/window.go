@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/zone"
+)
+
+// maxProcesses is the maximum number of processes whose energy is kept by process. The energy of
+// further processes is added to that of short-lived processes.
+const maxProcesses = 100_000
+
+// maxWindows is the maximum number of windows that are kept. When no profiles arrive, the oldest
+// windows are merged into the balances of their processes, so that only their prices are lost.
+const maxWindows = 1000
+
+// window is one attribution window of the receiver. Energies are in µJ.
+type window struct {
+	end time.Time
+	// attributed is the time until which all meters have reported; see feed.Window.
+	attributed time.Time
+	// shortLived is the active energy of processes that no row names.
+	idle, unattributed, shortLived uint64
+	rows                           []row
+}
+
+// row is the energy of a process in a window.
+type row struct {
+	process  *process
+	cpuTime  time.Duration
+	cpu, gpu uint64
+}
+
+// key identifies a process: its PID and its start, since boot.
+type key struct {
+	pid   int32
+	start time.Duration
+}
+
+// process is a process that has energy which was not sent yet, or that had some recently.
+type process struct {
+	key
+	created                     time.Time // wall clock
+	executable, path, container string
+
+	cpu, gpu uint64    // µJ that were not sent yet
+	waiting  time.Time // since when cpu has had no sample; the zero time if cpu is 0
+	seen     time.Time // the end of its last window
+	last     uint64    // the number of its last window
+	prices   []price   // of the current period, by interval
+	hits     []hit     // of the current period
+}
+
+// windows receives the windows of the receiver and has the processes. It is not safe for concurrent use.
+type windows struct {
+	selected func(kinds []feed.Kind) []use
+	pending  []window
+	rest     totals    // of windows that are settled, not sent yet
+	start    time.Time // of the first window
+	received uint64    // windows since the start
+	settled  uint64    // windows that have left pending
+	methods  map[string]bool
+	kinds    []feed.Kind
+	uses     []use
+
+	processes map[key]*process
+	byPID     map[int32][]*process // by start
+	free      [][]row
+}
+
+// use is what the energy of a zone kind is used for.
+type use uint8
+
+const (
+	ignored use = iota
+	cpuUse
+	gpuUse
+)
+
+// selection returns a function that selects the zone kinds of a configuration.
+func selection(cfg *Config) func(kinds []feed.Kind) []use {
+	return func(kinds []feed.Kind) []use {
+		var names []string
+		for _, k := range kinds {
+			if k.Zone != gpuZone {
+				names = append(names, k.Zone)
+			}
+		}
+		uses := make([]use, len(kinds))
+		for i, k := range kinds {
+			switch {
+			case k.Zone == gpuZone:
+				if cfg.GPU {
+					uses[i] = gpuUse
+				}
+			case len(cfg.Zones) > 0 && slices.Contains(cfg.Zones, k.Zone), len(cfg.Zones) == 0 && zone.Besides(k.Zone, names) == "":
+				uses[i] = cpuUse
+			}
+		}
+		return uses
+	}
+}
+
+const gpuZone = "gpu"
+
+// take keeps a copy of a window.
+func (w *windows) take(of *feed.Window) {
+	if !slices.Equal(of.Kinds, w.kinds) {
+		w.kinds = slices.Clone(of.Kinds)
+		w.uses = w.selected(w.kinds)
+	}
+	if w.received == 0 {
+		w.start = of.Start
+	}
+	next := window{end: of.End, attributed: of.Attributed}
+	if n := len(w.free); n > 0 {
+		next.rows, w.free = w.free[n-1], w.free[:n-1]
+	}
+	for i, use := range w.uses {
+		if use == ignored {
+			continue
+		}
+		next.idle += of.Idle[i]
+		next.unattributed += of.Unattributed[i]
+		next.shortLived += of.Active[i] - min(of.Active[i], of.Unattributed[i])
+		if of.Active[i] > 0 {
+			w.methods[of.Kinds[i].Method] = true
+		}
+	}
+	for i := range of.Processes {
+		w.takeRow(&next, of, &of.Processes[i])
+	}
+	w.pending = append(w.pending, next)
+	w.received++
+	if len(w.pending) > maxWindows {
+		oldest := w.due(1)
+		w.merge(oldest, nil)
+		w.recycle(oldest)
+	}
+}
+
+// takeRow moves the energy of a process from that of short-lived processes to a row of its own.
+func (w *windows) takeRow(next *window, of *feed.Window, p *feed.Process) {
+	r := row{cpuTime: p.CPU}
+	for i, use := range w.uses {
+		switch use {
+		case cpuUse:
+			r.cpu += p.Energy[i]
+		case gpuUse:
+			r.gpu += p.Energy[i]
+		}
+	}
+	if r.cpu+r.gpu == 0 && r.cpuTime == 0 {
+		return
+	}
+	if r.process = w.processOf(of, p); r.process == nil {
+		return
+	}
+	r.process.seen, r.process.last = of.End, w.received+1
+	next.shortLived -= min(next.shortLived, r.cpu+r.gpu)
+	next.rows = append(next.rows, r)
+}
+
+// processOf returns the process of a row, nil if there are too many processes.
+func (w *windows) processOf(of *feed.Window, p *feed.Process) *process {
+	k := key{p.PID, p.Start}
+	found := w.processes[k]
+	if found == nil {
+		if len(w.processes) >= maxProcesses {
+			return nil
+		}
+		found = &process{key: k, created: of.Boot.Add(p.Start)}
+		w.processes[k] = found
+		w.byPID[k.pid] = append(w.byPID[k.pid], found)
+		slices.SortFunc(w.byPID[k.pid], func(a, b *process) int { return cmp.Compare(a.start, b.start) })
+	}
+	found.executable, found.path, found.container = p.Executable, p.Path, p.ContainerID
+	return found
+}
+
+// forget removes a process that has no energy left.
+func (w *windows) forget(p *process) {
+	delete(w.processes, p.key)
+	rest := slices.DeleteFunc(w.byPID[p.pid], func(other *process) bool { return other == p })
+	if w.byPID[p.pid] = rest; len(rest) == 0 {
+		delete(w.byPID, p.pid)
+	}
+}
+
+// find returns the youngest process with a PID that existed at a time, else the oldest one, nil if
+// there is none.
+func (w *windows) find(pid int32, at time.Time) *process {
+	of := w.byPID[pid]
+	for i := len(of) - 1; i >= 0; i-- {
+		if i == 0 || !of[i].created.After(at) {
+			return of[i]
+		}
+	}
+	return nil
+}
+
+// reported reports whether all meters have reported until the end of the nth pending window.
+func (w *windows) reported(n int) bool {
+	return !w.pending[len(w.pending)-1].attributed.Before(w.pending[n-1].end)
+}
+
+// due removes the first n windows that are pending, and returns them.
+func (w *windows) due(n int) []window {
+	due := slices.Clone(w.pending[:n])
+	w.pending = slices.Delete(w.pending, 0, n)
+	w.settled += uint64(n)
+	return due
+}
+
+// recycle keeps the memory of windows that are settled.
+func (w *windows) recycle(due []window) {
+	for i := range due {
+		w.free = append(w.free, due[i].rows[:0])
+	}
+}
