@@ -207,8 +207,8 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
 		for m in . processor/emissions extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
-		go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
-		go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
+		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
+		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
 
 tidy: ## write go.mod and go.sum of all modules
 	@set -e; for m in $(MODULES); do internal/tools/tidy.sh $$m; done

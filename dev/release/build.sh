@@ -12,7 +12,7 @@ collector() {
 	local name=$1 sources=build/release/src/$1 arch
 	mkdir -p "$sources"
 	sed -e "s#^  version: .*#  version: $VERSION#" -e "s#^  output_path: .*#  output_path: $sources#" "$2" >"$sources.yaml"
-	GOFLAGS=-buildvcs=false go tool -modfile=internal/tools/go.mod builder --skip-compilation --config "$sources.yaml"
+	GOWORK=off GOFLAGS=-buildvcs=false go tool -modfile=internal/tools/go.mod builder --skip-compilation --config "$sources.yaml"
 	for arch in $ARCHS; do
 		GOARCH=$arch go -C "$sources" build -ldflags='-s -w' -o "$out/$arch/$name" .
 	done

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 registry=$1
-tool() { go tool -modfile="$PWD/dev/release/go.mod" "$@"; }
+tool() { GOWORK=off go tool -modfile="$PWD/dev/release/go.mod" "$@"; }
 version=$(ls dist/otelcol-energy-chart-*.tgz | sed 's/.*chart-\(.*\)\.tgz/\1/')
 plain=
 case $registry in 127.0.0.1:* | localhost:*) plain=--plain-http ;; esac

@@ -17,7 +17,7 @@ rm -rf "$dist" "$work/stage"
 mkdir -p "$dist" "$work/stage"
 
 say() { printf '== %s\n' "$*"; }
-tool() { CGO_ENABLED=0 GOFLAGS='-buildvcs=false -trimpath' go tool -modfile="$here/go.mod" "$@"; }
+tool() { GOWORK=off CGO_ENABLED=0 GOFLAGS='-buildvcs=false -trimpath' go tool -modfile="$here/go.mod" "$@"; }
 
 # pack DIRECTORY FILE: a reproducible archive.
 pack() {

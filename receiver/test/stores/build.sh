@@ -36,7 +36,7 @@ builds receiver/test/integration/prometheus prometheus -tags=remove_all_sd,netgo
 name=otelcol-stores
 if wanted "$name" && ! cmp -s receiver/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
 	echo "Building $name; the first time, this takes some minutes"
-	if timeout 600 go tool -modfile=internal/tools/go.mod builder --config receiver/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
+	if GOWORK=off timeout 600 go tool -modfile=internal/tools/go.mod builder --config receiver/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
 		cp receiver/test/stores/otelcol.yaml "$cache/$name/"
 	else
 		echo "could not build $name, see $cache/$name.log"
