@@ -268,6 +268,18 @@ func TestACounterThatMayNotBeReadRecoversWhenItMay(t *testing.T) {
 	}
 }
 
+func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	grant := refuse(m, "_label", syscall.EACCES)
+	rs, err := m.Read(context.Background(), power.Sample{At: epoch})
+	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%+v, %v; want no zones, and why", rs, err)
+	}
+	grant()
+	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
+}
+
 func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr := tree{t, t.TempDir()}
 	m := tr.meter()
@@ -288,6 +300,14 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
 	assert.ErrorIs(t, read(2*searchEvery-time.Millisecond), power.ErrNoZones)
 	tr.expectIDs(m, 2*searchEvery, "ibmpowernv:System") // without a device
+}
+
+func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
+	tr := tree{t, t.TempDir()}
+	tr.write("", "sys/class/hwmon")
+	if _, err := tr.meter().Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {

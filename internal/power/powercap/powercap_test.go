@@ -533,6 +533,28 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 	}
 }
 
+func TestRangeThatIsMissingOrGarbageIsUnknown(t *testing.T) {
+	for _, text := range []string{"missing", "", "much\n", "0\n", "-1\n"} {
+		t.Run(strconv.Quote(text), func(t *testing.T) {
+			tr := newTree(t)
+			tr.zone("intel-rapl:0", "package-0")
+			tr.write(text, "intel-rapl:0", "max_energy_range_uj")
+			if text == "missing" {
+				tr.remove("intel-rapl:0", "max_energy_range_uj")
+			}
+			tr.energy("intel-rapl:0", raplRange-10)
+			p := tr.meter()
+			tr.read(p, 0)
+			tr.energy("intel-rapl:0", raplRange)
+			tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 10)
+			tr.energy("intel-rapl:0", 5)
+			if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 10 {
+				t.Errorf("step back: %+v, want it re-based", r)
+			}
+		})
+	}
+}
+
 func TestRangeThatTurnsUpLaterIsUsed(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -676,6 +698,16 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	}
 	if err := p.discover()(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
+	}
+}
+
+func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
+	tr := newTree(t)
+	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
+	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
+	p := tr.meter()
+	if err := p.discover()(); len(p.zones) != 0 || !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 }
 

@@ -88,6 +88,18 @@ func TestTheFormatIsStable(t *testing.T) {
 	assert.Equal(t, string(want), encoded(t, m))
 }
 
+func TestTheMachineOfAModelIsReadAsItWasWritten(t *testing.T) {
+	for _, m := range []machine.Machine{xeon, epyc, arm} {
+		data, err := EncodeMachine(&m)
+		require.NoError(t, err)
+		again, err := ParseMachine(data)
+		require.NoError(t, err)
+		assert.Equal(t, m, again)
+	}
+	_, err := ParseMachine([]byte(`{"cpu": "x", "threads": 0}`))
+	require.ErrorContains(t, err, "threads: 0")
+}
+
 func TestAMalformedModelIsRefused(t *testing.T) {
 	good := encoded(t, trainedOn(t, xeon, 0.021))
 	replaced := func(before, after string) string {

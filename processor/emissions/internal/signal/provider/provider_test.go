@@ -174,7 +174,7 @@ func TestEveryProviderBearsABadServer(t *testing.T) {
 		want   string
 	}{
 		"hangs":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, fetch.ErrTimeout.Error()},
-		"broken": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "500 Internal Server Error"},
+		"broken": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "500 Internal Server Error"},
 		"a page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>Sign in")) }, "JSON"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
