@@ -64,28 +64,6 @@ service() { # ROOT
 }
 
 deb=$(ls "$dist"/otelcol-energy_*_"$arch".deb)
-copy deb
-root=$scratch/deb/root
-checks "dpkg -i" chroot "$root" dpkg -i "/tmp/dist/${deb##*/}"
-checks "the service is enabled" test -L "$root/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"
-checks "versions agree" chroot "$root" bash -c 'v=$(dpkg-query -f "\${Version}" -W otelcol-energy | tr "~" -)
-	otelcol-energy --version | grep -F " $v" && energy version | grep -F "energy v$v "'
-checks "systemd-analyze verify" chroot "$root" bash -c \
-	'out=$(systemd-analyze verify /usr/lib/systemd/system/otelcol-energy.service 2>&1) && ! grep otelcol-energy.service <<<"$out"'
-checks "systemd-analyze security: at most 3.0" chroot "$root" systemd-analyze security --offline=true --threshold=30 otelcol-energy.service
-checks "the service measures" service "$root"
-checks "man pages" chroot "$root" bash -c 'man -l --warnings=all /usr/share/man/man1/energy-measure.1.gz | grep -q -- -max-joules'
-checks "completion of bash" chroot "$root" bash -c '. /usr/share/bash-completion/completions/energy
-	COMP_WORDS=(energy measure -max) COMP_CWORD=2; _energy; test "${COMPREPLY[*]}" = -max-joules'
-echo "# changed" >>"$root/etc/otelcol-energy/config.yaml"
-checks "an upgrade keeps the configuration" bash -c 'chroot "$0" dpkg -i --force-confold "/tmp/dist/$1" && grep "# changed" "$0/etc/otelcol-energy/config.yaml"' \
-	"$root" "${deb##*/}"
-checks "dpkg -r" chroot "$root" dpkg -r otelcol-energy
-left=$(changed deb)
-checks "a removal leaves only configuration and state" test -z "$(grep -vE '^\./(etc|var/lib)/otelcol-energy/' <<<"$left")"
-checks "dpkg -P" chroot "$root" dpkg -P otelcol-energy
-checks "a purge leaves nothing" test -z "$(changed deb)"
-
 # installs PACKAGE: with a real systemd, the service measures after the installation, and ends with the removal.
 installs() {
 	local boot=$scratch/systemd result=/dev/shm/test-release-$$ pid status=1
@@ -128,7 +106,30 @@ installs() {
 	done
 	return $status
 }
+# Before the copies below: systemd.sh enters every cgroup hierarchy that is mounted.
 checks "one command installs the package, and the service measures, with a real systemd" installs "$deb"
+
+copy deb
+root=$scratch/deb/root
+checks "dpkg -i" chroot "$root" dpkg -i "/tmp/dist/${deb##*/}"
+checks "the service is enabled" test -L "$root/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"
+checks "versions agree" chroot "$root" bash -c 'v=$(dpkg-query -f "\${Version}" -W otelcol-energy | tr "~" -)
+	otelcol-energy --version | grep -F " $v" && energy version | grep -F "energy v$v "'
+checks "systemd-analyze verify" chroot "$root" bash -c \
+	'out=$(systemd-analyze verify /usr/lib/systemd/system/otelcol-energy.service 2>&1) && ! grep otelcol-energy.service <<<"$out"'
+checks "systemd-analyze security: at most 3.0" chroot "$root" systemd-analyze security --offline=true --threshold=30 otelcol-energy.service
+checks "the service measures" service "$root"
+checks "man pages" chroot "$root" bash -c 'man -l --warnings=all /usr/share/man/man1/energy-measure.1.gz | grep -q -- -max-joules'
+checks "completion of bash" chroot "$root" bash -c '. /usr/share/bash-completion/completions/energy
+	COMP_WORDS=(energy measure -max) COMP_CWORD=2; _energy; test "${COMPREPLY[*]}" = -max-joules'
+echo "# changed" >>"$root/etc/otelcol-energy/config.yaml"
+checks "an upgrade keeps the configuration" bash -c 'chroot "$0" dpkg -i --force-confold "/tmp/dist/$1" && grep "# changed" "$0/etc/otelcol-energy/config.yaml"' \
+	"$root" "${deb##*/}"
+checks "dpkg -r" chroot "$root" dpkg -r otelcol-energy
+left=$(changed deb)
+checks "a removal leaves only configuration and state" test -z "$(grep -vE '^\./(etc|var/lib)/otelcol-energy/' <<<"$left")"
+checks "dpkg -P" chroot "$root" dpkg -P otelcol-energy
+checks "a purge leaves nothing" test -z "$(changed deb)"
 
 gpu=$(ls "$dist"/otelcol-energy-gpu_*_"$arch".deb)
 copy gpu
