@@ -28,6 +28,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -213,7 +214,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 			l.s.sample()
 		}
 	}
-	require.Equal(tb, window, l.s.sampler.window, "nothing else measured")
+	require.Equal(tb, window, l.s.windows.Sampler.Window, "nothing else measured")
 	return l.totals().since(before).accuracy()
 }
 
@@ -222,13 +223,13 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath = l.root
-	cfg.Meters.Use = only(MeterPowercap)
+	cfg.Meters.Use = only(config.MeterPowercap)
 	cfg.CPUTime = setting.source
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{}) // every process has a series
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{}) // every process has a series
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)
-	if cfg.Attribution.StaticPower[AllZones].Model == StaticFixed {
+	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
 		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}
 	require.NoError(l.tb, cfg.Validate())
@@ -237,19 +238,19 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	var err error
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(l.tb, err)
-	l.s.now, l.s.training.trained = l.machine.Host.Now, models
+	l.s.now, l.s.state.Training.trained = l.machine.Host.Now, models
 	switch setting.source {
 	case cpu.KindBPF:
 		kernel := hostsim.NewKernel(l.machine)
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+		l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	case cpu.KindClocks:
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, l.machine.Host.CPUClock) })
+		l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, l.machine.Host.CPUClock) })
 	}
 	if setting.counts {
 		l.countEvents()
 	}
-	window = cfg.windowLength()
-	l.s.sampler.window = window // the lab's clock is the sampler
+	window = cfg.WindowLength()
+	l.s.windows.Sampler.Window = window // the lab's clock is the sampler
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.s.start(context.Background(), simHost{}))
 	return window
@@ -270,9 +271,9 @@ func trainedOn(tb testing.TB, sc labScenario, setting labSetting) trainedModels 
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.s.noteTrained()
+		l.s.state.Training.note(l.s.ledger.models())
 		require.NoError(tb, l.s.shutdown(context.Background()))
-		return l.s.training.trained
+		return l.s.state.Training.trained
 	}))
 	return once.(func() trainedModels)()
 }
@@ -533,7 +534,7 @@ func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
 	assert.Less(t, second.misplaced, one.misplaced/2)
 	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
 	assert.Less(t, short.misplaced, one.misplaced/4)
-	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, minWindow), labShort).misplaced, short.misplaced)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), labShort).misplaced, short.misplaced)
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
@@ -567,7 +568,7 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 	for _, window := range []time.Duration{0, time.Second} {
 		setting := labSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *Config) {
 			inWindows(window)(c)
-			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
+			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
 		a := measure(t, dropped, setting, labShort)
 		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
@@ -601,9 +602,9 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
-			node := measure(t, labScenarioOf(t, name), splitting(StaticFixed, 0), labShort)
+			node := measure(t, labScenarioOf(t, name), splitting(config.StaticFixed, 0), labShort)
 			assert.Greater(t, node.misplaced, 0.05, name)
-			zone := measure(t, labScenarioOf(t, name), byZone("", StaticFixed, source, 0), labShort)
+			zone := measure(t, labScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), labShort)
 			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
 			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
 		}
@@ -614,9 +615,9 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
 		sc := labScenarioOf(t, name)
 		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
-			node := byZone("", StaticFixed, source, 0)
+			node := byZone("", config.StaticFixed, source, 0)
 			zone := node
-			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = ScopeNode }
+			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = config.ScopeNode }
 			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
 		}
 	}
@@ -629,7 +630,7 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
 			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
-			a := measure(t, sc, keyed(StaticFixed, WeightFrequencySquared, WeightMemoryCPUTime, window), labShort)
+			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), labShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
 			if !math.IsNaN(a.misplacedDRAM) {
@@ -641,8 +642,8 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 
 func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := labScenarioOf(t, "Memory-bound and compute-bound")
-	for _, key := range []Weight{WeightMemory, WeightMemoryCPUTime} {
-		a := measure(t, sc, keyed(StaticFixed, WeightCPUTime, key, 0), labShort)
+	for _, key := range []config.Weight{config.WeightMemory, config.WeightMemoryCPUTime} {
+		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), labShort)
 		assert.Less(t, a.misplacedDRAM, 0.02, key)
 	}
 }
@@ -688,7 +689,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 
 // Six hours after midnight have enough different loads for the learned model.
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
-	setting := splitting(StaticTrained, 0)
+	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	for _, c := range labCurves(t) {
 		for _, load := range []float64{0.1, 1} {
@@ -701,7 +702,7 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 
 func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	setting := splitting(StaticTrained, 0)
+	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	a := measure(t, bursts, setting, labShort)
 	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
@@ -710,7 +711,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	again := setting
 	again.configure = func(c *Config) {
 		setting.configure(c)
-		c.Attribution.Weight = allWeight(WeightFrequency)
+		c.Attribution.Weight = allWeight(config.WeightFrequency)
 	}
 	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
 }
@@ -801,7 +802,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := labCurves(t)[0]
 	for _, pair := range [][2]labSetting{
-		{preset(PresetKepler09), splitting(StaticMinimum, 0)}, {preset(PresetKavanagh), splitting(StaticBase, 0)},
+		{preset(config.PresetKepler09), splitting(config.StaticMinimum, 0)}, {preset(config.PresetKavanagh), splitting(config.StaticBase, 0)},
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {

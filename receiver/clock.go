@@ -12,6 +12,9 @@ type timeline struct {
 	stamp   time.Time // wall clock only
 }
 
+// Resume continues a timeline whose last reading had the given timestamp.
+func (t *timeline) Resume(reading, stamp time.Time) { t.reading, t.stamp = reading, stamp }
+
 // at returns the timestamp of a reading, which must not be older than the one before.
 func (t *timeline) at(now time.Time) time.Time {
 	wall, elapsed := now.Round(0).UTC(), time.Duration(0)

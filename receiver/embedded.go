@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -44,9 +43,6 @@ type EmbeddedOptions struct {
 
 var errContainer = errors.New("a CPU time source needs a container, and a container a CPU time source")
 
-// DefaultConfig returns the receiver's configuration with its defaults.
-func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
-
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
 //
 // An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
@@ -56,9 +52,8 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		return nil, errContainer
 	}
 	own := *cfg
-	own.noZeroPoints = true
 	if o.CPU != nil {
-		own.showContainer()
+		own.ShowContainer()
 	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
 		ID: component.NewIDWithName(metadata.Type, "embedded"), // it feeds no reader of a receiver
@@ -72,29 +67,15 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.staticPower = o.StaticPower
-	if s.state.readOnly = true; filepath.IsAbs(cfg.Storage) && cfg.Attribution.trains(cfg.Zones) {
-		s.state.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: cfg.Storage}, nil }}
-	}
+	s.state.SetReadOnly()
+	ledger := &s.ledger.Options
+	ledger.StaticPower, ledger.Container, ledger.NoZeroPoints = o.StaticPower, o.Container, true
 	if o.CPU != nil {
-		s.container = o.Container
-		s.open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
+		s.node.Probes.Open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
 			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
 		}
 	}
 	return &Embedded{scraper: s}, nil
-}
-
-// showContainer changes what would keep the only container from having a series of its own, with all of its energy.
-func (c *Config) showContainer() {
-	c.Series.Containers.Max = max(c.Series.Containers.Max, 2) // the container, and other
-	c.Metrics.ContainerEnergy.Enabled = true
-	c.Metrics.SystemEnergy.Enabled = true
-	c.Metrics.SystemUnattributedEnergy.Enabled = true
-	c.ResourceAttributes.ContainerID.Enabled = true
-	c.Attribution.Scope = ScopeNode
-	c.Attribution.Exclude = ExcludeConfig{}
-	c.Names.disable()
 }
 
 // Start opens the meters and takes the baseline.
@@ -106,7 +87,7 @@ var errNotMeasured = errors.New("the CPU times cannot be read")
 // what this one missed.
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
-	if err == nil && !e.scraper.emitted {
+	if err == nil && !e.scraper.output.emitted {
 		err = errNotMeasured // the log has why
 	}
 	e.scraper.delivered(delivery{all: err == nil, some: err == nil})

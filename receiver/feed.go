@@ -3,8 +3,11 @@
 package energyreceiver
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -14,7 +17,6 @@ import (
 // feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from window to window.
 type feeding struct {
 	feed   *feed.Feed
-	closed bool                   // no more windows
 	gained attribution.GainedFunc // adds the row of a process
 
 	window feed.Window
@@ -26,22 +28,25 @@ type feeding struct {
 // nodeEnergy is the node's energy of one kind.
 type nodeEnergy struct{ active, idle, unattributed units.Energy }
 
-// openFeed begins to feed readers.
-func (s *energyScraper) openFeed() {
-	s.feeding.feed = feed.Of(s.set.ID)
-	s.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
-		s.feeding.gain(s.ledger, id, used, energy)
+// OpenFeed opens the receiver's feed. It precedes the first window.
+func (l *ledger) OpenFeed(receiver component.ID) {
+	f := &l.feeding
+	f.feed = feed.Of(receiver)
+	f.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) { f.gain(l, id, used, energy) }
+}
+
+// Serve begins to feed readers. endWindow ends the current window.
+func (l *ledger) Serve(endWindow func(context.Context)) { l.feeding.feed.Serve(endWindow) }
+
+// StopServing ends the feed.
+func (l *ledger) StopServing() {
+	if f := l.feeding.feed; f != nil {
+		f.Serve(nil)
 	}
 }
 
-func (s *energyScraper) closeFeed() {
-	if s.feeding.feed != nil {
-		s.feeding.feed.Serve(nil)
-	}
-}
-
-// begin notes what the ledger has before a window is attributed, and has the engine report the
-// gains of processes, if readers use that.
+// begin records the totals before a window is attributed, and has the engine report the gains of
+// processes, if readers use them.
 func (f *feeding) begin(l *ledger) {
 	var processes bool
 	f.isOpen, processes, f.vms = f.feed.Begin()
@@ -82,21 +87,20 @@ func (f *feeding) gain(l *ledger, id attribution.Claimant, used units.CPUTime, e
 	}
 }
 
-// publish hands out the window that has just been attributed.
-func (s *energyScraper) publish(endsCollection bool) {
-	f, l := &s.feeding, s.ledger
-	if !f.isOpen {
-		return
-	}
+// IsRead reports whether readers use the window that has just been attributed.
+func (l *ledger) IsRead() bool { return l.feeding.isOpen }
+
+// Publish hands out the window that has just been attributed, once. behind is the age of the oldest
+// deferred energy.
+func (l *ledger) Publish(behind time.Duration) {
+	f := &l.feeding
 	f.isOpen = false
-	defer s.watchdog.enter(s.watchdog.current())
-	s.watchdog.enter(feedingReaders)
 	w, last := &f.window, l.Last()
-	w.End, w.EndsCollection = last.Stamp, endsCollection
-	w.Attributed = last.Stamp.Add(-s.meters.behind(last.ReadAt))
+	w.End, w.EndsCollection = last.Stamp, last.EndsCollection
+	w.Attributed = last.Stamp.Add(-behind)
 	f.fillNode(l)
 	w.VMs = w.VMs[:0]
-	if f.vms && endsCollection {
+	if f.vms && w.EndsCollection {
 		f.fillVMs(l)
 	}
 	f.feed.Publish(w)

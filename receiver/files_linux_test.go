@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // hanging returns paths that a plain read hangs on or never ends, by what is there.
@@ -51,16 +52,16 @@ func TestAPasswordFileThatIsNoRegularFileIsAnErrorAndDelaysNothing(t *testing.T)
 
 func TestACertificateFileThatIsNoRegularFileFailsAtTheStart(t *testing.T) {
 	for name, path := range hanging(t) {
-		for setting, set := range map[string]func(c *RedfishConfig){
-			"tls::ca_file":   func(c *RedfishConfig) { c.TLS.CAFile = path },
-			"tls::cert_file": func(c *RedfishConfig) { c.TLS.CertFile = path },
-			"tls::key_file":  func(c *RedfishConfig) { c.TLS.KeyFile = path },
+		for setting, set := range map[string]func(c *config.RedfishConfig){
+			"tls::ca_file":   func(c *config.RedfishConfig) { c.TLS.CAFile = path },
+			"tls::cert_file": func(c *config.RedfishConfig) { c.TLS.CertFile = path },
+			"tls::key_file":  func(c *config.RedfishConfig) { c.TLS.KeyFile = path },
 		} {
 			_, c := bmc(t)
 			set(c)
 			options := httpOptions()
 			options.Config = simpleConfig()
-			_, err := c.sensor(t.Context(), options)
+			_, err := redfishSensor(t.Context(), c, options)
 			assert.ErrorContains(t, err, setting+": ", name)
 			assert.ErrorContains(t, err, "not a regular file", name)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
@@ -52,7 +53,7 @@ func FuzzTick(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = power.Kinds
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 0.5, Max: 4})
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 0.5, Max: 4})
 			c.ResourceAttributes.ProcessCommandLine.Enabled = true
 			c.Metrics.ProcessCPUTime.Enabled = true
 			c.Metrics.ContainerCPUTime.Enabled = true
@@ -161,13 +162,13 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 
 // FuzzTrainedModels changes the trained models of a state, and starts the receiver with them.
 func FuzzTrainedModels(f *testing.F) {
-	rules := []StaticModel{StaticMinimum, StaticResting, StaticBase, StaticRegression, StaticTrained}
+	rules := []config.StaticModel{config.StaticMinimum, config.StaticResting, config.StaticBase, config.StaticRegression, config.StaticTrained}
 	stored := make([][]byte, len(rules))
 	trained := make([]bool, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
-		n := sharedNode(t, func(c *AttributionConfig) {
+		n := sharedNode(t, func(c *config.AttributionConfig) {
 			c.StaticPower = allStatic(rules[rule])
-			c.tuning = staticTuning{rest: 1, base: 10 * time.Second, samples: 1}
+			c.Tuning = config.StaticTuning{Rest: 1, Base: 10 * time.Second, Samples: 1}
 		})
 		n.s.cfg.Storage = storageID.String()
 		n.extensions = map[component.ID]component.Component{storageID: s}
@@ -195,8 +196,8 @@ func FuzzTrainedModels(f *testing.F) {
 			}
 			trained[rule] = n.trained()
 			require.NoError(t, n.s.shutdown(t.Context()))
-			require.NotEmpty(t, n.s.training.trained.Zones)
-			stored[rule] = encodeState(nil, &n.s.training.trained, nil)[4:]
+			require.NotEmpty(t, n.s.state.Training.trained.Zones)
+			stored[rule] = encodeState(nil, &n.s.state.Training.trained, nil)[4:]
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))

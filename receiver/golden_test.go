@@ -27,6 +27,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
@@ -43,7 +44,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	require.NoError(t, err)
 	n := newTestNode(t, func(c *Config) {
 		root := c.RootPath
-		c.Series = createDefaultConfig().(*Config).Series
+		c.Series = config.Default().Series
 		retrieved, err := confmap.NewRetrievedFromYAML(settings)
 		require.NoError(t, err)
 		conf, err := retrieved.AsConf()
@@ -62,7 +63,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	polls := n.s.cfg.Meters.Powercap.Path != "" // in the synctest bubble
 	if isDir(filepath.Join(n.host.Root(), "sys/class/hwmon")) {
 		polls = true
-		n.s.openMeters = openPolled
+		n.s.meters.OpenSet = openPolled
 	}
 	n.startAsIs()
 	for i := 1; ; i++ {

@@ -25,6 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // benchGPUs and benchGPUUsers are how many GPUs, and processes that use one of them, BenchmarkGPUs has.
@@ -58,7 +59,7 @@ func BenchmarkGPUs(b *testing.B) {
 // measure returns the CPU time of a second with a collection, in µs.
 func (c *benchCards) measure(b *testing.B, kind cpu.Kind, variant string) (used float64) {
 	s := startScraper(b, realConfig(kind, 0, func(cfg *Config) {
-		cfg.RootPath, cfg.Meters.Use = c.roots[variant], localMeters
+		cfg.RootPath, cfg.Meters.Use = c.roots[variant], config.LocalMeters
 		if variant == "library" {
 			cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		}
@@ -88,8 +89,8 @@ func (c *benchCards) measure(b *testing.B, kind cpu.Kind, variant string) (used 
 
 // usersOf returns how many processes are known to use a GPU, each of which uses one.
 func usersOf(s *energyScraper) (n int) {
-	for i := range s.gpus.usage {
-		n += len(s.gpus.usage[i].Users)
+	for i := range s.meters.gpus.usage {
+		n += len(s.meters.gpus.usage[i].Users)
 	}
 	return n
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/library"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // gpuNotes finds out which GPUs are not read, or only in part, and logs each of it once.
@@ -102,7 +103,7 @@ func pciAddress(domain units.Domain) string {
 // libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
 func libraryError(meters *power.Set) error {
 	for _, meter := range meters.Status() {
-		if meter.Name == string(MeterGPU) {
+		if meter.Name == string(config.MeterGPU) {
 			return meter.Err
 		}
 	}

@@ -4,11 +4,9 @@ package energyreceiver
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -16,38 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/drm"
 )
-
-// GPUConfig configures the extensions that read GPUs.
-type GPUConfig struct {
-	PollConfig `mapstructure:",squash"`
-
-	// Extensions are the component IDs of extensions that read GPUs through a vendor's library, such as nvml. Each
-	// must be among service::extensions.
-	Extensions []component.ID `mapstructure:"extensions"`
-
-	_ struct{}
-}
-
-const (
-	defaultGPUInterval = time.Second
-	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's
-	// driver keeps the samples of who used a GPU for some eight seconds.
-	minGPUInterval = 100 * time.Millisecond
-	maxGPUInterval = 5 * time.Second
-)
-
-func (c *GPUConfig) validate(wrong reporter) {
-	if i := c.PollInterval; i < minGPUInterval || i > maxGPUInterval {
-		wrong("poll_interval", "must be from %v to %v, is %v", minGPUInterval, maxGPUInterval, i)
-	}
-	seen := map[component.ID]bool{}
-	for i, id := range c.Extensions {
-		if seen[id] {
-			wrong(fmt.Sprintf("extensions::%d", i), "%q is named twice", id)
-		}
-		seen[id] = true
-	}
-}
 
 // gpus reads who used the node's GPUs.
 type gpus struct {

@@ -3,123 +3,223 @@
 package energyreceiver
 
 import (
+	"math"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts
-// as long as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
+// ledger is the engine's ledger with the parts that fill, emit and publish it. It begins with the
+// first measurement or with a saved state, and lasts as long as the receiver. Only begin may be
+// called before that. The methods Observe, Outside, Zones and others are those of claims.Builder.
 type ledger struct {
+	// Options may be changed before begin.
+	Options ledgerOptions
 	*claims.Builder
 	emitter  *emit.Emitter
 	rules    attribution.Rules
-	kinds    []claims.Kind // of the ledger, by their index
+	kinds    []claims.Kind // by their index in the ledger
 	bootTime time.Time     // from which creation times of processes are computed
+	feeding  feeding
+	// visibility finds out whether the receiver sees all processes.
+	visibility claims.Visibility
+	// isFresh reports whether no window was observed since begin.
+	isFresh bool
 }
 
-// bootTime returns when the machine booted, by the wall clock at the baseline m.
-func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
-	boot, err := cpu.BootTime(s.cfg.RootPath)
-	if err != nil {
-		boot = m.Stamp.Add(-m.Table.Now)
-	}
-	return boot
+// ledgerOptions configure a ledger.
+type ledgerOptions struct {
+	Config    *Config
+	Node      *node
+	BuildInfo component.BuildInfo
+	// IdlePower returns the power in watts of a modeled zone kind while no CPU is busy.
+	IdlePower func(power.Kind) (watts float64, ok bool)
+	// StaticPower is EmbeddedOptions.StaticPower.
+	StaticPower map[claims.Kind]float64
+	// Container is EmbeddedOptions.Container.
+	Container string
+	// Eager gives each process a claimant at once.
+	Eager bool
+	// NoZeroPoints omits the zero-value points at which new series start.
+	NoZeroPoints bool
 }
 
-// newLedger returns a ledger that begins at the baseline, on a machine that booted at boot.
-func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
-	names, pods := s.cfg.openNames()
-	places := s.memoryPlaces()
-	l := &ledger{kinds: s.cfg.ledgerKinds(), bootTime: boot}
-	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
-	s.know(&l.rules, l.kinds)
+// newLedger returns a ledger that has not begun.
+func newLedger(o ledgerOptions) *ledger { return &ledger{Options: o} }
+
+// begun reports whether the ledger has begun.
+func (l *ledger) begun() bool { return l.Builder != nil }
+
+// begin begins the ledger at the baseline, on a machine that booted at boot.
+func (l *ledger) begin(baseline, boot time.Time) {
+	o := &l.Options
+	cfg := o.Config
+	names, pods := openNames(cfg)
+	places := o.Node.Places()
+	l.kinds, l.bootTime, l.isFresh = cfg.LedgerKinds(), boot, true
+	l.rules = cfg.Attribution.Rules(l.kinds, cfg.Zones)
+	l.setKnown()
 	l.Builder = claims.NewBuilder(claims.Options{
 		Engine: attribution.New(attribution.Config{
-			Rules: l.rules, Limits: s.cfg.Series.limits(), Processes: s.cfg.Series.Processes.GroupBy.series(),
-			HiddenNames: s.cfg.hiddenNames(), Created: claims.Created(boot),
+			Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
+			HiddenNames: cfg.HiddenNames(), Created: claims.Created(boot),
 		}, baseline),
-		Exact: s.cpu.Source().Exact(),
-		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
-			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
-			Unit:          s.cfg.wantsUnits(),
-			Parent:        s.cfg.ResourceAttributes.ProcessParentPid.Enabled,
-			Users:         s.cfg.openUsers(),
-			Everything:    s.container,
-			CgroupPath:    s.cpu.CgroupPath,
+		Exact: o.Node.CPU.Source().Exact(),
+		Identifier: workload.NewIdentifier(cfg.RootPath, workload.Wanted{
+			CommandLine:   cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+			ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
+			Unit:          cfg.WantsUnits(),
+			Parent:        cfg.ResourceAttributes.ProcessParentPid.Enabled,
+			Users:         openUsers(cfg),
+			Everything:    o.Container,
+			CgroupPath:    o.Node.CPU.CgroupPath,
 			Names:         names,
 		}),
-		Cgroups:   s.cgroups,
-		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, pods),
-		Keys:      s.keys,
+		Cgroups:   o.Node.Cgroups,
+		Exclusion: newExclusion(&cfg.Attribution.Exclude, pods),
+		Keys:      o.Node.Keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
-		Topology:  s.cpu.Topology(),
+		Topology:  o.Node.CPU.Topology(),
 		Places:    places,
-		Siblings:  s.siblings,
-		SMTWeight: s.cfg.Attribution.smtWeight(),
-		Programs:  s.cfg.Series.Processes.GroupBy != GroupByPID,
-		Eager:     s.eager,
+		Siblings:  o.Node.Siblings,
+		SMTWeight: cfg.Attribution.SelectedSMTWeight(),
+		Programs:  cfg.Series.Processes.GroupBy != config.GroupByPID,
+		Eager:     o.Eager,
 
-		InterruptsUnattributed: s.cfg.Attribution.interrupts() == InterruptsUnattributed,
-		MissedUnattributed:     presets[s.cfg.Attribution.Preset].missedUnattributed,
+		InterruptsUnattributed: cfg.Attribution.SelectedInterrupts() == config.InterruptsUnattributed,
+		MissedUnattributed:     cfg.Attribution.MissedUnattributed(),
 	})
-	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
-		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)
+	if o.Container != "" { // it has a series from the baseline on, and as long as the receiver
+		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: o.Container}}}, baseline)
 	}
 	l.emitter = emit.New(emit.Config{
-		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
-		BuildInfo:            s.set.BuildInfo,
-		Kinds:                s.cfg.emittedKinds(l.kinds),
-		CPUs:                 s.cpus(),
+		MetricsBuilderConfig: cfg.MetricsBuilderConfig,
+		BuildInfo:            o.BuildInfo,
+		Kinds:                emittedKinds(cfg, l.kinds),
+		CPUs:                 l.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
-		ZeroPoints:           !s.cfg.noZeroPoints,
+		ZeroPoints:           !o.NoZeroPoints,
 	})
-	return l
 }
 
-// wantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish programs.
-func (c *Config) wantsUnits() bool {
-	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
-		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
-}
-
-// hiddenNames returns the names of containers and pods that are not reported.
-func (c *Config) hiddenNames() attribution.GroupNames {
-	return attribution.GroupNames{
-		Namespace:           !c.ResourceAttributes.K8sNamespaceName.Enabled,
-		KubernetesContainer: !c.ResourceAttributes.K8sContainerName.Enabled,
-		Image:               !c.ResourceAttributes.ContainerImageName.Enabled,
+// readCounters reads the counters of cgroups, before a scan that the counters complete.
+func (l *ledger) readCounters() {
+	if l.begun() {
+		l.ReadCounters()
 	}
+}
+
+// attribute attributes the window that the measurement ends. replaced reports whether the CPU time
+// source was replaced in the window. The first window after begin without a saved state is the
+// baseline.
+func (l *ledger) attribute(m *claims.Measurement, isBaseline, replaced bool) {
+	if !isBaseline {
+		l.feeding.begin(l)
+	}
+	if replaced && !isBaseline {
+		l.StartOver(m, l.Options.Node.CPU.Source().Exact())
+	} else {
+		l.Observe(m)
+	}
+	if l.Options.Container == "" {
+		l.visibility.Observe(m, l.Builder)
+	}
+}
+
+// check observes the conditions of the last window.
+func (l *ledger) check(c *conditions.Conditions) {
+	if !l.begun() {
+		return
+	}
+	c.Observe("containers' cgroups", l.Outside())
+	c.Observe("exclusion", l.Exclusion.Err())
+	c.Observe("blocked processes", l.Options.Node.Blocked(l.Identifier))
+	c.Observe("blocked cgroups", l.Cgroups.Blocked())
+	if l.Places != nil {
+		c.Observe("memory placement", l.Places.Err())
+	}
+	c.Observe("process visibility", l.visibility.Hidden())
+	c.Observe("unattributed energy", l.visibility.Unattributed())
+	for key, err := range l.Options.Node.Keys.Failed() {
+		c.Observe("key "+string(key), err)
+	}
+}
+
+// setKnown replaces the rule utilization of the kinds whose static power is known: the power that
+// the options state, the power of a modeled zone while no CPU is busy, and 0 for a zone that a
+// hypervisor reports, because its energy is dynamic. The options select this for all kinds, and a
+// preset for the kinds without a model of their own.
+func (l *ledger) setKnown() {
+	o := &l.Options
+	for i, kind := range l.kinds {
+		watts, ok := o.StaticPower[kind]
+		switch {
+		case l.rules.Models[i] != nil || o.StaticPower == nil && !o.Config.Attribution.KnowsStaticPower(kind.Zone):
+			continue
+		case ok:
+		case kind.Source == power.Modeled:
+			watts, ok = o.IdlePower(kind.Zone)
+		default:
+			ok = kind.Source == power.Reported
+		}
+		if ok {
+			l.rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}
+		}
+	}
+}
+
+// takeFresh reports whether no window was observed since begin, once.
+func (l *ledger) takeFresh() bool {
+	isFresh := l.isFresh
+	l.isFresh = false
+	return isFresh
+}
+
+// models returns the static power models.
+func (l *ledger) models() ModelledZones {
+	return ModelledZones{Rules: &l.rules, Kinds: l.kinds, Domains: l.Domains()}
+}
+
+// Close closes the readers of the ledger.
+func (l *ledger) Close() error {
+	if l.begun() {
+		_ = l.Identifier.Close() // it was only read from
+	}
+	return nil
+}
+
+// openNames returns the reader of names, or nil if all sources are disabled, and the reader of the
+// names of pods.
+func openNames(c *Config) (*workload.Names, *workload.PodLogs) {
+	o := c.NameOptions()
+	o.Pods = workload.NewPodLogs(filepath.Join(o.Dirs(workload.NamesKubelet)[0], "pods"))
+	if len(o.Sources) == 0 {
+		return nil, o.Pods
+	}
+	return workload.NewNames(o), o.Pods
 }
 
 // openUsers returns the users of the host, nil if they are not reported. Then programs are merged across users.
-func (c *Config) openUsers() *workload.Users {
+func openUsers(c *Config) *workload.Users {
 	if !c.ResourceAttributes.ProcessOwner.Enabled {
 		return nil
 	}
 	return workload.NewUsers(c.RootPath)
-}
-
-// memoryPlaces returns the places of the memory of cgroups by CPU package, or nil if they make no difference.
-func (s *energyScraper) memoryPlaces() *cgroup.Places {
-	topology := s.cpu.Topology()
-	if topology == nil || !s.keys.OfMemory() {
-		return nil
-	}
-	return s.cgroups.Places(len(topology.Domains()), topology.Of)
 }
 
 // emit returns the ledger as metrics, as of at.
@@ -129,40 +229,11 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 	return md
 }
 
-// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
-// package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
-// memory up to the last kind that is in use, so what is likely in use comes first.
-func (c *Config) ledgerKinds() (kinds []claims.Kind) {
-	attributed := slices.Clone(c.Zones)
-	for _, zone := range wholeMachine {
-		if c.mayStandIn(zone) {
-			attributed = append(attributed, zone)
-		}
-	}
-	add := func(source power.Source, zones []power.Kind) {
-		for _, zone := range zones {
-			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
-		}
-	}
-	if c.Meters.reports() {
-		add(power.Reported, slices.DeleteFunc(slices.Clone(attributed), func(zone power.Kind) bool {
-			return zone == power.Other || zone == power.GPU
-		}))
-	}
-	add(power.Measured, attributed)
-	add(power.Modeled, c.modeledKinds())
-	return kinds
-}
-
-// mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of package.
-func (c *Config) mayStandIn(zone power.Kind) bool {
-	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
-}
-
-func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
+// emittedKinds returns the kinds of the ledger with the uncertainty of their attribution.
+func emittedKinds(c *Config, kinds []claims.Kind) []emit.Kind {
 	out := make([]emit.Kind, len(kinds))
 	for i, kind := range kinds {
-		key := c.Attribution.keyOf(kind.Zone)
+		key := c.Attribution.KeyOf(kind.Zone)
 		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}
@@ -171,16 +242,40 @@ func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
 }
 
 // cpus returns the node's CPUs, if they are reported.
-func (s *energyScraper) cpus() (cpus []emit.CPU) {
-	if !s.cfg.Metrics.SystemCPUInfo.Enabled {
+func (l *ledger) cpus() (cpus []emit.CPU) {
+	if !l.Options.Config.Metrics.SystemCPUInfo.Enabled {
 		return nil
 	}
-	found, err := s.readCPUs(s.cfg.RootPath)
-	if err != nil {
-		s.set.Logger.Warn("CPU information not read", zap.Error(err))
-	}
-	for _, c := range found {
+	for _, c := range l.Options.Node.CPUs() {
 		cpus = append(cpus, emit.CPU(c))
 	}
 	return cpus
+}
+
+// newExclusion returns the exclusion of workloads, or nil without filters.
+func newExclusion(c *config.ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
+	return workload.NewExclusion(workload.Excluded{
+		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
+	}, pods)
+}
+
+// matchAny returns a function that reports whether any filter matches a value, nil without filters.
+func matchAny(configs []filter.Config) workload.Match {
+	if len(configs) == 0 {
+		return nil
+	}
+	f := filter.CreateFilter(configs)
+	return func(value string) bool { return f.Matches(value) }
+}
+
+// fromTheRoot anchors patterns at the root of a path. A user can create cgroups of any name below the user's own cgroup, so
+// a pattern that matches the end of a path could be matched by anybody.
+func fromTheRoot(configs []filter.Config) []filter.Config {
+	anchored := slices.Clone(configs)
+	for i := range anchored {
+		if c := &anchored[i]; c.Regex != "" {
+			c.Regex = "^(?:" + c.Regex + ")"
+		}
+	}
+	return anchored
 }

@@ -15,18 +15,24 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
 type meters struct {
+	cfg    *Config
 	logger *zap.Logger
-	zones  []power.Kind // that are configured
-	models bool         // a model is configured
 	// required reports whether the configuration requires the meter with the name, rather than using it if the machine has it.
 	required func(name string) bool
-	set      *power.Set // nil until start
-	// readings are those of the last read.
-	readings     []power.Reading
+	// Set is nil until Open.
+	Set *power.Set
+	// OpenSet opens Set. It may be replaced before Open.
+	OpenSet func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	// Readings are those of the last Read.
+	Readings     []power.Reading
+	gpus         gpus
 	whole        []power.Kind // psys or platform, where it stands in for package
 	wholeAndGPUs [2]power.Kind
 	tallies      zoneTallies     // of the sensors' zones
@@ -34,8 +40,6 @@ type meters struct {
 	unusedLogged bool
 	lacksSince   time.Time // sample time at which the zone other was first found to lack something
 	lacksLogged  bool
-	// presetOther is Config.presetOther.
-	presetOther bool
 }
 
 // meterOptions is what a meter is opened with.
@@ -49,7 +53,7 @@ type meterOptions struct {
 
 // meterEntry is a kind of meter.
 type meterEntry struct {
-	kind     MeterKind
+	kind     config.MeterKind
 	selected string     // logged when the meter is selected
 	standsIn bool       // see power.Member
 	family   string     // see power.Member
@@ -61,23 +65,29 @@ type meterEntry struct {
 // meterTable lists the meters in order of preference: those that the configuration describes, the local meters in the default
 // order, and the model.
 var meterTable = []meterEntry{
-	{MeterHTTP, "Meter selected: energy is measured by the devices of meters::http", false, "", "", openHTTP},
-	{MeterRedfish, "Meter selected: energy is measured by the BMC of meters::redfish", false, "", power.Platform, openRedfish},
-	{MeterGPU, "Meter selected: energy is measured by the extensions of meters::gpu", false, "", power.GPU, openGPULibraries},
-	{MeterVsock, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openVsock},
-	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
-	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
-	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
-	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", "", openHwmon},
-	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", power.Platform, openIPMI},
-	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
+	{config.MeterHTTP, "Meter selected: energy is measured by the devices of meters::http", false, "", "", openHTTP},
+	{config.MeterRedfish, "Meter selected: energy is measured by the BMC of meters::redfish", false, "", power.Platform, openRedfish},
+	{config.MeterGPU, "Meter selected: energy is measured by the extensions of meters::gpu", false, "", power.GPU, openGPULibraries},
+	{config.MeterVsock, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openVsock},
+	{config.MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
+	{config.MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
+	{config.MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
+	{config.MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", "", openHwmon},
+	{config.MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", power.Platform, openIPMI},
+	{config.MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
-	return &meters{
-		logger: logger, zones: cfg.Zones, models: cfg.Model.HasValue(), required: cfg.Meters.requires, tallies: zoneTallies{},
-		presetOther: cfg.presetOther,
+	return &meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, OpenSet: openMeters, tallies: zoneTallies{}}
+}
+
+// Open opens the meters and the sources of GPU usage. It touches nothing of the machine.
+func (m *meters) Open(ctx context.Context, host component.Host, set component.TelemetrySettings) (err error) {
+	if m.Set, err = m.OpenSet(ctx, m.cfg, host, set); err != nil {
+		return err
 	}
+	m.gpus.open(m.cfg, m.Set, m.logger)
+	return nil
 }
 
 // openMeters opens the meters that the configuration asks for.
@@ -95,7 +105,7 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 	}
 	var members []power.Member
 	table := slices.Clone(meterTable)
-	slices.SortStableFunc(table, func(a, b meterEntry) int { return cmp.Compare(cfg.Meters.rank(a.kind), cfg.Meters.rank(b.kind)) })
+	slices.SortStableFunc(table, func(a, b meterEntry) int { return cmp.Compare(cfg.Meters.Rank(a.kind), cfg.Meters.Rank(b.kind)) })
 	for _, entry := range table {
 		meter, err := entry.open(ctx, options)
 		if err != nil {
@@ -103,7 +113,7 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 		}
 		if meter != nil {
 			members = append(members, power.Member{
-				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Completes: entry.standsIn && cfg.completes(),
+				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Completes: entry.standsIn && cfg.Completes(),
 				Family: entry.family, Only: entry.only, Correction: options.correction(entry.kind),
 			})
 		}
@@ -128,11 +138,48 @@ func selectedMessage(meter *power.Status) string {
 	return ""
 }
 
+// ReadGPUs returns the usage of each GPU since the last call, and observes what it lacks.
+func (m *meters) ReadGPUs(now time.Time, processes *cpu.Table, c *conditions.Conditions) []gpu.Usage {
+	used, err := m.gpus.read(now, processes, m.Readings)
+	c.Observe("GPU usage", err)
+	c.Observe("GPU library", m.gpus.notes.check(now, m.Readings, used, m.Set))
+	return used
+}
+
+// waits reports whether a meter has not answered yet.
+func (m *meters) waits() bool {
+	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool { return isWaiting(&s) })
+}
+
+// AwaitsAttributed reports whether a meter whose energy would be attributed has not answered yet:
+// the configuration requires it, or no other sensor has answered.
+func (m *meters) AwaitsAttributed() bool {
+	readings := m.AttributedReadings()
+	if slices.ContainsFunc(readings, func(r power.Reading) bool { return r.At.IsZero() && r.Err == nil }) {
+		return true
+	}
+	sensed := slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Source != power.Modeled })
+	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
+		return isWaiting(&s) && (!sensed || m.required(s.Name))
+	})
+}
+
+// AttributedReadings returns the last readings of the zones whose energy is attributed.
+func (m *meters) AttributedReadings() (readings []power.Reading) {
+	attributed := m.attributed()
+	for i := range m.Readings {
+		if r := &m.Readings[i]; slices.Contains(attributed, r.Zone.Kind) {
+			readings = append(readings, *r)
+		}
+	}
+	return readings
+}
+
 // read reads the meters. changed reports whether a zone kind is read from another meter than before.
 func (m *meters) read(ctx context.Context, s power.Sample, c *conditions.Conditions) (readings []power.Reading, changed bool) {
-	readings = m.set.Read(ctx, s)
-	m.readings = readings
-	for _, meter := range m.set.Status() {
+	readings = m.Set.Read(ctx, s)
+	m.Readings = readings
+	for _, meter := range m.Set.Status() {
 		if len(meter.Took) > 0 {
 			changed = true
 			m.logger.Info(selectedMessage(&meter), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
@@ -176,7 +223,7 @@ func (m *meters) logCorrections(meter *power.Status) {
 
 // logResumptions logs which zones lack energy of the time in which the receiver was down.
 func (m *meters) logResumptions() {
-	resumptions := m.set.Resumptions()
+	resumptions := m.Set.Resumptions()
 	for i := range resumptions {
 		reason := resumptions[i].Err
 		if reason == nil || slices.ContainsFunc(resumptions[:i], func(r power.Resumption) bool { return errors.Is(r.Err, reason) }) {
@@ -206,13 +253,13 @@ func namesOf(meter *power.Status) (names []string) {
 
 // modelErrors calls yield with each zone kind that is modeled, and the error to be expected of its power, if that is known.
 func (m *meters) modelErrors(yield func(power.Kind, float64)) {
-	for _, status := range m.set.Status() {
+	for _, status := range m.Set.Status() {
 		model, ok := status.Meter.(*modelMeter)
 		if !ok {
 			continue
 		}
-		for i := range m.readings {
-			zone := m.readings[i].Zone
+		for i := range m.Readings {
+			zone := m.Readings[i].Zone
 			if expected := model.expectedError(zone.Kind); expected > 0 && zone.Source == power.Modeled {
 				yield(zone.Kind, expected)
 			}
@@ -222,7 +269,7 @@ func (m *meters) modelErrors(yield func(power.Kind, float64)) {
 
 // logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a sensor is in use.
 func (m *meters) logIncomplete() {
-	status := m.set.Status()
+	status := m.Set.Status()
 	sensor := slices.ContainsFunc(status, func(meter power.Status) bool { return meter.InUse && !meter.StandsIn })
 	for i := range status {
 		model, ok := status[i].Meter.(*modelMeter)
@@ -244,7 +291,7 @@ func (m *meters) logUnused() {
 		return
 	}
 	m.unusedLogged = true
-	for _, status := range m.set.Status() {
+	for _, status := range m.Set.Status() {
 		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
 			m.logger.Info("Sensors of unknown meaning not used. They can be named in meters::hwmon::sensors", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
 		}
@@ -253,7 +300,7 @@ func (m *meters) logUnused() {
 
 // logLacks logs once why there is no zone other, if that is so a minute after the first read. By then most meters have answered.
 func (m *meters) logLacks(at time.Time) {
-	r := m.set.Remainder
+	r := m.Set.Remainder
 	switch {
 	case r == nil || r.Lacks() == "" || m.lacksLogged:
 	case m.lacksSince.IsZero():
@@ -261,7 +308,7 @@ func (m *meters) logLacks(at time.Time) {
 	case at.Sub(m.lacksSince) >= time.Minute:
 		m.lacksLogged = true
 		level := zap.WarnLevel
-		if m.presetOther {
+		if m.cfg.PresetOther {
 			level = zap.InfoLevel
 		}
 		m.logger.Log(level, "Zone other not reported: no meter has read "+r.Lacks())
@@ -276,7 +323,7 @@ func (m *meters) updateAttributed(readings []power.Reading) {
 		return
 	}
 	if m.whole == nil {
-		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.zones))
+		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.cfg.Zones))
 		return
 	}
 	kind := m.whole[0]
@@ -284,29 +331,26 @@ func (m *meters) updateAttributed(readings []power.Reading) {
 	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
 }
 
-// wholeMachine are the zone kinds that stand in for package. Of several that can be read, the first does.
-var wholeMachine = []power.Kind{power.Platform, power.PSys}
-
 // standIn returns the zone kind that stands in for package, nil if none does: package is to be attributed, and there is no
 // zone of a configured kind but GPUs, which have users of their own. A meter remembers zones that it has seen, so nothing stands
 // in for a package that is lost.
 func (m *meters) standIn(readings []power.Reading) []power.Kind {
-	if !slices.Contains(m.zones, power.Package) {
+	if !slices.Contains(m.cfg.Zones, power.Package) {
 		return nil
 	}
 	var read, listed [2]bool // by the index in wholeMachine
 	for i := range readings {
 		r := &readings[i]
-		if r.Zone.Kind != power.GPU && slices.Contains(m.zones, r.Zone.Kind) {
+		if r.Zone.Kind != power.GPU && slices.Contains(m.cfg.Zones, r.Zone.Kind) {
 			return nil
 		}
-		if k := slices.Index(wholeMachine, r.Zone.Kind); k >= 0 {
+		if k := slices.Index(config.WholeMachine, r.Zone.Kind); k >= 0 {
 			listed[k], read[k] = true, read[k] || !r.At.IsZero()
 		}
 	}
 	for _, there := range [...][2]bool{read, listed} {
 		if k := slices.Index(there[:], true); k >= 0 {
-			return wholeMachine[k : k+1]
+			return config.WholeMachine[k : k+1]
 		}
 	}
 	return nil
@@ -316,8 +360,8 @@ func (m *meters) standIn(readings []power.Reading) []power.Kind {
 func (m *meters) attributed() []power.Kind {
 	switch {
 	case m.whole == nil:
-		return m.zones
-	case slices.Contains(m.zones, power.GPU):
+		return m.cfg.Zones
+	case slices.Contains(m.cfg.Zones, power.GPU):
 		return m.wholeAndGPUs[:]
 	default:
 		return m.whole
@@ -328,15 +372,26 @@ func (m *meters) attributed() []power.Kind {
 // are attributed and could be read.
 func (m *meters) behind(now time.Time) (longest time.Duration) {
 	attributed := m.attributed()
-	for i := range m.readings {
-		if r := &m.readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) {
+	for i := range m.Readings {
+		if r := &m.Readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) {
 			longest = max(longest, now.Sub(r.At))
 		}
 	}
 	return longest
 }
 
-// soonestWrap returns how soon a counter in use can wrap, 0 where none can.
-func (m *meters) soonestWrap() time.Duration { return m.set.SoonestWrap() }
+// soonestWrap returns how soon a counter in use can wrap, or 0 if none can.
+func (m *meters) soonestWrap() time.Duration { return m.Set.SoonestWrap() }
 
-func (m *meters) close() error { return m.set.Close() }
+// Close closes the meters and the sources of GPU usage.
+func (m *meters) Close() error { return errors.Join(m.gpus.close(), m.Set.Close()) }
+
+// correction returns the function that corrects a meter, nil if no meter of the kind is corrected.
+func (o *meterOptions) correction(meter config.MeterKind) func(*power.Zone) power.Correction {
+	switch meter {
+	case config.MeterIPMI, config.MeterRedfish, config.MeterHwmon, config.MeterHTTP:
+	default:
+		return nil
+	}
+	return func(zone *power.Zone) power.Correction { return o.Meters.Correction(meter, zone) }
+}

@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -30,11 +29,5 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 		}
 		libraries[i] = library.Library{Name: id.String(), Open: extension.Open}
 	}
-	return library.New(libraries, library.Options{Root: o.RootPath, Every: o.gpuInterval()}), nil
-}
-
-// gpuInterval returns the time between two polls of a library: there are two or more in a
-// collection, so that none is without one.
-func (c *Config) gpuInterval() time.Duration {
-	return min(c.Meters.GPU.PollInterval, max(c.CollectionInterval/2, minGPUInterval))
+	return library.New(libraries, library.Options{Root: o.RootPath, Every: o.GPUInterval()}), nil
 }

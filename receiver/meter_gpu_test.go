@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 var nvmlID = component.MustNewID("nvml")
@@ -275,10 +276,10 @@ func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
 	n := newTestNode(t)
 	n.addNVIDIA()
 	n.start()
-	n.s.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), Meters: MetersConfig{HTTP: map[component.ID]HTTPConfig{{}: {}}}}, logger: n.s.set.Logger}
+	n.s.meters.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), Meters: config.MetersConfig{HTTP: map[component.ID]config.HTTPConfig{{}: {}}}}, logger: n.s.set.Logger}
 	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len()
 	check := func(after time.Duration) int {
-		require.NoError(t, n.s.gpus.notes.check(time.Unix(1, 0).Add(after), nil, nil, n.s.meters.set))
+		require.NoError(t, n.s.meters.gpus.notes.check(time.Unix(1, 0).Add(after), nil, nil, n.s.meters.Set))
 		return n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len() - logged
 	}
 	assert.Zero(t, check(0))
@@ -290,12 +291,12 @@ func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(0, nil)
-	g, readings := n.s.gpus.notes, n.s.meters.readings
+	g, readings := n.s.meters.gpus.notes, n.s.meters.Readings
 	g.looked, g.began = n.host.Now(), n.host.Now().Add(-time.Hour)
 	at := n.host.Now()
 	assert.Zero(t, testing.AllocsPerRun(50, func() {
 		at = at.Add(time.Second)
-		if g.check(at, readings, nil, n.s.meters.set) != nil {
+		if g.check(at, readings, nil, n.s.meters.Set) != nil {
 			t.Error("there is no GPU")
 		}
 	}))
@@ -307,7 +308,7 @@ func TestLibrariesArePolledTwiceInACollection(t *testing.T) {
 	} {
 		c := simpleConfig()
 		c.CollectionInterval = interval
-		assert.Equal(t, want, c.gpuInterval(), interval)
+		assert.Equal(t, want, c.GPUInterval(), interval)
 	}
 }
 
@@ -317,8 +318,8 @@ func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	m := &fakeMeter{readings: []power.Reading{{
 		Zone: &power.Zone{ID: "card", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
 	}}}
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(config.MeterHwmon), Meter: m}), nil
 	}
 	n.start()
 	for range 100 {

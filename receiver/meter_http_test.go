@@ -28,14 +28,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // recipes returns the entries of http/NAME in the code blocks of docs/hardware.md, by name.
-func recipes(t *testing.T) map[string]HTTPConfig {
+func recipes(t *testing.T) map[string]config.HTTPConfig {
 	t.Helper()
 	page, err := os.ReadFile("../docs/hardware.md")
 	require.NoError(t, err)
-	found := map[string]HTTPConfig{}
+	found := map[string]config.HTTPConfig{}
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {
 		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
 		require.NoError(t, err)
@@ -125,7 +126,7 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 	for name, d := range documents {
 		entry, ok := found[name]
 		require.True(t, ok, name)
-		source, err := entry.source(t.Context(), plugID, httpOptions())
+		source, err := httpSource(t.Context(), plugID, &entry, httpOptions())
 		require.NoError(t, err, name)
 		if name == "gpu-0" {
 			assert.Equal(t, power.GPU, source.Kind, name)
@@ -167,21 +168,21 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 }
 
 func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
-	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
+	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
 		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]HTTPConfig{plugID: {Unit: "W"}}
+		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]config.HTTPConfig{plugID: {Unit: "W"}}
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
-		assert.Equal(t, string(MeterHTTP), set.Status()[0].Name, "it is preferred")
+		assert.Equal(t, string(config.MeterHTTP), set.Status()[0].Name, "it is preferred")
 		require.NoError(t, set.Close())
 	}
 }
 
 func TestOneTimeLimitEndsARequest(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-		entry := HTTPConfig{Unit: "W"}
+		entry := config.HTTPConfig{Unit: "W"}
 		entry.Timeout = timeout
-		source, err := entry.source(t.Context(), plugID, httpOptions())
+		source, err := httpSource(t.Context(), plugID, &entry, httpOptions())
 		require.NoError(t, err)
 		assert.Equal(t, want, source.Timeout)
 		assert.Zero(t, source.Client.Timeout, "else the error is one or the other")
@@ -190,9 +191,9 @@ func TestOneTimeLimitEndsARequest(t *testing.T) {
 
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := simpleConfig()
-	plug := HTTPConfig{Unit: "W"}
+	plug := config.HTTPConfig{Unit: "W"}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
-	cfg.Meters.HTTP = map[component.ID]HTTPConfig{plugID: plug}
+	cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{plugID: plug}
 	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
 }
@@ -200,11 +201,11 @@ func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 func TestAProxysPasswordIsInNoError(t *testing.T) {
 	for _, open := range []func(confighttp.ClientConfig) error{
 		func(c confighttp.ClientConfig) error {
-			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), plugID, httpOptions())
+			_, err := httpSource(t.Context(), plugID, &config.HTTPConfig{ClientConfig: c, Unit: "W"}, httpOptions())
 			return err
 		},
 		func(c confighttp.ClientConfig) error {
-			_, err := (&RedfishConfig{ClientConfig: c}).sensor(t.Context(), httpOptions())
+			_, err := redfishSensor(t.Context(), &config.RedfishConfig{ClientConfig: c}, httpOptions())
 			return err
 		},
 	} {
@@ -267,10 +268,10 @@ func (*remote) Close() error { return nil }
 func TestTheFirstAnswerIsWaitedForBeforeASensorIsMissed(t *testing.T) {
 	n := newTestNode(t)
 	delete(n.host.Zones, "intel-rapl:0")
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(
-			power.Member{Name: string(MeterHTTP), Meter: new(remote)},
-			power.Member{Name: string(MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
+			power.Member{Name: string(config.MeterHTTP), Meter: new(remote)},
+			power.Member{Name: string(config.MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
 		), nil
 	}
 	n.start()

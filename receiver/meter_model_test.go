@@ -23,13 +23,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
-func withAutoModel(c *Config) { c.Model = configoptional.Some(ModelConfig{}) }
+func withAutoModel(c *Config) { c.Model = configoptional.Some(config.ModelConfig{}) }
 
 func withModelFile(path string) func(*Config) {
-	return func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: path}) }
+	return func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{File: path}) }
 }
 
 // cloudCPU is in the catalog.
@@ -119,7 +120,7 @@ func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
 			}
 			what, err := machine.Read(root, os.Getenv)
 			require.NoError(t, err, name)
-			curves, err := (&ModelConfig{}).curves(what, []power.Kind{power.Package})
+			curves, err := modelCurves(&config.ModelConfig{}, what, []power.Kind{power.Package})
 			require.NoError(t, err, name)
 			require.Len(t, curves, 1, name)
 			c := curves[0]
@@ -138,7 +139,7 @@ func TestErrorsAreToldInPercent(t *testing.T) {
 }
 
 func TestVirtualMachineWithoutIdlePowerUsesNothingAtRest(t *testing.T) {
-	n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{Idle: ModelIdleNone}) })
+	n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{Idle: config.ModelIdleNone}) })
 	describeMachine(t, n)
 	n.start()
 	n.run(0, nil)
@@ -268,7 +269,7 @@ func TestTrainedModelThatCannotBeReadIsACondition(t *testing.T) {
 }
 
 func TestTwoPowersHaveTheCurveOfServers(t *testing.T) {
-	curve, err := (&ModelConfig{IdlePower: 40, MaxPower: 120}).stated()
+	curve, err := statedCurve(&config.ModelConfig{IdlePower: 40, MaxPower: 120})
 	require.NoError(t, err)
 	assert.InDelta(t, 40, curve.Curve.Watts(0), 1e-9)
 	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
@@ -278,14 +279,14 @@ func TestTwoPowersHaveTheCurveOfServers(t *testing.T) {
 func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
 	what := machine.Machine{CPU: cloudCPU, Threads: 96}
 	for name, c := range map[string]struct {
-		m    ModelConfig
+		m    config.ModelConfig
 		want float64
 	}{
-		"the package":       {ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
-		"the whole machine": {ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
-		"points":            {ModelConfig{Points: []ModelPoint{{Power: 40}}}, 0},
+		"the package":       {config.ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
+		"the whole machine": {config.ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
+		"points":            {config.ModelConfig{Points: []config.ModelPoint{{Power: 40}}}, 0},
 	} {
-		curves, err := c.m.curves(what, []power.Kind{c.m.zone()})
+		curves, err := modelCurves(&c.m, what, []power.Kind{c.m.ZoneKind()})
 		require.NoError(t, err, name)
 		require.Len(t, curves, 1, name)
 		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)
@@ -293,7 +294,7 @@ func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
 }
 
 func TestPowerOfMemoryCanBeStated(t *testing.T) {
-	for name, m := range map[string]ModelConfig{
+	for name, m := range map[string]config.ModelConfig{
 		"powers": {IdlePower: 40, MaxPower: 120, MemoryPower: 0.5},
 		"auto":   {MemoryPower: 0.5},
 	} {
@@ -326,7 +327,7 @@ func BenchmarkOpenModel(b *testing.B) {
 	for name, root := range map[string]string{"this machine": "/", "1024 CPUs": large} {
 		b.Run(name, func(b *testing.B) {
 			cfg := simpleConfig()
-			cfg.RootPath, cfg.Model = root, configoptional.Some(ModelConfig{})
+			cfg.RootPath, cfg.Model = root, configoptional.Some(config.ModelConfig{})
 			most := 0.0
 			for b.Loop() {
 				began := b.Elapsed()

@@ -20,10 +20,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // bmc is a BMC with TLS, and the settings that read it.
-func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
+func bmc(t *testing.T) (*redfishtest.Server, *config.RedfishConfig) {
 	t.Helper()
 	server := redfishtest.New(redfishtest.Dell(redfishtest.Live{Watts: 300}))
 	web := httptest.NewTLSServer(server)
@@ -31,7 +32,7 @@ func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 	ca := filepath.Join(t.TempDir(), "bmc.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})
 	require.NoError(t, os.WriteFile(ca, text, 0o600))
-	config := defaultRedfishConfig()
+	config := *config.Default().Meters.Redfish.GetOrInsertDefault()
 	c := &config
 	c.Username, c.Password = redfishtest.Username, redfishtest.Password
 	c.Endpoint, c.TLS.CAFile = web.URL, ca
@@ -39,11 +40,11 @@ func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 }
 
 // ask opens the sensor and polls it once.
-func ask(t *testing.T, c *RedfishConfig) error {
+func ask(t *testing.T, c *config.RedfishConfig) error {
 	t.Helper()
 	options := httpOptions()
 	options.Config = simpleConfig()
-	sensor, err := c.sensor(t.Context(), options)
+	sensor, err := redfishSensor(t.Context(), c, options)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sensor.Close()) }()
 	values, err := sensor.Poll(t.Context())
@@ -94,12 +95,12 @@ func TestHeadersAndCredentialsDoNotFollowARedirect(t *testing.T) {
 
 func TestRedfishIsReadWhateverMeterSays(t *testing.T) {
 	_, c := bmc(t)
-	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
+	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
 		cfg := simpleConfig()
 		cfg.Meters.Use, cfg.Meters.Redfish = meters, configoptional.Some(*c)
 		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
-		assert.Equal(t, string(MeterRedfish), set.Status()[0].Name, "it is preferred")
+		assert.Equal(t, string(config.MeterRedfish), set.Status()[0].Name, "it is preferred")
 		assert.IsType(t, &power.Poller{}, set.Status()[0].Meter)
 		require.NoError(t, set.Close())
 	}

@@ -16,10 +16,10 @@ import (
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions.Conditions) {
 	c.Observe("energy sensor", m.trouble())
-	if r := m.set.Remainder; r != nil && (!m.presetOther || !r.IsForeign()) {
+	if r := m.Set.Remainder; r != nil && (!m.cfg.PresetOther || !r.IsForeign()) {
 		c.Observe("zone other", r.Err())
 	}
-	failed := m.set.Failed()
+	failed := m.Set.Failed()
 	if len(failed) == 0 {
 		return
 	}
@@ -36,7 +36,7 @@ func (m *meters) report(c *conditions.Conditions) {
 
 // trouble returns what keeps sensors from being read.
 func (m *meters) trouble() error {
-	status := m.set.Status()
+	status := m.Set.Status()
 	nothing := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || isWaiting(&meter) })
 	var trouble error
 	for i := range status {
@@ -48,7 +48,7 @@ func (m *meters) trouble() error {
 	}
 	if trouble != nil && nothing {
 		model := "no power model configured; no energy is reported (model: auto would estimate it)"
-		if m.models {
+		if m.cfg.Model.HasValue() {
 			model = "no power model available; no energy is reported"
 		}
 		trouble = fmt.Errorf("no energy sensor found and %s: %w", model, trouble)
@@ -72,7 +72,7 @@ func (m *meters) reports(meter *power.Status, preferred []power.Status, nothing 
 // reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be, or the
 // configuration requires it. If zones fail with the same error, the zones report it.
 func (m *meters) reportsFailure(meter *power.Status) bool {
-	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
+	if slices.ContainsFunc(m.Set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
 	}
 	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
@@ -120,3 +120,6 @@ func withGrants(err error) error {
 	}
 	return fmt.Errorf("%w: run the collector as root, with CAP_DAC_READ_SEARCH or with CAP_PERFMON, or make the energy counters readable for its user", err)
 }
+
+// oneLine returns an error's text in one line.
+func oneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", "; ") }

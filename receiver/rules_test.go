@@ -29,11 +29,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
 // etcd, which the presets of Kubernetes exclude.
-func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+func sharedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package}
 		edit(&c.Attribution)
@@ -52,7 +53,7 @@ type figures struct{ a, b, c, etcd, node float64 }
 
 func (n *testNode) figures(state string) figures {
 	var more []string
-	if n.s.cfg.Attribution.sharesIdle() {
+	if n.s.cfg.Attribution.SelectedIdle() != config.IdleNone {
 		more = []string{"energy.state=" + state}
 	} else if state == "idle" {
 		return figures{node: n.sum("system.energy", nil, "energy.state=idle")}
@@ -78,20 +79,20 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
-	for preset, c := range map[Preset]struct {
-		edit         func(*AttributionConfig)
+	for preset, c := range map[config.Preset]struct {
+		edit         func(*config.AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
 		joules       uint64 // 600 if 0
 		active, idle figures
 	}{
 		// P * busy/total, shared by CPU time.
-		PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
+		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
 		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
-		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
+		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
 		// The lowest power, 20 W, is idle, and shared equally by the five processes with init. Power above it is shared
 		// by CPU time.
-		PresetKepler09: {
+		config.PresetKepler09: {
 			learn: func(n *testNode) {
 				n.run(200*joule, map[int]int64{1: 10})
 				n.run(210*joule, map[int]int64{1: 20})
@@ -99,7 +100,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{100, 200, 100, 0, 400}, idle: figures{40, 40, 40, 40, 200},
 		},
 		// At rest 40, 41, ... 49 W: median 44.5 and range 4.5 W, so 44.5 - 1.5*4.5 = 37.75 W are static.
-		PresetSmartWatts: {
+		config.PresetSmartWatts: {
 			learn: func(n *testNode) {
 				for i := range uint64(10) {
 					n.run((400+10*i)*joule, map[int]int64{1: 10})
@@ -108,9 +109,9 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{55.625, 111.25, 55.625, 0, 222.5}, idle: figures{node: 377.5},
 		},
 		// 30 W + 50 W * utilization, a twentieth of it by etcd: 32.5 W with the control plane alone.
-		PresetKubeWatt: {
-			edit: func(c *AttributionConfig) {
-				c.tuning.samples = 2
+		config.PresetKubeWatt: {
+			edit: func(c *config.AttributionConfig) {
+				c.Tuning.Samples = 2
 				c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			},
 			learn: func(n *testNode) {
@@ -124,7 +125,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{50, 100, 50, 0, 200}, idle: figures{node: 325},
 		},
 		// Idle power, here 30 W, is shared equally by the virtual machines. Power above it is shared by use.
-		PresetKavanagh: {
+		config.PresetKavanagh: {
 			learn: func(n *testNode) {
 				for range 30 {
 					n.run(300*joule, map[int]int64{1: 10})
@@ -134,7 +135,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		},
 	} {
 		t.Run(string(preset), func(t *testing.T) {
-			n := sharedNode(t, func(a *AttributionConfig) {
+			n := sharedNode(t, func(a *config.AttributionConfig) {
 				a.Preset = preset
 				if c.edit != nil {
 					c.edit(a)
@@ -147,7 +148,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				c.learn(n)
 				assert.True(t, n.trained())
 			} else {
-				assert.Empty(t, n.s.staticPowerStates(), "there is nothing to learn")
+				assert.Empty(t, n.s.ledger.staticPowerStates(), "there is nothing to learn")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
@@ -155,9 +156,9 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
 		})
 	}
-	for preset := range presets {
-		cfg := AttributionConfig{Preset: preset}
-		assert.NotEmpty(t, cfg.staticModelOf(power.Package), preset)
+	for _, preset := range []config.Preset{"", config.PresetKepler, config.PresetKepler09, config.PresetScaphandre, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh} {
+		cfg := config.AttributionConfig{Preset: preset}
+		assert.NotEmpty(t, cfg.StaticModelOf(power.Package), preset)
 	}
 }
 
@@ -165,23 +166,23 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 // above it is dynamic and belongs to the others, however much etcd uses later. If processes outside of containers are
 // excluded too, it belongs to the containers alone.
 func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
-	stated := func(a *AttributionConfig) {
+	stated := func(a *config.AttributionConfig) {
 		a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 32.5})
 	}
 	for name, c := range map[string]struct {
-		edit  func(*AttributionConfig)
+		edit  func(*config.AttributionConfig)
 		learn bool
 		want  figures
 	}{
-		"learned": {func(a *AttributionConfig) { a.tuning.samples = 2 }, true, figures{75, 150, 75, 0, 300}},
+		"learned": {func(a *config.AttributionConfig) { a.Tuning.Samples = 2 }, true, figures{75, 150, 75, 0, 300}},
 		"stated":  {stated, false, figures{75, 150, 75, 0, 300}},
-		"containers only": {func(a *AttributionConfig) {
+		"containers only": {func(a *config.AttributionConfig) {
 			stated(a)
 			a.Exclude.Cgroup = []filter.Config{{Regex: `^/((init\.scope|(system|user)\.slice)(/.*)?)?$`}}
 		}, false, figures{100, 200, 0, 0, 300}},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) {
-			a.Preset = PresetKubeWatt
+		n := sharedNode(t, func(a *config.AttributionConfig) {
+			a.Preset = config.PresetKubeWatt
 			a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			c.edit(a)
 		})
@@ -209,10 +210,10 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	for _, split := range trainedModelNames() {
-		if split == StaticTrained {
+		if split == config.StaticTrained {
 			continue // it has a provisional estimate
 		}
-		n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(split) })
+		n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(split) })
 		n.start()
 		n.run(600*joule, map[int]int64{10: 600})
 		assert.False(t, n.trained(), split)
@@ -221,8 +222,8 @@ func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 }
 
 func TestASettingOverridesThePreset(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) {
-		c.Preset, c.Idle = PresetKepler09, IdleNone
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.Preset, c.Idle = config.PresetKepler09, config.IdleNone
 		c.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 12.5})
 	})
 	n.start()
@@ -254,23 +255,23 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		return f
 	}
 	for name, c := range map[string]struct {
-		exclude ExcludeConfig
+		exclude config.ExcludeConfig
 		want    figures
 	}{
-		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
-		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
-		"none":       {ExcludeConfig{Namespace: strict("none")}, figures{60, 60, 0, 300, 420}},
-		"several":    {ExcludeConfig{Cgroup: strict(scope(idA)), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
+		"executable": {config.ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
+		"cgroup":     {config.ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
+		"none":       {config.ExcludeConfig{Namespace: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"several":    {config.ExcludeConfig{Cgroup: strict(scope(idA)), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
 
-		"a pattern of executables":  {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
-		"a pattern of cgroups":      {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
-		"a pattern without a match": {ExcludeConfig{ExecutableName: pattern("^etc$"), Cgroup: pattern("/docker$")}, figures{60, 60, 0, 300, 420}},
-		"several patterns":          {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
+		"a pattern of executables":  {config.ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
+		"a pattern of cgroups":      {config.ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
+		"a pattern without a match": {config.ExcludeConfig{ExecutableName: pattern("^etc$"), Cgroup: pattern("/docker$")}, figures{60, 60, 0, 300, 420}},
+		"several patterns":          {config.ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
 		"a pattern beside a name": {
-			ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
+			config.ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
 		},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude = c.exclude })
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
 		requireFigures(t, c.want, n.figures("active"), name)
@@ -278,7 +279,7 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 }
 
 func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Idle = IdleRequested })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.Idle = config.IdleRequested })
 	require.NoError(t, n.host.Render())
 	weights := func(a, b string) {
 		for id, weight := range map[string]string{idA: a, idB: b} {
@@ -299,16 +300,16 @@ func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
 // B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
 func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
 	for _, c := range []struct {
-		idle IdleRule
+		idle config.IdleRule
 		a, b string
 		want float64 // request of A, in CPUs
 	}{
-		{IdleRequestedLinear, "20\n", "39\n", 0.5},
-		{IdleRequestedLinear, "39\n", "100\n", 1},
-		{IdleRequested, "59\n", "100\n", 0.5},
-		{IdleRequested, "39\n", "100\n", 0.3},
+		{config.IdleRequestedLinear, "20\n", "39\n", 0.5},
+		{config.IdleRequestedLinear, "39\n", "100\n", 1},
+		{config.IdleRequested, "59\n", "100\n", 0.5},
+		{config.IdleRequested, "39\n", "100\n", 0.3},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) {
+		n := sharedNode(t, func(a *config.AttributionConfig) {
 			a.Idle = c.idle
 		})
 		require.NoError(t, n.host.Render())
@@ -367,8 +368,8 @@ var storageID = component.MustNewID("file_storage")
 // was trained after the first 10 s of 60 W at half load. Then the machine rests for 10 s at 30 W.
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (trained bool) {
 	t.Helper()
-	n := sharedNode(t, func(c *AttributionConfig) {
-		c.StaticPower = allStatic(StaticMinimum)
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.StaticPower = allStatic(config.StaticMinimum)
 	})
 	n.s.cfg.Storage = storageID.String()
 	edit(n.s.cfg)
@@ -394,7 +395,7 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.True(t, withStorage(t, s, "0x1", same))
 	assert.False(t, withStorage(t, s, "0x2", same), "other microcode")
 	assert.True(t, withStorage(t, s, "0x2", same))
-	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(StaticResting) }), "another rule")
+	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticResting) }), "another rule")
 	assert.Equal(t, 5, s.closed)
 	s.stored = map[string][]byte{stateKey: []byte("{")}
 	assert.False(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
@@ -422,7 +423,7 @@ func restored(tb testing.TB, models trainedModels) (again trainedModels) {
 // training returns the training of models on the machine, and the rules with the models, which may have been restored.
 func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*training, *attribution.Rules) {
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(StaticMinimum)
+	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(config.StaticMinimum)
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
 	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
 	var readings []power.Reading
@@ -430,8 +431,8 @@ func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*traini
 		m.zones[i].Source = m.source
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
-	l, rules := &training{cfg: cfg, logger: zap.NewNop(), trained: trained}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
-	l.restore(&rules, cfg.ledgerKinds(), m.domains(), readings)
+	l, rules := &training{cfg: cfg, logger: zap.NewNop(), trained: trained}, cfg.Attribution.Rules(cfg.LedgerKinds(), cfg.Zones)
+	l.restore(ModelledZones{&rules, cfg.LedgerKinds(), m.domains()}, readings)
 	return l, &rules
 }
 
@@ -444,7 +445,7 @@ func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
 		})
 	}
-	l.note(rules, l.cfg.ledgerKinds(), m.domains())
+	l.note(ModelledZones{rules, l.cfg.LedgerKinds(), m.domains()})
 	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.trained.Zones)))
 	_, rules = m.training(t, restored(t, l.trained))
 	for domain := range m.domains() {
@@ -461,15 +462,15 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 	memory := late
 	memory.Kind = power.DRAM
 	for name, c := range map[string]struct {
-		split StaticModel
+		split config.StaticModel
 		zones []power.Zone
 		short bool
 	}{
-		"a prompt zone":              {StaticTrained, []power.Zone{prompt}, true},
-		"late zones of another kind": {StaticTrained, []power.Zone{prompt, memory}, true},
-		"a late zone among them":     {StaticTrained, []power.Zone{prompt, late}, false},
-		"late zones":                 {StaticTrained, []power.Zone{late}, false},
-		"another model":              {StaticResting, []power.Zone{prompt}, false},
+		"a prompt zone":              {config.StaticTrained, []power.Zone{prompt}, true},
+		"late zones of another kind": {config.StaticTrained, []power.Zone{prompt, memory}, true},
+		"a late zone among them":     {config.StaticTrained, []power.Zone{prompt, late}, false},
+		"late zones":                 {config.StaticTrained, []power.Zone{late}, false},
+		"another model":              {config.StaticResting, []power.Zone{prompt}, false},
 	} {
 		cfg := simpleConfig()
 		cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(c.split)
@@ -477,10 +478,10 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		for i := range c.zones {
 			readings = append(readings, power.Reading{Zone: &c.zones[i]})
 		}
-		kinds := cfg.ledgerKinds()
-		rules := cfg.Attribution.rules(kinds, cfg.Zones)
+		kinds := cfg.LedgerKinds()
+		rules := cfg.Attribution.Rules(kinds, cfg.Zones)
 		l := &training{cfg: cfg, logger: zap.NewNop()}
-		l.restore(&rules, kinds, []units.Domain{units.NodeCPUs}, readings)
+		l.restore(ModelledZones{&rules, kinds, []units.Domain{units.NodeCPUs}}, readings)
 		i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
 		model := rules.Models[i].(*static.Model)
 		model.Active(attribution.Portion{
@@ -547,7 +548,7 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		model := rules.Models[0].(*static.Model)
 		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.True(t, model.Trained(0))
-		l.note(rules, l.cfg.ledgerKinds(), m.domains())
+		l.note(ModelledZones{rules, l.cfg.LedgerKinds(), m.domains()})
 		c.edit(m)
 		l, rules = m.training(t, l.trained)
 		model = rules.Models[0].(*static.Model)
@@ -564,7 +565,7 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
@@ -588,7 +589,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -600,38 +601,38 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 }
 
 func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
-	of := func(split StaticModel, edit func(*AttributionConfig)) string {
+	of := func(split config.StaticModel, edit func(*config.AttributionConfig)) string {
 		cfg := simpleConfig()
 		cfg.Attribution.StaticPower = allStatic(split)
 		edit(&cfg.Attribution)
 		return (&training{cfg: cfg}).rule(power.Package)
 	}
-	same := func(*AttributionConfig) {}
-	exclude := func(c *AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
+	same := func(*config.AttributionConfig) {}
+	exclude := func(c *config.AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
 	for _, split := range trainedModelNames() {
 		assert.NotEqual(t, of(split, same), of(split, exclude), split)
-		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
+		assert.NotEqual(t, of(split, exclude), of(split, func(c *config.AttributionConfig) {
 			c.Exclude.ExecutableName = []filter.Config{{Regex: "etcd"}}
 		}), split)
-		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
+		assert.NotEqual(t, of(split, exclude), of(split, func(c *config.AttributionConfig) {
 			c.Exclude.Cgroup = []filter.Config{{Strict: "etcd"}}
 		}), split)
 	}
-	excluding := map[string]bool{of(StaticTrained, same): true}
-	for _, list := range []func(*ExcludeConfig) *[]filter.Config{
-		func(c *ExcludeConfig) *[]filter.Config { return &c.Cgroup },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.Namespace },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.ExecutableName },
+	excluding := map[string]bool{of(config.StaticTrained, same): true}
+	for _, list := range []func(*config.ExcludeConfig) *[]filter.Config{
+		func(c *config.ExcludeConfig) *[]filter.Config { return &c.Cgroup },
+		func(c *config.ExcludeConfig) *[]filter.Config { return &c.Namespace },
+		func(c *config.ExcludeConfig) *[]filter.Config { return &c.ExecutableName },
 	} {
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
+		excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
+		excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
+		excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
 	}
 	assert.Len(t, excluding, 1+3*3)
 }
 
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticTrained) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticTrained) })
 	n.s.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: extension "file_storage" is not among service::extensions`)
@@ -639,7 +640,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 }
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
 	n.replaceSource()
@@ -650,7 +651,9 @@ func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 // 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of that, B, in a pod, a third, and a virtual
 // machine half. The key is off by 27 % of what a small workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
 func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower, c.tuning.base = allStatic(StaticBase), 20*time.Second })
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 20*time.Second
+	})
 	on := &n.s.cfg.Metrics
 	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
 	on.SystemPowerUncertainty.Enabled = true
@@ -685,11 +688,11 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys }),
 		{power.Package},
 	} {
-		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
+		for _, model := range []config.ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
 			cfg := simpleConfig()
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
-			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(VsockConfig{Port: 1})
-			kinds := cfg.ledgerKinds()
+			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(config.VsockConfig{Port: 1})
+			kinds := cfg.LedgerKinds()
 			assert.LessOrEqual(t, len(kinds), attribution.MaxKinds)
 			for i, kind := range kinds {
 				assert.NotContains(t, kinds[:i], kind)
@@ -714,25 +717,26 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 	}{
 		"sensors":              {func(*Config) {}, measured},
 		"a powercap tree":      {func(c *Config) { c.Meters.Powercap.Path = "/run/energy" }, slices.Concat(reported, measured)},
-		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
-		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{}) }, slices.Concat(measured, modeled)},
-		"powers":               {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
-		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
-		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
-		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
+		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(config.VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
+		"a model":              {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{}) }, slices.Concat(measured, modeled)},
+		"powers":               {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
+		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
+		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
+		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
 	} {
 		cfg := simpleConfig()
 		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
 		c.edit(cfg)
-		assert.Equal(t, c.want, cfg.ledgerKinds(), name)
+		assert.Equal(t, c.want, cfg.LedgerKinds(), name)
 	}
 }
 
 // trainedModelNames returns the static power models that are trained.
-func trainedModelNames() (names []StaticModel) {
-	for _, m := range staticModels {
-		if m.trained {
-			names = append(names, m.name)
+func trainedModelNames() (names []config.StaticModel) {
+	for _, name := range config.StaticModelNames {
+		cfg := config.AttributionConfig{StaticPower: allStatic(name)}
+		if cfg.Trains([]power.Kind{power.Package}) {
+			names = append(names, name)
 		}
 	}
 	return names

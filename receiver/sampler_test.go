@@ -27,7 +27,7 @@ func (b *beats) next() int64 {
 func (b *beats) stop() {}
 
 func TestSkippedWindowsAreCounted(t *testing.T) {
-	s, samples := &sampler{window: time.Second}, 0
+	s, samples := &sampler{Window: time.Second}, 0
 	s.run(&beats{1, 3, 1, 2}, func() { samples++ })
 	windows, skipped := s.counts()
 	assert.EqualValues(t, 7, windows)
@@ -39,7 +39,7 @@ func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(0, nil)
-	n.s.sampler.pace.late = true
+	n.s.windows.Sampler.pace.late = true
 	for range 3 {
 		n.run(0, nil)
 	}
@@ -47,7 +47,7 @@ func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	require.Len(t, degraded, 1, "once")
 	assert.Equal(t, "windows", degraded[0].ContextMap()["condition"])
 	assert.Equal(t, errMissed.Error(), degraded[0].ContextMap()["error"])
-	n.s.sampler.pace.late = false
+	n.s.windows.Sampler.pace.late = false
 	n.run(0, nil)
 	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
@@ -55,7 +55,7 @@ func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 func TestTheReceiverReportsItsWindows(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
-	n.s.sampler.run(&beats{1, 3, 1}, n.s.sample)
+	n.s.windows.Sampler.run(&beats{1, 3, 1}, n.s.sample)
 	metadatatest.AssertEqualReceiverEnergyWindows(t, tel, counts(observed[int64](5)), whenever)
 	metadatatest.AssertEqualReceiverEnergySkippedWindows(t, tel, counts(observed[int64](2)), whenever)
 }

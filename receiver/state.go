@@ -5,17 +5,16 @@ package energyreceiver
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"reflect"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
@@ -23,32 +22,68 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// state stores the trained models and the totals in each collection, before the collection is passed to the next consumer, and
-// restores them at the next start. No restored total is below a total that was sent, whenever and however the receiver ended.
-// If storage fails, the state is lost but measurement continues.
+// state stores the trained models and the totals in each collection, before the collection is passed
+// to the next consumer, and restores them at the next start. No restored total is below a total that
+// was sent, whenever and however the receiver ended. If storage fails, the state is lost but
+// measurement continues.
 type state struct {
+	Training *training
+	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
+	KernelClocks func() (boot, suspended time.Duration)
+
+	cfg      *Config
+	logger   *zap.Logger
 	in       *keeper // nil without storage
 	readOnly bool
 	boot     string // ID of the machine's boot, empty while it is unknown
 	settings string
 	err      error // why the state cannot be restored or stored, nil if nothing is wrong
-	restored bool  // totals were restored, and the next window is the first one since
 	saved    savedTotals
 	buffer   []byte
+}
+
+// newState returns a state that reads nothing of the machine before Open.
+func newState(cfg *Config, logger *zap.Logger) *state {
+	return &state{Training: newTraining(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger}
+}
+
+// SetReadOnly makes Restore restore only the trained models of a state file, and Save store nothing.
+func (t *state) SetReadOnly() {
+	if t.readOnly = true; filepath.IsAbs(t.cfg.Storage) && t.cfg.Attribution.Trains(t.cfg.Zones) {
+		t.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: t.cfg.Storage}, nil }}
+	}
+}
+
+// Open finds the configured storage.
+func (t *state) Open(host component.Host, receiver component.ID) (err error) {
+	if !t.readOnly {
+		t.in, err = openStorage(t.cfg, host, receiver)
+	}
+	return err
+}
+
+// Err returns the reason why the state cannot be restored or stored.
+func (t *state) Err() error { return t.err }
+
+// Close closes the storage.
+func (t *state) Close(ctx context.Context) {
+	if err := t.in.close(ctx); err != nil {
+		t.logger.Warn("Storage not closed", zap.Error(err))
+	}
 }
 
 // savedTotals are the totals of a state.
 type savedTotals struct {
 	boot     string // ID of the machine's boot
 	settings string // on which totals depend
-	// readAt is when the meters were read, by the clock of this process, and clocks are the machine's clocks then.
-	readAt time.Time
-	clocks clocks
-	// bootTime is when the machine booted, which the creation times of processes refer to.
-	bootTime time.Time
-	claims   claims.State
-	meters   power.Past
-	cpu      cpu.Past
+	clocks   clocks // of the machine at ReadAt
+	// ReadAt is when the meters were read, by the clock of this process.
+	ReadAt time.Time
+	// BootTime is when the machine booted. The creation times of processes refer to it.
+	BootTime time.Time
+	Claims   claims.State
+	Meters   power.Past
+	CPU      cpu.Past
 }
 
 // maxDown is the maximum age of totals that are restored.
@@ -65,72 +100,65 @@ var (
 
 var errChecksum = errors.New("its checksum is wrong")
 
-// restoreState restores the trained models, and the totals if they are of the same boot. It must precede the first window.
-func (s *energyScraper) restoreState(ctx context.Context) {
-	t := &s.state
+// Restore restores the trained models, and returns the totals to be continued, or nil if totals start
+// at 0. It must precede the first window. now is the time by the clock of this process.
+func (t *state) Restore(ctx context.Context, now time.Time) *savedTotals {
 	if t.in == nil {
-		return
+		return nil
 	}
-	now := s.now()
-	clocks, err := s.readClocks()
+	clocks, err := t.readClocks()
 	if err != nil {
 		t.err = fmt.Errorf("storage: totals cannot be restored: %w", err)
 	} else if !t.readOnly {
-		t.boot, _ = kernfs.BootID(s.cfg.RootPath) // noteTotals reports the error
+		t.boot, _ = kernfs.BootID(t.cfg.RootPath) // Save reports the error
 	}
-	t.settings = s.cfg.settingsOfTotals()
+	t.settings = t.cfg.SettingsOfTotals()
 	stored, err := t.in.get(ctx)
 	if err == nil && stored == nil && !t.readOnly {
-		s.set.Logger.Info("No state stored: totals start at 0")
+		t.logger.Info("No state stored: totals start at 0")
 	}
+	var totals savedTotals
 	if err == nil && stored != nil {
-		err = decodeState(stored, &s.training.trained, &t.saved, t.boot, now, clocks)
+		err = decodeState(stored, &t.Training.trained, &totals, t.boot, now, clocks)
 	}
 	switch {
-	case err == nil && t.saved.boot != "":
-		s.restoreTotals(now.Sub(t.saved.readAt))
+	case err == nil && totals.boot != "":
+		t.continueTotals(&totals, now.Sub(totals.ReadAt))
+		return &totals
 	case err == nil:
 	case errors.Is(err, errOtherBoot):
-		s.set.Logger.Info("State of another boot: totals start at 0")
+		t.logger.Info("State of another boot: totals start at 0")
 	case errors.Is(err, errSetBack), errors.Is(err, errOld), errors.Is(err, errNoTotals), errors.Is(err, errVersion):
-		s.set.Logger.Warn("State not restored: totals start at 0", zap.Error(err))
+		t.logger.Warn("State not restored: totals start at 0", zap.Error(err))
 	default:
 		t.err = fmt.Errorf("storage: the state cannot be restored, and totals start at 0: %w", err)
 	}
-	t.saved = savedTotals{}
+	return nil
 }
 
-// restoreTotals continues the saved totals, whose last interval ended the given time ago.
-func (s *energyScraper) restoreTotals(down time.Duration) {
-	k := &s.state.saved
-	if k.settings != s.state.settings {
-		k.claims.Engine.StartOver()
-		s.set.Logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them", zap.Duration("down", down))
-	} else {
-		s.set.Logger.Info("Totals continue", zap.Duration("down", down))
-	}
-	s.timeline = timeline{reading: k.readAt, stamp: k.claims.Engine.At}
-	s.meters.set.Resume(&k.meters)
-	past := k.cpu // the reader uses the copy beyond this call
-	s.cpu.Resume(&past)
-	s.ledger = s.newLedger(k.claims.Engine.At, k.bootTime)
-	s.ledger.Restore(&k.claims, k.readAt, k.cpu.Node, slices.Clone(s.cpu.Domains()))
-	s.state.restored = true
-}
-
-// saveState stores the state after a measurement that ends a collection, nil if there was none. It must be called before the
-// ledger is emitted.
-func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
-	t := &s.state
-	if m == nil || t.in == nil || t.readOnly {
+// continueTotals resets totals of other settings, whose last interval ended the given time ago.
+func (t *state) continueTotals(totals *savedTotals, down time.Duration) {
+	if totals.settings == t.settings {
+		t.logger.Info("Totals continue", zap.Duration("down", down))
 		return
 	}
-	s.noteTrained()
+	totals.Claims.Engine.StartOver()
+	t.logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them",
+		zap.Duration("down", down))
+}
+
+// Save stores the trained models and the totals, which note records. It must be called before the
+// ledger is emitted.
+func (t *state) Save(ctx context.Context, now time.Time, models ModelledZones, note func(*savedTotals) error) {
+	if t.in == nil || t.readOnly {
+		return
+	}
+	t.Training.note(models)
 	totals := &t.saved
-	if t.err = s.noteTotals(m); t.err != nil {
+	if t.err = t.noteTotals(now, note); t.err != nil {
 		totals = nil
 	}
-	t.buffer = encodeState(t.buffer[:0], &s.training.trained, totals)
+	t.buffer = encodeState(t.buffer[:0], &t.Training.trained, totals)
 	value := slices.Clone(t.buffer) // a store may keep the slice
 	err := t.in.set(ctx, value)
 	if err != nil && t.in.store != nil { // the store could be opened
@@ -144,23 +172,20 @@ func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
 }
 
 // noteTotals records the totals to be stored.
-func (s *energyScraper) noteTotals(m *claims.Measurement) error {
-	t := &s.state
+func (t *state) noteTotals(now time.Time, note func(*savedTotals) error) error {
 	k := &t.saved
-	clocks, err := s.readClocks()
+	clocks, err := t.readClocks()
 	if err == nil && t.boot == "" {
-		t.boot, err = kernfs.BootID(s.cfg.RootPath)
+		t.boot, err = kernfs.BootID(t.cfg.RootPath)
 	}
 	if err == nil {
-		err = s.cpu.Past(&k.cpu)
+		err = note(k)
 	}
 	if err != nil {
 		return fmt.Errorf("storage: totals are not stored: %w", err)
 	}
-	clocks.boot -= s.now().Sub(m.ReadAt)
-	k.boot, k.settings, k.clocks, k.readAt, k.bootTime = t.boot, t.settings, clocks, m.ReadAt, s.ledger.bootTime
-	s.ledger.State(&k.claims)
-	s.meters.set.Past(&k.meters)
+	clocks.boot -= now.Sub(k.ReadAt)
+	k.boot, k.settings, k.clocks = t.boot, t.settings, clocks
 	return nil
 }
 
@@ -171,46 +196,16 @@ type clocks struct {
 }
 
 // readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both have the same time.
-func (s *energyScraper) readClocks() (c clocks, err error) {
-	if c.boot, err = cpu.SinceBoot(s.cfg.RootPath); err != nil {
+func (t *state) readClocks() (c clocks, err error) {
+	if c.boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
 		return c, err
 	}
-	boot, suspended := s.kernelClocks()
+	boot, suspended := t.KernelClocks()
 	if d := boot - c.boot; d >= 0 && d < 5*time.Duration(cpu.Tick) {
 		c.boot = boot
 	}
 	c.suspended = suspended
 	return c, nil
-}
-
-// settingsOfTotals describes the settings without which totals mean something else, whatever the order of zones. Those that have their
-// defaults are left out, so that a later version with more settings describes them alike.
-func (c *Config) settingsOfTotals() string {
-	own, defaults := c.Attribution, createDefaultConfig().(*Config).Attribution
-	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}
-	v, of := reflect.ValueOf(own), reflect.ValueOf(defaults)
-	for i := range v.NumField() {
-		if field := v.Type().Field(i); field.IsExported() && !reflect.DeepEqual(v.Field(i).Interface(), of.Field(i).Interface()) {
-			set[field.Name] = v.Field(i).Interface()
-		}
-	}
-	if c.Series.Processes.GroupBy != "" {
-		set["GroupBy"] = c.Series.Processes.GroupBy
-	}
-	if !c.ResourceAttributes.ProcessOwner.Enabled { // programs are merged across users
-		set["Owner"] = false
-	}
-	if names := c.hiddenNames(); names != (attribution.GroupNames{}) { // groups are merged across names
-		set["Names"] = names
-	}
-	if c.Series.Processes.GroupBy != GroupByPID && !c.ResourceAttributes.SystemdUnitName.Enabled {
-		set["Unit"] = false
-	}
-	description, err := json.Marshal(set)
-	if err != nil {
-		return err.Error() // the same each time
-	}
-	return string(description)
 }
 
 // stateVersion is the version of the format. Each change of a pack function changes it, except a further condition in
@@ -271,7 +266,7 @@ func decodeState(stored []byte, trained *trainedModels, k *savedTotals, boot str
 	case since > maxDown:
 		return errOld
 	}
-	k.readAt = now.Add(-awake)
+	k.ReadAt = now.Add(-awake)
 	k.packRest(p)
 	return p.End()
 }

@@ -36,14 +36,13 @@ func fullNode(t *testing.T) *testNode {
 func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n := fullNode(t)
 	require.Len(t, n.points("process.energy", nil), 502)
-	last := n.s.ledger.Last()
-	require.NoError(t, n.s.noteTotals(last))
-	state := encodeState(nil, &n.s.training.trained, &n.s.state.saved)
+	require.NoError(t, n.s.state.noteTotals(n.s.now(), n.s.noteTotals))
+	state := encodeState(nil, &n.s.state.Training.trained, &n.s.state.saved)
 	assert.Less(t, len(state), 160_000)
 	buffer := state
 	encode := func() {
-		require.NoError(t, n.s.noteTotals(last))
-		buffer = encodeState(buffer[:0], &n.s.training.trained, &n.s.state.saved)
+		require.NoError(t, n.s.state.noteTotals(n.s.now(), n.s.noteTotals))
+		buffer = encodeState(buffer[:0], &n.s.state.Training.trained, &n.s.state.saved)
 	}
 	assert.LessOrEqual(t, allocs.Count(20, encode), uint64(20*30), "none for each process")
 	if !testing.Verbose() {

@@ -46,12 +46,12 @@ func (k *savedTotals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.settings)
 }
 
-// packRest packs everything else. The reader must have set readAt.
+// packRest packs everything else. The reader must have set ReadAt.
 func (k *savedTotals) packRest(p *pack.Packer) {
-	p.Time(&k.bootTime)
-	packClaims(p, &k.claims)
-	k.packMeters(p, &k.meters)
-	packCPU(p, &k.cpu)
+	p.Time(&k.BootTime)
+	packClaims(p, &k.Claims)
+	k.packMeters(p, &k.Meters)
+	packCPU(p, &k.CPU)
 }
 
 func packClaims(p *pack.Packer, s *claims.State) {
@@ -173,12 +173,12 @@ func packNames(p *pack.Packer, n *units.Names) {
 	pack.String(p, &n.Image)
 }
 
-// packMeters packs times as durations before readAt, because they are times of the clock of a process.
+// packMeters packs times as durations before ReadAt, because they are times of the clock of a process.
 func (k *savedTotals) packMeters(p *pack.Packer, past *power.Past) {
 	before := func(at *time.Time) {
-		age := k.readAt.Sub(*at)
+		age := k.ReadAt.Sub(*at)
 		if pack.Int(p, &age); p.Reading() {
-			*at = k.readAt.Add(-age)
+			*at = k.ReadAt.Add(-age)
 		}
 	}
 	before(&past.Sample.At)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // edited applies edits to a state: each has two bytes with the place of a byte, a byte with the length of the content that replaces
@@ -89,7 +90,7 @@ func FuzzDecodeState(f *testing.F) {
 func fuzzedNode(t *testing.T) (*testNode, *memoryStorage) {
 	n, s := keptNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package, power.DRAM}
-		c.Attribution.Scope, c.Attribution.StaticPower = ScopeZone, allStatic(StaticMinimum)
+		c.Attribution.Scope, c.Attribution.StaticPower = config.ScopeZone, allStatic(config.StaticMinimum)
 	})
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
 	n.start()

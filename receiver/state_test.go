@@ -32,6 +32,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -45,7 +46,7 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: docker(idA)}
 	n.extensions = map[component.ID]component.Component{storageID: s}
-	n.s.kernelClocks = n.kernelClocks
+	n.s.state.KernelClocks = n.kernelClocks
 	return n, s
 }
 
@@ -54,7 +55,7 @@ func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.
 // restart replaces the receiver on the host, as after a crash, and starts it.
 func (n *testNode) restart(edit ...func(*Config)) {
 	n.t.Helper()
-	require.NoError(n.t, n.s.cpu.Close())
+	require.NoError(n.t, n.s.node.CPU.Close())
 	n.startAgain(edit...)
 }
 
@@ -70,11 +71,11 @@ func (n *testNode) startAgain(edit ...func(*Config)) {
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
 	set.Logger = zap.New(core)
-	next, openMeters := n.s.next, n.s.openMeters
+	next, openMeters := n.s.output.next, n.s.meters.OpenSet
 	var err error
 	n.s, err = newEnergyScraper(&cfg, set)
 	require.NoError(n.t, err)
-	n.s.now, n.s.next, n.s.kernelClocks, n.s.openMeters = n.host.Now, next, n.kernelClocks, openMeters
+	n.s.now, n.s.output.next, n.s.state.KernelClocks, n.s.meters.OpenSet = n.host.Now, next, n.kernelClocks, openMeters
 	require.NoError(n.t, n.host.Render())
 	require.NoError(n.t, n.s.start(context.Background(), n))
 }
@@ -222,7 +223,7 @@ func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
 	stamp := n.one("hw.energy").at
 	n.passWithout(20*time.Second, 600*joule, map[int]int64{10: 1000})
 	clear(n.finals)
-	n.restart(func(c *Config) { c.Attribution.Idle = IdleUsed })
+	n.restart(func(c *Config) { c.Attribution.Idle = config.IdleUsed })
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. The energy since the last collection is in them"}, n.messages())
 	assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
@@ -297,13 +298,13 @@ func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 }
 
 func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.host.Files = nil
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Equal(t, encodeState(nil, &n.s.training.trained, nil), s.stored[stateKey])
-	assert.NotEmpty(t, n.s.training.trained.Zones)
+	assert.Equal(t, encodeState(nil, &n.s.state.Training.trained, nil), s.stored[stateKey])
+	assert.NotEmpty(t, n.s.state.Training.trained.Zones)
 }
 
 func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {
@@ -328,7 +329,7 @@ func lastNode(t *testing.T, answer error, edit ...func(*Config)) (*testNode, *co
 		return errors.Join(answer, sink.ConsumeMetrics(ctx, md))
 	})
 	require.NoError(t, err)
-	n.s.next = nextConsumer{next, n.s.delivered}
+	n.s.output.next = nextConsumer{next, n.s.delivered}
 	require.NoError(t, n.host.Render())
 	return n, sink
 }
@@ -365,7 +366,7 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 700, n.one("hw.energy").value, 1e-6)
-	n.s.next = nil
+	n.s.output.next = nil
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
@@ -375,7 +376,7 @@ func TestAConsumerThatHangsEndsTheShutdownInTime(t *testing.T) {
 		release := make(chan struct{})
 		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-release; return nil })
 		require.NoError(t, err)
-		n.s.next = nextConsumer{next, n.s.delivered}
+		n.s.output.next = nextConsumer{next, n.s.delivered}
 		require.NoError(t, n.host.Render())
 		require.NoError(t, n.s.start(t.Context(), n))
 		n.run(300*joule, nil)
@@ -399,7 +400,7 @@ func TestAStoreThatHangsTakesNoTimeFromTheLastCollection(t *testing.T) {
 			return ctx.Err()
 		})
 		require.NoError(t, err)
-		n.s.next = nextConsumer{next, n.s.delivered}
+		n.s.output.next = nextConsumer{next, n.s.delivered}
 		require.NoError(t, n.host.Render())
 		require.NoError(t, n.s.start(t.Context(), n))
 		require.NoError(t, n.s.shutdown(t.Context()))
@@ -426,7 +427,7 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 	failed, sink := lastNode(t, nil, func(c *Config) {
 		c.Storage = ""
 	})
-	failed.s.cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
+	failed.s.cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
 	require.Error(t, failed.s.start(t.Context(), failed))
 	require.NoError(t, failed.s.shutdown(t.Context()))
 	assert.Empty(t, sink.AllMetrics())

@@ -192,7 +192,7 @@ func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
 	require.NoError(t, err)
 	e.scraper.now = n.host.Now
 	require.NoError(t, e.Start(t.Context()))
-	assert.Equal(t, n.s.training.trained.Zones["package"], e.scraper.training.trained.Zones["package"])
+	assert.Equal(t, n.s.state.Training.trained.Zones["package"], e.scraper.state.Training.trained.Zones["package"])
 	before, err := os.Stat(stateOf(directory))
 	require.NoError(t, err)
 	n.host.Run(10*time.Second, map[int]int64{10: 500})

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -75,9 +76,9 @@ func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
 
 // fileNode returns a node that stores its totals and a trained model in a directory.
 func fileNode(t *testing.T, directory string) *testNode {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = directory
-	n.s.kernelClocks = n.kernelClocks
+	n.s.state.KernelClocks = n.kernelClocks
 	require.NoError(t, n.s.cfg.Validate())
 	require.NoError(t, n.host.Render())
 	require.NoError(t, n.s.start(t.Context(), n))
@@ -129,12 +130,12 @@ func TestModelsAreRestoredWhereTotalsAreNot(t *testing.T) {
 }
 
 func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
-	trained := n.s.training.trained
+	trained := n.s.state.Training.trained
 	require.NotEmpty(t, trained.Zones)
-	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(StaticUtilization) })
+	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticUtilization) })
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
 	var again trainedModels

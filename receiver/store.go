@@ -47,7 +47,7 @@ const (
 
 // openStorage returns the keeper of the configured storage, or nil if none is configured. It does not open the store. It
 // returns an error only if the extension does not exist or is not a storage extension.
-func (c *Config) openStorage(host component.Host, receiver component.ID) (*keeper, error) {
+func openStorage(c *Config, host component.Host, receiver component.ID) (*keeper, error) {
 	if c.Storage == "" {
 		return nil, nil
 	}

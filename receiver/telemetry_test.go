@@ -21,6 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -236,7 +237,7 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
 }
 
-func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(StaticTrained) }
+func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticTrained) }
 
 func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {
 	n, tel := observedNode(t, withTrainedStaticPower)

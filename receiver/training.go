@@ -16,7 +16,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
+
+// ModelledZones are the zones of a ledger with the models of their static power.
+type ModelledZones struct {
+	Rules   *attribution.Rules
+	Kinds   []claims.Kind  // by their index in the ledger
+	Domains []units.Domain // by their index in the ledger
+}
 
 // training saves the trained static power models to the state and restores them.
 type training struct {
@@ -24,6 +32,11 @@ type training struct {
 	logger  *zap.Logger
 	trained trainedModels
 	gpus    map[units.Domain][]string // the hardware of GPUs whose models were restored
+}
+
+// newTraining returns a training without models.
+func newTraining(cfg *Config, logger *zap.Logger) *training {
+	return &training{cfg: cfg, logger: logger}
 }
 
 // trainedModels are the trained models of a state.
@@ -58,10 +71,9 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 }
 
 // restore restores the static power models that were trained on this machine, and sets the kind of their
-// meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and
-// domains are those of the ledger, by their index.
-func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
-	if !t.cfg.Attribution.trains(t.cfg.Zones) {
+// meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs.
+func (t *training) restore(z ModelledZones, readings []power.Reading) {
+	if !t.cfg.Attribution.Trains(t.cfg.Zones) {
 		return
 	}
 	hardware := hardwareOf(t.cfg.RootPath, readings)
@@ -76,15 +88,15 @@ func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 		t.trained.Zones = nil
 	}
 	t.trained.Hardware = hardware
-	for i, kind := range kinds {
-		model, ok := rules.Models[i].(*static.Model)
+	for i, kind := range z.Kinds {
+		model, ok := z.Rules.Models[i].(*static.Model)
 		if !ok || kind.Zone == power.GPU {
 			continue
 		}
-		if t.cfg.Attribution.staticModelOf(kind.Zone) == StaticTrained {
+		if t.cfg.Attribution.StaticModelOf(kind.Zone) == config.StaticTrained {
 			setMeter(model, readings, kind)
 		}
-		for domain, name := range domains {
+		for domain, name := range z.Domains {
 			if zone, ok := t.trained.Zones[trainedName(name, kind)]; ok && zone.Rule == t.rule(kind.Zone) {
 				model.Restore(domain, zone.State)
 			}
@@ -115,18 +127,18 @@ func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
 }
 
 // note notes the trained models to be stored.
-func (t *training) note(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
-	t.noteGPUs(rules, kinds, domains)
+func (t *training) note(z ModelledZones) {
+	t.noteGPUs(z)
 	if t.trained.Hardware == nil {
 		return
 	}
 	zones := map[string]trainedZone{}
-	for i, kind := range kinds {
-		model, ok := rules.Models[i].(*static.Model)
+	for i, kind := range z.Kinds {
+		model, ok := z.Rules.Models[i].(*static.Model)
 		if !ok || kind.Zone == power.GPU {
 			continue
 		}
-		for domain, name := range domains {
+		for domain, name := range z.Domains {
 			if state, ok := model.State(domain); ok {
 				zones[trainedName(name, kind)] = trainedZone{Rule: t.rule(kind.Zone), State: state}
 			}
@@ -140,7 +152,7 @@ func (t *training) note(rules *attribution.Rules, kinds []claims.Kind, domains [
 // rule names the static power model of a zone kind together with the exclusions, because the energy of excluded workloads is static.
 func (t *training) rule(kind power.Kind) string {
 	c := &t.cfg.Attribution
-	rule := string(c.staticModelOf(kind))
+	rule := string(c.StaticModelOf(kind))
 	for _, list := range []struct {
 		name    string
 		filters []filter.Config

@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"slices"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -19,12 +18,14 @@ import (
 // maxTrainedGPUs is the maximum number of stored models of GPUs, including those of absent GPUs.
 const maxTrainedGPUs = 256
 
-// restoreGPUs restores the static power models of GPUs that are listed for the first time. domains are those of the ledger, by
-// their index.
-func (t *training) restoreGPUs(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
+// restoreGPUs restores the static power models of GPUs that are listed for the first time.
+func (t *training) restoreGPUs(z ModelledZones, readings []power.Reading) {
+	if !slices.Contains(t.cfg.Zones, power.GPU) || !t.cfg.Attribution.Trains(t.cfg.Zones) {
+		return
+	}
 	for i := range readings {
 		zone := readings[i].Zone
-		if _, known := t.gpus[zone.Domain]; known || zone.Kind != power.GPU || !slices.Contains(domains, zone.Domain) {
+		if _, known := t.gpus[zone.Domain]; known || zone.Kind != power.GPU || !slices.Contains(z.Domains, zone.Domain) {
 			continue
 		}
 		if t.gpus == nil {
@@ -32,19 +33,19 @@ func (t *training) restoreGPUs(rules *attribution.Rules, kinds []claims.Kind, do
 		}
 		hardware := hardwareOfGPU(t.cfg.RootPath, zone.Domain, readings)
 		t.gpus[zone.Domain] = hardware
-		eachGPUModel(rules, kinds, func(kind claims.Kind, model *static.Model) {
+		z.eachGPUModel(func(kind claims.Kind, model *static.Model) {
 			stored, ok := t.trained.GPUs[trainedName(zone.Domain, kind)]
 			if ok && stored.Rule == t.rule(power.GPU) && slices.Equal(stored.Hardware, hardware) {
-				model.Restore(slices.Index(domains, zone.Domain), stored.State)
+				model.Restore(slices.Index(z.Domains, zone.Domain), stored.State)
 			}
 		})
 	}
 }
 
 // noteGPUs notes the trained models of GPUs. The stored models of absent GPUs stay.
-func (t *training) noteGPUs(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
-	eachGPUModel(rules, kinds, func(kind claims.Kind, model *static.Model) {
-		for i, domain := range domains {
+func (t *training) noteGPUs(z ModelledZones) {
+	z.eachGPUModel(func(kind claims.Kind, model *static.Model) {
+		for i, domain := range z.Domains {
 			hardware, known := t.gpus[domain]
 			if !known {
 				continue
@@ -64,9 +65,9 @@ func (t *training) noteGPUs(rules *attribution.Rules, kinds []claims.Kind, domai
 }
 
 // eachGPUModel calls yield for each trainable model of GPUs.
-func eachGPUModel(rules *attribution.Rules, kinds []claims.Kind, yield func(claims.Kind, *static.Model)) {
-	for i, kind := range kinds {
-		if model, ok := rules.Models[i].(*static.Model); ok && kind.Zone == power.GPU {
+func (z ModelledZones) eachGPUModel(yield func(claims.Kind, *static.Model)) {
+	for i, kind := range z.Kinds {
+		if model, ok := z.Rules.Models[i].(*static.Model); ok && kind.Zone == power.GPU {
 			yield(kind, model)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // gpuLearner is a receiver's learning on a machine with a package and GPUs.
@@ -25,27 +26,32 @@ type gpuLearner struct {
 
 func newGPULearner(kept trainedModels) *gpuLearner {
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(StaticMinimum)
+	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(config.StaticMinimum)
 	l := &gpuLearner{
 		training: &training{cfg: cfg, logger: zap.NewNop(), trained: kept},
-		rules:    cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
+		rules:    cfg.Attribution.Rules(cfg.LedgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
 	}
 	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Domain: units.NodeCPUs}}}
-	l.restore(&l.rules, cfg.ledgerKinds(), l.domains, l.readings)
+	l.restore(l.zones(), l.readings)
 	return l
+}
+
+// zones returns the zones with their models.
+func (l *gpuLearner) zones() ModelledZones {
+	return ModelledZones{&l.rules, l.cfg.LedgerKinds(), l.domains}
 }
 
 // plug adds a GPU, and returns its index.
 func (l *gpuLearner) plug(address, id string) int {
 	l.domains = append(l.domains, units.GPU(address))
 	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Source: power.Measured, Domain: units.GPU(address)}})
-	l.restoreGPUs(&l.rules, l.cfg.ledgerKinds(), l.domains, l.readings)
+	l.restoreGPUs(l.zones(), l.readings)
 	return len(l.domains) - 1
 }
 
 // model returns the static power model of a zone kind.
 func (l *gpuLearner) model(kind power.Kind) *static.Model {
-	for i, k := range l.cfg.ledgerKinds() {
+	for i, k := range l.cfg.LedgerKinds() {
 		if k.Zone == kind && k.Source == power.Measured {
 			return l.rules.Models[i].(*static.Model)
 		}
@@ -62,7 +68,7 @@ func (l *gpuLearner) learn(kind power.Kind, domain int, watts units.Energy) {
 
 // restart stores what was learned, and returns the training of the next start.
 func (l *gpuLearner) restart(t *testing.T) *gpuLearner {
-	l.note(&l.rules, l.cfg.ledgerKinds(), l.domains)
+	l.note(l.zones())
 	return newGPULearner(restored(t, l.trained))
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func TestAStateSaysWhetherAStaticPowerIsProvisional(t *testing.T) {
@@ -50,9 +51,9 @@ func TestAnEarlierStateHasNoProvisionalStaticPower(t *testing.T) {
 // curveOfPackages returns a model that restore prepared for zones of packages, and restore for other zones.
 func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Zone)) {
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(StaticTrained)
-	kinds, domains := cfg.ledgerKinds(), []units.Domain{units.NodeCPUs}
-	rules := cfg.Attribution.rules(kinds, cfg.Zones)
+	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(config.StaticTrained)
+	kinds, domains := cfg.LedgerKinds(), []units.Domain{units.NodeCPUs}
+	rules := cfg.Attribution.Rules(kinds, cfg.Zones)
 	l := &training{cfg: cfg, logger: zap.NewNop()}
 	i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
 	return rules.Models[i].(*static.Model), func(zones ...power.Zone) {
@@ -60,8 +61,8 @@ func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Z
 		for i := range zones {
 			readings = append(readings, power.Reading{Zone: &zones[i]})
 		}
-		l.note(&rules, kinds, domains)
-		l.restore(&rules, kinds, domains, readings)
+		l.note(ModelledZones{&rules, kinds, domains})
+		l.restore(ModelledZones{&rules, kinds, domains}, readings)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -57,8 +58,8 @@ func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics,
 	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	w.promptReceiver = r.(promptReceiver)
-	w.scraper.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(MeterPowercap), Meter: &w.meter}), nil
+	w.scraper.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter}), nil
 	}
 	require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
 	return w

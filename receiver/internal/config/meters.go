@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -63,31 +62,8 @@ const (
 	MeterModel    MeterKind = "model"   // is used if model is configured
 )
 
-// localMeters are the meters that need no configuration, in the default order of preference.
-var localMeters = []MeterKind{MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI}
-
-// PollConfig configures a meter that is polled.
-type PollConfig struct {
-	// PollInterval is the time between the starts of two polls.
-	PollInterval time.Duration `mapstructure:"poll_interval"`
-
-	_ struct{}
-}
-
-func (c *PollConfig) validate(wrong reporter, least time.Duration) {
-	if c.PollInterval < least {
-		wrong("poll_interval", "must be at least %v, is %v", least, c.PollInterval)
-	}
-}
-
-// PowercapConfig configures the meter powercap.
-type PowercapConfig struct {
-	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual machine. The meter reads this
-	// tree instead of the machine's own. root_path is not prepended.
-	Path string `mapstructure:"path"`
-
-	_ struct{}
-}
+// LocalMeters are the meters that need no configuration, in the default order of preference.
+var LocalMeters = []MeterKind{MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI}
 
 // Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a setting nor an ID of type http.
 func (c *MetersConfig) Unmarshal(conf *confmap.Conf) error {
@@ -116,13 +92,13 @@ func (c *Config) validateMeters(wrong reporter) {
 	m := &c.Meters
 	for i, meter := range m.Use {
 		field := fmt.Sprintf("use::%d", i)
-		oneOf(wrong, field, meter, localMeters...)
+		oneOf(wrong, field, meter, LocalMeters...)
 		if slices.Contains(m.Use[:i], meter) {
 			wrong(field, "%q is named twice", meter)
 		}
 	}
 	if len(m.Use) == 0 && !c.Model.HasValue() && !m.Redfish.HasValue() && !m.Vsock.HasValue() && len(m.HTTP)+len(m.GPU.Extensions) == 0 {
-		wrong("use", "must name at least one of %s if no other meter and no model is configured", join(localMeters))
+		wrong("use", "must name at least one of %s if no other meter and no model is configured", join(LocalMeters))
 	}
 	if path := m.Powercap.Path; path != "" {
 		if !filepath.IsAbs(path) {
@@ -141,7 +117,7 @@ func (c *Config) validateMeters(wrong reporter) {
 	if m.Vsock.HasValue() {
 		m.Vsock.Get().validate(wrong.under("vsock"))
 	}
-	for id, source := range m.http() {
+	for id, source := range m.HTTPSources() {
 		source.validate(wrong.under(id.String()))
 	}
 	for setting, zone := range m.zones() {
@@ -160,7 +136,7 @@ func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) 
 				return
 			}
 		}
-		for id, source := range c.http() {
+		for id, source := range c.HTTPSources() {
 			if slices.Contains(attributed, source.Zone) && !yield(id.String()+"::zone", source.Zone) {
 				return
 			}
@@ -168,11 +144,11 @@ func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) 
 	}
 }
 
-// uses reports whether meters::use contains a meter.
-func (c *MetersConfig) uses(meter MeterKind) bool { return slices.Contains(c.Use, meter) }
+// Uses reports whether meters::use contains a meter.
+func (c *MetersConfig) Uses(meter MeterKind) bool { return slices.Contains(c.Use, meter) }
 
-// requires reports whether the configuration requires a meter, rather than using it if the machine has it.
-func (c *MetersConfig) requires(meter string) bool {
+// Requires reports whether the configuration requires a meter, rather than using it if the machine has it.
+func (c *MetersConfig) Requires(meter string) bool {
 	switch MeterKind(meter) {
 	case MeterHTTP, MeterRedfish, MeterVsock, MeterGPU:
 		return true
@@ -187,8 +163,8 @@ func (c *MetersConfig) requires(meter string) bool {
 // reports reports whether the hypervisor provides the energy of this virtual machine.
 func (c *MetersConfig) reports() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
 
-// rank orders the meters by preference. Meters of equal rank are ordered as in meterTable.
-func (c *MetersConfig) rank(meter MeterKind) int {
+// Rank orders the meters by preference. Meters of equal rank are ordered as in meterTable.
+func (c *MetersConfig) Rank(meter MeterKind) int {
 	switch i := slices.Index(c.Use, meter); {
 	case i >= 0:
 		return i

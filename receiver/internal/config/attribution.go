@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"fmt"
@@ -65,13 +65,10 @@ type AttributionConfig struct {
 	// Exclude selects workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
 
-	// unclocked is set if the machine cannot measure clock rates over an interval: presets then select no frequency weight.
-	// unshared is set if no two threads share a core: presets then select no SMT weight.
-	// uncounted is set if hardware events cannot be counted: presets then select no weight that requires them.
-	unclocked, unshared, uncounted bool
-
-	// tuning overrides the constants of the static power models, for tests.
-	tuning staticTuning
+	// Machine is what the machine lacks. It is not a setting.
+	Machine Machine `mapstructure:"-"`
+	// Tuning overrides the constants of the static power models, for tests.
+	Tuning StaticTuning `mapstructure:"-"`
 
 	_ struct{}
 }
@@ -179,14 +176,14 @@ const (
 	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
 )
 
-// weights lists the attribution weights.
-var weights = []Weight{
+// Weights lists the attribution weights.
+var Weights = []Weight{
 	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
 	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
 }
 
-// exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
-func (w Weight) exponent() int {
+// Exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
+func (w Weight) Exponent() int {
 	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
 }
 
@@ -202,10 +199,10 @@ func (w Weight) countedEvents() []weigh.Event {
 	}
 }
 
-// keyOf returns the key in package claims of the weight of a zone kind.
-func (c *AttributionConfig) keyOf(kind power.Kind) claims.Key {
-	switch w := c.weightOf(kind); {
-	case w.exponent() > 0:
+// KeyOf returns the key in package claims of the weight of a zone kind.
+func (c *AttributionConfig) KeyOf(kind power.Kind) claims.Key {
+	switch w := c.WeightOf(kind); {
+	case w.Exponent() > 0:
 		return claims.KeyFrequency
 	case w == WeightPowerModel && kind == power.DRAM:
 		return claims.KeyDRAMPowerModel
@@ -262,7 +259,7 @@ func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
 const maxStaticPower = 1e6
 
 func (c *StaticPowerConfig) validate(wrong reporter, kind power.Kind) {
-	oneOf(wrong, "model", c.Model, staticModelNames...)
+	oneOf(wrong, "model", c.Model, StaticModelNames...)
 	switch {
 	case c.Model != StaticFixed && c.Power != nil:
 		wrong("power", "must not be set unless model is %s", StaticFixed)
@@ -280,9 +277,9 @@ func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) 
 	weighted := slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.GPU })
 	for _, kind := range slices.Sorted(maps.Keys(c.Weight)) {
 		oneOf(wrong, "weight", kind, append([]power.Kind{AllZones}, weighted...)...)
-		oneOf(wrong, "weight::"+string(kind), c.Weight[kind], weights...)
+		oneOf(wrong, "weight::"+string(kind), c.Weight[kind], Weights...)
 	}
-	switch weighed := c.weighed(zones); {
+	switch weighed := c.Weighed(zones); {
 	case len(weighed) <= attribution.Weights:
 	case slices.Contains(weighed, claims.KeyCPUTime):
 		wrong("weight", "may have at most %d different ones, %s among them because smt_weight is below 1, has %s",
@@ -305,7 +302,7 @@ func (c *AttributionConfig) listWeights(zones []power.Kind) string {
 		if kind == power.GPU {
 			continue
 		}
-		weight := fmt.Sprintf("%s: %s", kind, c.weightOf(kind))
+		weight := fmt.Sprintf("%s: %s", kind, c.WeightOf(kind))
 		if c.Weight[kind] == "" && c.Weight[AllZones] == "" {
 			weight += " (default)"
 		}

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"maps"
 	"path/filepath"
 	"slices"
-
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
@@ -33,16 +31,16 @@ func (c *NamesConfig) validate(wrong reporter) {
 	}
 }
 
-// disable disables all sources.
-func (c *NamesConfig) disable() {
+// Disable disables all sources.
+func (c *NamesConfig) Disable() {
 	c.Paths = map[workload.NameSource]string{}
 	for _, source := range workload.NameSources {
 		c.Paths[source] = ""
 	}
 }
 
-// nameOptions returns the sources of names.
-func (c *Config) nameOptions() workload.NamesOptions {
+// NameOptions returns the sources of names.
+func (c *Config) NameOptions() workload.NamesOptions {
 	o := workload.NamesOptions{Root: c.RootPath, Directories: c.Names.Paths}
 	for _, source := range workload.NameSources {
 		if path, isSet := c.Names.Paths[source]; !isSet || path != "" {
@@ -50,31 +48,4 @@ func (c *Config) nameOptions() workload.NamesOptions {
 		}
 	}
 	return o
-}
-
-// openNames returns what reads names, nil if nothing does, and what reads those of pods.
-func (c *Config) openNames() (*workload.Names, *workload.PodLogs) {
-	o := c.nameOptions()
-	o.Pods = workload.NewPodLogs(filepath.Join(o.Dirs(workload.NamesKubelet)[0], "pods"))
-	if len(o.Sources) == 0 {
-		return nil, o.Pods
-	}
-	return workload.NewNames(o), o.Pods
-}
-
-// logNames logs where names can be read.
-func (s *energyScraper) logNames() {
-	if s.container != "" {
-		return // nothing has names
-	}
-	o := s.cfg.nameOptions()
-	readable, denied := o.Readable()
-	if len(readable)+len(denied) == 0 {
-		return
-	}
-	fields := []zap.Field{zap.Any("from", readable)}
-	if len(denied) > 0 {
-		fields = append(fields, zap.Any("unreadable", denied))
-	}
-	s.set.Logger.Info("Names of containers selected", fields...)
 }

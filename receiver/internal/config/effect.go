@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"fmt"
@@ -19,15 +19,15 @@ func countsNoInterrupts(root string) error {
 	return errNoIRQ
 }
 
-// withoutEffect yields each setting that was changed from its default but has no effect, with the reason. exact reports whether
-// the CPU time source in use is exact, undivided is why the node's CPUs are not divided by package, and unshared why no threads
-// share a core.
-func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[string, string] {
+// WithoutEffect yields each setting that was changed from its default but has no effect, with the reason. exact reports
+// whether the CPU time source in use is exact.
+func (c *Config) WithoutEffect(exact bool) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
 		a, m, p := &c.Attribution, &c.Meters, &c.Series.Processes
 		hasModel := func(models ...StaticModel) bool {
-			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(models, a.staticModelOf(kind)) })
+			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(models, a.StaticModelOf(kind)) })
 		}
+		undivided, unshared := a.Machine.Undivided, a.Machine.Unshared
 		uncounted := countsNoInterrupts(c.RootPath)
 		discounts := a.SMTWeight > 0 && a.SMTWeight < 1
 		type unused struct {
@@ -35,9 +35,9 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			setting, reason string
 		}
 		checks := []unused{
-			{m.IPMI.PollInterval != minIPMIInterval, m.uses(MeterIPMI), "meters::ipmi::poll_interval", "meters::use has no ipmi"},
-			{m.Powercap.Path != "", m.uses(MeterPowercap), "meters::powercap::path", "meters::use has no powercap"},
-			{len(m.Hwmon.Sensors) > 0, m.uses(MeterHwmon), "meters::hwmon::sensors", "meters::use has no hwmon"},
+			{m.IPMI.PollInterval != minIPMIInterval, m.Uses(MeterIPMI), "meters::ipmi::poll_interval", "meters::use has no ipmi"},
+			{m.Powercap.Path != "", m.Uses(MeterPowercap), "meters::powercap::path", "meters::use has no powercap"},
+			{len(m.Hwmon.Sensors) > 0, m.Uses(MeterHwmon), "meters::hwmon::sensors", "meters::use has no hwmon"},
 			{m.GPU.PollInterval != defaultGPUInterval, len(m.GPU.Extensions) > 0, "meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
 			{p.Max != defaultMaxProcesses, p.GroupBy != GroupByProgram, "series::processes::max", "series::processes::group_by is program"},
 			{p.MinEnergy != defaultMinEnergy, p.GroupBy != GroupByProgram, "series::processes::min_energy", "series::processes::group_by is program"},
@@ -46,8 +46,8 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 				fmt.Sprintf("/proc counts the CPU time of the node in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.Window, cpu.TickWindow),
 			},
 			{a.Scope == ScopeZone, undivided == nil, "attribution::scope", fmt.Sprint(undivided)},
-			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
-			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency"},
+			{discounts && slices.ContainsFunc(c.Zones, a.WeighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
+			{discounts, slices.ContainsFunc(c.Zones, a.WeighsCores), "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency"},
 			{a.Interrupts == InterruptsUnattributed, uncounted == nil, "attribution::interrupts", fmt.Sprint(uncounted)},
 		}
 		uncertain := hasModel(StaticTrained, StaticBase, StaticResting, StaticRegression, StaticCubicRegression)

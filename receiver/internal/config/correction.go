@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"math"
@@ -43,41 +43,31 @@ func (c *CorrectionConfig) validate(wrong reporter, poll time.Duration) {
 	}
 }
 
-// correction converts the settings to parts per million and microwatts.
-func (c *CorrectionConfig) correction() power.Correction {
+// Correction converts the settings to parts per million and microwatts.
+func (c *CorrectionConfig) Correction() power.Correction {
 	return power.Correction{
 		Lag: c.Lag, Factor: uint64(math.Round(c.Factor * power.Unscaled)), Offset: int64(math.Round(c.Offset * 1e6)),
 	}
 }
 
-// correction returns the correction of a meter's zone. Chips of hwmon have many zones, so that only
+// Correction returns the correction of a meter's zone. Chips of hwmon have many zones, so that only
 // those of the whole machine, which can be calibrated, are corrected.
-func (c *MetersConfig) correction(meter MeterKind, zone *power.Zone) power.Correction {
+func (c *MetersConfig) Correction(meter MeterKind, zone *power.Zone) power.Correction {
 	switch meter {
 	case MeterIPMI:
-		return c.IPMI.correction()
+		return c.IPMI.Correction()
 	case MeterRedfish:
-		return c.Redfish.Get().correction()
+		return c.Redfish.Get().Correction()
 	case MeterHwmon:
 		if zone.Kind == power.Platform {
-			return c.Hwmon.correction()
+			return c.Hwmon.Correction()
 		}
 	case MeterHTTP:
-		for id, source := range c.http() {
-			if zone.ID == httpZoneID(id) {
-				return source.correction()
+		for id, source := range c.HTTPSources() {
+			if zone.ID == HTTPZoneID(id) {
+				return source.Correction()
 			}
 		}
 	}
 	return power.Correction{}
-}
-
-// correction returns the function that corrects a meter, nil if no meter of the kind is corrected.
-func (o *meterOptions) correction(meter MeterKind) func(*power.Zone) power.Correction {
-	switch meter {
-	case MeterIPMI, MeterRedfish, MeterHwmon, MeterHTTP:
-	default:
-		return nil
-	}
-	return func(zone *power.Zone) power.Correction { return o.Meters.correction(meter, zone) }
 }

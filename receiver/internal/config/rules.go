@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"math"
 	"slices"
-
-	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
@@ -14,29 +12,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// splitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
-func (c *Config) splitsAgain() bool {
-	byUtilization := func(kind power.Kind) bool { return c.Attribution.staticModelOf(kind) == StaticUtilization }
+// SplitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
+func (c *Config) SplitsAgain() bool {
+	byUtilization := func(kind power.Kind) bool { return c.Attribution.StaticModelOf(kind) == StaticUtilization }
 	return c.Meters.reports() && slices.ContainsFunc(c.Zones, byUtilization)
 }
 
-// sharesIdle reports whether idle energy is shared.
-func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
-
-// trains reports whether a static power model of these zone kinds is trained.
-func (c *AttributionConfig) trains(zones []power.Kind) bool {
+// Trains reports whether a static power model of these zone kinds is trained.
+func (c *AttributionConfig) Trains(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool {
-		return slices.ContainsFunc(staticModels, func(m staticModel) bool { return m.trained && m.name == c.staticModelOf(kind) })
+		return slices.ContainsFunc(staticModels, func(m staticModel) bool { return m.trained && m.name == c.StaticModelOf(kind) })
 	})
 }
 
-// rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
-func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attribution.Rules {
+// Rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
+func (c *AttributionConfig) Rules(kinds []claims.Kind, zones []power.Kind) attribution.Rules {
 	var rules attribution.Rules
-	switch c.idle() {
+	switch c.SelectedIdle() {
 	case IdleEqual:
 		rules.Idle = attribution.IdleEqual
 	case IdleEqualContainers:
@@ -56,16 +50,16 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 // ofCores are the zone kinds whose energy is that of cores, at least for the most part.
 var ofCores = []power.Kind{power.Package, power.Core, power.PSys, power.Platform}
 
-// weighsCores reports whether the SMT weight applies to a zone kind.
-func (c *AttributionConfig) weighsCores(kind power.Kind) bool {
-	weight := c.weightOf(kind)
-	return c.smtWeight() < 1 && (weight.exponent() > 0 || weight == WeightCPUTime && slices.Contains(ofCores, kind))
+// WeighsCores reports whether the SMT weight applies to a zone kind.
+func (c *AttributionConfig) WeighsCores(kind power.Kind) bool {
+	weight := c.WeightOf(kind)
+	return c.SelectedSMTWeight() < 1 && (weight.Exponent() > 0 || weight == WeightCPUTime && slices.Contains(ofCores, kind))
 }
 
-// weighed returns the attribution weights of these zone kinds other than plain CPU time, in the order of the engine's weights.
-func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []claims.Key) {
+// Weighed returns the attribution weights of these zone kinds other than plain CPU time, in the order of the engine's weights.
+func (c *AttributionConfig) Weighed(zones []power.Kind) (weighed []claims.Key) {
 	for _, kind := range zones {
-		if key := c.keyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
+		if key := c.KeyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
 			weighed = append(weighed, key)
 		}
 	}
@@ -75,7 +69,7 @@ func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []claims.Key) {
 // frequencies returns the frequency weights of these zone kinds.
 func (c *AttributionConfig) frequencies(zones []power.Kind) (of []Weight) {
 	for _, kind := range zones {
-		if weight := c.weightOf(kind); weight.exponent() > 0 && !slices.Contains(of, weight) {
+		if weight := c.WeightOf(kind); weight.Exponent() > 0 && !slices.Contains(of, weight) {
 			of = append(of, weight)
 		}
 	}
@@ -84,22 +78,22 @@ func (c *AttributionConfig) frequencies(zones []power.Kind) (of []Weight) {
 
 // isWeighed reports whether the attribution weight of a zone kind is not plain CPU time.
 func (c *AttributionConfig) isWeighed(kind power.Kind) bool {
-	return c.weightOf(kind) != WeightCPUTime || c.weighsCores(kind)
+	return c.WeightOf(kind) != WeightCPUTime || c.WeighsCores(kind)
 }
 
 // engineKey returns the engine's name of the attribution weight of a zone kind.
 func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.AllocationKey {
-	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 && c.isWeighed(kind) {
+	if i := slices.Index(c.Weighed(zones), c.KeyOf(kind)); i >= 0 && c.isWeighed(kind) {
 		return attribution.ByFirstWeight + attribution.AllocationKey(i)
 	}
 	return attribution.ByCPUTime
 }
 
-// keyOptions returns the options of what measures the weights of claims.
-func (c *Config) keyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
-	o := claims.KeyOptions{Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: 1}
+// KeyOptions returns the options of what measures the weights of claims.
+func (c *Config) KeyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
+	o := claims.KeyOptions{Cgroups: cgroups, Keys: c.Attribution.Weighed(c.Zones), FrequencyExponent: 1}
 	for _, weight := range c.Attribution.frequencies(c.Zones) { // Validate allows one
-		o.FrequencyExponent = weight.exponent()
+		o.FrequencyExponent = weight.Exponent()
 	}
 	return o
 }
@@ -116,20 +110,20 @@ var staticModels = []staticModel{
 	{name: StaticUtilization},
 	{name: StaticFixed, open: fixedModel},
 	{StaticMinimum, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewMinimum(c.tuning.restUtilization())
+		return static.NewMinimum(c.Tuning.restUtilization())
 	}},
 	{StaticResting, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewResting(c.tuning.restUtilization())
+		return static.NewResting(c.Tuning.restUtilization())
 	}},
 	{StaticRegression, true, regressionModel(1)},
 	{StaticCubicRegression, true, regressionModel(3)},
 	{StaticBase, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewBase(c.tuning.restUtilization(), c.tuning.baseTime())
+		return static.NewBase(c.Tuning.restUtilization(), c.Tuning.baseTime())
 	}},
 	{StaticTrained, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
 }
 
-var staticModelNames = func() (names []StaticModel) {
+var StaticModelNames = func() (names []StaticModel) {
 	for _, m := range staticModels {
 		names = append(names, m.name)
 	}
@@ -138,7 +132,7 @@ var staticModelNames = func() (names []StaticModel) {
 
 func regressionModel(degree int) func(*AttributionConfig, power.Kind) attribution.StaticPowerModel {
 	return func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewRegression(degree, c.tuning.regressionSamples())
+		return static.NewRegression(degree, c.Tuning.regressionSamples())
 	}
 }
 
@@ -158,30 +152,7 @@ func (c *AttributionConfig) newStaticModel(kind claims.Kind) attribution.StaticP
 	return staticModels[i].open(c, kind.Zone)
 }
 
-// newExclusion returns who is excluded, nil if nobody is.
-func newExclusion(c *ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
-	return workload.NewExclusion(workload.Excluded{
-		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
-	}, pods)
-}
-
-// matchAny returns a function that reports whether any filter matches a value, nil without filters.
-func matchAny(configs []filter.Config) workload.Match {
-	if len(configs) == 0 {
-		return nil
-	}
-	f := filter.CreateFilter(configs)
-	return func(value string) bool { return f.Matches(value) }
-}
-
-// fromTheRoot anchors patterns at the root of a path. A user can create cgroups of any name below the user's own cgroup, so
-// a pattern that matches the end of a path could be matched by anybody.
-func fromTheRoot(configs []filter.Config) []filter.Config {
-	anchored := slices.Clone(configs)
-	for i := range anchored {
-		if c := &anchored[i]; c.Regex != "" {
-			c.Regex = "^(?:" + c.Regex + ")"
-		}
-	}
-	return anchored
+// StaticModel returns the static power model of a kind of the ledger.
+func (c *Config) StaticModel(kind claims.Kind) StaticModel {
+	return c.Attribution.staticModelOfKind(kind)
 }

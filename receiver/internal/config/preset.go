@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"cmp"
@@ -54,45 +54,56 @@ var presets = map[Preset]presetRules{
 	PresetKavanagh: {static: StaticBase, idle: IdleEqualContainers},
 }
 
-// staticTuning overrides constants of the static power models. A zero field selects the default.
-type staticTuning struct {
-	rest    float64       // the highest utilization of a node at rest, for minimum, resting and base
-	base    time.Duration // the averaging time of base
-	samples int           // the number of samples that regression requires in each bucket
+// Machine holds the reasons why the machine does not support rules, each nil if it does. A preset
+// then selects CPU time as the attribution weight, and no SMT weight.
+type Machine struct {
+	Undivided error // the node's CPUs are not divided by package
+	Unclocked error // the clock rate over an interval cannot be measured
+	Uncounted error // hardware events cannot be counted
+	Unshared  error // no two threads share a core
 }
 
-func (t staticTuning) restUtilization() float64 { return cmp.Or(t.rest, 0.05) }
-func (t staticTuning) baseTime() time.Duration  { return cmp.Or(t.base, 5*time.Minute) }
-func (t staticTuning) regressionSamples() int   { return cmp.Or(t.samples, 10) }
+// StaticTuning overrides constants of the static power models. A zero field selects the default.
+type StaticTuning struct {
+	Rest    float64       // the highest utilization of a node at rest, for minimum, resting and base
+	Base    time.Duration // the averaging time of base
+	Samples int           // the number of samples that regression requires in each bucket
+}
 
-// staticModelOf returns the static power model of a zone kind that is measured.
-func (c *AttributionConfig) staticModelOf(kind power.Kind) StaticModel {
+func (t StaticTuning) restUtilization() float64 { return cmp.Or(t.Rest, 0.05) }
+func (t StaticTuning) baseTime() time.Duration  { return cmp.Or(t.Base, 5*time.Minute) }
+func (t StaticTuning) regressionSamples() int   { return cmp.Or(t.Samples, 10) }
+
+// StaticModelOf returns the static power model of a zone kind that is measured.
+func (c *AttributionConfig) StaticModelOf(kind power.Kind) StaticModel {
 	return cmp.Or(c.StaticPower[kind].Model, c.StaticPower[AllZones].Model, presets[c.Preset].static)
 }
 
 // staticModelOfKind returns the static power model of a kind of the ledger. It is utilization if the static power is known.
 func (c *AttributionConfig) staticModelOfKind(kind claims.Kind) StaticModel {
-	if kind.Source != power.Measured && c.knows(kind.Zone) {
+	if kind.Source != power.Measured && c.KnowsStaticPower(kind.Zone) {
 		return StaticUtilization
 	}
-	return c.staticModelOf(kind.Zone)
+	return c.StaticModelOf(kind.Zone)
 }
 
-// knows reports whether the known static power of a zone kind is used when its energy is modeled or reported.
-func (c *AttributionConfig) knows(kind power.Kind) bool {
+// KnowsStaticPower reports whether the known static power of a zone kind is used when its energy is modeled or reported.
+func (c *AttributionConfig) KnowsStaticPower(kind power.Kind) bool {
 	return presets[c.Preset].knowsStatic && c.StaticPower[kind].Model == "" && c.StaticPower[AllZones].Model == ""
 }
 
-func (c *AttributionConfig) idle() IdleRule { return cmp.Or(c.Idle, presets[c.Preset].idle) }
+func (c *AttributionConfig) SelectedIdle() IdleRule { return cmp.Or(c.Idle, presets[c.Preset].idle) }
 
-func (c *AttributionConfig) interrupts() InterruptRule {
+func (c *AttributionConfig) SelectedInterrupts() InterruptRule {
 	return cmp.Or(c.Interrupts, presets[c.Preset].interrupts, InterruptsShared)
 }
 
-func (c *AttributionConfig) scope() Scope { return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode) }
+func (c *AttributionConfig) SelectedScope() Scope {
+	return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode)
+}
 
-// weightOf returns the attribution weight of a zone kind. For GPUs, GPU time replaces CPU time and is the only weight.
-func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
+// WeightOf returns the attribution weight of a zone kind. For GPUs, GPU time replaces CPU time and is the only weight.
+func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	if kind == power.GPU {
 		return WeightCPUTime
 	}
@@ -104,15 +115,16 @@ func (c *AttributionConfig) weightOf(kind power.Kind) Weight {
 	if kind == power.DRAM {
 		weight = rules.dram
 	}
-	if c.unclocked && weight.exponent() > 0 || c.uncounted && weight.countedEvents() != nil {
+	if c.Machine.Unclocked != nil && weight.Exponent() > 0 ||
+		c.Machine.Uncounted != nil && weight.countedEvents() != nil {
 		return WeightCPUTime
 	}
 	return cmp.Or(weight, WeightCPUTime)
 }
 
-// countedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the
+// CountedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the
 // machine counts them.
-func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Event) {
+func (c *AttributionConfig) CountedEvents(zones []power.Kind) (events []weigh.Event) {
 	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
 		for _, event := range weight.countedEvents() {
 			selects := func(kind power.Kind) bool { return c.presetHasWeight(kind, weight) }
@@ -128,20 +140,24 @@ func (c *AttributionConfig) countedEvents(zones []power.Kind) (events []weigh.Ev
 // rules.
 func (c *AttributionConfig) presetHasWeight(kind power.Kind, weight Weight) bool {
 	all := *c
-	all.unclocked, all.uncounted = false, false
-	return c.Weight[kind] == "" && c.Weight[AllZones] == "" && all.weightOf(kind) == weight
+	all.Machine = Machine{}
+	return c.Weight[kind] == "" && c.Weight[AllZones] == "" && all.WeightOf(kind) == weight
 }
 
-func (c *AttributionConfig) smtWeight() float64 {
-	if c.unshared {
+// MissedUnattributed reports whether the energy of short-lived processes that only the node's
+// counter shows is unattributed.
+func (c *AttributionConfig) MissedUnattributed() bool { return presets[c.Preset].missedUnattributed }
+
+func (c *AttributionConfig) SelectedSMTWeight() float64 {
+	if c.Machine.Unshared != nil {
 		return cmp.Or(c.SMTWeight, 1)
 	}
 	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
 }
 
-// windowLength returns the length of the windows that the configuration or the preset selects. 0 means one
+// WindowLength returns the length of the windows that the configuration or the preset selects. 0 means one
 // window per collection.
-func (c *Config) windowLength() time.Duration {
+func (c *Config) WindowLength() time.Duration {
 	window := cmp.Or(c.Window, presets[c.Attribution.Preset].window)
 	if window >= c.CollectionInterval {
 		return 0
@@ -149,10 +165,10 @@ func (c *Config) windowLength() time.Duration {
 	return window
 }
 
-// usesClocks reports whether the preset selects a frequency weight on a machine that can measure clock rates.
-func (c *Config) usesClocks() bool {
+// UsesClocks reports whether the preset selects a frequency weight on a machine that can measure clock rates.
+func (c *Config) UsesClocks() bool {
 	weight := presets[c.Attribution.Preset].weight
-	return weight.exponent() > 0 && slices.ContainsFunc(c.Zones, func(kind power.Kind) bool {
+	return weight.Exponent() > 0 && slices.ContainsFunc(c.Zones, func(kind power.Kind) bool {
 		return kind != power.DRAM && c.Attribution.presetHasWeight(kind, weight)
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"math"
@@ -26,7 +26,7 @@ func load(t *testing.T, yaml string) (*Config, error) {
 	require.NoError(t, err)
 	conf, err := retrieved.AsConf()
 	require.NoError(t, err)
-	cfg := NewFactory().CreateDefaultConfig().(*Config)
+	cfg := Default()
 	if err := conf.Unmarshal(cfg); err != nil {
 		return nil, err
 	}
@@ -42,10 +42,10 @@ func mustLoad(t *testing.T, yaml string) *Config {
 
 func TestTheDefaultsAreValid(t *testing.T) {
 	cfg := mustLoad(t, "{}")
-	assert.Equal(t, NewFactory().CreateDefaultConfig(), cfg)
+	assert.Equal(t, Default(), cfg)
 	assert.Equal(t, 10*time.Second, cfg.CollectionInterval)
 	assert.Equal(t, "/", cfg.RootPath)
-	assert.Equal(t, localMeters, cfg.Meters.Use)
+	assert.Equal(t, LocalMeters, cfg.Meters.Use)
 	assert.Equal(t, cpu.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.Window)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.GPU}, cfg.Zones)
@@ -263,15 +263,13 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.Equal(t, "/hostfs", cfg.RootPath)
 	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
 	assert.Equal(t, cpu.KindProcfs, cfg.CPUTime)
-	assert.Equal(t, units.Joule/4, cfg.Series.limits()[units.ProcessEntity].MinEnergy)
-	assert.Equal(t, only(MeterPerf, MeterPowercap), cfg.Meters.Use)
+	assert.Equal(t, units.Joule/4, cfg.Series.Limits()[units.ProcessEntity].MinEnergy)
+	assert.Equal(t, []MeterKind{MeterPerf, MeterPowercap}, cfg.Meters.Use)
 	assert.Zero(t, cfg.Series.Processes.Max)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.True(t, cfg.Metrics.ProcessEnergy.Enabled, "the others stay")
 	assert.False(t, cfg.ResourceAttributes.ProcessPid.Enabled)
-	curve, err := cfg.Model.Get().stated()
-	require.NoError(t, err)
-	assert.InDelta(t, 90, curve.Curve.Watts(0.5), 1e-9)
+	assert.Equal(t, []ModelPoint{{Power: 40}, {Utilization: 0.5, Power: 90}, {Utilization: 1, Power: 120}}, cfg.Model.Get().Points)
 }
 
 func TestAModelIsPresentUnlessItIsNone(t *testing.T) {
@@ -280,14 +278,13 @@ func TestAModelIsPresentUnlessItIsNone(t *testing.T) {
 	require.True(t, mustLoad(t, "model: auto").Model.HasValue())
 	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120}")
 	require.True(t, cfg.Model.HasValue())
-	curve, err := cfg.Model.Get().stated()
-	require.NoError(t, err)
-	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
+	assert.InDelta(t, 120, cfg.Model.Get().MaxPower, 0)
+	assert.True(t, cfg.Model.Get().IsStated())
 }
 
 func TestSeriesThatBeginInAnHourAreLimitedUnlessTheSettingsSayOtherwise(t *testing.T) {
 	births := func(settings string) (named []string) {
-		limits := mustLoad(t, settings).Series.limits()
+		limits := mustLoad(t, settings).Series.Limits()
 		for entity := range limits {
 			if limits[entity].Births > 0 {
 				named = append(named, units.Entity(entity).String())
@@ -307,15 +304,15 @@ func TestGroupsHaveTheNamesThatAreReported(t *testing.T) {
 		"resource_attributes: {container.image.name: {enabled: false}}": {Image: true},
 	} {
 		c := mustLoad(t, settings)
-		assert.Equal(t, want, c.hiddenNames(), settings)
-		assert.Equal(t, want == attribution.GroupNames{}, c.settingsOfTotals() == mustLoad(t, "{}").settingsOfTotals(), settings)
+		assert.Equal(t, want, c.HiddenNames(), settings)
+		assert.Equal(t, want == attribution.GroupNames{}, c.SettingsOfTotals() == mustLoad(t, "{}").SettingsOfTotals(), settings)
 	}
 }
 
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 	for joules, want := range map[float64]units.Energy{0: 0, 1: 1_000_000, 1e-6: 1, 0.1: 100_000, maxMinEnergy: 3_600_000_000_000_000_000} {
 		s := SeriesConfig{Processes: ProcessSeriesConfig{MinEnergy: joules}}
-		assert.Equal(t, want, s.limits()[units.ProcessEntity].MinEnergy, joules)
+		assert.Equal(t, want, s.Limits()[units.ProcessEntity].MinEnergy, joules)
 	}
 	cfg := mustLoad(t, "{}")
 	cfg.Series.Processes.MinEnergy = math.Nextafter(maxMinEnergy, math.Inf(1))
@@ -327,7 +324,7 @@ func TestValidationDoesNotDependOnTheMachine(t *testing.T) {
 }
 
 func TestEveryDurationNeedsAUnit(t *testing.T) {
-	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
+	keys := durationtest.NeedUnits(t, func() any { return Default() })
 	for _, key := range []string{
 		"collection_interval", "initial_delay", "timeout", "window", "meters::gpu::poll_interval", "meters::ipmi::poll_interval",
 		"meters::redfish::poll_interval", "meters::redfish::timeout", "meters::http/NAME::poll_interval", "meters::http/NAME::timeout",
