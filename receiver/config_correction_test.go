@@ -111,15 +111,3 @@ func TestACorrectionIsAppliedLoggedAndCounted(t *testing.T) {
 	assert.Equal(t, map[string]any{"meter": "ipmi", "zone": "bmc", "lag": time.Duration(0), "factor": 1.25, "offset": -3.0}, logged[0].ContextMap())
 	assert.Empty(t, n.logged())
 }
-
-// A static power that was trained with another factor is not that of the corrected zone.
-func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
-	readings := []power.Reading{{Zone: &power.Zone{ID: "ipmi0", Name: "BMC", Source: power.Measured}}}
-	before := hardwareOf(t.TempDir(), readings)
-	readings[0].Correction = power.Correction{Factor: power.Unscaled, Lag: time.Second}
-	assert.True(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), "a lag changes no power")
-	for _, c := range []power.Correction{{Factor: 1_190_000}, {Offset: -3}} {
-		readings[0].Correction = c
-		assert.False(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), c)
-	}
-}

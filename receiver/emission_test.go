@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -82,10 +83,10 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	n.s.node.Probes.ReadCPUs = func(string) ([]cpu.CPU, error) {
 		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
-	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+	n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
 		all := func(power.Kind) bool { return true }
-		rapl, err := openPowercap(ctx, &meterOptions{Config: cfg, want: all})
-		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), err
+		rapl := powercap.New(cfg.RootPath, all)
+		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
 	n.s.meters.gpus.sources = append(n.s.meters.gpus.sources, new(cardUsage))
 	n.start()

@@ -24,7 +24,7 @@ import (
 
 // gpuNotes finds out which GPUs are not read, or only in part, and logs each of it once.
 type gpuNotes struct {
-	cfg    *Config
+	cfg    *config.Config
 	logger *zap.Logger
 
 	nvidia []units.Domain // GPUs that only a library reads

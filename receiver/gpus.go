@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"errors"
 	"slices"
 	"time"
@@ -33,7 +34,7 @@ type gpuMeter interface {
 }
 
 // open opens the sources. It touches nothing of the machine.
-func (g *gpus) open(cfg *Config, meters *power.Set, logger *zap.Logger) {
+func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 	g.notes = gpuNotes{cfg: cfg, logger: logger}
 	for _, meter := range meters.Status() {
 		if m, ok := meter.Meter.(gpuMeter); ok {

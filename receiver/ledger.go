@@ -43,7 +43,7 @@ type ledger struct {
 
 // ledgerOptions configure a ledger.
 type ledgerOptions struct {
-	Config    *Config
+	Config    *config.Config
 	Node      *node
 	BuildInfo component.BuildInfo
 	// IdlePower returns the power in watts of a modeled zone kind while no CPU is busy.
@@ -205,7 +205,7 @@ func (l *ledger) Close() error {
 
 // openNames returns the reader of names, or nil if all sources are disabled, and the reader of the
 // names of pods.
-func openNames(c *Config) (*workload.Names, *workload.PodLogs) {
+func openNames(c *config.Config) (*workload.Names, *workload.PodLogs) {
 	o := c.NameOptions()
 	o.Pods = workload.NewPodLogs(filepath.Join(o.Dirs(workload.NamesKubelet)[0], "pods"))
 	if len(o.Sources) == 0 {
@@ -215,7 +215,7 @@ func openNames(c *Config) (*workload.Names, *workload.PodLogs) {
 }
 
 // openUsers returns the users of the host, nil if they are not reported. Then programs are merged across users.
-func openUsers(c *Config) *workload.Users {
+func openUsers(c *config.Config) *workload.Users {
 	if !c.ResourceAttributes.ProcessOwner.Enabled {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 }
 
 // emittedKinds returns the kinds of the ledger with the uncertainty of their attribution.
-func emittedKinds(c *Config, kinds []claims.Kind) []emit.Kind {
+func emittedKinds(c *config.Config, kinds []claims.Kind) []emit.Kind {
 	out := make([]emit.Kind, len(kinds))
 	for i, kind := range kinds {
 		key := c.Attribution.KeyOf(kind.Zone)

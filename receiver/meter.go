@@ -22,14 +22,14 @@ import (
 
 // meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
 type meters struct {
-	cfg    *Config
+	cfg    *config.Config
 	logger *zap.Logger
 	// required reports whether the configuration requires the meter with the name, rather than using it if the machine has it.
 	required func(name string) bool
 	// Set is nil until Open.
 	Set *power.Set
 	// OpenSet opens Set. It may be replaced before Open.
-	OpenSet func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	OpenSet func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)
 	// Readings are those of the last Read.
 	Readings     []power.Reading
 	gpus         gpus
@@ -44,7 +44,7 @@ type meters struct {
 
 // meterOptions is what a meter is opened with.
 type meterOptions struct {
-	*Config
+	*config.Config
 	// want reports whether zones of a kind are to be read.
 	want func(power.Kind) bool
 	host component.Host
@@ -62,6 +62,12 @@ type meterEntry struct {
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }
 
+// Member returns a meter of a kind as a member of a set.
+func Member(kind config.MeterKind, meter power.Meter) power.Member {
+	e := meterTable[slices.IndexFunc(meterTable, func(e meterEntry) bool { return e.kind == kind })]
+	return power.Member{Name: string(kind), Meter: meter, StandsIn: e.standsIn, Family: e.family, Only: e.only}
+}
+
 // meterTable lists the meters in order of preference: those that the configuration describes, the local meters in the default
 // order, and the model.
 var meterTable = []meterEntry{
@@ -77,7 +83,7 @@ var meterTable = []meterEntry{
 	{config.MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
 }
 
-func newMeters(cfg *Config, logger *zap.Logger) *meters {
+func newMeters(cfg *config.Config, logger *zap.Logger) *meters {
 	return &meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, OpenSet: openMeters, tallies: zoneTallies{}}
 }
 
@@ -91,7 +97,7 @@ func (m *meters) Open(ctx context.Context, host component.Host, set component.Te
 }
 
 // openMeters opens the meters that the configuration asks for.
-func openMeters(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+func openMeters(ctx context.Context, cfg *config.Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 	options := &meterOptions{Config: cfg, host: host, set: set}
 	derivesOther := slices.Contains(cfg.Zones, power.Other)
 	options.want = func(k power.Kind) bool {
@@ -112,10 +118,9 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 			return nil, fmt.Errorf("open meter %s: %w", entry.kind, err)
 		}
 		if meter != nil {
-			members = append(members, power.Member{
-				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Completes: entry.standsIn && cfg.Completes(),
-				Family: entry.family, Only: entry.only, Correction: options.correction(entry.kind),
-			})
+			member := Member(entry.kind, meter)
+			member.Completes, member.Correction = entry.standsIn && cfg.Completes(), options.correction(entry.kind)
+			members = append(members, member)
 		}
 	}
 	zones := power.NewSet(members...)

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -93,30 +92,6 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 			assert.Zero(t, n.logs.FilterMessageSnippet("modeled").Len())
 			assert.Empty(t, n.logged(), "nothing is wrong")
 		})
-	}
-}
-
-// Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
-func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
-	zone := func(kind power.Kind) power.Reading {
-		return power.Reading{Zone: &power.Zone{Kind: kind, Source: power.Measured}, At: time.Unix(1, 0)}
-	}
-	for _, tt := range []struct{ configured, read, attributed []power.Kind }{
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform, power.GPU}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.PSys, power.GPU}, []power.Kind{power.PSys, power.GPU}},
-		{[]power.Kind{power.Package}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Package, power.Platform, power.GPU}, []power.Kind{power.Package, power.GPU}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.GPU}, []power.Kind{power.Package, power.GPU}},
-	} {
-		cfg := simpleConfig()
-		cfg.Zones = tt.configured
-		m := newMeters(cfg, zap.NewNop())
-		var readings []power.Reading
-		for _, kind := range tt.read {
-			readings = append(readings, zone(kind))
-		}
-		m.updateAttributed(readings)
-		assert.Equal(t, tt.attributed, m.attributed(), "%v of %v", tt.configured, tt.read)
 	}
 }
 
@@ -375,11 +350,12 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 			}
 			n := newTestNode(t, c.edit)
 			var members []power.Member
-			for _, entry := range meterTable {
-				if m := c.meters[entry.kind]; m != nil {
-					members = append(members, power.Member{
-						Name: string(entry.kind), Meter: m, StandsIn: entry.standsIn, Family: entry.family, Only: entry.only,
-					})
+			for _, kind := range []config.MeterKind{
+				config.MeterHTTP, config.MeterRedfish, config.MeterGPU, config.MeterVsock, config.MeterPowercap, config.MeterPerf,
+				config.MeterCray, config.MeterHwmon, config.MeterIPMI, config.MeterModel,
+			} {
+				if m := c.meters[kind]; m != nil {
+					members = append(members, Member(kind, m))
 				}
 			}
 			n.s.meters.Set = power.NewSet(members...)

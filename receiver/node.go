@@ -22,7 +22,7 @@ import (
 // node provides the CPU times of the node and of its processes, the cgroups, and the attribution
 // weights that are measured. Call Open before any other method.
 type node struct {
-	cfg    *Config
+	cfg    *config.Config
 	logger *zap.Logger
 	// Probes may be replaced before Open.
 	Probes   nodeProbes
@@ -42,7 +42,7 @@ type nodeProbes struct {
 
 // newNode returns a node that reads nothing of the machine before Open. Open records in cfg what
 // the machine lacks.
-func newNode(cfg *Config, logger *zap.Logger) *node {
+func newNode(cfg *config.Config, logger *zap.Logger) *node {
 	n := &node{cfg: cfg, logger: logger, Probes: nodeProbes{
 		Open: cpu.OpenReader, ReadCPUs: cpu.ReadCPUs, CountsClocks: weigh.CountsClocks, CountsEvents: weigh.CountsEvents,
 	}}

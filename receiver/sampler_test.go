@@ -4,36 +4,12 @@ package energyreceiver
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
-
-// beats is a metronome that tells these numbers of windows, and stops.
-type beats []int64
-
-func (b *beats) next() int64 {
-	if len(*b) == 0 {
-		return 0
-	}
-	windows := (*b)[0]
-	*b = (*b)[1:]
-	return windows
-}
-
-func (b *beats) stop() {}
-
-func TestSkippedWindowsAreCounted(t *testing.T) {
-	s, samples := &sampler{Window: time.Second}, 0
-	s.run(&beats{1, 3, 1, 2}, func() { samples++ })
-	windows, skipped := s.counts()
-	assert.EqualValues(t, 7, windows)
-	assert.EqualValues(t, 3, skipped)
-	assert.Equal(t, 4, samples)
-}
 
 func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	n := newTestNode(t)
@@ -59,3 +35,17 @@ func TestTheReceiverReportsItsWindows(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyWindows(t, tel, counts(observed[int64](5)), whenever)
 	metadatatest.AssertEqualReceiverEnergySkippedWindows(t, tel, counts(observed[int64](2)), whenever)
 }
+
+// beats is a metronome that beats once for each element, with that number of windows, and stops.
+type beats []int64
+
+func (b *beats) next() int64 {
+	if len(*b) == 0 {
+		return 0
+	}
+	windows := (*b)[0]
+	*b = (*b)[1:]
+	return windows
+}
+
+func (b *beats) stop() {}

@@ -43,12 +43,16 @@ func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polled
 		if err != nil {
 			return nil, err
 		}
-		options := meterOptions{Config: cfg, set: set}
-		all := power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: options.correction(config.MeterIPMI)}, local.Status()[0].Member)
+		all := power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}, local.Status()[0].Member)
 		all.Remainder = local.Remainder
 		return all, nil
 	}
 	return m
+}
+
+// correctedIPMI returns the correction of the meter ipmi.
+func correctedIPMI(cfg *Config) func(*power.Zone) power.Correction {
+	return func(zone *power.Zone) power.Correction { return cfg.Meters.Correction(config.MeterIPMI, zone) }
 }
 
 // pass lets processes run on the machine for a time, and the meter be polled.
@@ -202,9 +206,8 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			cfg.Attribution.StaticPower = allStatic(config.StaticTrained)
 		})
 		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
-		n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			options := meterOptions{Config: cfg, set: set}
-			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: options.correction(config.MeterIPMI)}), nil
+		n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}), nil
 		}
 		n.start()
 		run := func(collections int) {

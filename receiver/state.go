@@ -20,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // state stores the trained models and the totals in each collection, before the collection is passed
@@ -31,7 +32,7 @@ type state struct {
 	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
 	KernelClocks func() (boot, suspended time.Duration)
 
-	cfg      *Config
+	cfg      *config.Config
 	logger   *zap.Logger
 	in       *keeper // nil without storage
 	readOnly bool
@@ -43,14 +44,14 @@ type state struct {
 }
 
 // newState returns a state that reads nothing of the machine before Open.
-func newState(cfg *Config, logger *zap.Logger) *state {
+func newState(cfg *config.Config, logger *zap.Logger) *state {
 	return &state{Training: newTraining(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger}
 }
 
 // SetReadOnly makes Restore restore only the trained models of a state file, and Save store nothing.
 func (t *state) SetReadOnly() {
 	if t.readOnly = true; filepath.IsAbs(t.cfg.Storage) && t.cfg.Attribution.Trains(t.cfg.Zones) {
-		t.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: t.cfg.Storage}, nil }}
+		t.in = &keeper{connect: func(context.Context) (store, error) { return readOnlyFile(t.cfg.Storage), nil }}
 	}
 }
 
@@ -76,7 +77,7 @@ func (t *state) Close(ctx context.Context) {
 type savedTotals struct {
 	boot     string // ID of the machine's boot
 	settings string // on which totals depend
-	clocks   clocks // of the machine at ReadAt
+	clocks   Clocks // of the machine at ReadAt
 	// ReadAt is when the meters were read, by the clock of this process.
 	ReadAt time.Time
 	// BootTime is when the machine booted. The creation times of processes refer to it.
@@ -119,7 +120,7 @@ func (t *state) Restore(ctx context.Context, now time.Time) *savedTotals {
 	}
 	var totals savedTotals
 	if err == nil && stored != nil {
-		err = decodeState(stored, &t.Training.trained, &totals, t.boot, now, clocks)
+		err = decodeState(stored, &t.Training.trained, &totals, Moment{Boot: t.boot, At: now, Clocks: clocks})
 	}
 	switch {
 	case err == nil && totals.boot != "":
@@ -184,27 +185,34 @@ func (t *state) noteTotals(now time.Time, note func(*savedTotals) error) error {
 	if err != nil {
 		return fmt.Errorf("storage: totals are not stored: %w", err)
 	}
-	clocks.boot -= now.Sub(k.ReadAt)
+	clocks.Boot -= now.Sub(k.ReadAt)
 	k.boot, k.settings, k.clocks = t.boot, t.settings, clocks
 	return nil
 }
 
-// clocks are those of the machine.
-type clocks struct {
-	boot      time.Duration // since boot, time in suspend included
-	suspended time.Duration // since boot
+// Clocks are the machine's clocks.
+type Clocks struct {
+	Boot      time.Duration // since boot, with time in suspend
+	Suspended time.Duration // since boot
+}
+
+// Moment is a time of the machine.
+type Moment struct {
+	Boot   string    // ID of the machine's boot, empty while it is unknown
+	At     time.Time // by the clock of this process
+	Clocks Clocks
 }
 
 // readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both have the same time.
-func (t *state) readClocks() (c clocks, err error) {
-	if c.boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
+func (t *state) readClocks() (c Clocks, err error) {
+	if c.Boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
 		return c, err
 	}
 	boot, suspended := t.KernelClocks()
-	if d := boot - c.boot; d >= 0 && d < 5*time.Duration(cpu.Tick) {
-		c.boot = boot
+	if d := boot - c.Boot; d >= 0 && d < 5*time.Duration(cpu.Tick) {
+		c.Boot = boot
 	}
-	c.suspended = suspended
+	c.Suspended = suspended
 	return c, nil
 }
 
@@ -229,9 +237,8 @@ func encodeState(b []byte, trained *trainedModels, totals *savedTotals) []byte {
 }
 
 // decodeState decodes what encodeState returned. After an error the trained models may be decoded, and the totals must not be
-// used. boot is the ID of the boot, now the time by the clock of this process, and clocks are the machine's clocks now. Without
-// boot, totals are not decoded.
-func decodeState(stored []byte, trained *trainedModels, k *savedTotals, boot string, now time.Time, clocks clocks) error {
+// used. Without an ID of the boot, totals are not decoded.
+func decodeState(stored []byte, trained *trainedModels, k *savedTotals, now Moment) error {
 	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {
 		return errChecksum
 	}
@@ -246,7 +253,7 @@ func decodeState(stored []byte, trained *trainedModels, k *savedTotals, boot str
 		return p.Err()
 	}
 	*trained = decoded
-	if boot == "" {
+	if now.Boot == "" {
 		return nil
 	}
 	if !has {
@@ -256,17 +263,17 @@ func decodeState(stored []byte, trained *trainedModels, k *savedTotals, boot str
 	if p.Err() != nil {
 		return p.Err()
 	}
-	since := clocks.boot - k.clocks.boot
-	awake := since - (clocks.suspended - k.clocks.suspended)
+	since := now.Clocks.Boot - k.clocks.Boot
+	awake := since - (now.Clocks.Suspended - k.clocks.Suspended)
 	switch {
-	case k.boot != boot:
+	case k.boot != now.Boot:
 		return errOtherBoot
 	case since < 0 || awake < 0:
 		return errSetBack
 	case since > maxDown:
 		return errOld
 	}
-	k.ReadAt = now.Add(-awake)
+	k.ReadAt = now.At.Add(-awake)
 	k.packRest(p)
 	return p.End()
 }

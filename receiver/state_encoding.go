@@ -23,26 +23,11 @@ func packVersion(p *pack.Packer) (version uint32) {
 	return version
 }
 
-func (t *trainedModels) pack(p *pack.Packer) {
-	pack.Slice(p, &t.Hardware, pack.String)
-	pack.Map(p, &t.Zones, packTrained)
-	pack.Map(p, &t.GPUs, packTrained)
-}
-
-func packTrained(p *pack.Packer, z *trainedZone) {
-	pack.String(p, &z.Rule)
-	pack.Slice(p, &z.Hardware, pack.String)
-	pack.Int(p, &z.Zones)
-	p.Bools(&z.InUse, &z.Provisional) // states before Provisional have the same bytes, and no provisional estimate
-	p.Float(&z.Static)
-	pack.Slice(p, &z.Estimator, (*pack.Packer).Float)
-}
-
 // packHeader packs what decides whether the rest is used.
 func (k *savedTotals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.boot)
-	pack.Int(p, &k.clocks.boot)
-	pack.Int(p, &k.clocks.suspended)
+	pack.Int(p, &k.clocks.Boot)
+	pack.Int(p, &k.clocks.Suspended)
 	pack.String(p, &k.settings)
 }
 

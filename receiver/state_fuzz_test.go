@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -56,19 +57,19 @@ func FuzzDecodeState(f *testing.F) {
 	f.Add(true, append([]byte{stateVersion, 0, 0, 0, 1}, make([]byte, 100)...))
 	addEdits(func(edits []byte) { f.Add(false, edits) })
 	var good []byte
-	var boot string
-	var now time.Time
-	var at clocks
+	var now Moment
 	f.Fuzz(func(t *testing.T, whole bool, content []byte) {
 		if good == nil {
 			n, s := fuzzedNode(t)
-			good, boot, now, at = s.stored[stateKey][4:], n.s.state.boot, n.host.Now(), n.s.state.saved.clocks
+			boot, err := kernfs.BootID(n.host.Root())
+			require.NoError(t, err)
+			good, now = s.stored[stateKey][4:], Moment{Boot: boot, At: n.host.Now(), Clocks: Clocks{Boot: n.host.Uptime}}
 		}
 		if !whole {
 			content = edited(good, content)
 		}
 		decode := func(state []byte) (trained trainedModels, totals savedTotals, err error) {
-			err = decodeState(state, &trained, &totals, boot, now, at)
+			err = decodeState(state, &trained, &totals, now)
 			return trained, totals, err
 		}
 		var before, after runtime.MemStats

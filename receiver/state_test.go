@@ -27,11 +27,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -200,20 +197,6 @@ func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
 // sealed returns a content with its checksum.
 func sealed(content []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
-}
-
-func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
-	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
-		want.Entity, want.Start, want.Owner.Process.Executable = units.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
-		written := pack.NewWriter(nil)
-		packAccount(written, &want)
-		var got attribution.AccountState
-		packAccount(pack.NewReader(written.Bytes()), &got)
-		got.Start = got.Start.UTC()
-		assert.Empty(t, got.Amounts)
-		got.Amounts = nil
-		assert.Equal(t, want, got)
-	}
 }
 
 func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
@@ -431,4 +414,15 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 	require.Error(t, failed.s.start(t.Context(), failed))
 	require.NoError(t, failed.s.shutdown(t.Context()))
 	assert.Empty(t, sink.AllMetrics())
+}
+
+// hangingStore answers once it is released.
+type hangingStore struct {
+	*memoryStorage
+	release chan struct{}
+}
+
+func (s *hangingStore) Set(ctx context.Context, key string, value []byte) error {
+	<-s.release
+	return s.memoryStorage.Set(ctx, key, value)
 }

@@ -33,6 +33,9 @@ func StateFile(directory, receiver string) string {
 	return filepath.Join(directory, url.PathEscape(receiver)+".state")
 }
 
+// readOnlyFile returns a store that reads the state at the path. It must not be written to.
+func readOnlyFile(path string) *stateFile { return &stateFile{path: path} }
+
 // openStateFile creates the directory of a state file and locks the state.
 func openStateFile(path string) (*stateFile, error) {
 	f := &stateFile{path: path}

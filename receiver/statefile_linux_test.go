@@ -219,7 +219,7 @@ func TestTheStateOfAnotherUserIsOneCondition(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	_, err := unix.SetfsuidRetUid(65534)
 	require.NoError(t, err)
-	_, readErr := (&stateFile{path: stateOf(directory)}).Get(t.Context(), stateKey)
+	_, readErr := readOnlyFile(stateOf(directory)).Get(t.Context(), stateKey)
 	_, openErr := openStateFile(stateOf(directory))
 	_, err = unix.SetfsuidRetUid(0)
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
 	var again trainedModels
-	require.NoError(t, decodeState(s.stored[stateKey], &again, nil, "", n.host.Now(), clocks{}))
+	require.NoError(t, decodeState(s.stored[stateKey], &again, nil, Moment{}))
 	assert.Equal(t, trained, again)
 }
 

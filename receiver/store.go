@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ const (
 
 // openStorage returns the keeper of the configured storage, or nil if none is configured. It does not open the store. It
 // returns an error only if the extension does not exist or is not a storage extension.
-func openStorage(c *Config, host component.Host, receiver component.ID) (*keeper, error) {
+func openStorage(c *config.Config, host component.Host, receiver component.ID) (*keeper, error) {
 	if c.Storage == "" {
 		return nil, nil
 	}

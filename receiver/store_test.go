@@ -12,17 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hangingStore answers once it is released.
-type hangingStore struct {
-	*memoryStorage
-	release chan struct{}
-}
-
-func (s *hangingStore) Set(ctx context.Context, key string, value []byte) error {
-	<-s.release
-	return s.memoryStorage.Set(ctx, key, value)
-}
-
 func TestAStoreThatHangsIsWaitedForOnceAndUsedAgainWhenItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &hangingStore{&memoryStorage{stored: map[string][]byte{}}, make(chan struct{})}

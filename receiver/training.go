@@ -28,14 +28,14 @@ type ModelledZones struct {
 
 // training saves the trained static power models to the state and restores them.
 type training struct {
-	cfg     *Config
+	cfg     *config.Config
 	logger  *zap.Logger
 	trained trainedModels
 	gpus    map[units.Domain][]string // the hardware of GPUs whose models were restored
 }
 
 // newTraining returns a training without models.
-func newTraining(cfg *Config, logger *zap.Logger) *training {
+func newTraining(cfg *config.Config, logger *zap.Logger) *training {
 	return &training{cfg: cfg, logger: logger}
 }
 
