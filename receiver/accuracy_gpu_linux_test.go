@@ -339,7 +339,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the ledger, and at the consumer, which has
 // the final values of what ended.
 func (l *lab) checkGPUs() {
-	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.kinds
+	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.Kinds
 	kind := slices.Index(kinds, claims.Kind{Zone: power.GPU, Source: power.Measured})
 	var counted units.Energy
 	for i, zone := range l.s.ledger.Zones() {

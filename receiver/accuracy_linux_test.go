@@ -30,6 +30,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of dev/accuracy-tables.md")
@@ -186,7 +187,7 @@ type accuracy struct {
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 	drive := sc.build(l)
-	var models trainedModels
+	var models training.Models
 	if setting.learns > 0 {
 		models = restored(tb, trainedOn(tb, sc, setting))
 	}
@@ -220,7 +221,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 
 // start starts the receiver on the machine, with models that are restored. It returns the length of the windows, 0 for one window
 // per collection.
-func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
+func (l *lab) start(setting labSetting, models training.Models) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath = l.root
 	cfg.Meters.Use = only(config.MeterPowercap)
@@ -238,7 +239,7 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	var err error
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(l.tb, err)
-	l.s.now, l.s.state.Training.trained = l.machine.Host.Now, models
+	l.s.now, l.s.state.Training.Trained = l.machine.Host.Now, models
 	switch setting.source {
 	case cpu.KindBPF:
 		kernel := hostsim.NewKernel(l.machine)
@@ -261,21 +262,21 @@ var trainedOnce sync.Map
 
 // trainedOn returns the models of a receiver that has measured the machine of a scenario, without its workloads, under a varied load.
 // Settings with the same training share them, and so do scenarios with one name, which have one machine.
-func trainedOn(tb testing.TB, sc labScenario, setting labSetting) trainedModels {
-	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() trainedModels {
+func trainedOn(tb testing.TB, sc labScenario, setting labSetting) training.Models {
+	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() training.Models {
 		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 		sc.build(l)
 		l.strip()
-		l.start(setting, trainedModels{})
+		l.start(setting, training.Models{})
 		l.day(setting.learns, func() {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.s.state.Training.note(l.s.ledger.models())
+		l.s.state.Training.Note(l.s.ledger.Models())
 		require.NoError(tb, l.s.shutdown(context.Background()))
-		return l.s.state.Training.trained
+		return l.s.state.Training.Trained
 	}))
-	return once.(func() trainedModels)()
+	return once.(func() training.Models)()
 }
 
 // strip ends all workloads.

@@ -27,6 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // crowds are the numbers of processes that exist during the benchmarks. The variable CROWD sets one.
@@ -74,9 +75,9 @@ func measureCPU(b *testing.B, operation func()) {
 
 // atIntervals is measureCPU for an operation that runs once per interval, so that caches are as cold as they then are.
 func atIntervals(b *testing.B, interval time.Duration, operation func()) {
-	m := newMetronome(interval)
-	defer m.stop()
-	measureCPU(b, func() { m.next(); operation() })
+	m := windows.NewMetronome(interval)
+	defer m.Stop()
+	measureCPU(b, func() { m.Next(); operation() })
 }
 
 // collect makes a collection that the next consumer acknowledges.
@@ -272,7 +273,7 @@ func startScraper(b *testing.B, cfg *Config, host component.Host) *energyScraper
 	if err := s.start(context.Background(), host); err != nil {
 		b.Skip(err)
 	}
-	s.windows.Sampler.stop()
+	s.windows.Sampler.Stop()
 	b.Cleanup(func() { require.NoError(b, s.shutdown(context.Background())) })
 	return s
 }

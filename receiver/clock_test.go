@@ -14,7 +14,7 @@ func TestNoPointIsOlderThanItsStartAfterTheWallClockSteppedBack(t *testing.T) {
 	n.start()
 	n.run(10*joule, nil)
 	before := n.one("hw.energy")
-	n.s.windows.Timeline.stamp = n.s.windows.Timeline.stamp.Add(time.Hour) // the wall clock is an hour behind the last stamp
+	n.s.windows.Timeline.Stamp = n.s.windows.Timeline.Stamp.Add(time.Hour) // the wall clock is an hour behind the last stamp
 	n.run(10*joule, nil)
 	n.host.Processes[10] = newborn(n.host)
 	n.run(10*joule, map[int]int64{10: 100})

@@ -83,7 +83,7 @@ func (b *crowdedNode) collect(times int) {
 	for range times {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
-		if b.keeps && b.s.ledger.begun() {
+		if b.keeps && b.s.ledger.Begun() {
 			b.s.ledger.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())

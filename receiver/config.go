@@ -2,7 +2,10 @@
 
 package energyreceiver
 
-import "github.com/energyreceiver/energyreceiver/receiver/internal/config"
+import (
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+)
 
 // The configuration for programs that embed the receiver.
 type (
@@ -39,3 +42,6 @@ const (
 
 // DefaultConfig returns the receiver's configuration with its defaults.
 func DefaultConfig() *Config { return config.Default() }
+
+// StateFile returns the path of the state file of the receiver with this ID in a storage directory.
+func StateFile(directory, receiver string) string { return state.Path(directory, receiver) }

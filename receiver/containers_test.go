@@ -142,7 +142,7 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 		n.host.Processes[10].Cgroup = docker(id)
 		n.host.Processes[11] = newborn(n.host)
 		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
-		if !n.s.ledger.begun() {
+		if !n.s.ledger.Begun() {
 			n.start()
 		}
 		n.run(0, nil)

@@ -23,7 +23,7 @@ func (e *Embedded) Trained() map[claims.Kind]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	trained := map[claims.Kind]bool{}
-	for kind, state := range s.ledger.staticPowerStates() {
+	for kind, state := range s.ledger.StaticPowerStates() {
 		trained[kind] = state == attribution.Trained
 	}
 	return trained

@@ -114,7 +114,7 @@ func TestMetersAreWaitedForWhoseEnergyWouldBeAttributed(t *testing.T) {
 			e := &Embedded{scraper: n.s}
 			assert.Equal(t, c.waits, e.Waits())
 			for _, r := range e.Attributed() {
-				assert.Contains(t, n.s.meters.attributed(), r.Zone.Kind)
+				assert.Contains(t, n.s.meters.Attributed(), r.Zone.Kind)
 			}
 		})
 	}

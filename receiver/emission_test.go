@@ -88,7 +88,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		rapl := powercap.New(cfg.RootPath, all)
 		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
-	n.s.meters.gpus.sources = append(n.s.meters.gpus.sources, new(cardUsage))
+	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, new(cardUsage))
 	n.start()
 	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {

@@ -186,16 +186,16 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
 		var ids []attribution.Claimant
-		gained := n.s.ledger.feeding.gained
-		n.s.ledger.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+		gained := n.s.ledger.Feeding.Gained
+		n.s.ledger.Feeding.Gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
 			ids = append(ids, id)
 			gained(id, used, energy)
 		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
 		assert.Equal(t, isOpen, len(ids) > 0)
-		energy := make([]units.Energy, len(n.s.ledger.kinds))
+		energy := make([]units.Energy, len(n.s.ledger.Kinds))
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			n.s.ledger.feeding.begin(n.s.ledger)
+			n.s.ledger.Feeding.Begin(n.s.ledger)
 			for _, id := range ids {
 				gained(id, units.Second, energy)
 			}
@@ -245,7 +245,7 @@ func TestAFeedIsUpToDateThoughTheWallClockWasSetBack(t *testing.T) {
 	f := n.feeds(false, false)
 	n.start()
 	n.run(600*joule, map[int]int64{1: 100})
-	n.s.windows.Timeline.stamp = n.s.windows.Timeline.stamp.Add(time.Hour)
+	n.s.windows.Timeline.Stamp = n.s.windows.Timeline.Stamp.Add(time.Hour)
 	n.run(600*joule, map[int]int64{1: 100})
 	assert.Equal(t, f.end, f.attributed)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // FuzzTick runs the receiver on a small host in which one file has arbitrary content, at the start or in the middle,
@@ -196,13 +197,13 @@ func FuzzTrainedModels(f *testing.F) {
 			}
 			trained[rule] = n.trained()
 			require.NoError(t, n.s.shutdown(t.Context()))
-			require.NotEmpty(t, n.s.state.Training.trained.Zones)
-			stored[rule] = encodeState(nil, &n.s.state.Training.trained, nil)[4:]
+			require.NotEmpty(t, n.s.state.Training.Trained.Zones)
+			stored[rule] = state.Encode(nil, &n.s.state.Training.Trained, nil)[4:]
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))
 		to := min(from+int(length), len(b))
-		n := start(t, rule, &memoryStorage{stored: map[string][]byte{stateKey: sealed(slices.Concat(b[:from], put, b[to:]))}})
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{state.Key: sealed(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
 			require.Equal(t, trained[rule], n.trained(), "nothing was changed")

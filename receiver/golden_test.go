@@ -29,6 +29,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 var update = flag.Bool("update", false, "write the expected metrics of the recorded hosts")
@@ -87,7 +88,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 // openPolled opens the meters and waits for their first polls, so that it does not depend on who runs first whether the baseline has
 // their zones.
 func openPolled(ctx context.Context, cfg *Config, host component.Host, settings component.TelemetrySettings) (*power.Set, error) {
-	set, err := openMeters(ctx, cfg, host, settings)
+	set, err := meters.Open(ctx, cfg, host, settings)
 	if err == nil {
 		set.Read(ctx, power.Sample{At: time.Now()})
 		synctest.Wait()

@@ -69,7 +69,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	c := plugCard(n)
-	n.s.meters.gpus.sources = append(n.s.meters.gpus.sources, cardUsers{c})
+	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, cardUsers{c})
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)

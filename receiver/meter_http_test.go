@@ -17,15 +17,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 var plugID = component.MustNewIDWithName("http", "a")
 
 func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
-	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
+	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
 		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]config.HTTPConfig{plugID: {Unit: "W"}}
-		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+		cfg.Meters.Use, cfg.Meters.HTTP = used, map[component.ID]config.HTTPConfig{plugID: {Unit: "W"}}
+		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		assert.Equal(t, string(config.MeterHTTP), set.Status()[0].Name, "it is preferred")
 		require.NoError(t, set.Close())
@@ -37,7 +38,7 @@ func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	plug := config.HTTPConfig{Unit: "W"}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
 	cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{plugID: plug}
-	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+	_, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
 }
 

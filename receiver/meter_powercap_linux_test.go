@@ -20,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // guestNode is the receiver in a virtual machine whose hypervisor writes a tree.
@@ -132,7 +133,7 @@ func TestAMigrationAddsNoEnergy(t *testing.T) {
 		n.pass(map[int]int64{100: 100})
 		n.pass(map[int]int64{100: 100})
 		assert.InDelta(t, 2, n.sum("system.energy", nil), 1e-9)
-		assert.Equal(t, int64(1), n.s.meters.tallies["intel-rapl:0"].resets)
+		assert.Equal(t, int64(1), n.s.meters.Tallies["intel-rapl:0"].Resets)
 	})
 }
 
@@ -167,10 +168,10 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 }
 
 func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
-	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap), only(config.MeterPerf)} {
+	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap), only(config.MeterPerf)} {
 		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.Powercap.Path = meters, "/mnt/energy"
-		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+		cfg.Meters.Use, cfg.Meters.Powercap.Path = used, "/mnt/energy"
+		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		for _, m := range set.Status() {
 			if m.Family == "rapl" {

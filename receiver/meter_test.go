@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // hwmon sets the energy counters of a POWER9 chip, by label.
@@ -194,7 +195,7 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	n.s.meters.Set, err = n.s.meters.OpenSet(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.s.meters.Close()) }()
-	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
+	readings, _ := n.s.meters.Read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	sources := map[power.Kind]power.Source{}
 	for _, r := range readings {
 		sources[r.Zone.Kind] = r.Zone.Source
@@ -208,7 +209,7 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	bmc := &fakeMeter{}
 	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		curve, err := statedCurve(n.s.cfg.Model.Get())
+		curve, err := meters.StatedCurve(n.s.cfg.Model.Get())
 		return power.NewSet(power.Member{Name: string(config.MeterRedfish), Meter: bmc},
 			power.Member{Name: string(config.MeterModel), Meter: model.New(curve), StandsIn: true}), err
 	}
@@ -232,7 +233,7 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 
 func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
 	n := newTestNode(t)
-	set, err := openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	set, err := meters.Open(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	only := map[string]power.Kind{}
@@ -355,12 +356,12 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 				config.MeterCray, config.MeterHwmon, config.MeterIPMI, config.MeterModel,
 			} {
 				if m := c.meters[kind]; m != nil {
-					members = append(members, Member(kind, m))
+					members = append(members, meters.Member(kind, m))
 				}
 			}
 			n.s.meters.Set = power.NewSet(members...)
 			for range 2 {
-				n.s.meters.read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
+				n.s.meters.Read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
 				n.s.conditions.Settle()
 				for condition, want := range map[string]string{"energy sensor": c.sensor, "energy zones": c.zones} {
 					got := ""

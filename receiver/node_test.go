@@ -255,7 +255,7 @@ func allWeight(weight config.Weight) map[power.Kind]config.Weight {
 // trained reports whether the static power models of all zone kinds are trained.
 func (n *testNode) trained() bool {
 	n.t.Helper()
-	states := n.s.ledger.staticPowerStates()
+	states := n.s.ledger.StaticPowerStates()
 	require.NotEmpty(n.t, states)
 	for _, state := range states {
 		if state != attribution.Trained {

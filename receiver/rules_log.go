@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // ruleLog logs once which of the default rules this machine supports. The zero ruleLog is ready to
@@ -20,19 +22,19 @@ type ruleLog struct {
 const rulesGrace = time.Minute
 
 // log logs the rules as soon as all meters have returned readings.
-func (l *ruleLog) log(cfg *Config, m *meters, now time.Time, logger *zap.Logger) {
+func (l *ruleLog) log(cfg *Config, m *meters.Meters, now time.Time, logger *zap.Logger) {
 	if l.logged || cfg.Attribution.Preset != "" {
 		return
 	}
 	if l.began.IsZero() {
 		l.began = now
 	}
-	if m.waits() && now.Sub(l.began) < rulesGrace {
+	if m.Waits() && now.Sub(l.began) < rulesGrace {
 		return
 	}
 	l.logged = true
 	var selected, lacking []string
-	for _, rule := range cfg.DefaultRules(m.Readings, m.attributed()) {
+	for _, rule := range cfg.DefaultRules(m.Readings, m.Attributed()) {
 		if rule.Lacks != nil {
 			lacking = append(lacking, rule.String())
 		} else {

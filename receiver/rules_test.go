@@ -25,6 +25,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
@@ -143,7 +145,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				c.learn(n)
 				assert.True(t, n.trained())
 			} else {
-				assert.Empty(t, n.s.ledger.staticPowerStates(), "there is nothing to learn")
+				assert.Empty(t, n.s.ledger.StaticPowerStates(), "there is nothing to learn")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
@@ -392,7 +394,7 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.True(t, withStorage(t, s, "0x2", same))
 	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticResting) }), "another rule")
 	assert.Equal(t, 5, s.closed)
-	s.stored = map[string][]byte{stateKey: []byte("{")}
+	s.stored = map[string][]byte{state.Key: []byte("{")}
 	assert.False(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
 	assert.True(t, withStorage(t, s, "0x2", same))
 }
@@ -548,8 +550,8 @@ func trainedModelNames() (names []config.StaticModel) {
 }
 
 // restored returns models after they were stored and restored.
-func restored(tb testing.TB, models trainedModels) (again trainedModels) {
+func restored(tb testing.TB, models training.Models) (again training.Models) {
 	tb.Helper()
-	require.NoError(tb, decodeState(encodeState(nil, &models, nil), &again, nil, Moment{}))
+	require.NoError(tb, state.Decode(state.Encode(nil, &models, nil), &again, nil, state.Moment{}))
 	return again
 }

@@ -9,21 +9,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(0, nil)
-	n.s.windows.Sampler.pace.late = true
+	n.s.windows.Sampler.Pace.Late = true
 	for range 3 {
 		n.run(0, nil)
 	}
 	degraded := n.logs.FilterMessage("Collection degraded").All()
 	require.Len(t, degraded, 1, "once")
 	assert.Equal(t, "windows", degraded[0].ContextMap()["condition"])
-	assert.Equal(t, errMissed.Error(), degraded[0].ContextMap()["error"])
-	n.s.windows.Sampler.pace.late = false
+	assert.Equal(t, windows.ErrMissed.Error(), degraded[0].ContextMap()["error"])
+	n.s.windows.Sampler.Pace.Late = false
 	n.run(0, nil)
 	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
@@ -31,7 +32,7 @@ func TestSkippedWindowsAreAConditionUntilTheyAreKept(t *testing.T) {
 func TestTheReceiverReportsItsWindows(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
-	n.s.windows.Sampler.run(&beats{1, 3, 1}, n.s.sample)
+	n.s.windows.Sampler.Run(&beats{1, 3, 1}, n.s.sample)
 	metadatatest.AssertEqualReceiverEnergyWindows(t, tel, counts(observed[int64](5)), whenever)
 	metadatatest.AssertEqualReceiverEnergySkippedWindows(t, tel, counts(observed[int64](2)), whenever)
 }
@@ -39,7 +40,7 @@ func TestTheReceiverReportsItsWindows(t *testing.T) {
 // beats is a metronome that beats once for each element, with that number of windows, and stops.
 type beats []int64
 
-func (b *beats) next() int64 {
+func (b *beats) Next() int64 {
 	if len(*b) == 0 {
 		return 0
 	}
@@ -48,4 +49,4 @@ func (b *beats) next() int64 {
 	return windows
 }
 
-func (b *beats) stop() {}
+func (b *beats) Stop() {}

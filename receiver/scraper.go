@@ -19,12 +19,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // energyScraper measures and attributes once per window, and emits once per collection.
 type energyScraper struct {
-	watchdog watchdog
-	mu       lock // of all below: the sampler runs alongside the controller's goroutine
+	watchdog windows.Watchdog
+	mu       windows.Lock // of all below: the sampler runs alongside the controller's goroutine
 
 	cfg        *Config
 	set        receiver.Settings
@@ -32,12 +37,12 @@ type energyScraper struct {
 	now        func() time.Time
 	telemetry  telemetry
 	rules      ruleLog
-	windows    windows
+	windows    windows.Windows
 
-	node   *node
-	meters *meters
-	state  *state
-	ledger *ledger
+	node   *node.Node
+	meters *meters.Meters
+	state  *state.State
+	ledger *ledger.Ledger
 	output output
 	closed bool
 }
@@ -55,16 +60,16 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 	own := *configured // start records in it what the machine lacks
 	cfg := &own
 	s := &energyScraper{
-		mu:         newLock(),
+		mu:         windows.NewLock(),
 		cfg:        cfg,
 		set:        set,
 		conditions: conditions.New("Collection", set.Logger),
 		now:        time.Now,
-		node:       newNode(cfg, set.Logger),
-		meters:     newMeters(cfg, set.Logger),
-		state:      newState(cfg, set.Logger),
+		node:       node.New(cfg, set.Logger),
+		meters:     meters.New(cfg, set.Logger),
+		state:      state.New(cfg, set.Logger),
 	}
-	s.ledger = newLedger(ledgerOptions{Config: cfg, Node: s.node, BuildInfo: set.BuildInfo, IdlePower: s.meters.modeledIdlePower})
+	s.ledger = ledger.New(ledger.Options{Config: cfg, Node: s.node, BuildInfo: set.BuildInfo, IdlePower: s.meters.IdlePower})
 	var err error
 	s.telemetry, err = newTelemetry(s)
 	return s, err
@@ -74,13 +79,13 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 // each scrape. It does not keep the collector from starting.
 func (s *energyScraper) start(ctx context.Context, host component.Host) (err error) {
 	s.conditions.Host = host
-	s.watchdog.enter(starting)
-	defer s.watchdog.enter(idle)
+	s.watchdog.Enter(windows.Starting)
+	defer s.watchdog.Enter(windows.Idle)
 	if s.output.next != nil {
-		s.watchdog.start(s.cfg.InitialDelay, s.cfg.CollectionInterval, func(err error) { s.conditions.Set("collection", err) })
+		s.watchdog.Start(s.cfg.InitialDelay, s.cfg.CollectionInterval, func(err error) { s.conditions.Set("collection", err) })
 		defer func() {
 			if err != nil {
-				s.watchdog.stop()
+				s.watchdog.Stop()
 			}
 		}()
 	}
@@ -91,7 +96,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	if err = s.meters.Open(ctx, host, s.set.TelemetrySettings); err != nil {
 		return err
 	}
-	if err = s.node.Open(s.ledger.readCounters); err != nil {
+	if err = s.node.Open(s.ledger.ReadCounters); err != nil {
 		return err
 	}
 	s.warnOfSettings()
@@ -114,21 +119,21 @@ func (s *energyScraper) settleStart() {
 }
 
 // restoreTotals continues the totals of a saved state, if there are any.
-func (s *energyScraper) restoreTotals(totals *savedTotals) {
+func (s *energyScraper) restoreTotals(totals *state.Totals) {
 	if totals == nil {
 		return
 	}
 	s.windows.Timeline.Resume(totals.ReadAt, totals.Claims.Engine.At)
 	s.meters.Set.Resume(&totals.Meters)
 	s.node.CPU.Resume(&totals.CPU)
-	s.ledger.begin(totals.Claims.Engine.At, totals.BootTime)
+	s.ledger.Begin(totals.Claims.Engine.At, totals.BootTime)
 	s.ledger.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
 }
 
 // shutdown makes the last collection and closes all parts.
 func (s *energyScraper) shutdown(ctx context.Context) error {
-	s.watchdog.stop()
-	s.windows.Sampler.stop()
+	s.watchdog.Stop()
+	s.windows.Sampler.Stop()
 	s.ledger.StopServing()
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
@@ -162,7 +167,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 		return false
 	}
 	defer s.mu.Unlock()
-	if s.closed || !s.windows.Demand.allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
+	if s.closed || !s.windows.Demand.Allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
 		return false
 	}
 	s.publish()
@@ -188,55 +193,55 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.finish()
 	s.output.emitted = false // still set only if the controller dropped the last collection without calling delivered
 	m := s.scan(ctx, true)
-	s.watchdog.enter(saving)
+	s.watchdog.Enter(windows.Saving)
 	s.saveState(ctx, m)
 	s.conditions.Observe("storage", s.state.Err())
 	if m != nil {
 		s.publish()
 	}
-	s.watchdog.enter(building)
-	s.conditions.Observe("windows", s.windows.Sampler.err())
+	s.watchdog.Enter(windows.Building)
+	s.conditions.Observe("windows", s.windows.Sampler.Err())
 	s.conditions.Settle()
 	s.rules.log(s.cfg, s.meters, s.now(), s.set.Logger)
 	if m == nil {
 		return pmetric.NewMetrics(), nil
 	}
 	s.output.emitted = true
-	return s.ledger.emit(m.Stamp), nil
+	return s.ledger.Emit(m.Stamp), nil
 }
 
 // finish reports the end of a collection to the watchdog.
 func (s *energyScraper) finish() {
-	s.watchdog.enter(idle)
+	s.watchdog.Enter(windows.Idle)
 	if s.output.emitted {
-		s.watchdog.enter(delivering)
+		s.watchdog.Enter(windows.Delivering)
 	}
-	s.watchdog.finished()
+	s.watchdog.Finished()
 }
 
 // scan reads and attributes one window. It returns nil if the CPU times could not be read.
 func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
 	began := time.Now()
 	defer func() { s.windows.Demand.Took = time.Since(began) }()
-	defer s.watchdog.enter(s.watchdog.current())
-	defer s.ledger.check(s.conditions)
+	defer s.watchdog.Enter(s.watchdog.Current())
+	defer s.ledger.Check(s.conditions)
 	s.node.CPU.Table().MayBePartial = !endsCollection
 	m, replaced := s.measure(ctx)
 	if m == nil {
 		s.telemetry.failedScans++
 		return nil
 	}
-	s.watchdog.enter(attributing)
+	s.watchdog.Enter(windows.Attributing)
 	m.EndsCollection = endsCollection
-	isBaseline := !s.ledger.begun()
+	isBaseline := !s.ledger.Begun()
 	if isBaseline {
-		s.ledger.begin(m.Stamp, s.bootTime(m))
+		s.ledger.Begin(m.Stamp, s.bootTime(m))
 	}
-	if s.ledger.takeFresh() {
-		s.state.Training.restore(s.ledger.models(), m.Readings)
+	if s.ledger.TakeFresh() {
+		s.state.Training.Restore(s.ledger.Models(), m.Readings)
 	}
-	s.ledger.attribute(m, isBaseline, replaced)
-	s.state.Training.restoreGPUs(s.ledger.models(), m.Readings)
+	s.ledger.Attribute(m, isBaseline, replaced)
+	s.state.Training.RestoreGPUs(s.ledger.Models(), m.Readings)
 	s.node.LogKeys()
 	s.telemetry.scanned(time.Since(began))
 	return m
@@ -257,31 +262,31 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // The meters are read next to the node's CPU time, by which their energy is divided.
 func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
 	now, reader := s.now(), s.node.CPU
-	s.watchdog.enter(readingNode)
+	s.watchdog.Enter(windows.ReadingNode)
 	node, err := reader.ReadNode(now)
 	s.conditions.Observe("node CPU time", err)
 	s.windows.Demand.Began = now
-	s.watchdog.enter(readingMeters)
-	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
-	if changed && s.ledger.begun() {
-		s.state.Training.note(s.ledger.models())
-		s.state.Training.restore(s.ledger.models(), readings)
+	s.watchdog.Enter(windows.ReadingMeters)
+	readings, changed := s.meters.Read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
+	if changed && s.ledger.Begun() {
+		s.state.Training.Note(s.ledger.Models())
+		s.state.Training.Restore(s.ledger.Models(), readings)
 	}
 	if err != nil {
 		return nil, false
 	}
 	source := reader.Source().Name()
-	s.watchdog.enter(readingProcesses)
+	s.watchdog.Enter(windows.ReadingProcesses)
 	replaced, err = reader.ReadProcesses()
 	s.conditions.Observe("process CPU times", err)
 	if err != nil && !replaced {
 		return nil, false // the next scan reads the usage of GPUs in this window
 	}
-	s.watchdog.enter(readingGPUs)
+	s.watchdog.Enter(windows.ReadingGPUs)
 	used := s.meters.ReadGPUs(now, reader.Table(), s.conditions)
 	m = &claims.Measurement{
-		ReadAt: now, Stamp: s.windows.Timeline.at(now), Node: node, Domains: reader.Domains(), CPUs: reader.CPUs(), Table: reader.Table(),
-		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
+		ReadAt: now, Stamp: s.windows.Timeline.At(now), Node: node, Domains: reader.Domains(), CPUs: reader.CPUs(), Table: reader.Table(),
+		Readings: readings, GPUs: used, Attributed: s.meters.Attributed(),
 	}
 	if replaced {
 		s.set.Logger.Warn("CPU time source replaced by "+reader.Source().Name(), zap.String("source", source), zap.Error(err))
@@ -304,9 +309,9 @@ func (s *energyScraper) publish() {
 	if !s.ledger.IsRead() {
 		return
 	}
-	defer s.watchdog.enter(s.watchdog.current())
-	s.watchdog.enter(feedingReaders)
-	s.ledger.Publish(s.meters.behind(s.ledger.Last().ReadAt))
+	defer s.watchdog.Enter(s.watchdog.Current())
+	s.watchdog.Enter(windows.FeedingReaders)
+	s.ledger.Publish(s.meters.Behind(s.ledger.Last().ReadAt))
 }
 
 // saveState stores the state after a measurement that ends a collection, nil if there was none.
@@ -314,15 +319,15 @@ func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
 	if m == nil {
 		return
 	}
-	s.state.Save(ctx, s.now(), s.ledger.models(), s.noteTotals)
+	s.state.Save(ctx, s.now(), s.ledger.Models(), s.noteTotals)
 }
 
 // noteTotals records the totals after the last measurement.
-func (s *energyScraper) noteTotals(totals *savedTotals) error {
+func (s *energyScraper) noteTotals(totals *state.Totals) error {
 	if err := s.node.CPU.Past(&totals.CPU); err != nil {
 		return err
 	}
-	totals.ReadAt, totals.BootTime = s.ledger.Last().ReadAt, s.ledger.bootTime
+	totals.ReadAt, totals.BootTime = s.ledger.Last().ReadAt, s.ledger.BootTime
 	s.ledger.State(&totals.Claims)
 	s.meters.Set.Past(&totals.Meters)
 	return nil
@@ -332,7 +337,7 @@ func (s *energyScraper) noteTotals(totals *savedTotals) error {
 // procfs replaced BPF, until the next collection adjusts the windows.
 func (s *energyScraper) tooSoon() bool {
 	length := s.windows.Sampler.Window
-	if length == 0 || s.node.CPU.Source().Exact() || !s.ledger.begun() {
+	if length == 0 || s.node.CPU.Source().Exact() || !s.ledger.Begun() {
 		return false
 	}
 	window, _ := s.window()
@@ -351,13 +356,13 @@ func (s *energyScraper) adjustWindow() {
 	}
 	s.set.Logger.Info("Attribution window changed",
 		zap.Stringer("window", cmp.Or(window, s.cfg.CollectionInterval)), zap.String("reason", reason))
-	s.windows.Sampler.stop()
-	s.windows.Sampler.start(window, s.sample)
+	s.windows.Sampler.Stop()
+	s.windows.Sampler.Start(window, s.sample)
 }
 
 // window returns how long the windows should be, and the reason. 0 is one window per collection.
 func (s *energyScraper) window() (window time.Duration, reason string) {
-	return chooseLength(s.cfg.WindowLength(), s.cfg.CollectionInterval, s.node.CPU.Source().Exact(), s.meters.soonestWrap())
+	return windows.ChooseLength(s.cfg.WindowLength(), s.cfg.CollectionInterval, s.node.CPU.Source().Exact(), s.meters.SoonestWrap())
 }
 
 // delivered is called with the outcome of the collection that scrape returned last.
@@ -368,7 +373,7 @@ func (s *energyScraper) delivered(d delivery) {
 		return
 	}
 	s.output.emitted = false
-	s.watchdog.enter(idle)
+	s.watchdog.Enter(windows.Idle)
 	switch {
 	case d.all:
 		s.ledger.Engine.Acknowledged()

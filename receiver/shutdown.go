@@ -54,7 +54,7 @@ func (r promptReceiver) Shutdown(ctx context.Context) error {
 		return err
 	case <-timer.C:
 		r.scraper.set.Logger.Error("Shutdown abandoned", zap.Duration("timeout", shutdownTimeout),
-			zap.Stringer("activity", r.scraper.watchdog.current()))
+			zap.Stringer("activity", r.scraper.watchdog.Current()))
 		return nil
 	}
 }

@@ -123,7 +123,7 @@ func (b *restartBackend) observe() {
 	for p, t := range b.sim.tasks {
 		b.now.used[p], b.now.execs[p] = t.Used, t.Execs
 	}
-	if b.how == fresh && !b.sim.s.ledger.begun() { // nothing was measured before
+	if b.how == fresh && !b.sim.s.ledger.Begun() { // nothing was measured before
 		b.began, b.turned = b.now, b.turned || b.stepped
 		b.reckon(b.began)
 	}
@@ -131,7 +131,7 @@ func (b *restartBackend) observe() {
 
 // stamp returns the time stamp of the reading that is being made.
 func (b *restartBackend) stamp() pcommon.Timestamp {
-	at := pcommon.NewTimestampFromTime(b.sim.s.windows.Timeline.stamp)
+	at := pcommon.NewTimestampFromTime(b.sim.s.windows.Timeline.Stamp)
 	if b.moments[at] == nil { // else this reading failed
 		b.moments[at] = b.now
 	}

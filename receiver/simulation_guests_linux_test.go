@@ -660,7 +660,7 @@ func (g *simulatedGuest) collect() {
 		return
 	}
 	ledger := l.Engine.Ledger()
-	for i, k := range l.kinds {
+	for i, k := range l.Kinds {
 		of := &ledger.Kinds[i]
 		if !of.Present {
 			continue

@@ -266,7 +266,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
-	if sim.s.ledger.begun() {
+	if sim.s.ledger.Begun() {
 		sim.baseline, sim.ran = sim.s.ledger.Last().Stamp, machine.Ran()
 	}
 	sim.checkLedgers()
@@ -419,7 +419,7 @@ func (sim *simulation) collect() {
 
 // compact gives memory back between scans, as after a burst of processes. No result may change.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledger, sim.s.node.CPU.Table(); l.begun() && table.Scans()%3 == 0 {
+	if l, table := sim.s.ledger, sim.s.node.CPU.Table(); l.Begun() && table.Scans()%3 == 0 {
 		l.Compact(table)
 	}
 }
@@ -488,7 +488,7 @@ func (sim *simulation) checkLedgers() {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, claims.Kind{Zone: l.Zones()[i].Kind, Source: l.Zones()[i].Source}); kind >= 0 {
+			if kind := slices.Index(l.Kinds, claims.Kind{Zone: l.Zones()[i].Kind, Source: l.Zones()[i].Source}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -509,21 +509,21 @@ func (sim *simulation) checkLedgers() {
 				}
 			}
 		}
-		for kind := range l.kinds {
+		for kind := range l.Kinds {
 			k := &ledger.Kinds[kind]
 			if got := k.Active + k.Idle + ledger.Pending(kind); got != zones[kind] {
-				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.kinds[kind], got, zones[kind])
+				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.Kinds[kind], got, zones[kind])
 			}
 			if got := processes[kind] + k.Unattributed; got != k.Active {
-				sim.fail("%s: processes and unattributed are %d µJ, active %d", l.kinds[kind], got, k.Active)
+				sim.fail("%s: processes and unattributed are %d µJ, active %d", l.Kinds[kind], got, k.Active)
 			}
 			if k.Unattributed > k.Active {
-				sim.fail("%s: unattributed %d of %d µJ", l.kinds[kind], k.Unattributed, k.Active)
+				sim.fail("%s: unattributed %d of %d µJ", l.Kinds[kind], k.Unattributed, k.Active)
 			}
 		}
 	}
 	sim.checkInterval()
-	if sim.s.ledger.begun() {
+	if sim.s.ledger.Begun() {
 		sim.checkCards()
 	}
 }
@@ -744,7 +744,7 @@ func (sim *simulation) absent(zone string) bool {
 		return false
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
-	i := slices.Index(l.kinds, claims.Kind{Zone: kind, Source: power.Measured})
+	i := slices.Index(l.Kinds, claims.Kind{Zone: kind, Source: power.Measured})
 	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
 }
 
@@ -946,7 +946,7 @@ func (sim *simulation) end() {
 		}
 		sim.collect()
 	}
-	if !sim.s.ledger.begun() {
+	if !sim.s.ledger.Begun() {
 		sim.fail("nothing could be measured without faults")
 		return
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // The acts of a history with restarts, beside those of hostsim.
@@ -591,7 +592,7 @@ func foreignState(tb testing.TB) []byte {
 
 // state returns the stored state.
 func (s *restartStore) state() (key string, value []byte) {
-	return stateKey, s.values[stateKey]
+	return state.Key, s.values[state.Key]
 }
 
 // usable returns the record of the state that the next start finds, nil if it finds none that is good.

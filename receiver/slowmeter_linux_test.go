@@ -25,6 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
@@ -193,7 +194,7 @@ func TestNoCollectionWaitsForAPoll(t *testing.T) {
 		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Source: power.Measured}, answers: 30 * time.Second}
 		n := newTestNode(t)
 		n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			powercap, err := openMeters(ctx, cfg, host, set)
+			powercap, err := meters.Open(ctx, cfg, host, set)
 			require.NoError(t, err)
 			poller := power.NewPoller(bmc, power.PollOptions{Name: "bmc", Every: 15 * time.Second})
 			return power.NewSet(power.Member{Name: "bmc", Meter: poller}, powercap.Status()[0].Member), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // polledMeter is a meter of the whole machine that is polled. It reports the machine's energy of
@@ -39,7 +40,7 @@ func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polled
 		At:   n.host.Now(),
 	}}
 	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-		local, err := openMeters(ctx, cfg, host, set)
+		local, err := meters.Open(ctx, cfg, host, set)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +160,7 @@ func TestARestartLosesNothingOfALateMeter(t *testing.T) {
 				whole = p.value
 			}
 			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
-			pending := n.s.ledger.pendingEnergy()[power.Platform].Joules()
+			pending := n.s.ledger.PendingEnergy()[power.Platform].Joules()
 			assert.InDelta(t, whole, active+idle+pending, 1e-6)
 		}
 	}
@@ -217,16 +218,16 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			}
 		}
 		run(100)
-		n.s.state.Training.note(n.s.ledger.models())
-		before := n.s.state.Training.trained
+		n.s.state.Training.Note(n.s.ledger.Models())
+		before := n.s.state.Training.Trained
 		require.NotEmpty(t, before.Zones)
 		require.NoError(t, m.Close())
 		m.silent = silent
 		n.restart()
 		for range 4 {
 			run(1)
-			assert.Equal(t, before.Hardware, n.s.state.Training.trained.Hardware, "%d silent reads", silent)
-			assert.Len(t, n.s.state.Training.trained.Zones, len(before.Zones), "%d silent reads", silent)
+			assert.Equal(t, before.Hardware, n.s.state.Training.Trained.Hardware, "%d silent reads", silent)
+			assert.Len(t, n.s.state.Training.Trained.Zones, len(before.Zones), "%d silent reads", silent)
 		}
 		assert.Zero(t, n.logs.FilterMessageSnippet("trained again").Len(), "%d silent reads", silent)
 		assert.Equal(t, 1, n.logs.FilterMessage("Meter corrected").Len(), "of the second receiver")

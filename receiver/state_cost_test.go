@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // fullNode returns a node whose totals are kept, with 500 processes in 100 containers, all of which have series.
@@ -36,9 +37,9 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n := fullNode(t)
 	require.Len(t, n.points("process.energy", nil), 502)
 	stored := n.extensions[storageID].(*memoryStorage).stored
-	save := func() { n.s.state.Save(t.Context(), n.s.now(), n.s.ledger.models(), n.s.noteTotals) }
+	save := func() { n.s.state.Save(t.Context(), n.s.now(), n.s.ledger.Models(), n.s.noteTotals) }
 	save()
 	require.NoError(t, n.s.state.Err())
-	assert.Less(t, len(stored[stateKey]), 160_000)
+	assert.Less(t, len(stored[state.Key]), 160_000)
 	assert.LessOrEqual(t, allocs.Count(20, save), uint64(20*60), "none for each process")
 }

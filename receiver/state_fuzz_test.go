@@ -16,6 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // edited applies edits to a state: each has two bytes with the place of a byte, a byte with the length of the content that replaces
@@ -53,23 +55,23 @@ func addEdits(add func(edits []byte)) {
 // encoded alike again.
 func FuzzDecodeState(f *testing.F) {
 	f.Add(true, []byte{})
-	f.Add(true, []byte{stateVersion})
-	f.Add(true, append([]byte{stateVersion, 0, 0, 0, 1}, make([]byte, 100)...))
+	f.Add(true, []byte{state.Version})
+	f.Add(true, append([]byte{state.Version, 0, 0, 0, 1}, make([]byte, 100)...))
 	addEdits(func(edits []byte) { f.Add(false, edits) })
 	var good []byte
-	var now Moment
+	var now state.Moment
 	f.Fuzz(func(t *testing.T, whole bool, content []byte) {
 		if good == nil {
 			n, s := fuzzedNode(t)
 			boot, err := kernfs.BootID(n.host.Root())
 			require.NoError(t, err)
-			good, now = s.stored[stateKey][4:], Moment{Boot: boot, At: n.host.Now(), Clocks: Clocks{Boot: n.host.Uptime}}
+			good, now = s.stored[state.Key][4:], state.Moment{Boot: boot, At: n.host.Now(), Clocks: state.Clocks{Boot: n.host.Uptime}}
 		}
 		if !whole {
 			content = edited(good, content)
 		}
-		decode := func(state []byte) (trained trainedModels, totals savedTotals, err error) {
-			err = decodeState(state, &trained, &totals, now)
+		decode := func(stored []byte) (trained training.Models, totals state.Totals, err error) {
+			err = state.Decode(stored, &trained, &totals, now)
 			return trained, totals, err
 		}
 		var before, after runtime.MemStats
@@ -80,10 +82,10 @@ func FuzzDecodeState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		state := encodeState(nil, &trained, &totals)
-		trained, totals, err = decode(state)
+		again := state.Encode(nil, &trained, &totals)
+		trained, totals, err = decode(again)
 		require.NoError(t, err)
-		require.Equal(t, state, encodeState(nil, &trained, &totals))
+		require.Equal(t, again, state.Encode(nil, &trained, &totals))
 	})
 }
 
@@ -115,7 +117,7 @@ func FuzzRestoredState(f *testing.F) {
 	addEdits(func(edits []byte) { f.Add(edits) })
 	f.Fuzz(func(t *testing.T, edits []byte) {
 		n, s := fuzzedNode(t)
-		s.stored[stateKey] = sealed(edited(s.stored[stateKey][4:], edits))
+		s.stored[state.Key] = sealed(edited(s.stored[state.Key][4:], edits))
 		n.uses()
 		n.restart()
 		for range 3 {

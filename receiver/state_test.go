@@ -31,6 +31,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 const bootIDFile = "proc/sys/kernel/random/boot_id"
@@ -153,12 +155,12 @@ func TestTotalsOfALaterTimeAreNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, nil)
-	uptime, files := n.host.Uptime, s.stored[stateKey]
+	uptime, files := n.host.Uptime, s.stored[state.Key]
 	n.run(300*joule, nil)
-	later := s.stored[stateKey]
+	later := s.stored[state.Key]
 	require.NotEqual(t, files, later)
 	n.host.Uptime = uptime // a snapshot of the machine, on a disk that is no part of it
-	s.stored[stateKey] = later
+	s.stored[state.Key] = later
 	clear(n.finals)
 	n.restart()
 	n.run(300*joule, nil)
@@ -170,20 +172,20 @@ func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	good := s.stored[stateKey]
+	good := s.stored[state.Key]
 	const malformed = "storage: the state cannot be restored, and totals start at 0: it is malformed"
 	for name, c := range map[string]struct {
 		content []byte
 		message string
 		err     string
 	}{
-		"another version":       {[]byte{stateVersion + 1}, "State not restored: totals start at 0", errVersion.Error()},
-		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", errVersion.Error()},
-		"no totals":             {encodeState(nil, &trainedModels{}, nil)[4:], "State not restored: totals start at 0", errNoTotals.Error()},
-		"something else":        {[]byte{stateVersion, 200, 200}, "Collection degraded", malformed},
+		"another version":       {[]byte{state.Version + 1}, "State not restored: totals start at 0", state.ErrVersion.Error()},
+		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", state.ErrVersion.Error()},
+		"no totals":             {state.Encode(nil, &training.Models{}, nil)[4:], "State not restored: totals start at 0", state.ErrNoTotals.Error()},
+		"something else":        {[]byte{state.Version, 200, 200}, "Collection degraded", malformed},
 		"a part of the content": {good[4 : len(good)-3], "Collection degraded", malformed},
 	} {
-		s.stored[stateKey] = sealed(c.content)
+		s.stored[state.Key] = sealed(c.content)
 		clear(n.finals)
 		n.restart()
 		n.run(300*joule, map[int]int64{10: 500})
@@ -267,16 +269,16 @@ func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 	n.extensions[storageID] = broken
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	require.NotEmpty(t, s.stored[stateKey])
+	require.NotEmpty(t, s.stored[state.Key])
 	broken.set = errors.New("no space left on device")
 	n.run(300*joule, map[int]int64{10: 500})
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Empty(t, s.stored[stateKey], "totals since are above those")
+	assert.Empty(t, s.stored[state.Key], "totals since are above those")
 	broken.set = nil
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
-	assert.NotEmpty(t, s.stored[stateKey])
+	assert.NotEmpty(t, s.stored[state.Key])
 	assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
 }
 
@@ -286,8 +288,8 @@ func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Equal(t, encodeState(nil, &n.s.state.Training.trained, nil), s.stored[stateKey])
-	assert.NotEmpty(t, n.s.state.Training.trained.Zones)
+	assert.Equal(t, state.Encode(nil, &n.s.state.Training.Trained, nil), s.stored[state.Key])
+	assert.NotEmpty(t, n.s.state.Training.Trained.Zones)
 }
 
 func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // brokenStorage is a storage extension whose calls fail.
@@ -66,7 +68,7 @@ func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
 			n.run(300*joule, map[int]int64{10: 500})
 			assert.Equal(t, c.logged, slices.Compact(n.logged()), "a second error has another text")
 			assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
-			assert.NotEmpty(t, s.stored[stateKey])
+			assert.NotEmpty(t, s.stored[state.Key])
 			if c.logged != nil {
 				assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
 			}
@@ -87,7 +89,7 @@ func fileNode(t *testing.T, directory string) *testNode {
 
 // stateOf returns the path of the state file of test nodes.
 func stateOf(directory string) string {
-	return StateFile(directory, "energy")
+	return state.Path(directory, "energy")
 }
 
 func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
@@ -133,13 +135,13 @@ func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
 	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
-	trained := n.s.state.Training.trained
+	trained := n.s.state.Training.Trained
 	require.NotEmpty(t, trained.Zones)
 	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticUtilization) })
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
-	var again trainedModels
-	require.NoError(t, decodeState(s.stored[stateKey], &again, nil, Moment{}))
+	var again training.Models
+	require.NoError(t, state.Decode(s.stored[state.Key], &again, nil, state.Moment{}))
 	assert.Equal(t, trained, again)
 }
 
@@ -151,6 +153,6 @@ func TestReceiversOfOneDirectoryHaveFilesOfTheirOwn(t *testing.T) {
 		"%2F..":         "/dir/energy%2F%252F...state",
 		"node.state.id": "/dir/energy%2Fnode.state.id.state",
 	} {
-		assert.Equal(t, filepath.FromSlash(file), StateFile("/dir", component.NewIDWithName(metadata.Type, name).String()))
+		assert.Equal(t, filepath.FromSlash(file), state.Path("/dir", component.NewIDWithName(metadata.Type, name).String()))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // telemetry holds the receiver's internal telemetry, which metadata.yaml describes. A scan only counts; the collector
@@ -59,36 +60,36 @@ func (s *energyScraper) observeSelf() error {
 		option := t.with()
 		return locked(s, func(o metric.Int64Observer) { o.Observe(value(), option) })
 	}
-	byZone := func(value func(*zoneTally) int64) metric.Int64Callback {
+	byZone := func(value func(*meters.ZoneTally) int64) metric.Int64Callback {
 		return locked(s, func(o metric.Int64Observer) {
-			for id, tally := range s.meters.tallies {
+			for id, tally := range s.meters.Tallies {
 				o.Observe(value(tally), t.with(attribute.String("hw.id", id)))
 			}
 		})
 	}
 	unmeasured := locked(s, func(o metric.Float64Observer) {
-		for id, tally := range s.meters.tallies {
-			o.Observe(tally.sensorTotal().unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
+		for id, tally := range s.meters.Tallies {
+			o.Observe(tally.SensorTotal().Unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
 		}
 	})
 	return errors.Join(
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.node.CPU.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
-		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.counts(); return windows })),
-		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, skipped := s.windows.Sampler.counts(); return skipped })),
-		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.ledger.droppedSeries)),
-		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *zoneTally) int64 { return z.readErrors })),
-		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
-		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
+		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.Counts(); return windows })),
+		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, skipped := s.windows.Sampler.Counts(); return skipped })),
+		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.ledger.DroppedSeries)),
+		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.ReadErrors })),
+		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.Wraps })),
+		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.Resets })),
 		b.RegisterReceiverEnergyZoneFactorCallback(locked(s, func(o metric.Float64Observer) {
 			for i := range s.meters.Readings {
 				r := &s.meters.Readings[i]
 				o.Observe(r.Correction.Scale(), t.with(attribute.String("hw.id", r.Zone.ID)))
 			}
 		})),
-		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().gaps })),
-		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().rejected })),
+		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Gaps })),
+		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Rejected })),
 		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),
 		b.RegisterReceiverEnergyOtherDeficitCallback(locked(s, func(o metric.Float64Observer) {
 			if s.meters.Set.Remainder != nil {
@@ -96,10 +97,10 @@ func (s *energyScraper) observeSelf() error {
 			}
 		})),
 		b.RegisterReceiverEnergyModelExpectedErrorCallback(locked(s, func(o metric.Float64Observer) {
-			s.meters.modelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
+			s.meters.ModelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
 		})),
 		b.RegisterReceiverEnergyStaticPowerStateCallback(locked(s, func(o metric.Int64Observer) {
-			for kind, state := range s.ledger.staticPowerStates() {
+			for kind, state := range s.ledger.StaticPowerStates() {
 				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Source)),
 					attribute.String("static_power.state", state.String())))
 			}
@@ -109,13 +110,13 @@ func (s *energyScraper) observeSelf() error {
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
 		b.RegisterReceiverEnergySeriesCallback(locked(s, func(o metric.Int64Observer) {
-			series := s.ledger.countSeries()
+			series := s.ledger.CountSeries()
 			for entity, option := range entities {
 				o.Observe(series[entity], option)
 			}
 		})),
 		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
-			for kind, energy := range s.ledger.pendingEnergy() {
+			for kind, energy := range s.ledger.PendingEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}
 		})),

@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // hangingMeter has no zones. Its reads wait while hang is set.
@@ -103,7 +104,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 
 				before, sent := time.Now(), len(sink.AllMetrics())
 				require.NoError(t, w.Shutdown(t.Context()))
-				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", readingMeters)).Len())
+				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", windows.ReadingMeters)).Len())
 				assert.Equal(t, shutdownTimeout, time.Since(before))
 				close(w.meter.hang)
 				synctest.Wait()
@@ -150,7 +151,7 @@ func TestANextConsumerThatHangsIsReported(t *testing.T) {
 
 func TestALockIsWaitedForUntilItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock()
+		l := windows.NewLock()
 		require.True(t, l.LockWithin(0))
 		before := time.Now()
 		require.False(t, l.LockWithin(time.Second))

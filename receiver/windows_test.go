@@ -216,7 +216,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
 	l := s.ledger.Engine.Ledger()
-	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
+	modeled := slices.Index(s.ledger.Kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity.OfProcesses() {
