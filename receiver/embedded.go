@@ -19,34 +19,38 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its own it measures only if the
-// configuration sets window, or an energy counter could wrap between two collections.
+// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its
+// own it measures only if the configuration sets window, or an energy counter could wrap between
+// two collections.
 //
-// Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An Embedded is not safe for
-// concurrent use.
+// Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An
+// Embedded is not safe for concurrent use.
 type Embedded struct{ scraper *energyScraper }
 
 // EmbeddedOptions are what an Embedded has in place of a collector.
 type EmbeddedOptions struct {
 	// Logger takes what the receiver has to say. It must be set.
 	Logger *zap.Logger
-	// CPU, if set, is the only CPU time source: the energy of all that it does not show is unattributed. It is closed by
-	// Shutdown. It divides nothing by CPU package, so all zones share the node's CPUs, whatever attribution::scope says.
+	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
+	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
+	// the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
-	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts, all sockets together. Of modeled
-	// and reported zones it is known without being stated. It takes the place of the rule utilization.
+	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts,
+	// all sockets together. Of modeled and reported zones it is known without being stated. It
+	// takes the place of the rule utilization.
 	StaticPower map[claims.Kind]float64
-	// Container is the ID of the container to which all belongs that CPU shows. It has a series from the baseline on, however
-	// little it used. It must be set with CPU, and only then.
+	// Container is the ID of the container to which all belongs that CPU shows. It has a series
+	// from the baseline on, however little it used. It must be set with CPU, and only then.
 	Container string
 }
 
 var errContainer = errors.New("a CPU time source needs a container, and a container a CPU time source")
 
-// Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
+// Embed returns an Embedded with a configuration that is valid, which it does not change. It
+// touches nothing of the machine.
 //
-// An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
-// power models are restored, and nothing is stored.
+// An extension that the configuration names is not there. Storage may be the path of a receiver's
+// [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
@@ -83,8 +87,8 @@ func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx
 
 var errNotMeasured = errors.New("the CPU times cannot be read")
 
-// Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an error the next Collect covers
-// what this one missed.
+// Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an
+// error the next Collect covers what this one missed.
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
 	if err == nil && !e.scraper.output.emitted {

@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Attributed returns the zones whose energy is attributed, as the last measurement read them. The readings are valid until the next
-// Collect.
+// Attributed returns the zones whose energy is attributed, as the last measurement read them. The
+// readings are valid until the next Collect.
 func (e *Embedded) Attributed() []power.Reading {
 	s := e.scraper
 	s.mu.Lock()

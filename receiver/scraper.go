@@ -47,7 +47,7 @@ type energyScraper struct {
 	closed bool
 }
 
-// output is what happens to the metrics of a collection.
+// output records the delivery of collections.
 type output struct {
 	// next takes the last collection. It is nil in an Embedded, whose user collects.
 	next consumer.Metrics

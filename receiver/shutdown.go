@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// gate forwards metrics to the next consumer until it is shut. The collector shuts that consumer down after the receiver.
+// gate forwards metrics to the next consumer until it is shut. The collector shuts that consumer
+// down after the receiver.
 type gate struct {
 	consumer.Metrics
 	shut *atomic.Bool
@@ -40,9 +41,9 @@ type promptReceiver struct {
 // shutdownTimeout is the maximum duration of the receiver's shutdown.
 const shutdownTimeout = 4 * time.Second
 
-// Shutdown shuts the receiver down. After shutdownTimeout it logs an error and returns, and no more metrics are sent to the
-// next consumer. A goroutine that hangs ends with the collector's process. Shutdown returns no error then: on a slow machine,
-// nothing but time is missing.
+// Shutdown shuts the receiver down. After shutdownTimeout it logs an error and returns, and no more
+// metrics are sent to the next consumer. A goroutine that hangs ends with the collector's process.
+// Shutdown returns no error then: on a slow machine, nothing but time is missing.
 func (r promptReceiver) Shutdown(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- r.Metrics.Shutdown(ctx) }()
@@ -59,12 +60,12 @@ func (r promptReceiver) Shutdown(ctx context.Context) error {
 	}
 }
 
-// lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter than shutdownTimeout,
-// so that resources can be closed even if the consumer hangs.
+// lastTimeout is the maximum time for which shutdown waits for the next consumer. It is shorter
+// than shutdownTimeout, so that resources can be closed even if the consumer hangs.
 const lastTimeout = 3 * time.Second
 
-// collectLast makes the last collection, and sends it to the next consumer, which is shut down after
-// its receivers.
+// collectLast makes the last collection, and sends it to the next consumer, which is shut down
+// after its receivers.
 func (s *energyScraper) collectLast(ctx context.Context) {
 	if s.output.next == nil || s.node.CPU == nil {
 		return

@@ -17,8 +17,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
-// telemetry holds the receiver's internal telemetry, which metadata.yaml describes. A scan only counts; the collector
-// reads the counts when it collects its own metrics. So a window costs one record.
+// telemetry holds the receiver's internal telemetry, which metadata.yaml describes. A scan only
+// counts; the collector reads the counts when it collects its own metrics. So a window costs one
+// record.
 type telemetry struct {
 	builder  *metadata.TelemetryBuilder
 	receiver attribute.KeyValue
@@ -45,7 +46,8 @@ func (t *telemetry) scanned(took time.Duration) {
 	t.builder.ReceiverEnergyScanDuration.Record(context.Background(), took.Seconds(), t.scan...)
 }
 
-// observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
+// observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts
+// down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
 	entities := map[units.Entity]metric.MeasurementOption{}
@@ -126,8 +128,8 @@ func (s *energyScraper) observeSelf() error {
 // telemetryWait is the maximum time for which a callback waits for a window or a collection to end.
 const telemetryWait = 250 * time.Millisecond
 
-// locked returns a callback that calls observe while no window is being attributed. While a collection hangs it
-// observes nothing, so that the collector's own metrics stay available.
+// locked returns a callback that calls observe while no window is being attributed. While a
+// collection hangs it observes nothing, so that the collector's own metrics stay available.
 func locked[O any](s *energyScraper, observe func(O)) func(context.Context, O) error {
 	return func(_ context.Context, o O) error {
 		if s.mu.LockWithin(telemetryWait) {

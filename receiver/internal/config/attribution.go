@@ -19,53 +19,55 @@ import (
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
 type AttributionConfig struct {
-	// Preset selects the rules of another system. By default, the most accurate rules that the machine
-	// supports apply. The other settings of this section override individual rules.
+	// Preset selects the rules of another system. By default, the most accurate rules that the
+	// machine supports apply. The other settings of this section override individual rules.
 	Preset Preset `mapstructure:"preset"`
-	// Scope selects the CPUs whose processes and utilization determine the attribution of the energy of a CPU package and its
-	// DRAM: node selects all CPUs of the node, and zone the CPUs of the package. If scope is not set, the
-	// preset selects it, or it is zone.
+	// Scope selects the CPUs whose processes and utilization determine the attribution of the
+	// energy of a CPU package and its DRAM: node selects all CPUs of the node, and zone the CPUs of
+	// the package. If scope is not set, the preset selects it, or it is zone.
 	//
 	//reference:research
 	Scope Scope `mapstructure:"scope"`
-	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active and idle energy. A string in
-	// place of a map selects a model, and a string at the top level the model of all zone kinds. If static_power is not set, the
-	// preset selects the models. Without a preset, they are trained.
+	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active
+	// and idle energy. A string in place of a map selects a model, and a string at the top level
+	// the model of all zone kinds. If static_power is not set, the preset selects the models.
+	// Without a preset, they are trained.
 	//
 	//reference:research
 	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
-	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in proportion to
-	// it. A string at the top level is the weight of all zone kinds. At most two weights other than cpu_time
-	// may be in use, and at most one of frequency, frequency_squared and frequency_cubed. If weight is not
-	// set, the preset selects it. Without a preset it is frequency_squared if the machine measures clock
-	// rates, and memory_cpu_time for dram. The weight power_model requires measured energy of the CPU packages,
-	// or of dram for dram.
+	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in
+	// proportion to it. A string at the top level is the weight of all zone kinds. At most two
+	// weights other than cpu_time may be in use, and at most one of frequency, frequency_squared
+	// and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
+	// frequency_squared if the machine measures clock rates, and memory_cpu_time for dram. The
+	// weight power_model requires measured energy of the CPU packages, or of dram for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
-	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply CPU time while the other
-	// thread of the core is busy: two busy threads draw 2 * smt_weight times the power of one. 0 selects the factor of the
-	// preset, or 0.6.
+	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply
+	// CPU time while the other thread of the core is busy: two busy threads draw 2 * smt_weight
+	// times the power of one. 0 selects the factor of the preset, or 0.6.
 	//
 	//reference:research
 	SMTWeight float64 `mapstructure:"smt_weight"`
-	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the running
-	// processes, and unattributed reports it as unattributed energy. If interrupts is not set, the preset
-	// selects the rule. Without a preset it is unattributed.
+	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the
+	// running processes, and unattributed reports it as unattributed energy. If interrupts is not
+	// set, the preset selects the rule. Without a preset it is unattributed.
 	//
 	//reference:research
 	Interrupts InterruptRule `mapstructure:"interrupts"`
-	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal) or containers
-	// (equal_containers), in proportion to the CPU requests of containers (requested), or in proportion to CPU time (used).
-	// requested_linear is requested for container runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before
-	// 1.23. If idle is not set, the preset selects the rule. Without a preset it is none.
+	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal)
+	// or containers (equal_containers), in proportion to the CPU requests of containers
+	// (requested), or in proportion to CPU time (used). requested_linear is requested for container
+	// runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before 1.23. If idle is
+	// not set, the preset selects the rule. Without a preset it is none.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`
 	// Exclude selects workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
 
-	// Machine is what the machine lacks. It is not a setting.
+	// Machine records which rules the machine does not support. It is not a setting.
 	Machine Machine `mapstructure:"-"`
 	// Tuning overrides the constants of the static power models, for tests.
 	Tuning StaticTuning `mapstructure:"-"`
@@ -73,8 +75,8 @@ type AttributionConfig struct {
 	_ struct{}
 }
 
-// AllZones is the key in AttributionConfig.StaticPower and AttributionConfig.Weight that applies to all zone kinds without
-// their own key.
+// AllZones is the key in AttributionConfig.StaticPower and AttributionConfig.Weight that applies to
+// all zone kinds without their own key.
 const AllZones power.Kind = "all"
 
 // StaticPowerConfig is a static power model.
@@ -111,12 +113,14 @@ func (c *AttributionConfig) Unmarshal(conf *confmap.Conf) error {
 
 // ExcludeConfig matches workloads. A workload is excluded if any list matches it.
 type ExcludeConfig struct {
-	// Cgroup matches the cgroup paths of containers and processes. Regular expressions are anchored at the start of the path.
+	// Cgroup matches the cgroup paths of containers and processes. Regular expressions are anchored
+	// at the start of the path.
 	Cgroup []filter.Config `mapstructure:"cgroup"`
-	// Namespace matches the Kubernetes namespaces of pods, which are read from the kubelet's directories in /var/log/pods.
+	// Namespace matches the Kubernetes namespaces of pods, which are read from the kubelet's
+	// directories in /var/log/pods.
 	Namespace []filter.Config `mapstructure:"namespace"`
-	// ExecutableName matches process.executable.name. Use it only if all users of the node are trusted: any user can give a program
-	// an excluded name.
+	// ExecutableName matches process.executable.name. Use it only if all users of the node are
+	// trusted: any user can give a program an excluded name.
 	ExecutableName []filter.Config `mapstructure:"executable_name"`
 
 	_ struct{}
@@ -125,7 +129,8 @@ type ExcludeConfig struct {
 // Preset is a value of attribution::preset.
 type Preset string
 
-// The presets, other than the empty one of the default rules. The variable presets defines their rules.
+// The presets, other than the empty one of the default rules. The variable presets defines their
+// rules.
 const (
 	PresetKepler     Preset = "kepler" // 0.10 and later
 	PresetKepler09   Preset = "kepler_0_9"
@@ -295,7 +300,8 @@ func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) 
 	}
 }
 
-// listWeights returns the weights of these zone kinds, and marks those that the configuration does not set.
+// listWeights returns the weights of these zone kinds, and marks those that the configuration does
+// not set.
 func (c *AttributionConfig) listWeights(zones []power.Kind) string {
 	var list []string
 	for _, kind := range zones {

@@ -32,21 +32,25 @@ type Config struct {
 
 	// RootPath is the host's root directory: /, or the directory at which a container mounts it.
 	RootPath string `mapstructure:"root_path"`
-	// Storage is the absolute path of a directory, or the ID of a storage extension, in which totals and trained static power
-	// models are stored. Without storage, totals start at 0 and models are trained again after each start.
+	// Storage is the absolute path of a directory, or the ID of a storage extension, in which
+	// totals and trained static power models are stored. Without storage, totals start at 0 and
+	// models are trained again after each start.
 	Storage string `mapstructure:"storage"`
-	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other to the default.
+	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other
+	// to the default.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters MetersConfig `mapstructure:"meters"`
-	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
-	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
+	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without
+	// idle_power, max_power, points and file configures auto, which derives the power from the CPU,
+	// the share of the host and the cloud instance type.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
-	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks.
-	// clocks requires the PID namespace of the host and is procfs without it.
+	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow
+	// it, else clocks. clocks requires the PID namespace of the host and is procfs without it.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
-	// per collection. With a preset other than smartwatts, the default is one window per collection.
+	// Window is the length of an attribution window, from 10ms to collection_interval, which makes
+	// one window per collection. With a preset other than smartwatts, the default is one window per
+	// collection.
 	Window time.Duration `mapstructure:"window" default:"1s"`
 	// Series limits the number of series.
 	Series SeriesConfig `mapstructure:"series"`
@@ -58,15 +62,16 @@ type Config struct {
 	// zeroWindow is set if window is configured as 0, which selects nothing.
 	zeroWindow bool
 
-	// PresetOther reports whether the preset added other to the zones. If so, a machine that does not
-	// measure other is not degraded. It is not a setting.
+	// PresetOther reports whether the preset added other to the zones. If so, a machine that does
+	// not measure other is not degraded. It is not a setting.
 	PresetOther bool `mapstructure:"-"`
 
 	_ struct{} // keyed literals only
 }
 
-// SeriesConfig limits the number of series of processes, containers, pods and virtual machines. The energy of all others is in
-// an overflow series, whose points have the attribute otel.metric.overflow.
+// SeriesConfig limits the number of series of processes, containers, pods and virtual machines. The
+// energy of all others is in an overflow series, whose points have the attribute
+// otel.metric.overflow.
 type SeriesConfig struct {
 	// Processes limits the series of processes.
 	Processes ProcessSeriesConfig `mapstructure:"processes"`
@@ -82,18 +87,20 @@ type SeriesConfig struct {
 
 // ProcessSeriesConfig groups processes into series and limits the number of series.
 type ProcessSeriesConfig struct {
-	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the
-	// highest usage has a series of its own, by PID, once it has run for a minute. All other processes are
-	// grouped by program: processes with the same executable, container, unit and user share a series,
-	// including exited ones. pid disables series by program, and program disables series by PID.
+	// GroupBy selects how processes are grouped into series. By default, each of the max processes
+	// with the highest usage has a series of its own, by PID, once it has run for a minute. All
+	// other processes are grouped by program: processes with the same executable, container, unit
+	// and user share a series, including exited ones. pid disables series by program, and program
+	// disables series by PID.
 	GroupBy GroupBy `mapstructure:"group_by"`
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
+	// Max is the maximum number of series. The entities with the highest usage have their own
+	// series. 0 sets no limit.
 	Max int `mapstructure:"max"`
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
 
-	// minAge is the age that a process must have before it gets a series of its own, if the others are
-	// reported by program.
+	// minAge is the age that a process must have before it gets a series of its own, if the others
+	// are reported by program.
 	minAge time.Duration
 
 	_ struct{}
@@ -108,7 +115,8 @@ const (
 	GroupByPID     GroupBy = "pid"
 )
 
-// Default maximum numbers of series; dev/series.md explains the choice. maxPrograms cannot be configured.
+// Default maximum numbers of series; dev/series.md explains the choice. maxPrograms cannot be
+// configured.
 const (
 	defaultMaxProcesses = 50
 	defaultMinEnergy    = 1 // J
@@ -132,15 +140,16 @@ func (g GroupBy) ProcessSeries() attribution.ProcessSeries {
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
 type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
-	// For containers and pods, 0 also removes the limit on new series per hour.
+	// Max is the maximum number of series. The entities with the highest usage have their own
+	// series. 0 sets no limit. For containers and pods, 0 also removes the limit on new series per
+	// hour.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for settings from before configuration version 1 and for
-// durations without a unit. Type errors contain the value.
+// Unmarshal implements confmap.Unmarshaler. It returns an error for settings from before
+// configuration version 1 and for durations without a unit. Type errors contain the value.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := oldconfig.Check(conf.ToStringMap()); err != nil {
 		return err
@@ -209,7 +218,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MinWindow is the minimum length of a window. The overhead of shorter windows outweighs their resolution.
+// MinWindow is the minimum length of a window. The overhead of shorter windows outweighs their
+// resolution.
 const MinWindow = 10 * time.Millisecond
 
 // maxMinEnergy is 1 GWh in joules. No process reaches a higher minimum.

@@ -36,8 +36,9 @@ var (
 	errUnsaved = errors.New("not set: static power is trained again after each start")
 )
 
-// DefaultRules returns the rules of the preset that the configuration does not override. The readings
-// are those after the first window, and attributed are the zone kinds whose energy is attributed.
+// DefaultRules returns the rules of the preset that the configuration does not override. The
+// readings are those after the first window, and attributed are the zone kinds whose energy is
+// attributed.
 func (c *Config) DefaultRules(readings []power.Reading, attributed []power.Kind) (rules []DefaultRule) {
 	a, selected := &c.Attribution, presets[c.Attribution.Preset]
 	add := func(applies bool, setting, value string, lacks error) {
@@ -63,8 +64,8 @@ func (c *Config) DefaultRules(readings []power.Reading, attributed []power.Kind)
 	return rules
 }
 
-// untrained returns the reason why no static power is trained: the static power of all zones of CPUs
-// and memory is known. It returns nil if static power may be trained.
+// untrained returns the reason why no static power is trained: the static power of all zones of
+// CPUs and memory is known. It returns nil if static power may be trained.
 func (c *AttributionConfig) untrained(readings []power.Reading, attributed []power.Kind) (reason error) {
 	for i := range readings {
 		switch zone := readings[i].Zone; {

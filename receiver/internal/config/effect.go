@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of interrupts.
+// countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of
+// interrupts.
 func countsNoInterrupts(root string) error {
 	if counts, err := cpu.CountsInterrupts(root); counts || err != nil { // what cannot be read is a condition
 		return nil
@@ -19,8 +20,8 @@ func countsNoInterrupts(root string) error {
 	return errNoIRQ
 }
 
-// WithoutEffect yields each setting that was changed from its default but has no effect, with the reason. exact reports
-// whether the CPU time source in use is exact.
+// WithoutEffect yields each setting that was changed from its default but has no effect, with the
+// reason. exact reports whether the CPU time source in use is exact.
 func (c *Config) WithoutEffect(exact bool) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
 		a, m, p := &c.Attribution, &c.Meters, &c.Series.Processes

@@ -18,14 +18,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 )
 
-// HTTPConfig configures a number in a JSON document that is read over HTTP: the power or energy that a smart plug or another
-// device measures.
+// HTTPConfig configures a number in a JSON document that is read over HTTP: the power or energy
+// that a smart plug or another device measures.
 type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
 
-	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the number.
+	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the
+	// number.
 	Pointer string `mapstructure:"pointer"`
 	// Unit is the unit of the number, of power or of energy.
 	Unit string `mapstructure:"unit"`

@@ -13,9 +13,10 @@ import (
 
 // HwmonConfig configures the meter hwmon.
 type HwmonConfig struct {
-	// Sensors maps sensors of unknown meaning to the zone kind that they measure. The keys are chip/device/sensor, as the startup
-	// log lists them, or chip/sensor for the sensor of any device. These sensors replace the known sensors of the same zone kind.
-	// Sensors of one zone kind are added up.
+	// Sensors maps sensors of unknown meaning to the zone kind that they measure. The keys are
+	// chip/device/sensor, as the startup log lists them, or chip/sensor for the sensor of any
+	// device. These sensors replace the known sensors of the same zone kind. Sensors of one zone
+	// kind are added up.
 	Sensors          map[string]power.Kind `mapstructure:"sensors" keys:"chip/device/sensor"`
 	CorrectionConfig `mapstructure:",squash"`
 

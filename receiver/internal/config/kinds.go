@@ -10,7 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// WantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish programs.
+// WantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish
+// programs.
 func (c *Config) WantsUnits() bool {
 	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||
 		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
@@ -25,9 +26,10 @@ func (c *Config) HiddenNames() attribution.GroupNames {
 	}
 }
 
-// LedgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for
-// package as measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have
-// memory up to the last kind that is in use, so what is likely in use comes first.
+// LedgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that
+// may stand in for package as measured, the same as reported where a hypervisor reports, and those
+// that may be modeled. Accounts have memory up to the last kind that is in use, so what is likely
+// in use comes first.
 func (c *Config) LedgerKinds() (kinds []claims.Kind) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range WholeMachine {
@@ -50,10 +52,12 @@ func (c *Config) LedgerKinds() (kinds []claims.Kind) {
 	return kinds
 }
 
-// mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of package.
+// mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of
+// package.
 func (c *Config) mayStandIn(zone power.Kind) bool {
 	return slices.Contains(WholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
 }
 
-// WholeMachine are the zone kinds that stand in for package. Of several that can be read, the first does.
+// WholeMachine are the zone kinds that stand in for package. Of several that can be read, the first
+// does.
 var WholeMachine = []power.Kind{power.Platform, power.PSys}

@@ -19,27 +19,29 @@ import (
 
 // MetersConfig selects and configures the meters. A meter without settings needs no section.
 type MetersConfig struct {
-	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the first meter that works. If
-	// the list is empty, the receiver reads no local meter.
+	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the
+	// first meter that works. If the list is empty, the receiver reads no local meter.
 	Use []MeterKind `mapstructure:"use"`
 	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
 	Powercap PowercapConfig `mapstructure:"powercap"`
 	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon. lag, factor and
 	// offset apply to zones of the whole machine.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
-	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through DCMI. poll_interval is at least
-	// 5s.
+	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through
+	// DCMI. poll_interval is at least 5s.
 	IPMI IPMIConfig `mapstructure:"ipmi"`
 	// GPU configures the extensions that read GPUs. poll_interval is from 100ms to 5s.
 	GPU GPUConfig `mapstructure:"gpu"`
-	// Redfish reads the power of this machine from its BMC through Redfish. poll_interval is at least 1s. The section also has
-	// the settings of confighttp clients, such as endpoint, tls, auth and timeout.
+	// Redfish reads the power of this machine from its BMC through Redfish. poll_interval is at
+	// least 1s. The section also has the settings of confighttp clients, such as endpoint, tls,
+	// auth and timeout.
 	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
 	// Vsock reads the energy of this virtual machine from the receiver on its host.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
-	// HTTP reads JSON documents over HTTP, such as those of smart plugs, PDUs or Prometheus. Each provides the power or energy
-	// of one zone. The keys are http/NAME; the hw.id of the zone is http:NAME. poll_interval is at least 1s. Each section also
-	// has the settings of confighttp clients, such as endpoint, tls, headers and timeout.
+	// HTTP reads JSON documents over HTTP, such as those of smart plugs, PDUs or Prometheus. Each
+	// provides the power or energy of one zone. The keys are http/NAME; the hw.id of the zone is
+	// http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp
+	// clients, such as endpoint, tls, headers and timeout.
 	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
 
 	_ struct{}
@@ -65,7 +67,8 @@ const (
 // LocalMeters are the meters that need no configuration, in the default order of preference.
 var LocalMeters = []MeterKind{MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI}
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a setting nor an ID of type http.
+// Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a
+// setting nor an ID of type http.
 func (c *MetersConfig) Unmarshal(conf *confmap.Conf) error {
 	keys := settings(reflect.TypeFor[MetersConfig]())
 	for _, key := range slices.Sorted(maps.Keys(conf.ToStringMap())) {
@@ -147,7 +150,8 @@ func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) 
 // Uses reports whether meters::use contains a meter.
 func (c *MetersConfig) Uses(meter MeterKind) bool { return slices.Contains(c.Use, meter) }
 
-// Requires reports whether the configuration requires a meter, rather than using it if the machine has it.
+// Requires reports whether the configuration requires a meter, rather than using it if the machine
+// has it.
 func (c *MetersConfig) Requires(meter string) bool {
 	switch MeterKind(meter) {
 	case MeterHTTP, MeterRedfish, MeterVsock, MeterGPU:

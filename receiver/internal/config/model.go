@@ -12,24 +12,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// ModelConfig configures the power model: idle_power and max_power, points, file, or none of them for auto.
+// ModelConfig configures the power model: idle_power and max_power, points, file, or none of them
+// for auto.
 type ModelConfig struct {
 	// IdlePower is the power in watts with no CPU busy.
 	IdlePower float64 `mapstructure:"idle_power"`
-	// MaxPower is the power in watts with all CPUs busy. Between idle_power and max_power, power follows a typical server curve.
+	// MaxPower is the power in watts with all CPUs busy. Between idle_power and max_power, power
+	// follows a typical server curve.
 	MaxPower float64 `mapstructure:"max_power"`
-	// Points is a utilization-to-power curve in ascending order of utilization. It replaces idle_power and max_power.
+	// Points is a utilization-to-power curve in ascending order of utilization. It replaces
+	// idle_power and max_power.
 	Points []ModelPoint `mapstructure:"points"`
-	// File is the path of a trained model, or of a directory of trained models, from which the model for the machine is
-	// selected.
+	// File is the path of a trained model, or of a directory of trained models, from which the
+	// model for the machine is selected.
 	File string `mapstructure:"file"`
-	// Zone is the zone kind whose power is modeled: package (all CPU packages of the node) or platform (the whole machine).
+	// Zone is the zone kind whose power is modeled: package (all CPU packages of the node) or
+	// platform (the whole machine).
 	Zone power.Kind `mapstructure:"zone"`
-	// Idle is the share of the host's idle power that a virtual machine gets, for auto and file: share, in proportion to its
-	// CPUs, or none.
+	// Idle is the share of the host's idle power that a virtual machine gets, for auto and file:
+	// share, in proportion to its CPUs, or none.
 	Idle ModelIdle `mapstructure:"idle"`
-	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the value of the model for auto and
-	// file, and no model of DRAM otherwise.
+	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 selects the value
+	// of the model for auto and file, and no model of DRAM otherwise.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
 	// hasCurve reports whether the curve is configured, be it by powers of 0.
@@ -147,7 +151,8 @@ func (m *ModelConfig) isAuto() bool {
 	return !m.IsStated() && m.File == "" && m.ZoneKind() == power.Package
 }
 
-// kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
+// kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is
+// configured, its memory.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
 	if m.isAuto() && !slices.Contains(configured, power.Package) {
 		return nil
@@ -167,8 +172,8 @@ func (c *Config) ModeledKinds() []power.Kind {
 	return c.Model.Get().kinds(c.Zones)
 }
 
-// Completes reports whether memory is modeled beside packages that a sensor measures: the configuration asks
-// for its power.
+// Completes reports whether memory is modeled in addition to packages that a sensor measures: the
+// configuration asks for its power.
 func (c *Config) Completes() bool {
 	m := c.Model.Get()
 	return m != nil && (m.MemoryPower > 0 || m.File != "")

@@ -12,9 +12,10 @@ import (
 
 // NamesConfig configures the sources of the names of containers and pods.
 type NamesConfig struct {
-	// Paths maps sources to their directories, below root_path. A source that is not listed is read in its usual directories. An
-	// empty path disables a source. The sources are kubelet (the directory that contains pods and containers), containerd (its
-	// state), cri-o (its run root), podman (its graph root) and docker (its data root).
+	// Paths maps sources to their directories, below root_path. A source that is not listed is read
+	// in its usual directories. An empty path disables a source. The sources are kubelet (the
+	// directory that contains pods and containers), containerd (its state), cri-o (its run root),
+	// podman (its graph root) and docker (its data root).
 	Paths map[workload.NameSource]string `mapstructure:"paths" keys:"docker"`
 
 	_ struct{}

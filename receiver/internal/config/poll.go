@@ -24,8 +24,8 @@ func (c *IPMIConfig) validate(wrong reporter) {
 	c.CorrectionConfig.validate(wrong, c.PollInterval)
 }
 
-// minIPMIInterval is the shortest time between two requests. Each keeps the BMC busy for some milliseconds to seconds, and its
-// other users waiting.
+// minIPMIInterval is the shortest time between two requests. Each keeps the BMC busy for some
+// milliseconds to seconds, and its other users waiting.
 const minIPMIInterval = 5 * time.Second
 
 // VsockConfig is a vsock port between a host and its virtual machines.
@@ -46,8 +46,8 @@ func (c *VsockConfig) validate(wrong reporter) {
 type GPUConfig struct {
 	PollConfig `mapstructure:",squash"`
 
-	// Extensions are the component IDs of extensions that read GPUs through a vendor's library, such as nvml. Each
-	// must be among service::extensions.
+	// Extensions are the component IDs of extensions that read GPUs through a vendor's library,
+	// such as nvml. Each must be among service::extensions.
 	Extensions []component.ID `mapstructure:"extensions"`
 
 	_ struct{}
@@ -55,8 +55,8 @@ type GPUConfig struct {
 
 const (
 	defaultGPUInterval = time.Second
-	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's
-	// driver keeps the samples of who used a GPU for some eight seconds.
+	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100
+	// ms, and NVIDIA's driver keeps samples of GPU usage for about eight seconds.
 	minGPUInterval = 100 * time.Millisecond
 	maxGPUInterval = 5 * time.Second
 )
@@ -96,8 +96,8 @@ func (c *PollConfig) validate(wrong reporter, least time.Duration) {
 
 // PowercapConfig configures the meter powercap.
 type PowercapConfig struct {
-	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual machine. The meter reads this
-	// tree instead of the machine's own. root_path is not prepended.
+	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual
+	// machine. The meter reads this tree instead of the machine's own. root_path is not prepended.
 	Path string `mapstructure:"path"`
 
 	_ struct{}

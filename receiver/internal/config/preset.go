@@ -12,7 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// presetRules are the rules that a preset selects. The zero value of a field selects the simplest rule.
+// presetRules are the rules that a preset selects. The zero value of a field selects the simplest
+// rule.
 type presetRules struct {
 	static     StaticModel // of measured zones
 	idle       IdleRule
@@ -21,8 +22,8 @@ type presetRules struct {
 	dram       Weight
 	smt        float64
 	interrupts InterruptRule
-	// missedUnattributed makes the energy of short-lived processes that only the node's counter shows unattributed.
-	// Without it, the processes that are visible share that energy.
+	// missedUnattributed makes the energy of short-lived processes that only the node's counter
+	// shows unattributed. Without it, the processes that are visible share that energy.
 	missedUnattributed bool
 	// knowsStatic selects the known static power of modeled and reported zones.
 	knowsStatic bool
@@ -42,14 +43,15 @@ var presets = map[Preset]presetRules{
 		interrupts: InterruptsUnattributed, missedUnattributed: true, knowsStatic: true, window: time.Second,
 	},
 	PresetKepler: {static: StaticUtilization, idle: IdleNone},
-	// The ratio power model: cache misses for memory, instructions for everything else (pkg/model/process_energy.go of
-	// Kepler 0.9).
+	// The ratio power model: cache misses for memory, instructions for everything else
+	// (pkg/model/process_energy.go of Kepler 0.9).
 	PresetKepler09: {static: StaticMinimum, idle: IdleEqual, weight: WeightInstructions, dram: WeightCacheMisses, other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {static: StaticUtilization, idle: IdleUsed},
 	PresetSmartWatts: {static: StaticResting, idle: IdleNone, weight: WeightPowerModel, dram: WeightPowerModel, window: time.Second},
-	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is all power above it (paragraph
-	// "Resilience Against Kepler's Pitfalls" of "Existing Approaches to Container Energy Consumption Measurement Tools").
+	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
+	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
+	// to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {static: StaticRegression, idle: IdleNone, excludedInFixed: true},
 	PresetKavanagh: {static: StaticBase, idle: IdleEqualContainers},
 }
@@ -79,7 +81,8 @@ func (c *AttributionConfig) StaticModelOf(kind power.Kind) StaticModel {
 	return cmp.Or(c.StaticPower[kind].Model, c.StaticPower[AllZones].Model, presets[c.Preset].static)
 }
 
-// staticModelOfKind returns the static power model of a kind of the ledger. It is utilization if the static power is known.
+// staticModelOfKind returns the static power model of a kind of the ledger. It is utilization if
+// the static power is known.
 func (c *AttributionConfig) staticModelOfKind(kind claims.Kind) StaticModel {
 	if kind.Source != power.Measured && c.KnowsStaticPower(kind.Zone) {
 		return StaticUtilization
@@ -87,7 +90,8 @@ func (c *AttributionConfig) staticModelOfKind(kind claims.Kind) StaticModel {
 	return c.StaticModelOf(kind.Zone)
 }
 
-// KnowsStaticPower reports whether the known static power of a zone kind is used when its energy is modeled or reported.
+// KnowsStaticPower reports whether the known static power of a zone kind is used when its energy is
+// modeled or reported.
 func (c *AttributionConfig) KnowsStaticPower(kind power.Kind) bool {
 	return presets[c.Preset].knowsStatic && c.StaticPower[kind].Model == "" && c.StaticPower[AllZones].Model == ""
 }
@@ -102,7 +106,8 @@ func (c *AttributionConfig) SelectedScope() Scope {
 	return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode)
 }
 
-// WeightOf returns the attribution weight of a zone kind. For GPUs, GPU time replaces CPU time and is the only weight.
+// WeightOf returns the attribution weight of a zone kind. For GPUs, GPU time replaces CPU time and
+// is the only weight.
 func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	if kind == power.GPU {
 		return WeightCPUTime
@@ -122,8 +127,8 @@ func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	return cmp.Or(weight, WeightCPUTime)
 }
 
-// CountedEvents returns the hardware events that the preset's weights of these zone kinds require, whether or not the
-// machine counts them.
+// CountedEvents returns the hardware events that the preset's weights of these zone kinds require,
+// whether or not the machine counts them.
 func (c *AttributionConfig) CountedEvents(zones []power.Kind) (events []weigh.Event) {
 	for _, weight := range []Weight{presets[c.Preset].weight, presets[c.Preset].dram} {
 		for _, event := range weight.countedEvents() {
@@ -136,8 +141,8 @@ func (c *AttributionConfig) CountedEvents(zones []power.Kind) (events []weigh.Ev
 	return events
 }
 
-// presetHasWeight reports whether the preset selects the attribution weight of a zone kind on a machine that supports all of its
-// rules.
+// presetHasWeight reports whether the preset selects the attribution weight of a zone kind on a
+// machine that supports all of its rules.
 func (c *AttributionConfig) presetHasWeight(kind power.Kind, weight Weight) bool {
 	all := *c
 	all.Machine = Machine{}
@@ -155,8 +160,8 @@ func (c *AttributionConfig) SelectedSMTWeight() float64 {
 	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
 }
 
-// WindowLength returns the length of the windows that the configuration or the preset selects. 0 means one
-// window per collection.
+// WindowLength returns the length of the windows that the configuration or the preset selects. 0
+// means one window per collection.
 func (c *Config) WindowLength() time.Duration {
 	window := cmp.Or(c.Window, presets[c.Attribution.Preset].window)
 	if window >= c.CollectionInterval {
@@ -165,7 +170,8 @@ func (c *Config) WindowLength() time.Duration {
 	return window
 }
 
-// UsesClocks reports whether the preset selects a frequency weight on a machine that can measure clock rates.
+// UsesClocks reports whether the preset selects a frequency weight on a machine that can measure
+// clock rates.
 func (c *Config) UsesClocks() bool {
 	weight := presets[c.Attribution.Preset].weight
 	return weight.Exponent() > 0 && slices.ContainsFunc(c.Zones, func(kind power.Kind) bool {

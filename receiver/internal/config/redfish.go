@@ -19,13 +19,16 @@ type RedfishConfig struct {
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
 
-	// Username is the name of an account on the BMC. Without it, auth authorizes requests, or requests are not authorized.
+	// Username is the name of an account on the BMC. Without it, auth authorizes requests, or
+	// requests are not authorized.
 	Username string `mapstructure:"username"`
 	// Password is the password of the account.
 	Password configopaque.String `mapstructure:"password"`
-	// PasswordFile is the path of a file that contains the password. It is read at each login and replaces password.
+	// PasswordFile is the path of a file that contains the password. It is read at each login and
+	// replaces password.
 	PasswordFile string `mapstructure:"password_file"`
-	// System is the ID of this machine's system. Set it if the service has several systems and none has this machine's UUID.
+	// System is the ID of this machine's system. Set it if the service has several systems and none
+	// has this machine's UUID.
 	System string `mapstructure:"system"`
 	// Chassis is the ID of this machine's chassis. Set it if the system has several chassis.
 	Chassis string `mapstructure:"chassis"`

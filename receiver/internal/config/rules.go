@@ -14,7 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// SplitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
+// SplitsAgain reports whether energy that the hypervisor attributed to this virtual machine is
+// split by utilization.
 func (c *Config) SplitsAgain() bool {
 	byUtilization := func(kind power.Kind) bool { return c.Attribution.StaticModelOf(kind) == StaticUtilization }
 	return c.Meters.reports() && slices.ContainsFunc(c.Zones, byUtilization)
@@ -56,7 +57,8 @@ func (c *AttributionConfig) WeighsCores(kind power.Kind) bool {
 	return c.SelectedSMTWeight() < 1 && (weight.Exponent() > 0 || weight == WeightCPUTime && slices.Contains(ofCores, kind))
 }
 
-// Weighed returns the attribution weights of these zone kinds other than plain CPU time, in the order of the engine's weights.
+// Weighed returns the attribution weights of these zone kinds other than plain CPU time, in the
+// order of the engine's weights.
 func (c *AttributionConfig) Weighed(zones []power.Kind) (weighed []claims.Key) {
 	for _, kind := range zones {
 		if key := c.KeyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
@@ -143,7 +145,8 @@ func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerMo
 	}
 }
 
-// newStaticModel returns a new static power model for a kind of the ledger, nil for the utilization rule.
+// newStaticModel returns a new static power model for a kind of the ledger, nil for the utilization
+// rule.
 func (c *AttributionConfig) newStaticModel(kind claims.Kind) attribution.StaticPowerModel {
 	i := slices.IndexFunc(staticModels, func(m staticModel) bool { return m.name == c.staticModelOfKind(kind) })
 	if i < 0 || staticModels[i].open == nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 )
 
-// SettingsOfTotals describes the settings without which totals mean something else, whatever the order of zones. Those that have their
-// defaults are left out, so that a later version with more settings describes them alike.
+// SettingsOfTotals describes the settings without which totals mean something else, whatever the
+// order of zones. Those that have their defaults are left out, so that a later version with more
+// settings describes them alike.
 func (c *Config) SettingsOfTotals() string {
 	own, defaults := c.Attribution, Default().Attribution
 	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}

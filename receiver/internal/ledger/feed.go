@@ -14,7 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from window to window.
+// feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from
+// window to window.
 type feeding struct {
 	feed   *feed.Feed
 	Gained attribution.GainedFunc // adds the row of a process

@@ -26,10 +26,10 @@ import (
 )
 
 // Ledger is the engine's ledger with the parts that fill, emit and publish it. It begins with the
-// first measurement or with a saved state, and lasts as long as the receiver. Only begin may be
+// first measurement or with a saved state, and lasts as long as the receiver. Only Begin may be
 // called before that. The methods Observe, Outside, Zones and others are those of claims.Builder.
 type Ledger struct {
-	// Options may be changed before begin.
+	// Options may be changed before Begin.
 	Options Options
 	*claims.Builder
 	emitter  *emit.Emitter
@@ -39,7 +39,7 @@ type Ledger struct {
 	Feeding  feeding
 	// visibility finds out whether the receiver sees all processes.
 	visibility claims.Visibility
-	// isFresh reports whether no window was observed since begin.
+	// isFresh reports whether no window was observed since Begin.
 	isFresh bool
 }
 
@@ -122,12 +122,12 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 // ReadCounters reads the counters of cgroups, before a scan that the counters complete.
 func (l *Ledger) ReadCounters() {
 	if l.Begun() {
-		l.ReadCounters()
+		l.Builder.ReadCounters()
 	}
 }
 
 // Attribute attributes the window that the measurement ends. replaced reports whether the CPU time
-// source was replaced in the window. The first window after begin without a saved state is the
+// source was replaced in the window. The first window after Begin without a saved state is the
 // baseline.
 func (l *Ledger) Attribute(m *claims.Measurement, isBaseline, replaced bool) {
 	if !isBaseline {
@@ -185,7 +185,7 @@ func (l *Ledger) setKnown() {
 	}
 }
 
-// TakeFresh reports whether no window was observed since begin, once.
+// TakeFresh reports whether no window was observed since Begin, once.
 func (l *Ledger) TakeFresh() bool {
 	isFresh := l.isFresh
 	l.isFresh = false
@@ -216,7 +216,8 @@ func openNames(c *config.Config) (*workload.Names, *workload.PodLogs) {
 	return workload.NewNames(o), o.Pods
 }
 
-// openUsers returns the users of the host, nil if they are not reported. Then programs are merged across users.
+// openUsers returns the users of the host, nil if they are not reported. Then programs are merged
+// across users.
 func openUsers(c *config.Config) *workload.Users {
 	if !c.ResourceAttributes.ProcessOwner.Enabled {
 		return nil
@@ -270,8 +271,8 @@ func matchAny(configs []filter.Config) workload.Match {
 	return func(value string) bool { return f.Matches(value) }
 }
 
-// fromTheRoot anchors patterns at the root of a path. A user can create cgroups of any name below the user's own cgroup, so
-// a pattern that matches the end of a path could be matched by anybody.
+// fromTheRoot anchors patterns at the root of a path. A user can create cgroups of any name below
+// the user's own cgroup, so a pattern that matches the end of a path could be matched by any user.
 func fromTheRoot(configs []filter.Config) []filter.Config {
 	anchored := slices.Clone(configs)
 	for i := range anchored {

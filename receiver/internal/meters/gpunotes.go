@@ -37,12 +37,14 @@ type gpuNotes struct {
 
 const (
 	lookForGPUsAgain = 10 * time.Minute
-	// gpuGrace is how long after the start nothing is said of what may still be read: libraries and meters have not answered yet.
+	// gpuGrace is how long after the start nothing is said of what may still be read: libraries and
+	// meters have not answered yet.
 	gpuGrace = time.Minute
 )
 
-// check records what the readings and the usage of an interval lack. The error reports that a library of the setting
-// meters::gpu::extensions is not there although the machine has a GPU that needs it.
+// check records what the readings and the usage of an interval lack. The error reports that a
+// library of the setting meters::gpu::extensions is not there although the machine has a GPU that
+// needs it.
 func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
 	if g.began.IsZero() {
 		g.began = now
@@ -78,7 +80,7 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	switch err := libraryError(meters); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
 		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
-	case err != nil || g.unread: // it is told as that of a sensor
+	case err != nil || g.unread: // it is reported as that of a sensor
 		return nil
 	}
 	g.unread = true
@@ -110,7 +112,7 @@ func libraryError(meters *power.Set) error {
 	return nil
 }
 
-// checkUsers finds GPUs whose energy is read and whose users nothing tells.
+// checkUsers finds GPUs whose energy is read and whose usage is not.
 func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 	if g.unused || !slices.Contains(g.cfg.Zones, power.GPU) {
 		return

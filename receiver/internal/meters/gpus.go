@@ -16,20 +16,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// gpus reads who used the node's GPUs.
+// gpus reads the usage of the node's GPUs by process.
 type gpus struct {
 	Sources []gpu.Source
-	// drm is nil if its results are not used. It is queried once a GPU that no other source reports has a meter: most
-	// machines have a graphics chip in the CPU, which has no meter.
+	// drm is nil if its results are not used. It is queried once a GPU that no other source reports
+	// has a meter: most machines have a graphics chip in the CPU, which has no meter.
 	drm   gpu.Source
-	asked bool // drm was
+	queried bool // drm was
 	Usage []gpu.Usage
 	notes gpuNotes
 }
 
-// gpuMeter is a meter of GPUs that knows who used them, too.
+// gpuMeter is a meter of GPUs that also reads their usage.
 type gpuMeter interface {
-	// Usage returns the source of who used the GPUs. The meter closes it.
+	// Usage returns the source of GPU usage. The meter closes it.
 	Usage() gpu.Source
 }
 
@@ -46,7 +46,7 @@ func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 	}
 }
 
-// read returns who used each GPU since the last read.
+// read returns the usage of each GPU since the last read.
 func (g *gpus) read(now time.Time, processes *cpu.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
 	g.Usage = g.Usage[:0]
 	read := func(source gpu.Source) {
@@ -62,14 +62,14 @@ func (g *gpus) read(now time.Time, processes *cpu.Table, readings []power.Readin
 	if g.drm == nil {
 		return g.Usage, unknown
 	}
-	if g.asked = g.asked || slices.ContainsFunc(readings, g.isUntold); g.asked {
+	if g.queried = g.queried || slices.ContainsFunc(readings, g.isUnread); g.queried {
 		read(g.drm)
 	}
 	return g.Usage, unknown
 }
 
-// isUntold reports whether a reading is of a GPU of which no usage was read.
-func (g *gpus) isUntold(r power.Reading) bool {
+// isUnread reports whether a reading is of a GPU of which no usage was read.
+func (g *gpus) isUnread(r power.Reading) bool {
 	return r.Zone.Kind == power.GPU && !slices.ContainsFunc(g.Usage, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
 }
 

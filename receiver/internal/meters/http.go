@@ -56,8 +56,8 @@ func httpSource(ctx context.Context, id component.ID, c *config.HTTPConfig, o *m
 	}, nil
 }
 
-// client returns a client with the collector's settings and a timeout, 0 for none. Its error does not have proxy_url, in which
-// a password may be.
+// client returns a client with the collector's settings and a timeout, 0 for none. Its error does
+// not have proxy_url, in which a password may be.
 func (o *meterOptions) client(ctx context.Context, settings confighttp.ClientConfig, timeout time.Duration) (*http.Client, error) {
 	if err := regular.Check(
 		regular.Setting{Name: "tls::ca_file", Path: settings.TLS.CAFile},

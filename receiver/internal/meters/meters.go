@@ -20,11 +20,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// Meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
+// Meters reads the meters that the configuration selects, logs which are in use and reports what is
+// wrong with them.
 type Meters struct {
 	cfg    *config.Config
 	logger *zap.Logger
-	// required reports whether the configuration requires the meter with the name, rather than using it if the machine has it.
+	// required reports whether the configuration requires the meter with the name, rather than
+	// using it if the machine has it.
 	required func(name string) bool
 	// Set is nil until Open.
 	Set *power.Set
@@ -42,7 +44,7 @@ type Meters struct {
 	lacksLogged  bool
 }
 
-// meterOptions is what a meter is opened with.
+// meterOptions are the options of the constructors of meters.
 type meterOptions struct {
 	*config.Config
 	// want reports whether zones of a kind are to be read.
@@ -58,7 +60,8 @@ type meterEntry struct {
 	standsIn bool       // see power.Member
 	family   string     // see power.Member
 	only     power.Kind // see power.Member
-	// open returns nil if the configuration does not ask for the meter. It touches nothing of the machine.
+	// open returns nil if the configuration does not ask for the meter. It touches nothing of the
+	// machine.
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }
 
@@ -68,8 +71,8 @@ func Member(kind config.MeterKind, meter power.Meter) power.Member {
 	return power.Member{Name: string(kind), Meter: meter, StandsIn: e.standsIn, Family: e.family, Only: e.only}
 }
 
-// meterTable lists the meters in order of preference: those that the configuration describes, the local meters in the default
-// order, and the model.
+// meterTable lists the meters in order of preference: those that the configuration describes, the
+// local meters in the default order, and the model.
 var meterTable = []meterEntry{
 	{config.MeterHTTP, "Meter selected: energy is measured by the devices of meters::http", false, "", "", openHTTP},
 	{config.MeterRedfish, "Meter selected: energy is measured by the BMC of meters::redfish", false, "", power.Platform, openRedfish},
@@ -180,7 +183,8 @@ func (m *Meters) AttributedReadings() (readings []power.Reading) {
 	return readings
 }
 
-// Read reads the meters. changed reports whether a zone kind is read from another meter than before.
+// Read reads the meters. changed reports whether a zone kind is read from another meter than
+// before.
 func (m *Meters) Read(ctx context.Context, s power.Sample, c *conditions.Conditions) (readings []power.Reading, changed bool) {
 	readings = m.Set.Read(ctx, s)
 	m.Readings = readings
@@ -256,7 +260,8 @@ func namesOf(meter *power.Status) (names []string) {
 	return names
 }
 
-// ModelErrors calls yield with each zone kind that is modeled, and the error to be expected of its power, if that is known.
+// ModelErrors calls yield with each zone kind that is modeled, and the error to be expected of its
+// power, if that is known.
 func (m *Meters) ModelErrors(yield func(power.Kind, float64)) {
 	for _, status := range m.Set.Status() {
 		model, ok := status.Meter.(*modelMeter)
@@ -272,7 +277,8 @@ func (m *Meters) ModelErrors(yield func(power.Kind, float64)) {
 	}
 }
 
-// logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a sensor is in use.
+// logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a
+// sensor is in use.
 func (m *Meters) logIncomplete() {
 	status := m.Set.Status()
 	sensor := slices.ContainsFunc(status, func(meter power.Status) bool { return meter.InUse && !meter.StandsIn })
@@ -303,7 +309,8 @@ func (m *Meters) logUnused() {
 	}
 }
 
-// logLacks logs once why there is no zone other, if that is so a minute after the first read. By then most meters have answered.
+// logLacks logs once why there is no zone other, if that is so a minute after the first read. By
+// then most meters have answered.
 func (m *Meters) logLacks(at time.Time) {
 	r := m.Set.Remainder
 	switch {
@@ -336,9 +343,9 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
 }
 
-// standIn returns the zone kind that stands in for package, nil if none does: package is to be attributed, and there is no
-// zone of a configured kind but GPUs, which have users of their own. A meter remembers zones that it has seen, so nothing stands
-// in for a package that is lost.
+// standIn returns the zone kind that stands in for package, nil if none does: package is to be
+// attributed, and there is no zone of a configured kind but GPUs, which have users of their own. A
+// meter remembers zones that it has seen, so nothing stands in for a package that is lost.
 func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 	if !slices.Contains(m.cfg.Zones, power.Package) {
 		return nil

@@ -36,7 +36,8 @@ func StatedCurve(m *config.ModelConfig) (model.ZoneCurve, error) {
 	return model.ZoneCurve{Kind: m.ZoneKind(), Curve: curve}, err
 }
 
-// modelCurves returns the curves of the zone kinds of the machine. The error names the missing curves and the reasons.
+// modelCurves returns the curves of the zone kinds of the machine. The error names the missing
+// curves and the reasons.
 func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	switch {
 	case m.IsStated():
@@ -115,7 +116,8 @@ func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { 
 
 func (noModel) Close() error { return nil }
 
-// noModelError is why there is no curve. It is a meter's power.ErrNoZones: where a sensor is read it is nothing wrong.
+// noModelError is why there is no curve. It is a meter's power.ErrNoZones: where a sensor is read
+// it is nothing wrong.
 type noModelError string
 
 func (e noModelError) Error() string { return "no power model: " + string(e) }
@@ -127,11 +129,12 @@ type modelMeter struct {
 	*model.Meter
 	curves  []model.ZoneCurve
 	machine string // what the machine was taken for
-	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and after it was logged.
+	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and
+	// after it was logged.
 	incomplete error
 }
 
-// log tells what the curves of the zone kinds were made from.
+// log logs the basis of the curves of the zone kinds.
 func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 	for _, c := range m.curves {
 		if !slices.Contains(kinds, c.Kind) {

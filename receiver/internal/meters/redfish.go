@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// A poll that searches for the machine sends about ten requests. A poll that reads power supplies
-	// sends one for each.
+	// A poll that searches for the machine sends about ten requests. A poll that reads power
+	// supplies sends one for each.
 	redfishRequests = 20
 	// redfishGap is the maximum number of timeouts between readings that are integrated. Some BMCs
 	// take long to answer.
 	redfishGap = 5
-	// redfishStandsStill allows for counters of 1 kWh, which some BMCs have without a power reading.
+	// redfishStandsStill allows for counters of 1 kWh, which some BMCs have without a power
+	// reading.
 	redfishStandsStill = 24 * time.Hour
 )
 

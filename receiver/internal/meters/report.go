@@ -56,9 +56,9 @@ func (m *Meters) trouble() error {
 	return withGrants(trouble)
 }
 
-// reports reports whether the error of a meter is reported. A missing meter is no error if another meter reads or may
-// still answer, unless the meter would be used and only a permission is missing. nothing reports whether there is no
-// such other meter.
+// reports reports whether the error of a meter is reported. A missing meter is no error if another
+// meter reads or may still answer, unless the meter would be used and only a permission is missing.
+// nothing reports whether there is no such other meter.
 func (m *Meters) reports(meter *power.Status, preferred []power.Status, nothing bool) bool {
 	switch {
 	case meter.Replaced || meter.Err == nil:
@@ -69,8 +69,8 @@ func (m *Meters) reports(meter *power.Status, preferred []power.Status, nothing 
 	return m.reportsFailure(meter)
 }
 
-// reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be, or the
-// configuration requires it. If zones fail with the same error, the zones report it.
+// reportsFailure reports whether the failure of a meter is reported: the meter is in use or may be,
+// or the configuration requires it. If zones fail with the same error, the zones report it.
 func (m *Meters) reportsFailure(meter *power.Status) bool {
 	if slices.ContainsFunc(m.Set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
@@ -78,8 +78,8 @@ func (m *Meters) reportsFailure(meter *power.Status) bool {
 	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
-// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL,
-// which has the package, is missed beside sensors of the whole machine, too.
+// isMissed reports whether a meter that may not be read would be used: there is no sensor that is
+// preferred. RAPL, which has the package, is also missed if sensors of the whole machine are read.
 func isMissed(meter *power.Status, preferred []power.Status) bool {
 	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
 		if meter.Family == "" {
@@ -112,8 +112,8 @@ func joined(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read the
-// energy counters (CVE-2020-8694).
+// withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read
+// the energy counters (CVE-2020-8694).
 func withGrants(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err

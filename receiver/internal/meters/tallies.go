@@ -18,7 +18,7 @@ type ZoneTally struct {
 	before sensorTally
 }
 
-// sensorTally is what a power sensor did not measure.
+// sensorTally counts gaps and rejected readings of a power sensor.
 type sensorTally struct {
 	Gaps, Rejected int64
 	Unmeasured     time.Duration

@@ -204,8 +204,8 @@ func (n *Node) Blocked(identifier *workload.Identifier) error {
 	return blockedProcesses(n.CPU.Source(), identifier)
 }
 
-// blockedProcesses returns the joined errors of the readers. Some CPU time sources read nothing that
-// a process can block, and have no method Blocked.
+// blockedProcesses returns the joined errors of the readers. Some CPU time sources read nothing
+// that a process can block, and have no method Blocked.
 func blockedProcesses(readers ...any) error {
 	var err error
 	for _, reader := range readers {

@@ -122,7 +122,8 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	if a.Entity.OfProcesses() {
 		packProcess(p, &a.Owner.Process)
 	}
-	// Each attribute of an entity is a field of the workload: the table of entities decides which fields are packed.
+	// Each attribute of an entity is a field of the workload: the table of entities decides which
+	// fields are packed.
 	for _, attribute := range a.Entity.Attributes() {
 		pack.String(p, attribute.Field(&a.Owner.Workload))
 	}
@@ -149,7 +150,8 @@ func packProcess(p *pack.Packer, o *units.Process) {
 	p.Bools(&o.Descendants)
 }
 
-// packNames packs names, which the accounts of a container and its pod may share. Names never change after they are read.
+// packNames packs names, which the accounts of a container and its pod may share. Names never
+// change after they are read.
 func packNames(p *pack.Packer, n *units.Names) {
 	pack.String(p, &n.Namespace)
 	pack.String(p, &n.Pod)
@@ -158,7 +160,8 @@ func packNames(p *pack.Packer, n *units.Names) {
 	pack.String(p, &n.Image)
 }
 
-// packMeters packs times as durations before ReadAt, because they are times of the clock of a process.
+// packMeters packs times as durations before ReadAt, because they are times of the clock of a
+// process.
 func (k *Totals) packMeters(p *pack.Packer, past *power.Past) {
 	before := func(at *time.Time) {
 		age := k.ReadAt.Sub(*at)

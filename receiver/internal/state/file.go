@@ -13,17 +13,18 @@ import (
 	"sync"
 )
 
-// stateFile is a store of a single value in a file. The file is replaced as a whole, so that a crash of the collector leaves
-// either the old value or the new one.
+// stateFile is a store of a single value in a file. The file is replaced as a whole, so that a
+// crash of the collector leaves either the old value or the new one.
 type stateFile struct {
 	path string
-	// lock is held while the store is open, so that two collectors do not replace each other's state. It is nil if the store is
-	// read-only.
+	// lock is held while the store is open, so that two collectors do not replace each other's
+	// state. It is nil if the store is read-only.
 	lock    *os.File
 	syncing sync.Mutex // held while a file is being flushed to the disk
 }
 
-// maxState is the maximum size of a state in bytes. The state of 100,000 processes takes about 20 MB.
+// maxState is the maximum size of a state in bytes. The state of 100,000 processes takes about 20
+// MB.
 const maxState = 64 << 20
 
 var errTooLarge = fmt.Errorf("larger than %d MiB", maxState>>20)
@@ -69,9 +70,10 @@ func (f *stateFile) Get(context.Context, string) ([]byte, error) {
 	return os.ReadFile(f.path)
 }
 
-// Set replaces the file. The new content survives a crash of the collector immediately, and a crash of the machine once the
-// background flush has finished. Set does not wait for the flush, which can take seconds on a disk under load. Totals do not
-// survive a reboot anyway, and trained models lose at most the last interval, unless the machine crashes during the flush.
+// Set replaces the file. The new content survives a crash of the collector immediately, and a crash
+// of the machine once the background flush has finished. Set does not wait for the flush, which can
+// take seconds on a disk under load. Totals do not survive a reboot anyway, and trained models lose
+// at most the last interval, unless the machine crashes during the flush.
 func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
 	name := f.path + ".new"
 	_ = os.Remove(name) // left by a crash; if it cannot be removed, the next line fails

@@ -24,10 +24,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
-// State stores the trained models and the totals in each collection, before the collection is passed
-// to the next consumer, and restores them at the next start. No restored total is below a total that
-// was sent, whenever and however the receiver ended. If storage fails, the state is lost but
-// measurement continues.
+// State stores the trained models and the totals in each collection, before the collection is
+// passed to the next consumer, and restores them at the next start. No restored total is below a
+// total that was sent, whenever and however the receiver ended. If storage fails, the state is lost
+// but measurement continues.
 type State struct {
 	Training *training.Training
 	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
@@ -49,7 +49,8 @@ func New(cfg *config.Config, logger *zap.Logger) *State {
 	return &State{Training: training.New(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger}
 }
 
-// SetReadOnly makes Restore restore only the trained models of a state file, and Save store nothing.
+// SetReadOnly makes Restore restore only the trained models of a state file, and Save store
+// nothing.
 func (t *State) SetReadOnly() {
 	if t.readOnly = true; filepath.IsAbs(t.cfg.Storage) && t.cfg.Attribution.Trains(t.cfg.Zones) {
 		t.in = &keeper{connect: func(context.Context) (store, error) { return ReadOnlyFile(t.cfg.Storage), nil }}
@@ -102,8 +103,8 @@ var (
 
 var errChecksum = errors.New("its checksum is wrong")
 
-// Restore restores the trained models, and returns the totals to be continued, or nil if totals start
-// at 0. It must precede the first window. now is the time by the clock of this process.
+// Restore restores the trained models, and returns the totals to be continued, or nil if totals
+// start at 0. It must precede the first window. now is the time by the clock of this process.
 func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 	if t.in == nil {
 		return nil
@@ -164,7 +165,8 @@ func (t *State) Save(ctx context.Context, now time.Time, models training.Zones, 
 	value := slices.Clone(t.buffer) // a store may keep the slice
 	err := t.in.set(ctx, value)
 	if err != nil && t.in.store != nil { // the store could be opened
-		// Totals sent since may exceed those of the stored state, so it must not be restored. Without it a disk may have room.
+		// Totals sent since may exceed those of the stored state, so it must not be restored.
+		// Without it a disk may have room.
 		_ = t.in.remove(ctx)
 		err = t.in.set(ctx, value)
 	}
@@ -204,7 +206,8 @@ type Moment struct {
 	Clocks Clocks
 }
 
-// readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both have the same time.
+// readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both
+// have the same time.
 func (t *State) readClocks() (c Clocks, err error) {
 	if c.Boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
 		return c, err
@@ -217,12 +220,12 @@ func (t *State) readClocks() (c Clocks, err error) {
 	return c, nil
 }
 
-// Version is the version of the format. Each change of a pack function changes it, except a further condition in
-// a byte of conditions, which is false in older states.
+// Version is the version of the format. Each change of a pack function changes it, except a further
+// condition in a byte of conditions, which is false in older states.
 const Version = 3
 
-// Encode appends a state to b: a checksum of the rest, the version of the format, the trained models, and the totals unless
-// they are nil.
+// Encode appends a state to b: a checksum of the rest, the version of the format, the trained
+// models, and the totals unless they are nil.
 func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
 	from := len(b)
 	p := pack.NewWriter(append(b, 0, 0, 0, 0))
@@ -237,8 +240,8 @@ func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
 	return b
 }
 
-// Decode decodes what encodeState returned. After an error the trained models may be decoded, and the totals must not be
-// used. Without an ID of the boot, totals are not decoded.
+// Decode decodes what encodeState returned. After an error the trained models may be decoded, and
+// the totals must not be used. Without an ID of the boot, totals are not decoded.
 func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) error {
 	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {
 		return errChecksum

@@ -24,8 +24,9 @@ type store interface {
 	Close(ctx context.Context) error
 }
 
-// keeper accesses a store that may fail or hang, such as a directory on an unreachable file server. It returns failures as
-// errors and never blocks a collection for longer than storeTimeout. A keeper is not safe for concurrent use.
+// keeper accesses a store that may fail or hang, such as a directory on an unreachable file server.
+// It returns failures as errors and never blocks a collection for longer than storeTimeout. A
+// keeper is not safe for concurrent use.
 type keeper struct {
 	connect func(context.Context) (store, error) // opens the store
 	store   store                                // nil until it is opened
@@ -42,13 +43,14 @@ const (
 	// storeName is the name of the receiver's store in a storage extension.
 	storeName = "attribution"
 	Key       = "state"
-	// storeTimeout is the maximum time that a collection waits for a store. A local disk takes less than a millisecond.
-	// file_storage takes one second if another process has locked its database.
+	// storeTimeout is the maximum time that a collection waits for a store. A local disk takes less
+	// than a millisecond. file_storage takes one second if another process has locked its database.
 	storeTimeout = 5 * time.Second
 )
 
-// openStorage returns the keeper of the configured storage, or nil if none is configured. It does not open the store. It
-// returns an error only if the extension does not exist or is not a storage extension.
+// openStorage returns the keeper of the configured storage, or nil if none is configured. It does
+// not open the store. It returns an error only if the extension does not exist or is not a storage
+// extension.
 func openStorage(c *config.Config, host component.Host, receiver component.ID) (*keeper, error) {
 	if c.Storage == "" {
 		return nil, nil
@@ -106,8 +108,8 @@ func (k *keeper) close(ctx context.Context) error {
 // errSlow reports that a store exceeded storeTimeout.
 var errSlow = errors.New("the store does not answer in time")
 
-// use opens the store if necessary, calls f and waits for at most storeTimeout. While a call that exceeded storeTimeout is
-// running, all other calls fail.
+// use opens the store if necessary, calls f and waits for at most storeTimeout. While a call that
+// exceeded storeTimeout is running, all other calls fail.
 func (k *keeper) use(ctx context.Context, f func(context.Context, store) error) error {
 	if k.busy != nil {
 		select {

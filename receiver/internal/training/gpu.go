@@ -12,8 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// GPUs are listed later than CPUs, and may appear and disappear. Each GPU's model is stored with the hardware on which it was
-// trained, and restored when a zone of the GPU is listed for the first time.
+// GPUs are listed later than CPUs, and may appear and disappear. Each GPU's model is stored with
+// the hardware on which it was trained, and restored when a zone of the GPU is listed for the first
+// time.
 
 // maxTrainedGPUs is the maximum number of stored models of GPUs, including those of absent GPUs.
 const maxTrainedGPUs = 256
@@ -73,7 +74,8 @@ func (z Zones) eachGPUModel(yield func(claims.Kind, *static.Model)) {
 	}
 }
 
-// hardwareOfGPU describes what the static power of a GPU depends on: its zones, and the machine with its kernel.
+// hardwareOfGPU describes what the static power of a GPU depends on: its zones, and the machine
+// with its kernel.
 func hardwareOfGPU(root string, domain units.Domain, readings []power.Reading) (hardware []string) {
 	for i := range readings {
 		if zone := readings[i].Zone; zone.Kind == power.GPU && zone.Domain == domain {

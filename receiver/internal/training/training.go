@@ -58,7 +58,8 @@ type trainedZone struct {
 	static.State
 }
 
-// trainedName names the zones of a kind in a domain. Measured zones of the node's CPUs have the name of their zone kind.
+// trainedName names the zones of a kind in a domain. Measured zones of the node's CPUs have the
+// name of their zone kind.
 func trainedName(domain units.Domain, kind claims.Kind) string {
 	name := string(kind.Zone)
 	if domain != units.NodeCPUs {
@@ -70,8 +71,8 @@ func trainedName(domain units.Domain, kind claims.Kind) string {
 	return name
 }
 
-// Restore restores the static power models that were trained on this machine, and sets the kind of their
-// meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs.
+// Restore restores the static power models that were trained on this machine, and sets the kind of
+// their meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs.
 func (t *Training) Restore(z Zones, readings []power.Reading) {
 	if !t.cfg.Attribution.Trains(t.cfg.Zones) {
 		return
@@ -104,8 +105,8 @@ func (t *Training) Restore(z Zones, readings []power.Reading) {
 	}
 }
 
-// setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or power
-// sensors. RAPL's psys is neither.
+// setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or
+// power sensors. RAPL's psys is neither.
 func setMeter(model *static.Model, readings []power.Reading, kind claims.Kind) {
 	zones, prompt := 0, 0
 	for _, r := range readings {
@@ -149,7 +150,8 @@ func (t *Training) Note(z Zones) {
 	}
 }
 
-// rule names the static power model of a zone kind together with the exclusions, because the energy of excluded workloads is static.
+// rule names the static power model of a zone kind together with the exclusions, because the energy
+// of excluded workloads is static.
 func (t *Training) rule(kind power.Kind) string {
 	c := &t.cfg.Attribution
 	rule := string(c.StaticModelOf(kind))
@@ -168,8 +170,9 @@ func (t *Training) rule(kind power.Kind) string {
 	return rule
 }
 
-// hardwareOf describes what static power depends on, except for GPUs: the source of the figures, the zones, the processors, their
-// microcode and the kernel. It omits what cannot be read, and returns nil while no zone is known.
+// hardwareOf describes what static power depends on, except for GPUs: the source of the figures,
+// the zones, the processors, their microcode and the kernel. It omits what cannot be read, and
+// returns nil while no zone is known.
 func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 	for _, r := range readings {
 		if r.Zone.Kind == power.GPU {
@@ -199,8 +202,9 @@ func zoneLine(r *power.Reading) string {
 	return line
 }
 
-// sameHardware reports whether models that were trained on the hardware before apply to the hardware now. Zones may have been
-// added, for example by a driver that is loaded late: a model whose kind and domain have more zones than in training starts over.
+// sameHardware reports whether models that were trained on the hardware before apply to the
+// hardware now. Zones may have been added, for example by a driver that is loaded late: a model
+// whose kind and domain have more zones than in training starts over.
 func sameHardware(before, now []string) bool {
 	added := func(line string) bool { return strings.HasPrefix(line, zonePrefix) && !slices.Contains(before, line) }
 	return slices.Equal(before, slices.DeleteFunc(slices.Clone(now), added))

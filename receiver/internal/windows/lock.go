@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Lock is a mutex with a timed lock operation. The zero lock is not usable; call newLock.
+// Lock is a mutex with a timed lock operation. The zero lock is not usable; call NewLock.
 type Lock chan struct{}
 
+// NewLock returns an unlocked lock.
 func NewLock() Lock { return make(Lock, 1) }
 
 // Lock locks l.

@@ -6,14 +6,14 @@ import "time"
 
 // Metronome beats at the end of each window until it is stopped.
 type Metronome interface {
-	// Next waits for a beat and returns the number of windows that have ended since the one before: those after the first were
-	// skipped. It returns 0, at once, when the metronome is stopped.
+	// Next waits for a beat and returns the number of windows that have ended since the one before:
+	// those after the first were skipped. It returns 0, at once, when the metronome is stopped.
 	Next() int64
 	Stop()
 }
 
-// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a kernel timer, which
-// wakes one thread where a Go timer wakes several.
+// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a
+// kernel timer, which wakes one thread where a Go timer wakes several.
 const shortWindow = time.Second
 
 func NewMetronome(window time.Duration) Metronome {

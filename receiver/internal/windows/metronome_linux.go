@@ -35,7 +35,8 @@ func newKernelTimer(window time.Duration) (Metronome, error) {
 		_ = t.file.Close() // nothing was written
 		return nil, err
 	}
-	// The read never blocks, so it is a raw system call. For other system calls the Go runtime may wake another thread.
+	// The read never blocks, so it is a raw system call. For other system calls the Go runtime may
+	// wake another thread.
 	t.read = func(fd uintptr) bool {
 		_, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&t.beats)), unsafe.Sizeof(t.beats))
 		return errno == 0

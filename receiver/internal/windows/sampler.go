@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// sampler calls a function once per window, on a goroutine of its own, until it is stopped. It counts the windows that it skipped.
+// sampler calls a function once per window, on a goroutine of its own, until it is stopped. It
+// counts the windows that it skipped.
 type sampler struct {
 	Window  time.Duration // 0 while it is stopped
 	stopped chan struct{}

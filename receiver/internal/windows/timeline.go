@@ -4,9 +4,10 @@ package windows
 
 import "time"
 
-// timeline turns readings of the clock into timestamps of data points. Timestamps follow the wall clock but always
-// increase: after the wall clock steps back they advance at half speed until it has caught up. So no point is older than
-// its start time or than the point before. The zero timeline is ready to use.
+// timeline turns readings of the clock into timestamps of data points. Timestamps follow the wall
+// clock but always increase: after the wall clock steps back they advance at half speed until it
+// has caught up. So no point is older than its start time or than the point before. The zero
+// timeline is ready to use.
 type timeline struct {
 	reading time.Time // with its monotonic part
 	Stamp   time.Time // wall clock only

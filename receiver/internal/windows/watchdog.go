@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// activity is the current activity of the receiver. Its text completes the phrase "the receiver is".
-type activity int32
+// Activity is the current activity of the receiver. Its text completes the phrase "the receiver is".
+type Activity int32
 
+// The activities of the receiver.
 const (
-	Idle activity = iota
+	Idle Activity = iota
 	Starting
 	ReadingNode
 	ReadingMeters
@@ -39,13 +40,14 @@ var activities = [...]string{
 	Delivering:       "waiting for the next consumer",
 }
 
-func (a activity) String() string { return activities[a] }
+func (a Activity) String() string { return activities[a] }
 
 // overdue is the delay after which a late collection is reported as hanging.
 const overdue = 10 * time.Second
 
-// Watchdog reports collections that hang, and the activity in which they hang. It depends neither on the scraper's lock nor on
-// the goroutine that hangs. The zero watchdog records the activity and reports nothing.
+// Watchdog reports collections that hang, and the activity in which they hang. It depends neither
+// on the scraper's lock nor on the goroutine that hangs. The zero watchdog records the activity and
+// reports nothing.
 type Watchdog struct {
 	activity atomic.Int32
 	limit    time.Duration // between the ends of two collections
@@ -53,8 +55,8 @@ type Watchdog struct {
 	stopped  atomic.Bool
 }
 
-// Start starts the watchdog, which expects a first collection after delay, and then one every interval. report is called once
-// per hang, on its own goroutine.
+// Start starts the watchdog, which expects a first collection after delay, and then one every
+// interval. report is called once per hang, on its own goroutine.
 func (w *Watchdog) Start(delay, interval time.Duration, report func(error)) {
 	w.limit = interval + overdue
 	w.timer = time.AfterFunc(delay+w.limit, func() {
@@ -66,10 +68,10 @@ func (w *Watchdog) Start(delay, interval time.Duration, report func(error)) {
 }
 
 // Enter records the start of an activity.
-func (w *Watchdog) Enter(a activity) { w.activity.Store(int32(a)) }
+func (w *Watchdog) Enter(a Activity) { w.activity.Store(int32(a)) }
 
 // Current returns the current activity.
-func (w *Watchdog) Current() activity { return activity(w.activity.Load()) }
+func (w *Watchdog) Current() Activity { return Activity(w.activity.Load()) }
 
 // Finished records the end of a collection.
 func (w *Watchdog) Finished() {
