@@ -21,10 +21,10 @@ type gpus struct {
 	Sources []gpu.Source
 	// drm is nil if its results are not used. It is queried once a GPU that no other source reports
 	// has a meter: most machines have a graphics chip in the CPU, which has no meter.
-	drm   gpu.Source
+	drm     gpu.Source
 	queried bool // drm was
-	Usage []gpu.Usage
-	notes gpuNotes
+	Usage   []gpu.Usage
+	notes   gpuNotes
 }
 
 // gpuMeter is a meter of GPUs that also reads their usage.

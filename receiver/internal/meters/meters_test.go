@@ -3,13 +3,19 @@
 package meters
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
@@ -35,3 +41,21 @@ func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
 		assert.Equal(t, tt.attributed, m.Attributed(), "%v of %v", tt.configured, tt.read)
 	}
 }
+
+// simpleConfig returns a configuration without a power model, with the rules of Kepler.
+func simpleConfig() *config.Config {
+	cfg := config.Default()
+	cfg.Attribution.Preset, cfg.Model = config.PresetKepler, configoptional.None[config.ModelConfig]()
+	return cfg
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+var plugID = component.MustNewIDWithName("http", "a")
+
+// cloudCPU is in the catalog.
+const cloudCPU = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"

@@ -4,6 +4,7 @@ package training
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,12 +13,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -216,4 +219,206 @@ func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
 		readings[0].Correction = c
 		assert.False(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), c)
 	}
+}
+
+// gpuLearner is a receiver's learning on a machine with a package and GPUs.
+type gpuLearner struct {
+	*Training
+	rules    attribution.Rules
+	domains  []units.Domain
+	readings []power.Reading
+}
+
+func newGPULearner(kept Models) *gpuLearner {
+	cfg := simpleConfig()
+	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(config.StaticMinimum)
+	l := &gpuLearner{
+		Training: &Training{cfg: cfg, logger: zap.NewNop(), Trained: kept},
+		rules:    cfg.Attribution.Rules(cfg.LedgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
+	}
+	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Domain: units.NodeCPUs}}}
+	l.Restore(l.zones(), l.readings)
+	return l
+}
+
+// zones returns the zones with their models.
+func (l *gpuLearner) zones() Zones {
+	return Zones{&l.rules, l.cfg.LedgerKinds(), l.domains}
+}
+
+// plug adds a GPU, and returns its index.
+func (l *gpuLearner) plug(address, id string) int {
+	l.domains = append(l.domains, units.GPU(address))
+	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Source: power.Measured, Domain: units.GPU(address)}})
+	l.RestoreGPUs(l.zones(), l.readings)
+	return len(l.domains) - 1
+}
+
+// model returns the static power model of a zone kind.
+func (l *gpuLearner) model(kind power.Kind) *static.Model {
+	for i, k := range l.cfg.LedgerKinds() {
+		if k.Zone == kind && k.Source == power.Measured {
+			return l.rules.Models[i].(*static.Model)
+		}
+	}
+	panic("no such kind")
+}
+
+// learn has a model learn the static power of a domain.
+func (l *gpuLearner) learn(kind power.Kind, domain int, watts units.Energy) {
+	l.model(kind).Active(attribution.Portion{
+		Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 1,
+	})
+}
+
+// restart stores what was learned, and returns the training of the next start.
+func (l *gpuLearner) restart(t *testing.T) *gpuLearner {
+	l.Note(l.zones())
+	return newGPULearner(restored(t, l.Trained))
+}
+
+func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
+	l := newGPULearner(Models{})
+	first, second := l.plug("0000:03:00.0", "GPU-1"), l.plug("0000:04:00.0", "GPU-2")
+	l.learn(power.Package, 0, 30)
+	l.learn(power.GPU, first, 40)
+	l.learn(power.GPU, second, 50)
+
+	l = l.restart(t)
+	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0, "without GPUs so far")
+	second, first = l.plug("0000:04:00.0", "GPU-2"), l.plug("0000:03:00.0", "GPU-1")
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(first), 0, "with another index")
+	assert.InDelta(t, 50, l.model(power.GPU).StaticPower(second), 0)
+
+	l = l.restart(t).restart(t)
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0, "after a start without it")
+}
+
+func TestAnotherGPUInTheSamePlaceIsLearnedAgainAndTheCPUIsNot(t *testing.T) {
+	l := newGPULearner(Models{})
+	l.learn(power.Package, 0, 30)
+	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+	l = l.restart(t)
+	other := l.plug("0000:03:00.0", "GPU-9")
+	assert.False(t, l.model(power.GPU).Trained(other))
+	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0)
+}
+
+func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
+	l := newGPULearner(Models{})
+	l.Trained.Hardware = nil
+	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+	l = l.restart(t)
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)
+}
+
+func TestAStateSaysWhetherAStaticPowerIsProvisional(t *testing.T) {
+	for _, provisional := range []bool{false, true} {
+		zone := trainedZone{Rule: "trained", State: static.State{Zones: 1, Static: 142, InUse: true, Provisional: provisional, Estimator: []float64{1}}}
+		before := Models{Hardware: []string{"a"}, Zones: map[string]trainedZone{"package": zone}}
+		after := restored(t, before)
+		assert.Equal(t, before.Zones["package"].State, after.Zones["package"].State)
+	}
+}
+
+// Versions before State.Provisional wrote InUse alone.
+func TestAnEarlierStateHasNoProvisionalStaticPower(t *testing.T) {
+	for _, inUse := range []bool{false, true} {
+		want := trainedZone{Rule: "trained", State: static.State{Zones: 1, Static: 142, InUse: inUse, Estimator: []float64{1, 2}}}
+		w := pack.NewWriter(nil)
+		pack.String(w, &want.Rule)
+		pack.Slice(w, &want.Hardware, pack.String)
+		pack.Int(w, &want.Zones)
+		w.Bools(&want.InUse)
+		w.Float(&want.Static)
+		pack.Slice(w, &want.Estimator, (*pack.Packer).Float)
+		var got trainedZone
+		r := pack.NewReader(w.Bytes())
+		packTrained(r, &got)
+		require.NoError(t, r.End())
+		assert.Equal(t, want.State, got.State)
+	}
+}
+
+// curveOfPackages returns a model that restore prepared for zones of packages, and restore for other zones.
+func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Zone)) {
+	cfg := simpleConfig()
+	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(config.StaticTrained)
+	kinds, domains := cfg.LedgerKinds(), []units.Domain{units.NodeCPUs}
+	rules := cfg.Attribution.Rules(kinds, cfg.Zones)
+	l := &Training{cfg: cfg, logger: zap.NewNop()}
+	i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
+	return rules.Models[i].(*static.Model), func(zones ...power.Zone) {
+		var readings []power.Reading
+		for i := range zones {
+			readings = append(readings, power.Reading{Zone: &zones[i]})
+		}
+		l.Note(Zones{&rules, kinds, domains})
+		l.Restore(Zones{&rules, kinds, domains}, readings)
+	}
+}
+
+func TestASensorThatReplacesACounterHasSamplesOfASecond(t *testing.T) {
+	model, restore := curveOfPackages(t)
+	observe := func() (weight float64) {
+		model.Active(attribution.Portion{
+			Energy: 10 * units.Joule, Total: units.Second, Elapsed: 100 * time.Millisecond, Zones: 1, Of: 1, OfAll: 1,
+		})
+		state, _ := model.State(0)
+		for i := 0; i < len(state.Estimator); i += 6 {
+			weight += state.Estimator[i]
+		}
+		return weight
+	}
+	counter := power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Prompt: true}
+	restore(counter)
+	assert.InDelta(t, 0.1, observe(), 1e-9)
+	restore(power.Zone{ID: "hwmon:0", Kind: power.Package, Source: power.Measured})
+	assert.Zero(t, model.StaticPower(0), "the counter's estimate")
+	for range 9 {
+		assert.Zero(t, observe())
+	}
+	assert.InDelta(t, 1, observe(), 1e-9)
+	restore(counter)
+	assert.InDelta(t, 0.1, observe(), 1e-9)
+}
+
+// simpleConfig returns a configuration without a power model, with the rules of Kepler.
+func simpleConfig() *config.Config {
+	cfg := config.Default()
+	cfg.Attribution.Preset, cfg.Model = config.PresetKepler, configoptional.None[config.ModelConfig]()
+	return cfg
+}
+
+// allStatic returns the setting attribution::static_power with one model for all zones.
+func allStatic(model config.StaticModel) map[power.Kind]config.StaticPowerConfig {
+	return map[power.Kind]config.StaticPowerConfig{config.AllZones: {Model: model}}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// restored returns models after they were packed and unpacked.
+func restored(t *testing.T, models Models) (again Models) {
+	t.Helper()
+	w := pack.NewWriter(nil)
+	models.Pack(w)
+	r := pack.NewReader(w.Bytes())
+	again.Pack(r)
+	require.NoError(t, r.End())
+	return again
+}
+
+// trainedModelNames returns the static power models that are trained.
+func trainedModelNames() (names []config.StaticModel) {
+	for _, name := range config.StaticModelNames {
+		cfg := config.AttributionConfig{StaticPower: allStatic(name)}
+		if cfg.Trains([]power.Kind{power.Package}) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -10,6 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/pack"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // hangingStore answers once it is released.
@@ -52,4 +56,18 @@ func TestAStoreThatHangsIsWaitedForOnceAndUsedAgainWhenItAnswers(t *testing.T) {
 		require.NoError(t, k.close(t.Context()))
 		assert.Equal(t, 1, s.closed)
 	})
+}
+
+func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
+	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
+		want.Entity, want.Start, want.Owner.Process.Executable = units.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
+		written := pack.NewWriter(nil)
+		packAccount(written, &want)
+		var got attribution.AccountState
+		packAccount(pack.NewReader(written.Bytes()), &got)
+		got.Start = got.Start.UTC()
+		assert.Empty(t, got.Amounts)
+		got.Amounts = nil
+		assert.Equal(t, want, got)
+	}
 }

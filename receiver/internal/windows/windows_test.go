@@ -65,3 +65,62 @@ func TestAReadingIsTimedByItsMonotonicPart(t *testing.T) {
 	ahead := line.Stamp
 	assert.Equal(t, ahead.Add(5*time.Second), line.At(later.Add(10*time.Second)))
 }
+
+// scripted is a metronome that beats once for each element, with that number of windows, and stops.
+type scripted []int64
+
+func (b *scripted) Next() int64 {
+	if len(*b) == 0 {
+		return 0
+	}
+	windows := (*b)[0]
+	*b = (*b)[1:]
+	return windows
+}
+
+func (b *scripted) Stop() {}
+
+func TestSkippedWindowsAreCounted(t *testing.T) {
+	s, samples := &sampler{Window: time.Second}, 0
+	s.Run(&scripted{1, 3, 1, 2}, func() { samples++ })
+	windows, skipped := s.Counts()
+	assert.EqualValues(t, 7, windows)
+	assert.EqualValues(t, 3, skipped)
+	assert.Equal(t, 4, samples)
+}
+
+// passWindows has a pace observe windows of 100 ms for a time, of which a share is missed.
+func passWindows(p *pace, duration time.Duration, share float64) {
+	const window = 100 * time.Millisecond
+	var owed float64 // windows to be missed
+	for passed := time.Duration(0); passed < duration; {
+		windows := int64(1)
+		for owed += share / (1 - share); owed >= 1; owed-- {
+			windows++
+		}
+		p.observe(windows, window)
+		passed += time.Duration(windows) * window
+	}
+}
+
+func TestMoreThanATenthOfMissedWindowsIsAConditionWithHysteresis(t *testing.T) {
+	var p pace
+	for _, c := range []struct {
+		missed   float64
+		reported bool
+	}{{0, false}, {0.07, false}, {0.2, true}, {0.07, true}, {0.03, false}, {0.07, false}, {0.6, true}, {0, false}} {
+		passWindows(&p, 20*time.Second, c.missed)
+		assert.Equal(t, c.reported, p.err() != nil, c)
+	}
+}
+
+func TestAFewMissedWindowsAreNotJudged(t *testing.T) {
+	var p pace
+	passWindows(&p, 9*time.Second, 0.5)
+	assert.NoError(t, p.err(), "a period is longer")
+	p = pace{}
+	p.observe(10, 10*time.Second)
+	assert.NoError(t, p.err(), "a period has more windows")
+	p.observe(10, 10*time.Second)
+	assert.ErrorIs(t, p.err(), ErrMissed)
+}
