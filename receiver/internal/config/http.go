@@ -37,11 +37,13 @@ type HTTPConfig struct {
 }
 
 const (
-	httpInterval    = 10 * time.Second
+	httpInterval = 10 * time.Second
+	// HTTPTimeout is the default time limit of a request.
 	HTTPTimeout     = 5 * time.Second
 	minHTTPInterval = time.Second
 )
 
+// DefaultHTTPConfig returns the defaults of a section of meters::http.
 func DefaultHTTPConfig() HTTPConfig {
 	return HTTPConfig{
 		ClientConfig:     confighttp.ClientConfig{Timeout: HTTPTimeout},

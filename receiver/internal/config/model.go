@@ -144,6 +144,7 @@ func (m *ModelConfig) validateCurve(wrong reporter) {
 // maxMemoryPower is in watts per GiB. A DIMM draws a few watts.
 const maxMemoryPower = 100
 
+// ZoneKind returns the zone kind whose power is modeled.
 func (m *ModelConfig) ZoneKind() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
 // isAuto reports whether the model is that of the default configuration.

@@ -96,12 +96,15 @@ func (c *AttributionConfig) KnowsStaticPower(kind power.Kind) bool {
 	return presets[c.Preset].knowsStatic && c.StaticPower[kind].Model == "" && c.StaticPower[AllZones].Model == ""
 }
 
+// SelectedIdle returns the rule for idle energy.
 func (c *AttributionConfig) SelectedIdle() IdleRule { return cmp.Or(c.Idle, presets[c.Preset].idle) }
 
+// SelectedInterrupts returns the rule for the energy of interrupts.
 func (c *AttributionConfig) SelectedInterrupts() InterruptRule {
 	return cmp.Or(c.Interrupts, presets[c.Preset].interrupts, InterruptsShared)
 }
 
+// SelectedScope returns the scope of attribution.
 func (c *AttributionConfig) SelectedScope() Scope {
 	return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode)
 }
@@ -153,6 +156,7 @@ func (c *AttributionConfig) presetHasWeight(kind power.Kind, weight Weight) bool
 // counter shows is unattributed.
 func (c *AttributionConfig) MissedUnattributed() bool { return presets[c.Preset].missedUnattributed }
 
+// SelectedSMTWeight returns the weight of CPU time while the other thread of the core is busy.
 func (c *AttributionConfig) SelectedSMTWeight() float64 {
 	if c.Machine.Unshared != nil {
 		return cmp.Or(c.SMTWeight, 1)

@@ -37,7 +37,8 @@ type RedfishConfig struct {
 }
 
 const (
-	redfishInterval    = 10 * time.Second
+	redfishInterval = 10 * time.Second
+	// RedfishTimeout is the default time limit of a request.
 	RedfishTimeout     = time.Minute // of one request: some BMCs take half of it
 	minRedfishInterval = time.Second
 )

@@ -125,6 +125,7 @@ var staticModels = []staticModel{
 	{StaticTrained, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
 }
 
+// StaticModelNames lists the static power models.
 var StaticModelNames = func() (names []StaticModel) {
 	for _, m := range staticModels {
 		names = append(names, m.name)

@@ -86,6 +86,7 @@ var meterTable = []meterEntry{
 	{config.MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
 }
 
+// New returns meters that read nothing before Open.
 func New(cfg *config.Config, logger *zap.Logger) *Meters {
 	return &Meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, OpenSet: Open, Tallies: zoneTallies{}}
 }

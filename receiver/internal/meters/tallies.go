@@ -12,20 +12,20 @@ import (
 // ZoneTally counts what happened to a zone's counter or sensor.
 type ZoneTally struct {
 	ReadErrors, Wraps, Resets int64
-	sensor                    sensorTally
+	sensor                    SensorTally
 	// of is the zone that sensor counts, and before what zones of the same ID had counted.
 	of     *power.Zone
-	before sensorTally
+	before SensorTally
 }
 
-// sensorTally counts gaps and rejected readings of a power sensor.
-type sensorTally struct {
+// SensorTally counts gaps and rejected readings of a power sensor.
+type SensorTally struct {
 	Gaps, Rejected int64
 	Unmeasured     time.Duration
 }
 
-func (t sensorTally) plus(o sensorTally) sensorTally {
-	return sensorTally{t.Gaps + o.Gaps, t.Rejected + o.Rejected, t.Unmeasured + o.Unmeasured}
+func (t SensorTally) plus(o SensorTally) SensorTally {
+	return SensorTally{t.Gaps + o.Gaps, t.Rejected + o.Rejected, t.Unmeasured + o.Unmeasured}
 }
 
 // add counts the error and the event of a reading.
@@ -41,11 +41,11 @@ func (t *ZoneTally) add(r *power.Reading) {
 	if t.of != r.Zone {
 		t.of, t.before = r.Zone, t.SensorTotal()
 	}
-	t.sensor = sensorTally{r.Gaps, r.Rejected, r.Unmeasured}
+	t.sensor = SensorTally{r.Gaps, r.Rejected, r.Unmeasured}
 }
 
 // SensorTotal returns what the sensors of all zones of the ID did not measure.
-func (t *ZoneTally) SensorTotal() sensorTally { return t.before.plus(t.sensor) }
+func (t *ZoneTally) SensorTotal() SensorTally { return t.before.plus(t.sensor) }
 
 // zoneTallies holds the tally of each zone that was ever read, by zone ID.
 type zoneTallies map[string]*ZoneTally
@@ -75,6 +75,6 @@ func (z zoneTallies) of(id string) *ZoneTally {
 func (z zoneTallies) miss(r *power.Resumption) {
 	if errors.Is(r.Err, power.ErrNotCounted) {
 		tally := z.of(r.Zone.ID)
-		tally.before = tally.before.plus(sensorTally{Gaps: 1, Unmeasured: r.Elapsed})
+		tally.before = tally.before.plus(SensorTally{Gaps: 1, Unmeasured: r.Elapsed})
 	}
 }

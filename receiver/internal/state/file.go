@@ -13,9 +13,9 @@ import (
 	"sync"
 )
 
-// stateFile is a store of a single value in a file. The file is replaced as a whole, so that a
+// File is a store of a single value in a file. The file is replaced as a whole, so that a
 // crash of the collector leaves either the old value or the new one.
-type stateFile struct {
+type File struct {
 	path string
 	// lock is held while the store is open, so that two collectors do not replace each other's
 	// state. It is nil if the store is read-only.
@@ -35,11 +35,11 @@ func Path(directory, receiver string) string {
 }
 
 // ReadOnlyFile returns a store that reads the state at the path. It must not be written to.
-func ReadOnlyFile(path string) *stateFile { return &stateFile{path: path} }
+func ReadOnlyFile(path string) *File { return &File{path: path} }
 
 // OpenFile creates the directory of a state file and locks the state.
-func OpenFile(path string) (*stateFile, error) {
-	f := &stateFile{path: path}
+func OpenFile(path string) (*File, error) {
+	f := &File{path: path}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func OpenFile(path string) (*stateFile, error) {
 }
 
 // Get returns the content of the file, or nil if the file does not exist.
-func (f *stateFile) Get(context.Context, string) ([]byte, error) {
+func (f *File) Get(context.Context, string) ([]byte, error) {
 	info, err := os.Lstat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -74,7 +74,7 @@ func (f *stateFile) Get(context.Context, string) ([]byte, error) {
 // of the machine once the background flush has finished. Set does not wait for the flush, which can
 // take seconds on a disk under load. Totals do not survive a reboot anyway, and trained models lose
 // at most the last interval, unless the machine crashes during the flush.
-func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
+func (f *File) Set(_ context.Context, _ string, content []byte) error {
 	name := f.path + ".new"
 	_ = os.Remove(name) // left by a crash; if it cannot be removed, the next line fails
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -98,10 +98,10 @@ func (f *stateFile) Set(_ context.Context, _ string, content []byte) error {
 }
 
 // Delete removes the file.
-func (f *stateFile) Delete(context.Context, string) error { return os.Remove(f.path) }
+func (f *File) Delete(context.Context, string) error { return os.Remove(f.path) }
 
 // Close waits for the flush of the last content and unlocks the state.
-func (f *stateFile) Close(context.Context) error {
+func (f *File) Close(context.Context) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
 	if f.lock == nil {

@@ -42,7 +42,8 @@ type outcome struct {
 const (
 	// storeName is the name of the receiver's store in a storage extension.
 	storeName = "attribution"
-	Key       = "state"
+	// Key is the key of the state in the store.
+	Key = "state"
 	// storeTimeout is the maximum time that a collection waits for a store. A local disk takes less
 	// than a millisecond. file_storage takes one second if another process has locked its database.
 	storeTimeout = 5 * time.Second

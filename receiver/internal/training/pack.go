@@ -4,6 +4,7 @@ package training
 
 import "github.com/energyreceiver/energyreceiver/internal/pack"
 
+// Pack packs or unpacks the models. It is part of the format of a state.
 func (t *Models) Pack(p *pack.Packer) {
 	pack.Slice(p, &t.Hardware, pack.String)
 	pack.Map(p, &t.Zones, packTrained)

@@ -16,6 +16,7 @@ type Metronome interface {
 // kernel timer, which wakes one thread where a Go timer wakes several.
 const shortWindow = time.Second
 
+// NewMetronome returns a metronome that beats at the end of each window.
 func NewMetronome(window time.Duration) Metronome {
 	if window < shortWindow {
 		if m, err := newKernelTimer(window); err == nil {

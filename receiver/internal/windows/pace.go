@@ -39,6 +39,7 @@ func (p *pace) observe(windows int64, length time.Duration) {
 	*p = pace{Late: share > reportAt || p.Late && share > settleAt}
 }
 
+// ErrMissed reports that too many windows are missed.
 var ErrMissed = errors.New("more than a tenth of the windows are missed because other processes use the CPUs: " +
 	"give the collector more CPU time, or set a longer window")
 
