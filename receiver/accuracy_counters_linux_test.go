@@ -16,6 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
@@ -60,13 +61,13 @@ func (e *labEvents) counted(event weigh.Event, of string) uint64 {
 func (l *lab) countEvents() {
 	l.events = &labEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
 	events := weigh.SimulatedEvents(l.events.counted)
-	options := l.s.cfg.keyOptions(l.s.cgroups)
+	options := l.s.cfg.KeyOptions(l.s.node.Cgroups)
 	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {
 		w, err = weigh.NewModel(events, o.Cgroups)
 		return w, nil, err
 	}
-	l.s.keys = claims.NewKeys(options)
-	l.s.countsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
+	l.s.node.Keys = claims.NewKeys(options)
+	l.s.node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
 }
 
 // countedNode is memoryAndCompute with containers whose load varies, and one more of the usual intensity.
@@ -102,7 +103,7 @@ func TestTheModelOfSmartWattsFindsWhatInstructionsAndCacheMissesCost(t *testing.
 	} {
 		a := measure(t, labScenario{name: "counted", build: countedNode(c.frequency)}, labSetting{
 			source: cpu.KindBPF, counts: c.counted, configure: func(c *Config) {
-				c.Attribution.Preset, c.Attribution.StaticPower = PresetSmartWatts, allStatic(StaticFixed)
+				c.Attribution.Preset, c.Attribution.StaticPower = config.PresetSmartWatts, allStatic(config.StaticFixed)
 			},
 		}, 5*time.Minute)
 		t.Logf("%s: misplaced %.1f %% of the package's energy and %.1f %% of memory's", name, 100*a.misplacedPackage, 100*a.misplacedDRAM)

@@ -92,8 +92,8 @@ func (a *arriving) step(r *rand.Rand) {
 // arrive lets time pass in which jobs arrive, and takes the windows within it.
 func (l *lab) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
 	window := time.Duration(0)
-	if l.s != nil && l.s.sampler.window > 0 {
-		window = max(l.s.sampler.window, time.Second)
+	if l.s != nil && l.s.windows.Sampler.Window > 0 {
+		window = max(l.s.windows.Sampler.Window, time.Second)
 	}
 	for at := interval; at <= length; at += interval {
 		for i := range arrivals {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // labEffects are one machine, without and with each effect that measurements of real machines show. dev/simulation.md
@@ -38,7 +39,7 @@ const effectHorizon = 2 * time.Minute
 // effectSettings are the columns of the table of effects.
 var effectSettings = []labSetting{
 	labSettings[1], byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
-	splitting(StaticFixed, 0), splitting(StaticFixed, time.Second), splitting(StaticFixed, 100*time.Millisecond),
+	splitting(config.StaticFixed, 0), splitting(config.StaticFixed, time.Second), splitting(config.StaticFixed, 100*time.Millisecond),
 }
 
 // effectResults are the measured accuracies by effect and setting.

@@ -27,6 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -35,7 +36,7 @@ type gpuSetting struct {
 	name   string
 	driver string // of the cards: "xe" and "amdgpu" are read by fdinfo and hwmon, "nvidia" by a library
 	window time.Duration
-	static StaticModel
+	static config.StaticModel
 	// learns is how long it learns from cards under varied load before the measurement.
 	learns time.Duration
 	// kepler, if set, is how often Kepler's rule reads, in place of the receiver.
@@ -46,13 +47,13 @@ type gpuSetting struct {
 var gpuSettings = []gpuSetting{
 	{name: "utilization, fdinfo (xe), 10 s", driver: "xe"},
 	{name: "utilization, library, 10 s", driver: "nvidia"},
-	{name: "fixed, fdinfo (xe), 10 s", driver: "xe", static: StaticFixed},
-	{name: "fixed, library, 10 s", driver: "nvidia", static: StaticFixed},
-	{name: "fixed, fdinfo (xe), 1 s", driver: "xe", static: StaticFixed, window: time.Second},
-	{name: "fixed, fdinfo (amdgpu), 1 s", driver: "amdgpu", static: StaticFixed, window: time.Second},
-	{name: "fixed, library, 1 s", driver: "nvidia", static: StaticFixed, window: time.Second},
-	{name: "trained, fdinfo (xe), 1 s", driver: "xe", static: StaticTrained, window: time.Second, learns: 6 * time.Hour},
-	{name: "trained, library, 1 s", driver: "nvidia", static: StaticTrained, window: time.Second, learns: 6 * time.Hour},
+	{name: "fixed, fdinfo (xe), 10 s", driver: "xe", static: config.StaticFixed},
+	{name: "fixed, library, 10 s", driver: "nvidia", static: config.StaticFixed},
+	{name: "fixed, fdinfo (xe), 1 s", driver: "xe", static: config.StaticFixed, window: time.Second},
+	{name: "fixed, fdinfo (amdgpu), 1 s", driver: "amdgpu", static: config.StaticFixed, window: time.Second},
+	{name: "fixed, library, 1 s", driver: "nvidia", static: config.StaticFixed, window: time.Second},
+	{name: "trained, fdinfo (xe), 1 s", driver: "xe", static: config.StaticTrained, window: time.Second, learns: 6 * time.Hour},
+	{name: "trained, library, 1 s", driver: "nvidia", static: config.StaticTrained, window: time.Second, learns: 6 * time.Hour},
 	{name: "Kepler's rule, 5 s", driver: "nvidia", kepler: 5 * time.Second},
 	{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
 }
@@ -259,7 +260,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		return l.runKepler(lib, setting, drive, horizon)
 	}
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, byPID(ProcessSeriesConfig{}), setting.window
+	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, byPID(config.ProcessSeriesConfig{}), setting.window
 	host := libraryHost{}
 	if setting.driver == "nvidia" {
 		cfg.Meters.GPU.Extensions = []component.ID{libraryID}
@@ -267,7 +268,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	}
 	switch setting.static {
 	case "":
-	case StaticFixed:
+	case config.StaticFixed:
 		rest := l.rest()
 		for _, g := range l.machine.GPUs {
 			rest[power.GPU] += g.Idle
@@ -284,8 +285,8 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	require.NoError(t, err)
 	l.s.now = time.Now
 	kernel := hostsim.NewKernel(l.machine)
-	l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
-	l.s.sampler.window = cfg.Window // the lab's clock is the sampler
+	l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+	l.s.windows.Sampler.Window = cfg.Window // the lab's clock is the sampler
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.s.start(t.Context(), host))
 	defer func() { require.NoError(t, l.s.shutdown(context.WithoutCancel(t.Context()))) }()
@@ -314,7 +315,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 			l.s.sample()
 		}
 	}
-	require.Equal(t, cfg.Window, l.s.sampler.window, "nothing else measured")
+	require.Equal(t, cfg.Window, l.s.windows.Sampler.Window, "nothing else measured")
 	l.checkGPUs()
 	return l.gpuAccuracy(before, energy)
 }
@@ -322,7 +323,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the ledger, and at the consumer, which has
 // the final values of what ended.
 func (l *lab) checkGPUs() {
-	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.kinds
+	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
 	for i, zone := range l.s.ledger.Zones() {
@@ -599,9 +600,9 @@ func TestSteadyUsersOfAGPUAreToldApart(t *testing.T) {
 func TestBurstsOnAGPUAreMisplacedLittleInWindowsOfASecond(t *testing.T) {
 	bursts := gpuScenarioOf(t, "Bursts on a card")
 	for _, driver := range []string{"xe", "amdgpu", "nvidia"} {
-		a := measureGPUs(t, bursts, gpuSetting{driver: driver, static: StaticFixed, window: time.Second}, gpuHorizon)
+		a := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed, window: time.Second}, gpuHorizon)
 		assert.Less(t, a.misplaced, 0.05, driver)
-		long := measureGPUs(t, bursts, gpuSetting{driver: driver, static: StaticFixed}, gpuHorizon)
+		long := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed}, gpuHorizon)
 		assert.Greater(t, long.misplaced, 2*a.misplaced, driver)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes the meters' energy hard
@@ -334,7 +335,7 @@ func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, name)
 		a := measure(t, labHardware[i], rule(cpu.KindBPF, 0), labHorizon)
 		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
-		a = measure(t, labHardware[i], byZone("", StaticFixed, cpu.KindBPF, time.Second), labHorizon)
+		a = measure(t, labHardware[i], byZone("", config.StaticFixed, cpu.KindBPF, time.Second), labHorizon)
 		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
 	}
 }
@@ -349,8 +350,8 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
 		return drive
 	}
-	for _, window := range []time.Duration{minWindow, 100 * time.Millisecond} {
-		setting := byZone("", StaticFixed, cpu.KindBPF, window)
+	for _, window := range []time.Duration{config.MinWindow, 100 * time.Millisecond} {
+		setting := byZone("", config.StaticFixed, cpu.KindBPF, window)
 		a, b := measure(t, noisy, setting, labShort).misplaced, measure(t, exact, setting, labShort).misplaced
 		assert.InDelta(t, b, a, 1e-3, window)
 		assert.NotEqual(t, b, a)
@@ -360,10 +361,10 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 // The container that holds the most memory reads little of it.
 func TestKeysOfMemoryMisplaceTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
 	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "NUMA" })
-	misplaced := func(key Weight) float64 {
-		return measure(t, labHardware[i], byZone(key, StaticFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
+	misplaced := func(key config.Weight) float64 {
+		return measure(t, labHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
 	}
-	assert.InDelta(t, 0.506, misplaced(WeightCPUTime), 0.002)
-	assert.InDelta(t, 0.411, misplaced(WeightMemory), 0.002)
-	assert.InDelta(t, 0.282, misplaced(WeightMemoryCPUTime), 0.002)
+	assert.InDelta(t, 0.506, misplaced(config.WeightCPUTime), 0.002)
+	assert.InDelta(t, 0.411, misplaced(config.WeightMemory), 0.002)
+	assert.InDelta(t, 0.282, misplaced(config.WeightMemoryCPUTime), 0.002)
 }

@@ -28,7 +28,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of dev/accuracy-tables.md")
@@ -185,7 +187,7 @@ type accuracy struct {
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 	drive := sc.build(l)
-	var models trainedModels
+	var models training.Models
 	if setting.learns > 0 {
 		models = restored(tb, trainedOn(tb, sc, setting))
 	}
@@ -213,22 +215,22 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 			l.s.sample()
 		}
 	}
-	require.Equal(tb, window, l.s.sampler.window, "nothing else measured")
+	require.Equal(tb, window, l.s.windows.Sampler.Window, "nothing else measured")
 	return l.totals().since(before).accuracy()
 }
 
 // start starts the receiver on the machine, with models that are restored. It returns the length of the windows, 0 for one window
 // per collection.
-func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
+func (l *lab) start(setting labSetting, models training.Models) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath = l.root
-	cfg.Meters.Use = only(MeterPowercap)
+	cfg.Meters.Use = only(config.MeterPowercap)
 	cfg.CPUTime = setting.source
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{}) // every process has a series
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{}) // every process has a series
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)
-	if cfg.Attribution.StaticPower[AllZones].Model == StaticFixed {
+	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
 		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}
 	require.NoError(l.tb, cfg.Validate())
@@ -237,19 +239,19 @@ func (l *lab) start(setting labSetting, models trainedModels) (window time.Durat
 	var err error
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(l.tb, err)
-	l.s.now, l.s.training.trained = l.machine.Host.Now, models
+	l.s.now, l.s.state.Training.Trained = l.machine.Host.Now, models
 	switch setting.source {
 	case cpu.KindBPF:
 		kernel := hostsim.NewKernel(l.machine)
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+		l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	case cpu.KindClocks:
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, l.machine.Host.CPUClock) })
+		l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, l.machine.Host.CPUClock) })
 	}
 	if setting.counts {
 		l.countEvents()
 	}
-	window = cfg.windowLength()
-	l.s.sampler.window = window // the lab's clock is the sampler
+	window = cfg.WindowLength()
+	l.s.windows.Sampler.Window = window // the lab's clock is the sampler
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.s.start(context.Background(), simHost{}))
 	return window
@@ -260,21 +262,21 @@ var trainedOnce sync.Map
 
 // trainedOn returns the models of a receiver that has measured the machine of a scenario, without its workloads, under a varied load.
 // Settings with the same training share them, and so do scenarios with one name, which have one machine.
-func trainedOn(tb testing.TB, sc labScenario, setting labSetting) trainedModels {
-	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() trainedModels {
+func trainedOn(tb testing.TB, sc labScenario, setting labSetting) training.Models {
+	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() training.Models {
 		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 		sc.build(l)
 		l.strip()
-		l.start(setting, trainedModels{})
+		l.start(setting, training.Models{})
 		l.day(setting.learns, func() {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.s.noteTrained()
+		l.s.state.Training.Note(l.s.ledger.Models())
 		require.NoError(tb, l.s.shutdown(context.Background()))
-		return l.s.training.trained
+		return l.s.state.Training.Trained
 	}))
-	return once.(func() trainedModels)()
+	return once.(func() training.Models)()
 }
 
 // strip ends all workloads.
@@ -533,7 +535,7 @@ func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
 	assert.Less(t, second.misplaced, one.misplaced/2)
 	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
 	assert.Less(t, short.misplaced, one.misplaced/4)
-	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, minWindow), labShort).misplaced, short.misplaced)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), labShort).misplaced, short.misplaced)
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
@@ -567,7 +569,7 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 	for _, window := range []time.Duration{0, time.Second} {
 		setting := labSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *Config) {
 			inWindows(window)(c)
-			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
+			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
 		a := measure(t, dropped, setting, labShort)
 		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
@@ -601,9 +603,9 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-			node := measure(t, labScenarioOf(t, name), splitting(StaticFixed, 0), labShort)
+			node := measure(t, labScenarioOf(t, name), splitting(config.StaticFixed, 0), labShort)
 			assert.Greater(t, node.misplaced, 0.05, name)
-			zone := measure(t, labScenarioOf(t, name), byZone("", StaticFixed, source, 0), labShort)
+			zone := measure(t, labScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), labShort)
 			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
 			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
 		}
@@ -614,9 +616,9 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
 		sc := labScenarioOf(t, name)
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-			node := byZone("", StaticFixed, source, 0)
+			node := byZone("", config.StaticFixed, source, 0)
 			zone := node
-			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = ScopeNode }
+			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = config.ScopeNode }
 			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
 		}
 	}
@@ -629,7 +631,7 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
 			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
-			a := measure(t, sc, keyed(StaticFixed, WeightFrequencySquared, WeightMemoryCPUTime, window), labShort)
+			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), labShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
 			if !math.IsNaN(a.misplacedDRAM) {
@@ -641,8 +643,8 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 
 func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := labScenarioOf(t, "Memory-bound and compute-bound")
-	for _, key := range []Weight{WeightMemory, WeightMemoryCPUTime} {
-		a := measure(t, sc, keyed(StaticFixed, WeightCPUTime, key, 0), labShort)
+	for _, key := range []config.Weight{config.WeightMemory, config.WeightMemoryCPUTime} {
+		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), labShort)
 		assert.Less(t, a.misplacedDRAM, 0.02, key)
 	}
 }
@@ -688,7 +690,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 
 // Six hours after midnight have enough different loads for the learned model.
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
-	setting := splitting(StaticTrained, 0)
+	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	for _, c := range labCurves(t) {
 		for _, load := range []float64{0.1, 1} {
@@ -701,7 +703,7 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 
 func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	setting := splitting(StaticTrained, 0)
+	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
 	a := measure(t, bursts, setting, labShort)
 	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
@@ -710,7 +712,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	again := setting
 	again.configure = func(c *Config) {
 		setting.configure(c)
-		c.Attribution.Weight = allWeight(WeightFrequency)
+		c.Attribution.Weight = allWeight(config.WeightFrequency)
 	}
 	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
 }
@@ -801,7 +803,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := labCurves(t)[0]
 	for _, pair := range [][2]labSetting{
-		{preset(PresetKepler09), splitting(StaticMinimum, 0)}, {preset(PresetKavanagh), splitting(StaticBase, 0)},
+		{preset(config.PresetKepler09), splitting(config.StaticMinimum, 0)}, {preset(config.PresetKavanagh), splitting(config.StaticBase, 0)},
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {

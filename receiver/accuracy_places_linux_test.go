@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory of the socket that they do not run on. What
@@ -33,24 +34,24 @@ func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
-	of := func(dram Weight, window time.Duration, source cpu.SourceKind, edit func(*Config)) accuracy {
-		s := byZone(dram, StaticFixed, source, window)
+	of := func(dram config.Weight, window time.Duration, source cpu.SourceKind, edit func(*Config)) accuracy {
+		s := byZone(dram, config.StaticFixed, source, window)
 		configure := s.configure
 		s.configure = func(c *Config) {
 			configure(c)
-			c.Attribution.Weight = map[power.Kind]Weight{power.DRAM: dram}
+			c.Attribution.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
 			edit(c)
 		}
 		return measure(t, remote, s, labShort)
 	}
 	asIs := func(*Config) {}
-	assert.Greater(t, of(WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
+	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
 	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-		a := of(WeightMemoryCPUTime, time.Second, source, asIs)
+		a := of(config.WeightMemoryCPUTime, time.Second, source, asIs)
 		assert.Less(t, a.misplacedDRAM, 0.02, source)
 		assert.InDelta(t, 0, a.active, 1e-3, source)
 	}
-	assert.Less(t, of(WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	assert.Less(t, of(WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	assert.Less(t, of(WeightMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
+	assert.Less(t, of(config.WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(config.WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
+	assert.Less(t, of(config.WeightMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
 }

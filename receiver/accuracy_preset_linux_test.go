@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // The static power is stated in place of learned, so that no scenario takes a day: what is misplaced hardly depends on it.
 func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
 	rules := func(source cpu.SourceKind) labSetting {
 		return labSetting{name: "default, fixed", source: source, configure: func(c *Config) {
-			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(StaticFixed)
+			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
 	}
 	const much, little = 0.15, 0.07
@@ -45,7 +46,7 @@ func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
 		if !slices.Contains(ofInterrupts, sc.name) {
 			continue
 		}
-		for _, window := range []time.Duration{100 * time.Millisecond, minWindow} {
+		for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
 			misplaced := measure(t, sc, interruptsUnattributed(window), labHorizon).misplaced
 			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misplaced)
 			assert.LessOrEqual(t, misplaced, 0.01, "%s, windows of %v", sc.name, window)
@@ -57,10 +58,10 @@ func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
 	storms := labScenario{name: "Interrupts in bursts on two sockets", build: func(l *lab) func(time.Duration) {
 		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
 	}}
-	for _, window := range []time.Duration{100 * time.Millisecond, minWindow} {
+	for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
 		setting := interruptsUnattributed(window)
 		configure := setting.configure
-		setting.configure = func(c *Config) { configure(c); c.Attribution.Scope = ScopeZone }
+		setting.configure = func(c *Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
 		misplaced := measure(t, storms, setting, labHorizon).misplaced
 		t.Logf("windows of %v: %.2f %%", window, 100*misplaced)
 		assert.LessOrEqual(t, misplaced, 0.01, window)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // labSetting is a configuration of the receiver.
@@ -74,11 +75,11 @@ var labSettings = []labSetting{
 // labRules are the static power models other than the default. The learning ones take minutes, so they are measured only
 // when the page is written. Fixed gets the machine's true power at rest, so that it has no error on the curves.
 var labRules = []labSetting{
-	splitting(StaticFixed, time.Second),
-	splitting(StaticMinimum, 0).among(ofModels...).onCurves(), splitting(StaticResting, 0).among(ofModels...).onCurves(),
-	splitting(StaticBase, 0).among(ofModels...).onCurves(), splitting(StaticRegression, 0).among(ofModels...).onCurves(),
-	splitting(StaticTrained, 0).among(nowhere...).onAllCurves(), splitting(StaticTrained, time.Second),
-	splitting(StaticTrained, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
+	splitting(config.StaticFixed, time.Second),
+	splitting(config.StaticMinimum, 0).among(ofModels...).onCurves(), splitting(config.StaticResting, 0).among(ofModels...).onCurves(),
+	splitting(config.StaticBase, 0).among(ofModels...).onCurves(), splitting(config.StaticRegression, 0).among(ofModels...).onCurves(),
+	splitting(config.StaticTrained, 0).among(nowhere...).onAllCurves(), splitting(config.StaticTrained, time.Second),
+	splitting(config.StaticTrained, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
 	interruptsUnattributed(0).among(ofInterrupts...), interruptsUnattributed(time.Second).among(ofInterrupts...),
 	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
@@ -90,31 +91,31 @@ var labBest = []labSetting{
 
 // labPresets are the presets of other tools' rules. Their active energy is that of a setting above, so they have no rows.
 var labPresets = []labSetting{
-	preset(PresetKepler), preset(PresetKepler09), preset(PresetScaphandre),
-	preset(PresetSmartWatts), preset(PresetKubeWatt), preset(PresetKavanagh),
+	preset(config.PresetKepler), preset(config.PresetKepler09), preset(config.PresetScaphandre),
+	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),
 }
 
 // labKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
 var labKeys = []labSetting{
-	keyed(StaticFixed, WeightFrequency, WeightCPUTime, 0).among("Frequency scaling"),
-	keyed(StaticFixed, WeightFrequency, WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(StaticFixed, WeightFrequencySquared, WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(StaticFixed, WeightFrequencyCubed, WeightCPUTime, time.Second).among(ofClocks...),
-	keyed(StaticFixed, WeightCPUTime, WeightMemory, time.Second).among(ofMemory...),
-	keyed(StaticFixed, WeightCPUTime, WeightMemoryCPUTime, time.Second).among(ofMemory...),
-	keyed(StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, time.Second).among("Mixed node"),
-	keyed(StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
+	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, 0).among("Frequency scaling"),
+	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(config.StaticFixed, config.WeightFrequencyCubed, config.WeightCPUTime, time.Second).among(ofClocks...),
+	keyed(config.StaticFixed, config.WeightCPUTime, config.WeightMemory, time.Second).among(ofMemory...),
+	keyed(config.StaticFixed, config.WeightCPUTime, config.WeightMemoryCPUTime, time.Second).among(ofMemory...),
+	keyed(config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, time.Second).among("Mixed node"),
+	keyed(config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
 }
 
 // labScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
 // among them. On one socket they are as the scope node.
 var labScopes = []labSetting{
-	byZone("", StaticUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", StaticFixed, cpu.KindBPF, 0).among(ofSockets...),
-	byZone("", StaticFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", StaticFixed, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone("", StaticTrained, cpu.KindBPF, time.Second).among(ofSockets...),
-	byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
-	byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
+	byZone("", config.StaticUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, 0).among(ofSockets...),
+	byZone("", config.StaticFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone("", config.StaticTrained, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
+	byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
 }
 
 // ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so the weight 0.6 is correct.
@@ -125,8 +126,8 @@ var labThreads = []labSetting{
 	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
 	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
 	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
-	sharing(1, minWindow).among(ofThreads[1]), sharing(0.55, minWindow).among(ofThreads[1]), sharing(0.6, minWindow).among(ofThreads[1]),
-	sharing(0.65, minWindow).among(ofThreads[1]),
+	sharing(1, config.MinWindow).among(ofThreads[1]), sharing(0.55, config.MinWindow).among(ofThreads[1]), sharing(0.6, config.MinWindow).among(ofThreads[1]),
+	sharing(0.65, config.MinWindow).among(ofThreads[1]),
 }
 
 // labRows returns all settings in the order of the tables.
@@ -144,7 +145,7 @@ func (s *labSetting) cheap() bool {
 }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
-func byZone(dram Weight, static StaticModel, source cpu.SourceKind, window time.Duration) labSetting {
+func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) labSetting {
 	name := "scope zone, " + string(static)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
@@ -152,9 +153,9 @@ func byZone(dram Weight, static StaticModel, source cpu.SourceKind, window time.
 	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
-		a.Scope, a.StaticPower = ScopeZone, allStatic(static)
+		a.Scope, a.StaticPower = config.ScopeZone, allStatic(static)
 		if dram != "" {
-			a.Weight = map[power.Kind]Weight{power.DRAM: dram}
+			a.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
 		}
 	})
 	s.source = source
@@ -162,27 +163,27 @@ func byZone(dram Weight, static StaticModel, source cpu.SourceKind, window time.
 }
 
 // keyed returns a setting with a model, a weight for packages and a weight for memory, in windows of a length.
-func keyed(static StaticModel, weight, dram Weight, window time.Duration) labSetting {
+func keyed(static config.StaticModel, weight, dram config.Weight, window time.Duration) labSetting {
 	name := string(static)
-	if weight != WeightCPUTime {
+	if weight != config.WeightCPUTime {
 		name += ", " + string(weight)
 	}
-	if dram != WeightCPUTime {
+	if dram != config.WeightCPUTime {
 		name += ", DRAM by " + string(dram)
 	}
 	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
-		a.StaticPower, a.Weight = allStatic(static), map[power.Kind]Weight{AllZones: weight, power.DRAM: dram}
+		a.StaticPower, a.Weight = allStatic(static), map[power.Kind]config.Weight{config.AllZones: weight, power.DRAM: dram}
 	})
 }
 
 var sourceNames = map[cpu.SourceKind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
 
-var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", minWindow: "10 ms"}
+var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", config.MinWindow: "10 ms"}
 
 // splitting returns a setting with a static power model in windows of a length.
-func splitting(static StaticModel, window time.Duration) labSetting {
+func splitting(static config.StaticModel, window time.Duration) labSetting {
 	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
 		c.Attribution.StaticPower = allStatic(static)
@@ -195,15 +196,15 @@ func interruptsUnattributed(window time.Duration) labSetting {
 		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
 		configure: func(c *Config) {
 			inWindows(window)(c)
-			c.Attribution.StaticPower, c.Attribution.Interrupts = allStatic(StaticFixed), InterruptsUnattributed
+			c.Attribution.StaticPower, c.Attribution.Interrupts = allStatic(config.StaticFixed), config.InterruptsUnattributed
 		},
 	}
 }
 
 // sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
 func sharing(weight float64, window time.Duration) labSetting {
-	s := splitting(StaticFixed, window)
-	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", StaticFixed, weight, lengths[window])
+	s := splitting(config.StaticFixed, window)
+	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", config.StaticFixed, weight, lengths[window])
 	fixed := s.configure
 	s.configure = func(c *Config) {
 		fixed(c)
@@ -213,7 +214,7 @@ func sharing(weight float64, window time.Duration) labSetting {
 }
 
 // preset returns a setting with a preset in windows of a collection.
-func preset(p Preset) labSetting {
+func preset(p config.Preset) labSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
 }
 
@@ -227,7 +228,7 @@ func byDefault(source cpu.SourceKind) labSetting {
 // afterADay returns the setting with a day to learn in, if it learns.
 func afterADay(name string, configure func(*Config)) labSetting {
 	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
-	if cfg := s.config(); cfg.Attribution.trains(cfg.Zones) {
+	if cfg := s.config(); cfg.Attribution.Trains(cfg.Zones) {
 		s.learns = 24 * time.Hour
 	}
 	return s
@@ -244,7 +245,7 @@ func (s *labSetting) config() *Config {
 func (s *labSetting) learning() string {
 	cfg := s.config()
 	a := cfg.Attribution
-	a.StaticPower = allStatic(a.staticModelOf(power.Package))
+	a.StaticPower = allStatic(a.StaticModelOf(power.Package))
 	a.Weight, a.Idle = nil, ""
 	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.Window, a)
 }
@@ -254,25 +255,28 @@ func (s *labSetting) learning() string {
 func (s *labSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
-	a.uncounted = !s.counts
-	rules := presets[a.Preset]
-	rules.static, rules.idle, rules.excludedInFixed, rules.window, rules.other = "", "", false, 0, false
-	rules.weight, rules.dram = a.weightOf(power.Package), a.weightOf(power.DRAM)
-	a.StaticPower, a.Preset, a.Idle = allStatic(a.staticModelOf(power.Package)), "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.windowLength(), a, rules)
+	if !s.counts {
+		a.Machine.Uncounted = errNoClocks
+	}
+	rules := []any{
+		a.SelectedScope(), a.WeightOf(power.Package), a.WeightOf(power.DRAM), a.SelectedSMTWeight(), a.SelectedInterrupts(), a.MissedUnattributed(),
+		a.KnowsStaticPower(power.Package),
+	}
+	a.StaticPower, a.Preset, a.Idle = allStatic(a.StaticModelOf(power.Package)), "", ""
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.WindowLength(), a, rules)
 }
 
 // labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.
 var (
 	labIdleRules = []labSetting{
-		idling(IdleNone), idling(IdleEqual), idling(IdleEqualContainers), idling(IdleRequested), idling(IdleUsed),
+		idling(config.IdleNone), idling(config.IdleEqual), idling(config.IdleEqualContainers), idling(config.IdleRequested), idling(config.IdleUsed),
 	}
 	labIdleScenarios = []string{"Bursts", "Short-lived containers", "One container on one socket", "Mixed node"}
 )
 
-func idling(idle IdleRule) labSetting {
+func idling(idle config.IdleRule) labSetting {
 	return labSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *Config) {
-		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(StaticFixed), idle
+		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(config.StaticFixed), idle
 	}}
 }
 

@@ -23,7 +23,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
@@ -65,7 +67,7 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	}}}
 	m.measure()
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(ProcessSeriesConfig{})
+	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(config.ProcessSeriesConfig{})
 	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
 	if tc.static {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
@@ -77,8 +79,8 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(t, err)
 	l.s.now = machine.Host.Now
-	l.s.sampler.window = tc.window // the test's clock is the sampler
-	l.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	l.s.windows.Sampler.Window = tc.window // the test's clock is the sampler
+	l.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
 	}
 	return l, m
@@ -191,8 +193,8 @@ func TestNoCollectionWaitsForAPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}, answers: 30 * time.Second}
 		n := newTestNode(t)
-		n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			powercap, err := openMeters(ctx, cfg, host, set)
+		n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+			powercap, err := meters.Open(ctx, cfg, host, set)
 			require.NoError(t, err)
 			poller := power.NewPoller(bmc, power.PollOptions{Name: "bmc", Every: 15 * time.Second})
 			return power.NewSet(power.Member{Name: "bmc", Meter: poller}, powercap.Status()[0].Member), nil

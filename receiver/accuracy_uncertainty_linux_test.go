@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // doubted is a figure that the receiver states an uncertainty of.
@@ -72,12 +73,12 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 // known describes what claims.Deviation is told of a measurement, and returns what it returns.
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
-	key := cfg.Attribution.keyOf(zone)
-	window := cfg.windowLength()
+	key := cfg.Attribution.KeyOf(zone)
+	window := cfg.WindowLength()
 	if window == 0 {
 		window = cfg.CollectionInterval
 	}
-	shared := sockets > 1 && cfg.Attribution.scope() == ScopeNode
+	shared := sockets > 1 && cfg.Attribution.SelectedScope() == config.ScopeNode
 	known = "`" + string(zone) + "`"
 	switch {
 	case zone == power.DRAM:
@@ -92,11 +93,11 @@ func (s *labSetting) known(zone power.Kind, sockets int) (known string, used flo
 
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
 func uncertaintySettings(learn time.Duration) (settings []labSetting) {
-	ticks := splitting(StaticTrained, 0)
+	ticks := splitting(config.StaticTrained, 0)
 	ticks.name, ticks.source = "learned, 10 s, procfs", cpu.KindProcfs
 	for _, s := range []labSetting{
-		splitting(StaticTrained, 0), ticks, splitting(StaticTrained, time.Second),
-		byZone(WeightMemoryCPUTime, StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
+		splitting(config.StaticTrained, 0), ticks, splitting(config.StaticTrained, time.Second),
+		byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
 	} {
 		s.learns = learn
 		settings = append(settings, s)
@@ -175,7 +176,7 @@ func uncertaintyTables(t *testing.T) string {
 		}
 		for i, c := range curves {
 			for n, night := range nights {
-				setting, sc := splitting(StaticTrained, 0), afterNights(c, night)
+				setting, sc := splitting(config.StaticTrained, 0), afterNights(c, night)
 				setting.name = fmt.Sprintf("nights at %.0f %%", 100*night)
 				t.Run(sc.name, func(t *testing.T) {
 					t.Parallel()

@@ -25,7 +25,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // crowds are the numbers of processes that exist during the benchmarks. The variable CROWD sets one.
@@ -73,9 +75,9 @@ func measureCPU(b *testing.B, operation func()) {
 
 // atIntervals is measureCPU for an operation that runs once per interval, so that caches are as cold as they then are.
 func atIntervals(b *testing.B, interval time.Duration, operation func()) {
-	m := newMetronome(interval)
-	defer m.stop()
-	measureCPU(b, func() { m.next(); operation() })
+	m := windows.NewMetronome(interval)
+	defer m.Stop()
+	measureCPU(b, func() { m.Next(); operation() })
 }
 
 // collect makes a collection that the next consumer acknowledges.
@@ -124,29 +126,29 @@ func BenchmarkHostile(b *testing.B) {
 // collections is long enough that there is energy to share.
 func BenchmarkRules(b *testing.B) {
 	const pause = 20 * time.Millisecond
-	rules := []AttributionConfig{}
-	for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetSmartWatts, PresetKubeWatt, PresetKavanagh} {
-		rules = append(rules, AttributionConfig{Preset: preset})
+	rules := []config.AttributionConfig{}
+	for _, preset := range []config.Preset{config.PresetKepler, config.PresetKepler09, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh} {
+		rules = append(rules, config.AttributionConfig{Preset: preset})
 	}
-	for _, idle := range []IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed} {
-		rules = append(rules, AttributionConfig{Preset: PresetKepler, StaticPower: allStatic(StaticTrained), Idle: idle})
+	for _, idle := range []config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleRequested, config.IdleUsed} {
+		rules = append(rules, config.AttributionConfig{Preset: config.PresetKepler, StaticPower: allStatic(config.StaticTrained), Idle: idle})
 	}
-	for _, weight := range weights[1:] {
-		rules = append(rules, AttributionConfig{Preset: PresetKepler, Weight: allWeight(weight)})
+	for _, weight := range config.Weights[1:] {
+		rules = append(rules, config.AttributionConfig{Preset: config.PresetKepler, Weight: allWeight(weight)})
 	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 			for _, c := range rules {
-				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.StaticPower[AllZones].Model, c.Idle, c.Weight[AllZones]), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.StaticPower[config.AllZones].Model, c.Idle, c.Weight[config.AllZones]), func(b *testing.B) {
 					window := time.Duration(0)
 					if kind == cpu.KindBPF {
 						window = pause / 2 // otherwise the node's CPU time would come in ticks
 					}
 					s := realScraper(b, kind, window, func(cfg *Config) {
 						cfg.Attribution = c
-						cfg.Attribution.tuning.rest = 1
+						cfg.Attribution.Tuning.Rest = 1
 					})
-					for _, err := range s.keys.Failed() {
+					for _, err := range s.node.Keys.Failed() {
 						b.Skip(err)
 					}
 					atIntervals(b, pause, func() { collect(b, s) })
@@ -162,10 +164,10 @@ func BenchmarkRulesInContainers(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Run(b.TempDir(), crowd.Machine{Processes: n, Active: n / 100, Containers: 100}))
-			for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
+			for _, preset := range []config.Preset{config.PresetKepler, config.PresetKepler09, config.PresetKavanagh} {
 				b.Run(string(preset), func(b *testing.B) {
 					s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's CPU time does not come in ticks
-						cfg.Attribution.Preset, cfg.Attribution.tuning.rest = preset, 1
+						cfg.Attribution.Preset, cfg.Attribution.Tuning.Rest = preset, 1
 					})
 					measureCPU(b, func() { collect(b, s) })
 				})
@@ -181,13 +183,13 @@ func BenchmarkScope(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
 			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
-				for _, scope := range []Scope{ScopeNode, ScopeZone} {
+				for _, scope := range []config.Scope{config.ScopeNode, config.ScopeZone} {
 					b.Run(string(kind)+"/"+string(scope), func(b *testing.B) {
 						root, add := twoPackages(b)
 						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meters.Use, c.Attribution.Scope = root, only(MeterPowercap), scope
+							c.RootPath, c.Meters.Use, c.Attribution.Scope = root, only(config.MeterPowercap), scope
 						})
-						require.Equal(b, scope == ScopeZone, s.cpu.Topology() != nil)
+						require.Equal(b, scope == config.ScopeZone, s.node.CPU.Topology() != nil)
 						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
 					})
 				}
@@ -206,9 +208,9 @@ func BenchmarkSMTWeight(b *testing.B) {
 					b.Run(fmt.Sprint(kind, "/", weight), func(b *testing.B) {
 						root, add := twoPackages(b)
 						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meters.Use, c.Attribution.SMTWeight = root, only(MeterPowercap), weight
+							c.RootPath, c.Meters.Use, c.Attribution.SMTWeight = root, only(config.MeterPowercap), weight
 						})
-						require.Equal(b, weight < 1, s.siblings != nil && s.siblings.Shared())
+						require.Equal(b, weight < 1, s.node.Siblings != nil && s.node.Siblings.Shared())
 						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
 					})
 				}
@@ -271,7 +273,7 @@ func startScraper(b *testing.B, cfg *Config, host component.Host) *energyScraper
 	if err := s.start(context.Background(), host); err != nil {
 		b.Skip(err)
 	}
-	s.sampler.stop()
+	s.windows.Sampler.Stop()
 	b.Cleanup(func() { require.NoError(b, s.shutdown(context.Background())) })
 	return s
 }

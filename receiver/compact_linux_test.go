@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -46,14 +47,14 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b.machine = hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 64, Idle: 20, DRAMIdle: 3, Curve: curve})
 	b.kernel = hostsim.NewKernel(b.machine)
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Meters.Use = b.machine.Host.Root(), only(MeterPowercap)
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
+	cfg.RootPath, cfg.Meters.Use = b.machine.Host.Root(), only(config.MeterPowercap)
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
-	b.s.now, b.s.eager = b.machine.Host.Now, eager
-	b.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, b.kernel, b.kernel.Now) })
+	b.s.now, b.s.ledger.Options.Eager = b.machine.Host.Now, eager
+	b.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, b.kernel, b.kernel.Now) })
 	return b
 }
 
@@ -82,7 +83,7 @@ func (b *crowdedNode) collect(times int) {
 	for range times {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
-		if b.keeps && b.s.ledger != nil {
+		if b.keeps && b.s.ledger.Begun() {
 			b.s.ledger.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())
@@ -199,12 +200,12 @@ func TestCompactingChangesNoResult(t *testing.T) {
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"by memory, idle energy shared": func(c *Config) {
-			c.Attribution.Weight = allWeight(WeightMemory)
-			c.Attribution.Idle = IdleRequested
+			c.Attribution.Weight = allWeight(config.WeightMemory)
+			c.Attribution.Idle = config.IdleRequested
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"few series": func(c *Config) {
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 4})
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 4})
 			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 	} {
@@ -222,18 +223,18 @@ func TestCompactingChangesNoResult(t *testing.T) {
 
 func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
-		"default": func(c *Config) { c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 500}) },
+		"default": func(c *Config) { c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 500}) },
 		"few series": func(c *Config) {
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 4})
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 4})
 			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
 		},
 		"excluded by cgroup": func(c *Config) {
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 1, Max: 500})
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 500})
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"units, idle energy by use": func(c *Config) {
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 0.001, Max: 500})
-			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = IdleUsed, true
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 0.001, Max: 500})
+			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = config.IdleUsed, true
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,278 +3,45 @@
 package energyreceiver
 
 import (
-	"errors"
-	"fmt"
-	"math"
-	"path/filepath"
-	"slices"
-	"strings"
-	"time"
-
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/confmap"
-	"go.opentelemetry.io/collector/scraper/scraperhelper"
-
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/durations"
-	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
-// Config is the receiver's configuration.
-type Config struct {
-	scraperhelper.ControllerConfig `mapstructure:",squash"`
-	metadata.MetricsBuilderConfig  `mapstructure:",squash"`
+// The configuration for programs that embed the receiver.
+type (
+	// Config is the receiver's configuration.
+	Config = config.Config
+	// MeterKind is the name of a meter.
+	MeterKind = config.MeterKind
+	// ModelConfig configures the power model.
+	ModelConfig = config.ModelConfig
+	// ModelPoint is a point of a utilization-to-power curve.
+	ModelPoint = config.ModelPoint
+	// ProcessSeriesConfig groups processes into series and limits the number of series.
+	ProcessSeriesConfig = config.ProcessSeriesConfig
+	// StaticPowerConfig is a static power model with its settings.
+	StaticPowerConfig = config.StaticPowerConfig
+	// Weight is an attribution weight.
+	Weight = config.Weight
+)
 
-	// RootPath is the host's root directory: /, or the directory at which a container mounts it.
-	RootPath string `mapstructure:"root_path"`
-	// Storage is the absolute path of a directory, or the ID of a storage extension, in which totals and trained static power
-	// models are stored. Without storage, totals start at 0 and models are trained again after each start.
-	Storage string `mapstructure:"storage"`
-	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other to the default.
-	Zones []power.Kind `mapstructure:"zones"`
-	// Meters selects and configures the meters.
-	Meters MetersConfig `mapstructure:"meters"`
-	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without idle_power, max_power, points
-	// and file configures auto, which derives the power from the CPU, the share of the host and the cloud instance type.
-	Model configoptional.Optional[ModelConfig] `mapstructure:"model" short:"auto,none"`
-	// CPUTime selects the CPU time source. auto selects bpf if the kernel and the permissions allow it, else clocks.
-	// clocks requires the PID namespace of the host and is procfs without it.
-	CPUTime cpu.SourceKind `mapstructure:"cpu_time"`
-	// Window is the length of an attribution window, from 10ms to collection_interval, which makes one window
-	// per collection. With a preset other than smartwatts, the default is one window per collection.
-	Window time.Duration `mapstructure:"window" default:"1s"`
-	// Series limits the number of series.
-	Series SeriesConfig `mapstructure:"series"`
-	// Names configures the sources of the names of containers and pods.
-	Names NamesConfig `mapstructure:"names"`
-	// Attribution selects the attribution rules.
-	Attribution AttributionConfig `mapstructure:"attribution"`
-
-	// zeroWindow is set if window is configured as 0, which selects nothing.
-	zeroWindow bool
-
-	// presetOther is set if the preset added other to the zones. A machine that does not measure other is then no
-	// problem.
-	presetOther bool
-
-	// noZeroPoints omits the zero-value points at which new series start.
-	noZeroPoints bool
-
-	_ struct{} // keyed literals only
-}
-
-// SeriesConfig limits the number of series of processes, containers, pods and virtual machines. The energy of all others is in
-// an overflow series, whose points have the attribute otel.metric.overflow.
-type SeriesConfig struct {
-	// Processes limits the series of processes.
-	Processes ProcessSeriesConfig `mapstructure:"processes"`
-	// Containers limits the series of containers.
-	Containers EntitySeriesConfig `mapstructure:"containers"`
-	// Pods limits the series of Kubernetes pods.
-	Pods EntitySeriesConfig `mapstructure:"pods"`
-	// VMs limits the series of virtual machines.
-	VMs EntitySeriesConfig `mapstructure:"vms"`
-
-	_ struct{}
-}
-
-// ProcessSeriesConfig groups processes into series and limits the number of series.
-type ProcessSeriesConfig struct {
-	// GroupBy selects how processes are grouped into series. By default, each of the max processes with the
-	// highest usage has a series of its own, by PID, once it has run for a minute. All other processes are
-	// grouped by program: processes with the same executable, container, unit and user share a series,
-	// including exited ones. pid disables series by program, and program disables series by PID.
-	GroupBy GroupBy `mapstructure:"group_by"`
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
-	Max int `mapstructure:"max"`
-	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
-	MinEnergy float64 `mapstructure:"min_energy"`
-
-	// minAge is the age that a process must have before it gets a series of its own, if the others are
-	// reported by program.
-	minAge time.Duration
-
-	_ struct{}
-}
-
-// GroupBy is a value of the setting series::processes::group_by.
-type GroupBy string
-
-// The values of group_by other than the empty string.
+// Values of settings for programs that embed the receiver.
 const (
-	GroupByProgram GroupBy = "program"
-	GroupByPID     GroupBy = "pid"
+	AllZones          = config.AllZones
+	GroupByPID        = config.GroupByPID
+	GroupByProgram    = config.GroupByProgram
+	IdleNone          = config.IdleNone
+	MeterIPMI         = config.MeterIPMI
+	MeterPowercap     = config.MeterPowercap
+	PresetKepler      = config.PresetKepler
+	StaticFixed       = config.StaticFixed
+	StaticTrained     = config.StaticTrained
+	StaticUtilization = config.StaticUtilization
+	WeightCPUTime     = config.WeightCPUTime
 )
 
-// Default maximum numbers of series; dev/series.md explains the choice. maxPrograms cannot be configured.
-const (
-	defaultMaxProcesses = 50
-	defaultMinEnergy    = 1 // J
-	// Most processes exit within a minute. With a series of its own, each would leave one behind.
-	defaultMinAge = time.Minute
-	maxPrograms   = 500
-	// maxBirths is Limit.Births of processes, programs, containers and pods.
-	maxBirths = 500
-)
+// DefaultConfig returns the receiver's configuration with its defaults.
+func DefaultConfig() *Config { return config.Default() }
 
-// series converts the setting to the engine's type.
-func (g GroupBy) series() attribution.ProcessSeries {
-	switch g {
-	case GroupByProgram:
-		return attribution.ByProgram
-	case GroupByPID:
-		return attribution.ByPID
-	}
-	return attribution.ByPIDAndProgram
-}
-
-// EntitySeriesConfig limits the series of containers, pods or virtual machines.
-type EntitySeriesConfig struct {
-	// Max is the maximum number of series. The entities with the highest usage have their own series. 0 sets no limit.
-	// For containers and pods, 0 also removes the limit on new series per hour.
-	Max int `mapstructure:"max"`
-
-	_ struct{}
-}
-
-// Unmarshal implements confmap.Unmarshaler. It returns an error for settings from before configuration version 1 and for
-// durations without a unit. Type errors contain the value.
-func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := oldconfig.Check(conf.ToStringMap()); err != nil {
-		return err
-	}
-	noModel := conf.Get("model") == "none"
-	if noModel {
-		conf.Delete("model")
-	}
-	if err := durations.Decode(conf, c); err != nil {
-		return err
-	}
-	if noModel {
-		c.Model = configoptional.None[ModelConfig]()
-	}
-	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
-	if conf.Get("zones") == nil && presets[c.Attribution.Preset].other {
-		c.Zones, c.presetOther = append(slices.Clone(c.Zones), power.Other), true
-	}
-	return nil
-}
-
-// reporter reports an invalid setting.
-type reporter func(setting, format string, args ...any)
-
-// under returns a reporter for the settings of a section.
-func (r reporter) under(section string) reporter {
-	return func(setting, format string, args ...any) { r(section+"::"+setting, format, args...) }
-}
-
-// Validate checks the settings independently of the machine. Each error names its setting.
-func (c *Config) Validate() error {
-	var errs []error
-	wrong := reporter(func(setting, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", setting, fmt.Errorf(format, args...)))
-	})
-	if !filepath.IsAbs(c.RootPath) {
-		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
-	}
-	if c.Storage != "" && !filepath.IsAbs(c.Storage) && new(component.ID).UnmarshalText([]byte(c.Storage)) != nil {
-		wrong("storage", "must be the absolute path of a directory or the ID of a storage extension, is %q", c.Storage)
-	}
-	if i := c.CollectionInterval; i > 0 && i < minWindow { // the collector rejects 0 and negative values
-		wrong("collection_interval", "must be at least %v, is %v", minWindow, i)
-	}
-	if len(c.Zones) == 0 {
-		wrong("zones", "must name at least one of %s", join(power.Kinds))
-	}
-	for i, zone := range c.Zones {
-		field := fmt.Sprintf("zones::%d", i)
-		oneOf(wrong, field, zone, power.Kinds...)
-		if slices.Contains(c.Zones[:i], zone) {
-			wrong(field, "%q is named twice", zone)
-		}
-	}
-	c.validateMeters(wrong)
-	if c.Model.HasValue() {
-		c.validateModel(wrong)
-	}
-	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindClocks, cpu.KindProcfs)
-	if w := c.Window; c.zeroWindow || w != 0 && (w < minWindow || w > c.CollectionInterval) {
-		wrong("window", "must be from %v to collection_interval, is %v", minWindow, w)
-	}
-	c.Series.validate(wrong.under("series"))
-	c.Names.validate(wrong.under("names"))
-	c.Attribution.validate(wrong.under("attribution"), c.Zones)
-	return errors.Join(errs...)
-}
-
-// minWindow is the minimum length of a window. The overhead of shorter windows outweighs their resolution.
-const minWindow = 10 * time.Millisecond
-
-// maxMinEnergy is 1 GWh in joules. No process reaches a higher minimum.
-const maxMinEnergy = 3.6e12
-
-func oneOf[T ~string](wrong reporter, setting string, value T, allowed ...T) {
-	if !slices.Contains(allowed, value) {
-		wrong(setting, "must be one of %s, is %q", join(allowed), value)
-	}
-}
-
-func join[T ~string](values []T) string {
-	s := make([]string, len(values))
-	for i, v := range values {
-		s[i] = string(v)
-	}
-	return strings.Join(s, ", ")
-}
-
-func (s *SeriesConfig) validate(wrong reporter) {
-	if e := s.Processes.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
-		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
-	}
-	if s.Processes.GroupBy != "" {
-		oneOf(wrong, "processes::group_by", s.Processes.GroupBy, GroupByProgram, GroupByPID)
-	}
-	for _, limit := range []struct {
-		setting string
-		max     int
-	}{
-		{"processes::max", s.Processes.Max}, {"containers::max", s.Containers.Max}, {"pods::max", s.Pods.Max}, {"vms::max", s.VMs.Max},
-	} {
-		if limit.max < 0 {
-			wrong(limit.setting, "must not be negative, is %d", limit.max)
-		}
-	}
-}
-
-// limits returns the limits in the engine's units.
-func (s *SeriesConfig) limits() (limits attribution.Limits) {
-	for entity := range limits {
-		limits[entity].Max = maxHostSeries
-	}
-	limits[identity.ProcessEntity] = attribution.Limit{
-		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
-	}
-	if s.Processes.GroupBy == "" {
-		limits[identity.ProcessEntity].MinAge = s.Processes.minAge
-		limits[identity.ProcessEntity].Births = maxBirths
-	}
-	limits[identity.ProgramEntity].Max = maxPrograms
-	limits[identity.ContainerEntity].Max = s.Containers.Max
-	limits[identity.PodEntity].Max = s.Pods.Max
-	limits[identity.VMEntity].Max = s.VMs.Max
-	for _, entity := range []identity.Entity{identity.ProgramEntity, identity.ContainerEntity, identity.PodEntity} {
-		if limits[entity].Max > 0 {
-			limits[entity].Births = maxBirths
-		}
-	}
-	return limits
-}
-
-// maxHostSeries is the maximum number of series of each entity type that has no setting.
-const maxHostSeries = 2000
+// StateFile returns the path of the state file of the receiver with this ID in a storage directory.
+func StateFile(directory, receiver string) string { return state.Path(directory, receiver) }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
@@ -32,7 +33,7 @@ func TestACorrectionHasBounds(t *testing.T) {
 				case "http/a":
 					section["endpoint"], section["unit"] = "http://a.example", "W"
 				}
-				cfg := createDefaultConfig().(*Config)
+				cfg := config.Default()
 				if err := confmap.NewFromStringMap(map[string]any{"meters": map[string]any{meter: section}}).Unmarshal(cfg); err != nil {
 					return err
 				}
@@ -55,7 +56,7 @@ func TestALagBoundsThePollInterval(t *testing.T) {
 		{"2m", "181s", "meters::ipmi::lag: of 2m0s requires a poll_interval of at most 3m0s, is 3m1s"},
 		{"0s", "10m", ""},
 	} {
-		cfg := createDefaultConfig().(*Config)
+		cfg := config.Default()
 		require.NoError(t, confmap.NewFromStringMap(map[string]any{
 			"meters": map[string]any{"ipmi": map[string]any{"lag": c.lag, "poll_interval": c.poll}},
 		}).Unmarshal(cfg))
@@ -68,24 +69,24 @@ func TestALagBoundsThePollInterval(t *testing.T) {
 }
 
 func TestEachMeterHasItsOwnCorrection(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
-	a, b := defaultHTTPConfig(), defaultHTTPConfig()
+	cfg := config.Default()
+	a, b := config.DefaultHTTPConfig(), config.DefaultHTTPConfig()
 	a.Factor, b.Factor = 2, 3
-	cfg.Meters.HTTP = map[component.ID]HTTPConfig{component.MustNewIDWithName("http", "a"): a, component.MustNewIDWithName("http", "b"): b}
+	cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{component.MustNewIDWithName("http", "a"): a, component.MustNewIDWithName("http", "b"): b}
 	cfg.Meters.Hwmon.Offset, cfg.Meters.IPMI.Lag = 4, time.Second
 	for _, c := range []struct {
-		meter MeterKind
+		meter config.MeterKind
 		zone  power.Zone
 		want  power.Correction
 	}{
-		{MeterHTTP, power.Zone{ID: "http:a"}, power.Correction{Factor: 2_000_000}},
-		{MeterHTTP, power.Zone{ID: "http:b"}, power.Correction{Factor: 3_000_000}},
-		{MeterHwmon, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Offset: 4_000_000}},
-		{MeterHwmon, power.Zone{Kind: power.Package}, power.Correction{}},
-		{MeterIPMI, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Lag: time.Second}},
-		{MeterPowercap, power.Zone{Kind: power.Package}, power.Correction{}},
+		{config.MeterHTTP, power.Zone{ID: "http:a"}, power.Correction{Factor: 2_000_000}},
+		{config.MeterHTTP, power.Zone{ID: "http:b"}, power.Correction{Factor: 3_000_000}},
+		{config.MeterHwmon, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Offset: 4_000_000}},
+		{config.MeterHwmon, power.Zone{Kind: power.Package}, power.Correction{}},
+		{config.MeterIPMI, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Lag: time.Second}},
+		{config.MeterPowercap, power.Zone{Kind: power.Package}, power.Correction{}},
 	} {
-		assert.Equal(t, c.want, cfg.Meters.correction(c.meter, &c.zone), "%s %s", c.meter, c.zone.ID)
+		assert.Equal(t, c.want, cfg.Meters.Correction(c.meter, &c.zone), "%s %s", c.meter, c.zone.ID)
 	}
 }
 
@@ -109,16 +110,4 @@ func TestACorrectionIsAppliedLoggedAndCounted(t *testing.T) {
 	require.Len(t, logged, 1)
 	assert.Equal(t, map[string]any{"meter": "ipmi", "zone": "bmc", "lag": time.Duration(0), "factor": 1.25, "offset": -3.0}, logged[0].ContextMap())
 	assert.Empty(t, n.logged())
-}
-
-// A static power that was trained with another factor is not that of the corrected zone.
-func TestAnotherCorrectionIsOtherHardware(t *testing.T) {
-	readings := []power.Reading{{Zone: &power.Zone{ID: "ipmi0", Name: "BMC", Method: power.Measured}}}
-	before := hardwareOf(t.TempDir(), readings)
-	readings[0].Correction = power.Correction{Factor: power.Unscaled, Lag: time.Second}
-	assert.True(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), "a lag changes no power")
-	for _, c := range []power.Correction{{Factor: 1_190_000}, {Offset: -3}} {
-		readings[0].Correction = c
-		assert.False(t, sameHardware(before, hardwareOf(t.TempDir(), readings)), c)
-	}
 }

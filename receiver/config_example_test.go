@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // loadExample returns the receivers of testdata/config.yaml.
@@ -36,7 +37,7 @@ func loadExample(t *testing.T) map[string]*confmap.Conf {
 func TestExampleConfigurationIsValid(t *testing.T) {
 	cfgs := map[string]*Config{}
 	for id, conf := range loadExample(t) {
-		cfg := createDefaultConfig().(*Config)
+		cfg := config.Default()
 		require.NoError(t, conf.Unmarshal(cfg), id)
 		require.NoError(t, confmap.Validate(cfg), id)
 		cfgs[id] = cfg
@@ -47,18 +48,18 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.Len(t, cfg.Model.Get().Points, 3)
 	assert.Equal(t, 200, cfg.Series.Containers.Max)
 	watts := 55.0
-	assert.Equal(t, map[power.Kind]StaticPowerConfig{
-		AllZones: {Model: StaticTrained}, power.DRAM: {Model: StaticMinimum}, power.PSys: {Model: StaticFixed, Power: &watts},
+	assert.Equal(t, map[power.Kind]config.StaticPowerConfig{
+		config.AllZones: {Model: config.StaticTrained}, power.DRAM: {Model: config.StaticMinimum}, power.PSys: {Model: config.StaticFixed, Power: &watts},
 	}, cfg.Attribution.StaticPower)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
-	assert.Equal(t, power.Correction{Lag: 5 * time.Second, Factor: 1_190_000, Offset: -3_000_000}, cfg.Meters.IPMI.correction())
-	assert.Equal(t, power.Correction{Lag: 30 * time.Second, Factor: 1_051_000, Offset: 3_000_000}, cfg.Meters.Redfish.Get().correction())
+	assert.Equal(t, power.Correction{Lag: 5 * time.Second, Factor: 1_190_000, Offset: -3_000_000}, cfg.Meters.IPMI.Correction())
+	assert.Equal(t, power.Correction{Lag: 30 * time.Second, Factor: 1_051_000, Offset: 3_000_000}, cfg.Meters.Redfish.Get().Correction())
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
 	assert.Equal(t, "file_storage/energy", cfg.Storage)
-	assert.Equal(t, allStatic(StaticTrained), cfgs["energy/short"].Attribution.StaticPower)
-	assert.Equal(t, allWeight(WeightCycles), cfgs["energy/short"].Attribution.Weight)
+	assert.Equal(t, allStatic(config.StaticTrained), cfgs["energy/short"].Attribution.StaticPower)
+	assert.Equal(t, allWeight(config.WeightCycles), cfgs["energy/short"].Attribution.Weight)
 	assert.Empty(t, cfgs["energy/estimated"].Meters.Use)
 	assert.False(t, cfgs["energy/none"].Model.HasValue())
 }
@@ -78,7 +79,7 @@ func TestTasksOfTheConfigurationPageAreValid(t *testing.T) {
 	for id := range receivers.ToStringMap() {
 		task, err := receivers.Sub(id)
 		require.NoError(t, err)
-		cfg := createDefaultConfig().(*Config)
+		cfg := config.Default()
 		require.NoError(t, task.Unmarshal(cfg), id)
 		assert.NoError(t, confmap.Validate(cfg), id)
 	}
@@ -136,7 +137,7 @@ func optionsOf(t reflect.Type, path string) (options []string) {
 	for field := range fields(t) {
 		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
 		switch {
-		case !field.IsExported():
+		case !field.IsExported() || name == "-": // not a setting
 		case strings.Contains(flags, "squash") && path == "":
 			options = append(options, squashed(field.Type)...)
 		case strings.Contains(flags, "squash") && field.Type.PkgPath() != t.PkgPath(): // confighttp documents its settings

@@ -22,8 +22,8 @@ import (
 func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
 	n.use(source)
-	n.s.ledger = nil
-	n.s.cgroups.Restart()
+	n.s.ledger.Builder = nil
+	n.s.node.Cgroups.Restart()
 	n.s.sample()
 }
 
@@ -85,7 +85,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 				for range 3 {
 					n.run(100*joule, used)
 				}
-				require.False(t, n.s.cpu.Source().Exact())
+				require.False(t, n.s.node.CPU.Source().Exact())
 				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
 				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and split by the utilization of /proc/stat")
 				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)

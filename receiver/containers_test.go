@@ -43,7 +43,7 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
 			if c.clocks {
-				n.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, n.host.CPUClock) })
+				n.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, n.host.CPUClock) })
 			}
 			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
 			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
@@ -142,7 +142,7 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 		n.host.Processes[10].Cgroup = docker(id)
 		n.host.Processes[11] = newborn(n.host)
 		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
-		if n.s.ledger == nil {
+		if !n.s.ledger.Begun() {
 			n.start()
 		}
 		n.run(0, nil)

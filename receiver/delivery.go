@@ -12,21 +12,22 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// nextConsumer sends collections to the next consumer and reports what became of each. The scraper's controller calls
-// it right after the scrape, on the same goroutine. The final values of ended series are kept until the next consumer
-// acknowledges them.
+// nextConsumer sends collections to the next consumer and reports what became of each. The
+// scraper's controller calls it right after the scrape, on the same goroutine. The final values of
+// ended series are kept until the next consumer acknowledges them.
 type nextConsumer struct {
 	consumer.Metrics
 	delivered func(delivery)
 }
 
-// delivery is the outcome of one collection: whether all, and whether some, of its parts were acknowledged, and whether one
-// was refused for good.
+// delivery is the outcome of one collection: whether all, and whether some, of its parts were
+// acknowledged, and whether one was refused for good.
 type delivery struct{ all, some, forGood bool }
 
-// ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only when all parts are;
-// otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent twice changes nothing.
-// After a part is refused the rest is not sent, unless the error is permanent: it may concern that part only.
+// ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only
+// when all parts are; otherwise the next collection repeats all of it. Series are cumulative, so a
+// part that is sent twice changes nothing. After a part is refused the rest is not sent, unless the
+// error is permanent: it may concern that part only.
 func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	var d delivery
 	var refused error
@@ -45,16 +46,17 @@ func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) er
 }
 
 const (
-	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message size that gRPC
-	// servers accept by default. An exporter drops a larger message for good.
+	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message
+	// size that gRPC servers accept by default. An exporter drops a larger message for good.
 	maxPart = 2 << 20
-	// resourceRoom is added to the size of each resource, for attributes that processors add later, such as the names of
-	// pods and nodes.
+	// resourceRoom is added to the size of each resource, for attributes that processors add later,
+	// such as the names of pods and nodes.
 	resourceRoom = 1 << 10
 )
 
-// parts splits a collection between resources, in their order. A collection that fits into one part is yielded
-// unchanged; otherwise its resources move into the parts. A resource that is larger than a part is a part of its own.
+// parts splits a collection between resources, in their order. A collection that fits into one part
+// is yielded unchanged; otherwise its resources move into the parts. A resource that is larger than
+// a part is a part of its own.
 func parts(md pmetric.Metrics) iter.Seq[pmetric.Metrics] {
 	return func(yield func(pmetric.Metrics) bool) {
 		if partSize(md) <= maxPart {

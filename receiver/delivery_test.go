@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -111,7 +112,7 @@ func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *test
 	cfg := simpleConfig()
 	cfg.RootPath = host.Root()
 	cfg.InitialDelay = 10 * time.Second
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 
 	var scrapes int
 	var got []pmetric.Metrics // acknowledged collections

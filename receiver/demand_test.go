@@ -50,16 +50,16 @@ func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
 func TestWindowsOnDemandAreAtMostAHundredASecond(t *testing.T) {
 	n := newDemandNode(t)
 	n.start()
-	before, ended := n.s.cpu.Table().Scans(), 0
+	before, ended := n.s.node.CPU.Table().Scans(), 0
 	for range 1000 {
 		n.host.Uptime += time.Millisecond
-		n.s.demand.took = 0
+		n.s.windows.Demand.Took = 0
 		if n.s.endWindow(t.Context()) {
 			ended++
 		}
 	}
 	assert.Equal(t, 100, ended)
-	assert.Equal(t, uint64(100), n.s.cpu.Table().Scans()-before)
+	assert.Equal(t, uint64(100), n.s.node.CPU.Table().Scans()-before)
 }
 
 func TestWindowsOnDemandCostATwentiethOfTheTimeAtMost(t *testing.T) {
@@ -68,7 +68,7 @@ func TestWindowsOnDemandCostATwentiethOfTheTimeAtMost(t *testing.T) {
 	ended := 0
 	for range 1000 {
 		n.host.Uptime += time.Millisecond
-		n.s.demand.took = 10 * time.Millisecond // on a large machine
+		n.s.windows.Demand.Took = 10 * time.Millisecond // on a large machine
 		if n.s.endWindow(t.Context()) {
 			ended++
 		}

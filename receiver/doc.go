@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package energyreceiver is an OpenTelemetry Collector receiver that measures the energy of a Linux node and attributes
-// it to processes, containers, pods and virtual machines.
+// Package energyreceiver is an OpenTelemetry Collector receiver that measures the energy of a Linux
+// node and attributes it to processes, containers, pods and virtual machines.
 //
-// The package holds the collector's side: the factory, the configuration, the scraper, status and internal telemetry. It
-// reads no file of the host.
+// The package holds the collector's side: the factory, the scraper, status and internal telemetry.
+// The packages below internal hold the parts of the scraper.
 package energyreceiver // import "github.com/energyreceiver/energyreceiver/receiver"
 
 //go:generate mdatagen metadata.yaml

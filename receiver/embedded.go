@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -20,45 +19,45 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its own it measures only if the
-// configuration sets window, or an energy counter could wrap between two collections.
+// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its
+// own it measures only if the configuration sets window, or an energy counter could wrap between
+// two collections.
 //
-// Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An Embedded is not safe for
-// concurrent use.
+// Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An
+// Embedded is not safe for concurrent use.
 type Embedded struct{ scraper *energyScraper }
 
 // EmbeddedOptions are what an Embedded has in place of a collector.
 type EmbeddedOptions struct {
 	// Logger takes what the receiver has to say. It must be set.
 	Logger *zap.Logger
-	// CPU, if set, is the only CPU time source: the energy of all that it does not show is unattributed. It is closed by
-	// Shutdown. It divides nothing by CPU package, so all zones share the node's CPUs, whatever attribution::scope says.
+	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
+	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
+	// the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
-	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts, all sockets together. Of modeled
-	// and reported zones it is known without being stated. It takes the place of the rule utilization.
+	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts,
+	// all sockets together. Of modeled and reported zones it is known without being stated. It
+	// takes the place of the rule utilization.
 	StaticPower map[power.Class]float64
-	// Container is the ID of the container to which all belongs that CPU shows. It has a series from the baseline on, however
-	// little it used. It must be set with CPU, and only then.
+	// Container is the ID of the container to which all belongs that CPU shows. It has a series
+	// from the baseline on, however little it used. It must be set with CPU, and only then.
 	Container string
 }
 
 var errContainer = errors.New("a CPU time source needs a container, and a container a CPU time source")
 
-// DefaultConfig returns the receiver's configuration with its defaults.
-func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
-
-// Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
+// Embed returns an Embedded with a configuration that is valid, which it does not change. It
+// touches nothing of the machine.
 //
-// An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
-// power models are restored, and nothing is stored.
+// An extension that the configuration names is not there. Storage may be the path of a receiver's
+// [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
 	own := *cfg
-	own.noZeroPoints = true
 	if o.CPU != nil {
-		own.showContainer()
+		own.ShowContainer()
 	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
 		ID: component.NewIDWithName(metadata.Type, "embedded"), // it feeds no reader of a receiver
@@ -72,29 +71,15 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.staticPower = o.StaticPower
-	if s.state.readOnly = true; filepath.IsAbs(cfg.Storage) && cfg.Attribution.trains(cfg.Zones) {
-		s.state.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: cfg.Storage}, nil }}
-	}
+	s.state.SetReadOnly()
+	ledger := &s.ledger.Options
+	ledger.StaticPower, ledger.Container, ledger.NoZeroPoints = o.StaticPower, o.Container, true
 	if o.CPU != nil {
-		s.container = o.Container
-		s.open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
+		s.node.Probes.Open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
 			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
 		}
 	}
 	return &Embedded{scraper: s}, nil
-}
-
-// showContainer changes what would keep the only container from having a series of its own, with all of its energy.
-func (c *Config) showContainer() {
-	c.Series.Containers.Max = max(c.Series.Containers.Max, 2) // the container, and other
-	c.Metrics.ContainerEnergy.Enabled = true
-	c.Metrics.SystemEnergy.Enabled = true
-	c.Metrics.SystemUnattributedEnergy.Enabled = true
-	c.ResourceAttributes.ContainerID.Enabled = true
-	c.Attribution.Scope = ScopeNode
-	c.Attribution.Exclude = ExcludeConfig{}
-	c.Names.disable()
 }
 
 // Start opens the meters and takes the baseline.
@@ -102,11 +87,11 @@ func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx
 
 var errNotMeasured = errors.New("the CPU times cannot be read")
 
-// Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an error the next Collect covers
-// what this one missed.
+// Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an
+// error the next Collect covers what this one missed.
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
-	if err == nil && !e.scraper.emitted {
+	if err == nil && !e.scraper.output.emitted {
 		err = errNotMeasured // the log has why
 	}
 	e.scraper.delivered(delivery{all: err == nil, some: err == nil})

@@ -14,10 +14,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func modeledHost(c *Config) {
-	c.Meters.Use, c.Model = only(), configoptional.Some(ModelConfig{IdlePower: 10, MaxPower: 50})
+	c.Meters.Use, c.Model = only(), configoptional.Some(config.ModelConfig{IdlePower: 10, MaxPower: 50})
 }
 
 func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
@@ -38,7 +39,7 @@ func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t, c.edit)
 			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-			n.s.staticPower = c.known
+			n.s.ledger.Options.StaticPower = c.known
 			n.start()
 			half := int64(n.host.CPUs) * 500 // ticks
 			n.run(100*joule, map[int]int64{10: half})
@@ -55,10 +56,10 @@ func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
 
 func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
-	n.s.staticPower = map[power.Class]float64{}
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	n.s.ledger.Options.StaticPower = map[power.Class]float64{}
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
+		return power.NewSet(power.Member{Name: string(config.MeterVsock), Meter: m}), nil
 	}
 	n.start()
 	for range 3 {
@@ -93,26 +94,26 @@ func TestMetersAreWaitedForWhoseEnergyWouldBeAttributed(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		sensor, rapl answering
-		meter        MeterKind // of the sensor
+		meter        config.MeterKind // of the sensor
 		waits        bool
 	}{
-		"nothing has answered":                   {meter: MeterIPMI, waits: true},
-		"RAPL has":                               {meter: MeterIPMI, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
-		"RAPL has, and not what is configured":   {meter: MeterHTTP, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}, waits: true},
-		"only a model has":                       {meter: MeterIPMI, rapl: answering{kind: power.Package, source: power.Modeled, listed: true, at: now}, waits: true},
-		"a zone is listed, and not read":         {meter: MeterIPMI, sensor: answering{kind: power.Platform, source: power.Measured, listed: true}, waits: true},
-		"the whole machine's meter has answered": {meter: MeterHTTP, sensor: answering{kind: power.Platform, source: power.Measured, listed: true, at: now}, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+		"nothing has answered":                   {meter: config.MeterIPMI, waits: true},
+		"RAPL has":                               {meter: config.MeterIPMI, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+		"RAPL has, and not what is configured":   {meter: config.MeterHTTP, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}, waits: true},
+		"only a model has":                       {meter: config.MeterIPMI, rapl: answering{kind: power.Package, source: power.Modeled, listed: true, at: now}, waits: true},
+		"a zone is listed, and not read":         {meter: config.MeterIPMI, sensor: answering{kind: power.Platform, source: power.Measured, listed: true}, waits: true},
+		"the whole machine's meter has answered": {meter: config.MeterHTTP, sensor: answering{kind: power.Platform, source: power.Measured, listed: true, at: now}, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
-			n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-				return power.NewSet(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(MeterPowercap), Meter: &c.rapl}), nil
+			n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+				return power.NewSet(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(config.MeterPowercap), Meter: &c.rapl}), nil
 			}
 			n.start()
 			e := &Embedded{scraper: n.s}
 			assert.Equal(t, c.waits, e.Waits())
 			for _, r := range e.Attributed() {
-				assert.Contains(t, n.s.meters.attributed(), r.Zone.Kind)
+				assert.Contains(t, n.s.meters.Attributed(), r.Zone.Kind)
 			}
 		})
 	}

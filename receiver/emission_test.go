@@ -19,11 +19,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -59,9 +61,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	t.Helper()
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
-		*c = *mustLoad(t, "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
+		*c = *loaded(t, "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
 			"attribution: {static_power: base, idle: equal}")
-		c.RootPath, c.Attribution.tuning = root, staticTuning{base: time.Second, rest: 1}
+		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)
 	h := n.host
 	n.s.now = func() time.Time { return h.Booted.Add(h.Uptime) }
@@ -79,15 +81,15 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	podLogs(t, n, "shop_web_"+uidA)
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/job","Config":{"Image":"job:1"}}`)
-	n.s.readCPUs = func(string) ([]divide.CPU, error) {
+	n.s.node.Probes.ReadCPUs = func(string) ([]divide.CPU, error) {
 		return []divide.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
-	n.s.openMeters = func(ctx context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+	n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
 		all := func(power.Kind) bool { return true }
-		rapl, err := openPowercap(ctx, &meterOptions{Config: cfg, want: all})
-		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), err
+		rapl := powercap.New(cfg.RootPath, all)
+		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
-	n.s.gpus.sources = append(n.s.gpus.sources, new(cardUsage))
+	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, new(cardUsage))
 	n.start()
 	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {
@@ -174,13 +176,13 @@ func TestEveryResourceAttributeIsEmitted(t *testing.T) {
 			got[key] = true
 		}
 	}
-	want := enabledBy(&createDefaultConfig().(*Config).ResourceAttributes)
+	want := enabledBy(&config.Default().ResourceAttributes)
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
 }
 
 func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	var off []string
-	for name, enabled := range switches(createDefaultConfig().(*Config)) {
+	for name, enabled := range switches(config.Default()) {
 		if !*enabled {
 			off = append(off, name)
 		}
@@ -194,7 +196,7 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 
 func TestSwitchingAMetricOffRemovesItAndNothingElse(t *testing.T) {
 	all := emitAll(t, everything(""))
-	for name := range enabledBy(&createDefaultConfig().(*Config).Metrics) {
+	for name := range enabledBy(&config.Default().Metrics) {
 		want := pmetric.NewMetrics()
 		all.CopyTo(want)
 		want.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
@@ -209,7 +211,7 @@ func TestSwitchingAMetricOffRemovesItAndNothingElse(t *testing.T) {
 
 func TestSwitchingAResourceAttributeOffRemovesItAndNothingElse(t *testing.T) {
 	all := emitAll(t, everything(""))
-	for name := range enabledBy(&createDefaultConfig().(*Config).ResourceAttributes) {
+	for name := range enabledBy(&config.Default().ResourceAttributes) {
 		want := pmetric.NewMetrics()
 		all.CopyTo(want)
 		for _, rm := range want.ResourceMetrics().All() {
@@ -283,7 +285,7 @@ func TestResourcesAreFilteredByTheirAttributes(t *testing.T) {
 
 func TestEveryResourceAttributeCanBeFilteredBy(t *testing.T) {
 	all := emitAll(t, everything(""))
-	for name := range enabledBy(&createDefaultConfig().(*Config).ResourceAttributes) {
+	for name := range enabledBy(&config.Default().ResourceAttributes) {
 		value := ""
 		want := withoutResources(all, name, func(v string) bool {
 			if value == "" {

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 const (
@@ -30,7 +30,7 @@ func TestAServiceIsExcludedByItsCgroup(t *testing.T) {
 		service:            {Strict: service},
 		service + "/child": {Regex: "^" + service},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{f} })
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{f} })
 		n.host.Processes[40].Cgroup = "2:cpu,cpuacct:/\n1:name=systemd:" + service + "\n0::" + path
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
@@ -52,7 +52,7 @@ func podLogs(t *testing.T, n *testNode, names ...string) {
 
 func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
 	for name, f := range map[string]filter.Config{"strict": {Strict: "kube-system"}, "a pattern": {Regex: "^kube-.*"}} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{f} })
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{f} })
 		n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
 		n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 		podLogs(t, n, "shop_web_"+uidA, "kube-system_etcd-node1_"+uidB, "junk")
@@ -64,7 +64,7 @@ func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
 }
 
 func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	late := n.host.Processes[20]
 	delete(n.host.Processes, 20)
 	podLogs(t, n, "shop_web_"+uidA)
@@ -80,7 +80,7 @@ func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
 }
 
 func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.start()
 	require.Empty(t, n.logged(), "no process is in a pod")
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
@@ -94,7 +94,7 @@ func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testi
 
 // As if the directory were mounted late.
 func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	n.start()
@@ -111,11 +111,11 @@ func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 // parent, whose children may be in any cgroup.
 func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 	const service = "/system.slice/etcd.service"
-	byCgroup := ExcludeConfig{Cgroup: []filter.Config{{Strict: service}}}
-	byName := ExcludeConfig{ExecutableName: []filter.Config{{Strict: "etcd"}}}
+	byCgroup := config.ExcludeConfig{Cgroup: []filter.Config{{Strict: service}}}
+	byName := config.ExcludeConfig{ExecutableName: []filter.Config{{Strict: "etcd"}}}
 	static, active := figures{60, 60, 0, 0, 120}, figures{60, 60, 0, 0, 360}
 	for name, c := range map[string]struct {
-		exclude ExcludeConfig
+		exclude config.ExcludeConfig
 		exact   bool
 		want    figures
 	}{
@@ -124,7 +124,7 @@ func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 		"by its cgroup, with procfs": {byCgroup, false, active},
 		"by a name, with procfs":     {byName, false, active},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude = c.exclude })
 		if c.exact {
 			n.openExact()
 		}
@@ -147,7 +147,7 @@ func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 
 // etcd is excluded by its name. Short-lived time belongs to its cgroup, which is excluded once etcd has moved there.
 func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) {
+	n := sharedNode(t, func(a *config.AttributionConfig) {
 		a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 		a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}}
 	})
@@ -169,7 +169,7 @@ func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 }
 
 func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
@@ -183,7 +183,7 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 
 // The process keeps its series and its energy.
 func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
 	n.s.cfg.Series.Processes.MinEnergy = 100
 	n.start()
 	n.run(600*joule, map[int]int64{30: 200})
@@ -200,7 +200,7 @@ func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
 }
 
 func TestConditionsPersistWhileScansFail(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
@@ -211,17 +211,4 @@ func TestConditionsPersistWhileScansFail(t *testing.T) {
 	source.fail = nil
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.NotContains(t, n.logged(), "Recovered exclusion")
-}
-
-// blockedReader is a part of the receiver whose reads are blocked if err is not nil.
-type blockedReader struct{ err error }
-
-func (b blockedReader) Blocked() error { return b.err }
-
-func TestBlockedReadsOfAllPartsAreReported(t *testing.T) {
-	times, names := blockedReader{errors.New("CPU times of user 1")}, blockedReader{errors.New("names of user 2")}
-	require.EqualError(t, blockedProcesses(times, names), "CPU times of user 1; names of user 2")
-	require.EqualError(t, blockedProcesses(times, blockedReader{}), "CPU times of user 1")
-	require.EqualError(t, blockedProcesses(struct{}{}, names), "names of user 2")
-	require.NoError(t, blockedProcesses(blockedReader{}, blockedReader{}))
 }

@@ -4,19 +4,15 @@ package energyreceiver
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -26,31 +22,7 @@ func NewFactory() receiver.Factory {
 		receiver.WithMetrics(createMetrics, metadata.MetricsStability))
 }
 
-func createDefaultConfig() component.Config {
-	controller := scraperhelper.NewDefaultControllerConfig()
-	controller.CollectionInterval = 10 * time.Second
-	return &Config{
-		ControllerConfig:     controller,
-		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
-		RootPath:             "/",
-		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
-		Meters: MetersConfig{
-			Use:     slices.Clone(localMeters),
-			Hwmon:   HwmonConfig{CorrectionConfig: uncorrected},
-			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}, CorrectionConfig: uncorrected},
-			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
-			Redfish: configoptional.Default(defaultRedfishConfig()),
-		},
-		Model:   configoptional.Some(defaultModelConfig()),
-		CPUTime: cpu.Auto,
-		Series: SeriesConfig{
-			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy, minAge: defaultMinAge},
-			Containers: EntitySeriesConfig{Max: 2000},
-			Pods:       EntitySeriesConfig{Max: 1000},
-			VMs:        EntitySeriesConfig{Max: 500},
-		},
-	}
-}
+func createDefaultConfig() component.Config { return config.Default() }
 
 // createMetrics touches nothing of the machine: validating a configuration calls it too.
 func createMetrics(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
@@ -63,8 +35,8 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 		return nil, err
 	}
 	shut := new(atomic.Bool)
-	s.next = nextConsumer{gate{next, shut}, s.delivered}
-	controller, err := scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.next,
+	s.output.next = nextConsumer{gate{next, shut}, s.delivered}
+	controller, err := scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.output.next,
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pipeline"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -44,7 +45,7 @@ func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
 func TestAnInvalidPowerCurveIsRejectedAtStart(t *testing.T) {
 	factory := NewFactory()
 	cfg := factory.CreateDefaultConfig().(*Config)
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
+	cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
 	r, err := factory.CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
 	require.NoError(t, err)
 	require.ErrorContains(t, r.Start(t.Context(), componenttest.NewNopHost()), "open meter model: ")

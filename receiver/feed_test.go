@@ -168,7 +168,7 @@ func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
 	n.s.mu.Lock()
 	require.NotNil(t, n.s.scan(t.Context(), false))
 	feed.Of(n.s.set.ID).Open(reader)
-	n.s.publish(false)
+	n.s.publish()
 	n.s.mu.Unlock()
 	assert.Zero(t, late.windows)
 	n.run(600*joule, map[int]int64{1: 100})
@@ -186,20 +186,20 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
 		var ids []attribution.Claimant
-		gained := n.s.feeding.gained
-		n.s.feeding.gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+		gained := n.s.ledger.Feeding.Gained
+		n.s.ledger.Feeding.Gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
 			ids = append(ids, id)
 			gained(id, used, energy)
 		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
 		assert.Equal(t, isOpen, len(ids) > 0)
-		energy := make([]units.Energy, len(n.s.ledger.kinds))
+		energy := make([]units.Energy, len(n.s.ledger.Kinds))
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			n.s.feeding.begin(n.s.ledger)
+			n.s.ledger.Feeding.Begin(n.s.ledger)
 			for _, id := range ids {
 				gained(id, units.Second, energy)
 			}
-			n.s.publish(isOpen)
+			n.s.publish()
 		}), isOpen)
 	}
 }
@@ -215,10 +215,10 @@ func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) 
 		require.NoError(t, n.host.Render())
 		feed.Of(n.s.set.ID).EndWindow(ctx)
 	}
-	n.s.demand.took = time.Minute
+	n.s.windows.Demand.Took = time.Minute
 	feed.Of(n.s.set.ID).EndWindow(t.Context())
 	assert.Equal(t, windows, f.windows, "another one would cost too much")
-	n.s.demand.took = 0
+	n.s.windows.Demand.Took = 0
 	endAfter(t.Context(), time.Second)
 	assert.Equal(t, windows+1, f.windows)
 	assert.Equal(t, time.Second, f.end.Sub(end))
@@ -245,7 +245,7 @@ func TestAFeedIsUpToDateThoughTheWallClockWasSetBack(t *testing.T) {
 	f := n.feeds(false, false)
 	n.start()
 	n.run(600*joule, map[int]int64{1: 100})
-	n.s.timeline.stamp = n.s.timeline.stamp.Add(time.Hour)
+	n.s.windows.Timeline.Stamp = n.s.windows.Timeline.Stamp.Add(time.Hour)
 	n.run(600*joule, map[int]int64{1: 100})
 	assert.Equal(t, f.end, f.attributed)
 }

@@ -21,7 +21,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // unlessShort returns n, or short in a short test run.
@@ -61,7 +63,7 @@ func FuzzTick(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = power.Kinds
-			c.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: 0.5, Max: 4})
+			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 0.5, Max: 4})
 			c.ResourceAttributes.ProcessCommandLine.Enabled = true
 			c.Metrics.ProcessCPUTime.Enabled = true
 			c.Metrics.ContainerCPUTime.Enabled = true
@@ -170,13 +172,13 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 
 // FuzzTrainedModels changes the trained models of a state, and starts the receiver with them.
 func FuzzTrainedModels(f *testing.F) {
-	rules := []StaticModel{StaticMinimum, StaticResting, StaticBase, StaticRegression, StaticTrained}
+	rules := []config.StaticModel{config.StaticMinimum, config.StaticResting, config.StaticBase, config.StaticRegression, config.StaticTrained}
 	stored := make([][]byte, len(rules))
 	trained := make([]bool, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
-		n := sharedNode(t, func(c *AttributionConfig) {
+		n := sharedNode(t, func(c *config.AttributionConfig) {
 			c.StaticPower = allStatic(rules[rule])
-			c.tuning = staticTuning{rest: 1, base: 10 * time.Second, samples: 1}
+			c.Tuning = config.StaticTuning{Rest: 1, Base: 10 * time.Second, Samples: 1}
 		})
 		n.s.cfg.Storage = storageID.String()
 		n.extensions = map[component.ID]component.Component{storageID: s}
@@ -205,13 +207,13 @@ func FuzzTrainedModels(f *testing.F) {
 			}
 			trained[rule] = n.trained()
 			require.NoError(t, n.s.shutdown(t.Context()))
-			require.NotEmpty(t, n.s.training.trained.Zones)
-			stored[rule] = encodeState(nil, &n.s.training.trained, nil)[4:]
+			require.NotEmpty(t, n.s.state.Training.Trained.Zones)
+			stored[rule] = state.Encode(nil, &n.s.state.Training.Trained, nil)[4:]
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))
 		to := min(from+int(length), len(b))
-		n := start(t, rule, &memoryStorage{stored: map[string][]byte{stateKey: sealed(slices.Concat(b[:from], put, b[to:]))}})
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{state.Key: sealed(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
 			require.Equal(t, trained[rule], n.trained(), "nothing was changed")

@@ -27,7 +27,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 var update = flag.Bool("update", false, "write the expected metrics of the recorded hosts")
@@ -43,7 +45,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	require.NoError(t, err)
 	n := newTestNode(t, func(c *Config) {
 		root := c.RootPath
-		c.Series = createDefaultConfig().(*Config).Series
+		c.Series = config.Default().Series
 		retrieved, err := confmap.NewRetrievedFromYAML(settings)
 		require.NoError(t, err)
 		conf, err := retrieved.AsConf()
@@ -62,7 +64,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	polls := n.s.cfg.Meters.Powercap.Path != "" // in the synctest bubble
 	if isDir(filepath.Join(n.host.Root(), "sys/class/hwmon")) {
 		polls = true
-		n.s.openMeters = openPolled
+		n.s.meters.OpenSet = openPolled
 	}
 	n.startAsIs()
 	for i := 1; ; i++ {
@@ -86,7 +88,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 // openPolled opens the meters and waits for their first polls, so that it does not depend on who runs first whether the baseline has
 // their zones.
 func openPolled(ctx context.Context, cfg *Config, host component.Host, settings component.TelemetrySettings) (*power.Set, error) {
-	set, err := openMeters(ctx, cfg, host, settings)
+	set, err := meters.Open(ctx, cfg, host, settings)
 	if err == nil {
 		set.Read(ctx, power.Sample{At: time.Now()})
 		synctest.Wait()

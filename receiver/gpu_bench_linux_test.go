@@ -24,6 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // benchGPUs and benchGPUUsers are how many GPUs, and processes that use one of them, BenchmarkGPUs has.
@@ -57,22 +59,22 @@ func BenchmarkGPUs(b *testing.B) {
 // measure returns the CPU time of a second with a collection, in µs.
 func (c *benchCards) measure(b *testing.B, kind cpu.SourceKind, variant string) (used float64) {
 	s := startScraper(b, realConfig(kind, 0, func(cfg *Config) {
-		cfg.RootPath, cfg.Meters.Use = c.roots[variant], localMeters
+		cfg.RootPath, cfg.Meters.Use = c.roots[variant], config.LocalMeters
 		if variant == "library" {
 			cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		}
 	}), libraryHost{library: &benchLibrary{cards: c}})
-	m := newMetronome(time.Second)
-	defer m.stop()
+	m := windows.NewMetronome(time.Second)
+	defer m.Stop()
 	for passes := 0; passes < 3 || variant != "none" && usersOf(s) < len(c.users); passes++ { // the first polls, and the first look at all processes
 		require.Less(b, passes, 120)
-		m.next()
+		m.Next()
 		c.run(b)
 		collect(b, s)
 	}
 	before, excluded := cpuTime(b), time.Duration(0)
 	for b.Loop() {
-		m.next()
+		m.Next()
 		began := cpuTime(b) // in all variants, as it also leaves cold caches and garbage
 		c.run(b)
 		excluded += cpuTime(b) - began
@@ -80,15 +82,15 @@ func (c *benchCards) measure(b *testing.B, kind cpu.SourceKind, variant string) 
 	}
 	used = float64((cpuTime(b) - before - excluded).Microseconds()) / float64(b.N)
 	b.ReportMetric(used, "cpu-µs/op")
-	active := s.ledger.Engine.Ledger().Kinds[slices.Index(s.ledger.kinds, power.Class{Zone: power.GPU, Method: power.Measured})].Active
+	active := s.ledger.Engine.Ledger().Kinds[slices.Index(s.ledger.Kinds, power.Class{Zone: power.GPU, Method: power.Measured})].Active
 	require.Equal(b, variant != "none", active > 0)
 	return used
 }
 
 // usersOf returns how many processes are known to use a GPU, each of which uses one.
 func usersOf(s *energyScraper) (n int) {
-	for i := range s.gpus.usage {
-		n += len(s.gpus.usage[i].Users)
+	for i := range s.meters.GPUs.Usage {
+		n += len(s.meters.GPUs.Usage[i].Users)
 	}
 	return n
 }

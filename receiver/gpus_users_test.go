@@ -53,8 +53,8 @@ func plugCard(n *testNode) *card {
 	c := &card{reading: power.Reading{Zone: &power.Zone{
 		ID: "GPU-1", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0"),
 	}}}
-	open := n.s.openMeters
-	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	open := n.s.meters.OpenSet
+	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		others, err := open(ctx, cfg, host, set)
 		members := []power.Member{{Name: "card", Meter: c}}
 		for _, m := range others.Status() {
@@ -70,11 +70,11 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	c := plugCard(n)
-	n.s.gpus.sources = append(n.s.gpus.sources, cardUsers{c})
+	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, cardUsers{c})
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger = nil
+	n.s.ledger.Builder = nil
 	n.run(0, nil)
 	n.run(0, nil)
 	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
@@ -85,7 +85,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	require.Zero(t, n.md.DataPointCount())
 	assert.Equal(t, told, c.told, "what is told would be lost")
 	n.run(0, nil)
-	require.False(t, n.s.cpu.Source().Exact())
+	require.False(t, n.s.node.CPU.Source().Exact())
 	n.run(0, nil)
 	assert.InDelta(t, 5, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	assert.InDelta(t, 0, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"), 1e-9)

@@ -9,11 +9,12 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // interruptedNode is a node of two tenths of interrupts, where a runs for three times as long as they do, and ksoftirqd for as
 // long.
-func interruptedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+func interruptedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
 	n.host.Processes[5] = &hostsim.Process{Comm: "ksoftirqd/0", Kernel: true}
 	for _, p := range n.host.Processes {
@@ -37,16 +38,16 @@ func (n *testNode) interrupt() {
 
 func TestInterruptsAreUnattributedIfSet(t *testing.T) {
 	for name, c := range map[string]struct {
-		rule            InterruptRule
-		weight          Weight
+		rule            config.InterruptRule
+		weight          config.Weight
 		a, unattributed float64 // of the active energy
 	}{
 		"by default":              {"", "", 6. / 7, 0},
-		"shared":                  {InterruptsShared, "", 6. / 7, 0},
-		"unattributed":            {InterruptsUnattributed, "", 6. / 9, 2. / 9},
-		"unattributed, by memory": {InterruptsUnattributed, WeightMemoryCPUTime, 6. / 7, 0}, // interrupts hold none
+		"shared":                  {config.InterruptsShared, "", 6. / 7, 0},
+		"unattributed":            {config.InterruptsUnattributed, "", 6. / 9, 2. / 9},
+		"unattributed, by memory": {config.InterruptsUnattributed, config.WeightMemoryCPUTime, 6. / 7, 0}, // interrupts hold none
 	} {
-		n := interruptedNode(t, func(a *AttributionConfig) {
+		n := interruptedNode(t, func(a *config.AttributionConfig) {
 			if a.Interrupts = c.rule; c.weight != "" {
 				a.Weight = allWeight(c.weight)
 			}
@@ -58,7 +59,7 @@ func TestInterruptsAreUnattributedIfSet(t *testing.T) {
 }
 
 func TestUnattributedInterruptsAreNoCondition(t *testing.T) {
-	n := interruptedNode(t, func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed })
+	n := interruptedNode(t, func(a *config.AttributionConfig) { a.Interrupts = config.InterruptsUnattributed })
 	for range 15 {
 		n.interrupt()
 	}
@@ -69,7 +70,7 @@ func TestUnattributedInterruptsAreNoCondition(t *testing.T) {
 }
 
 func TestInterruptsThatTheKernelDoesNotMeasureAreShared(t *testing.T) {
-	n := sharedNode(t, func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed })
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Interrupts = config.InterruptsUnattributed })
 	n.host.CPU.IRQ = 0
 	n.start()
 	n.host.CPU.SoftIRQ += 300

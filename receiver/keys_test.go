@@ -15,10 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // keyedNode is the shared node with processes on CPUs of 3, 1 and 1 GHz that have resident memory.
-func keyedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+func keyedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
 	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {
 		n.host.Clocks[cpu] = khz
@@ -33,18 +34,18 @@ func keyedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 // 600 J in 10 s, of which 240 J are active: A and B run for 1 s, c for 2 s, etcd sleeps.
 func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit   func(*AttributionConfig)
+		edit   func(*config.AttributionConfig)
 		want   figures
 		logged []string
 	}{
-		"CPU time":        {edit: func(*AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
-		"frequency":       {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) }, want: figures{120, 40, 80, 0, 240}},
-		"frequency²":      {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequencySquared) }, want: figures{180, 20, 40, 0, 240}},
-		"memory":          {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) }, want: figures{24, 48, 72, 96, 240}},
-		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Weight = allWeight(WeightMemoryCPUTime) }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
+		"CPU time":        {edit: func(*config.AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
+		"frequency":       {edit: func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) }, want: figures{120, 40, 80, 0, 240}},
+		"frequency²":      {edit: func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequencySquared) }, want: figures{180, 20, 40, 0, 240}},
+		"memory":          {edit: func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightMemory) }, want: figures{24, 48, 72, 96, 240}},
+		"memory_cpu_time": {edit: func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightMemoryCPUTime) }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
 		"of its zone alone": {
-			edit: func(a *AttributionConfig) {
-				a.Weight = map[power.Kind]Weight{AllZones: WeightMemory, power.Package: WeightCPUTime}
+			edit: func(a *config.AttributionConfig) {
+				a.Weight = map[power.Kind]config.Weight{config.AllZones: config.WeightMemory, power.Package: config.WeightCPUTime}
 			},
 			want: figures{60, 60, 120, 0, 240},
 		},
@@ -74,11 +75,11 @@ func (*fakeWeigher) Close() error                                 { return nil }
 
 // When the CPU time source is replaced, counts since the last scan are dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) })
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
-	options := n.s.cfg.keyOptions(n.s.cgroups)
+	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
 	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
-	n.s.keys = claims.NewKeys(options)
+	n.s.node.Keys = claims.NewKeys(options)
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
@@ -89,7 +90,7 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 
 // A zombie's memory is freed. Its last known memory counts until the source reports its end.
 func TestAZombieHoldsNoMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightMemory) })
 	n.start()
 	n.host.Processes[40].State = 'Z'
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
@@ -100,26 +101,26 @@ func TestAZombieHoldsNoMemory(t *testing.T) {
 func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	exact := (*testNode).openExact
 	for name, c := range map[string]struct {
-		edit   func(*AttributionConfig)
+		edit   func(*config.AttributionConfig)
 		with   func(*testNode)
 		logged []string
 	}{
 		"counters of short-lived processes": {logged: []string{"Degraded containers' cgroups"}},
 		"not with an exact source":          {with: exact},
-		"requests":                          {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
+		"requests":                          {func(a *config.AttributionConfig) { a.Idle = config.IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware counters": {
-			func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) }, exact,
+			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) }, exact,
 			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
 		},
 		"excluded": {
-			func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/x"}} }, exact,
+			func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/x"}} }, exact,
 			[]string{"Degraded containers' cgroups"},
 		},
 		"not where others are excluded": {
-			edit: func(a *AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "x"}} }, with: exact,
+			edit: func(a *config.AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "x"}} }, with: exact,
 		},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) {
+		n := sharedNode(t, func(a *config.AttributionConfig) {
 			if c.edit != nil {
 				c.edit(a)
 			}
@@ -138,7 +139,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 
 // It held its memory for 4 of 10 s.
 func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemory) })
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightMemory) })
 	born := n.host.Processes[30]
 	delete(n.host.Processes, 30)
 	n.host.Processes[40].Resident = 0
@@ -150,8 +151,8 @@ func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
 }
 
 func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
-	for _, key := range []Weight{WeightFrequency, WeightCycles, WeightInstructions, WeightCacheMisses} {
-		n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(key) })
+	for _, key := range []config.Weight{config.WeightFrequency, config.WeightCycles, config.WeightInstructions, config.WeightCacheMisses} {
+		n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(key) })
 		clear(n.host.Clocks)
 		n.start()
 		for range 3 {
@@ -168,7 +169,7 @@ func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 }
 
 func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) })
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()
@@ -192,17 +193,17 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 
 func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
-	c := AttributionConfig{Preset: PresetKepler, Weight: map[power.Kind]Weight{AllZones: WeightFrequency, power.DRAM: WeightMemory, power.Core: WeightCPUTime}}
+	c := config.AttributionConfig{Preset: config.PresetKepler, Weight: map[power.Kind]config.Weight{config.AllZones: config.WeightFrequency, power.DRAM: config.WeightMemory, power.Core: config.WeightCPUTime}}
 	var kinds []power.Class
 	for _, zone := range zones {
 		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
 	}
-	rules := c.rules(kinds, zones)
+	rules := c.Rules(kinds, zones)
 	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
 		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
 	}, rules.Keys)
-	assert.Equal(t, []claims.Key{claims.KeyFrequency, claims.KeyMemory}, c.weighed(zones))
-	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
+	assert.Equal(t, []claims.Key{claims.KeyFrequency, claims.KeyMemory}, c.Weighed(zones))
+	assert.Empty(t, c.Weighed([]power.Kind{power.Core}))
 }
 
 // DRAM is not of cores, and users of a GPU have GPU time only.
@@ -213,31 +214,33 @@ func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
 		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
 	}
 	for name, c := range map[string]struct {
-		edit    func(*AttributionConfig)
+		edit    func(*config.AttributionConfig)
 		want    []attribution.AllocationKey
 		weighed []claims.Key
 	}{
-		"off": {func(a *AttributionConfig) { a.SMTWeight = 1 }, make([]attribution.AllocationKey, 5), nil},
+		"off": {func(a *config.AttributionConfig) { a.SMTWeight = 1 }, make([]attribution.AllocationKey, 5), nil},
 		"by default": {
-			func(*AttributionConfig) {},
+			func(*config.AttributionConfig) {},
 			[]attribution.AllocationKey{attribution.ByCPUTime, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight},
 			[]claims.Key{claims.KeyCPUTime},
 		},
 		"beside memory": {
-			func(a *AttributionConfig) { a.Weight = map[power.Kind]Weight{power.DRAM: WeightMemory} },
+			func(a *config.AttributionConfig) {
+				a.Weight = map[power.Kind]config.Weight{power.DRAM: config.WeightMemory}
+			},
 			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.BySecondWeight, attribution.ByCPUTime, attribution.BySecondWeight},
 			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime},
 		},
 		"not under cycles": {
-			func(a *AttributionConfig) { a.Weight = allWeight(WeightCycles) },
+			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) },
 			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByFirstWeight, attribution.ByFirstWeight},
 			[]claims.Key{claims.KeyCycles},
 		},
 	} {
-		a := AttributionConfig{Preset: PresetKepler, SMTWeight: 0.6}
+		a := config.AttributionConfig{Preset: config.PresetKepler, SMTWeight: 0.6}
 		c.edit(&a)
-		assert.Equal(t, c.weighed, a.weighed(zones), name)
-		rules := a.rules(kinds, zones)
+		assert.Equal(t, c.weighed, a.Weighed(zones), name)
+		rules := a.Rules(kinds, zones)
 		assert.Equal(t, c.want, rules.Keys[:len(zones)], name)
 	}
 }
@@ -255,8 +258,8 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 
 // Short-lived children count at the CPU and cgroup of their parent.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightFrequency) })
-	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
+	options, weighed := n.s.cfg.KeyOptions(n.s.node.Cgroups), 0
 	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
 		w, rejected, err := claims.OpenWeigher(key, o)
 		return watched{w, func(shares []weigh.Share) {
@@ -266,7 +269,7 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 			}
 		}}, rejected, err
 	}
-	n.s.keys = claims.NewKeys(options)
+	n.s.node.Keys = claims.NewKeys(options)
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
@@ -287,11 +290,11 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 
 // A zone whose reading is pending over such intervals must not mix units.
 func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) {
-		a.Weight = map[power.Kind]Weight{power.Package: WeightMemory, power.DRAM: WeightFrequency}
+	n := keyedNode(t, func(a *config.AttributionConfig) {
+		a.Weight = map[power.Kind]config.Weight{power.Package: config.WeightMemory, power.DRAM: config.WeightFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions(n.s.cgroups))
+	n.s.node.Keys = claims.NewKeys(n.s.cfg.KeyOptions(n.s.node.Cgroups))
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()
@@ -311,7 +314,7 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 
 // An ended process held its last known memory until its end.
 func TestMemoryOfEndedProcessesCounts(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Weight = allWeight(WeightMemoryCPUTime) })
+	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightMemoryCPUTime) })
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")

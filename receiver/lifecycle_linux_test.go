@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -29,7 +30,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
 	require.NoError(t, host.Render())
 	for name, edit := range map[string]func(*Config){
-		"auto": withMeter(localMeters...), "powercap": withMeter(MeterPowercap), "model": withMeter(),
+		"auto": withMeter(config.LocalMeters...), "powercap": withMeter(config.MeterPowercap), "model": withMeter(),
 		"in short windows": func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func newborn(h *hostsim.Host) *hostsim.Process {
@@ -31,7 +32,7 @@ func withModel(idle, most float64) func(*Config) {
 	}
 }
 
-func withMeter(m ...MeterKind) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
+func withMeter(m ...config.MeterKind) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
 
 // startAsIs starts on the existing tree, without rendering the host first.
 func (n *testNode) startAsIs() {
@@ -256,7 +257,7 @@ func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 }
 
 func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterPowercap))
+	n := newTestNode(t, withMeter(config.MeterPowercap))
 	zone := n.host.Zones["intel-rapl:0"]
 	delete(n.host.Zones, "intel-rapl:0")
 	n.start()
@@ -391,7 +392,7 @@ func TestPSysReplacesOnlyAMissingPackage(t *testing.T) {
 	}{
 		"default":             {func(*Config) {}, nil, "psys"},
 		"beside a package":    {func(*Config) {}, []string{"package-0"}, "package"},
-		"with a model":        {func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 1, MaxPower: 2}) }, nil, "psys"},
+		"with a model":        {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{IdlePower: 1, MaxPower: 2}) }, nil, "psys"},
 		"of dram":             {func(c *Config) { c.Zones = []power.Kind{power.DRAM} }, nil, ""},
 		"of psys and package": {func(c *Config) { c.Zones = []power.Kind{power.PSys, power.Package} }, nil, "psys"},
 	} {

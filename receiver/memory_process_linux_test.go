@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // unmoving is a kernel whose processes neither come nor go.
@@ -48,14 +49,14 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 	const processes, asleep, awake = 10_000, 600, 900
 	for _, source := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {
-			n := newCrowded(t, func(c *Config) { c.Series.Processes = createDefaultConfig().(*Config).Series.Processes })
+			n := newCrowded(t, func(c *Config) { c.Series.Processes = config.Default().Series.Processes })
 			n.cgroup = func(pid int) string {
 				return fmt.Sprintf("0::/kubepods.slice/kubepods-pod%08x_89ab_cdef_0123_456789abcdef.slice/cri-containerd-%064x.scope\n", pid%100, pid%200)
 			}
 			n.crowd(1000, processes)
 			kernel := newUnmoving(n)
 			if source == cpu.KindBPF {
-				n.s.open = openAs(func(root string) cpu.Source {
+				n.s.node.Probes.Open = openAs(func(root string) cpu.Source {
 					return cpu.NewSimulatedBPF(root, kernel, func() time.Duration { return n.host.Uptime })
 				})
 			}

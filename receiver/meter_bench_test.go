@@ -17,6 +17,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // meterPause is the time before each collection of BenchmarkMeters, in which caches cool down and slow meters are polled.
@@ -29,12 +30,12 @@ const meterPause = 100 * time.Millisecond
 func BenchmarkMeters(b *testing.B) {
 	variants := []struct {
 		name  string
-		meter []MeterKind
+		meter []config.MeterKind
 		zones []power.Kind
 	}{
-		{"powercap", only(MeterPowercap), []power.Kind{power.Package, power.DRAM}},
-		{"all", localMeters, []power.Kind{power.Package, power.DRAM}},
-		{"all+other", localMeters, []power.Kind{power.Package, power.DRAM, power.Other}},
+		{"powercap", only(config.MeterPowercap), []power.Kind{power.Package, power.DRAM}},
+		{"all", config.LocalMeters, []power.Kind{power.Package, power.DRAM}},
+		{"all+other", config.LocalMeters, []power.Kind{power.Package, power.DRAM, power.Other}},
 	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {

@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 var nvmlID = component.MustNewID("nvml")
@@ -270,55 +271,14 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
-// A meter of meters::http/NAME may read the GPU, and has not answered yet.
-func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
-	n := newTestNode(t)
-	n.addNVIDIA()
-	n.start()
-	n.s.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), Meters: MetersConfig{HTTP: map[component.ID]HTTPConfig{{}: {}}}}, logger: n.s.set.Logger}
-	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len()
-	check := func(after time.Duration) int {
-		require.NoError(t, n.s.gpus.notes.check(time.Unix(1, 0).Add(after), nil, nil, n.s.meters.set))
-		return n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len() - logged
-	}
-	assert.Zero(t, check(0))
-	assert.Zero(t, check(59*time.Second))
-	assert.Equal(t, 1, check(time.Minute))
-}
-
-func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	n.run(0, nil)
-	g, readings := n.s.gpus.notes, n.s.meters.readings
-	g.looked, g.began = n.host.Now(), n.host.Now().Add(-time.Hour)
-	at := n.host.Now()
-	assert.Zero(t, testing.AllocsPerRun(50, func() {
-		at = at.Add(time.Second)
-		if g.check(at, readings, nil, n.s.meters.set) != nil {
-			t.Error("there is no GPU")
-		}
-	}))
-}
-
-func TestLibrariesArePolledTwiceInACollection(t *testing.T) {
-	for interval, want := range map[time.Duration]time.Duration{
-		10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 100 * time.Millisecond: 100 * time.Millisecond,
-	} {
-		c := simpleConfig()
-		c.CollectionInterval = interval
-		assert.Equal(t, want, c.gpuInterval(), interval)
-	}
-}
-
 // The energy of such a GPU is unattributed: nothing says who uses it.
 func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	n := newTestNode(t)
 	m := &fakeMeter{readings: []power.Reading{{
 		Zone: &power.Zone{ID: "card", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
 	}}}
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(config.MeterHwmon), Meter: m}), nil
 	}
 	n.start()
 	for range 100 {

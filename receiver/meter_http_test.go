@@ -4,214 +4,42 @@ package energyreceiver
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
-	"regexp"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configauth"
-	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
-
-// recipes returns the entries of http/NAME in the code blocks of docs/hardware.md, by name.
-func recipes(t *testing.T) map[string]HTTPConfig {
-	t.Helper()
-	page, err := os.ReadFile("../docs/hardware.md")
-	require.NoError(t, err)
-	found := map[string]HTTPConfig{}
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {
-		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
-		require.NoError(t, err)
-		conf, err := retrieved.AsConf()
-		require.NoError(t, err)
-		cfg := simpleConfig()
-		require.NoError(t, conf.Unmarshal(cfg))
-		require.NoError(t, confmap.Validate(cfg))
-		for id, entry := range cfg.Meters.HTTP {
-			found[id.Name()] = entry
-		}
-	}
-	return found
-}
-
-// document is what a device answers at an address before and after it used some energy. The shapes are the vendors'.
-type document struct {
-	address       string
-	before, after string
-	used          units.Energy // within ten minutes
-}
-
-var documents = map[string]document{
-	// https://shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Switch, as a Plug US answers
-	"shelly": {
-		"http://shelly.example/rpc/Switch.GetStatus?id=0",
-		`{"id":0, "source":"loopback", "output":true, "apower":10.7, "voltage":120.7, "current":0.133,
-			"aenergy":{"total":46791.262,"by_minute":[73.921,177.749,177.749],"minute_ts":1682952864}, "temperature":{"tC":47.9, "tF":118.3}}`,
-		`{"id":0, "source":"loopback", "output":true, "apower":10.7, "voltage":120.7, "current":0.133,
-			"aenergy":{"total":46793.045,"by_minute":[73.921,177.749,177.749],"minute_ts":1682953464}, "temperature":{"tC":47.9, "tF":118.3}}`,
-		6_418_800_000, // 1.783 Wh
-	},
-	// https://shelly-api-docs.shelly.cloud/gen1/#shelly-plug-plugs-status, shortened
-	"shelly-gen1": {
-		"http://shelly-gen1.example/status",
-		`{"time":"11:08","serial":1,"relays":[{"ison":true,"has_timer":false,"overpower":false}],
-			"meters":[{"power":2.21,"is_valid":true,"timestamp":1680779310,"counters":[2.115,2.114,2.142],"total":439237}],"uptime":18961214}`,
-		`{"time":"11:18","serial":1,"relays":[{"ison":true,"has_timer":false,"overpower":false}],
-			"meters":[{"power":2.21,"is_valid":true,"timestamp":1680779910,"counters":[2.115,2.114,2.142],"total":439259}],"uptime":18961814}`,
-		22 * 60 * units.Joule,
-	},
-	// https://tasmota.github.io/docs/Commands/, Status 8
-	"tasmota": {
-		"http://tasmota.example/cm?cmnd=Status%208",
-		`{"StatusSNS":{"Time":"2019-09-06T20:06:19","ENERGY":{"TotalStartTime":"2019-08-18T11:07:55","Total":0.003,"Yesterday":0.000,
-			"Today":0.003,"Power":26,"ApparentPower":25,"ReactivePower":25,"Factor":0.06,"Voltage":239,"Current":0.106}}}`,
-		`{"StatusSNS":{"Time":"2019-09-06T20:16:19","ENERGY":{"TotalStartTime":"2019-08-18T11:07:55","Total":0.007,"Yesterday":0.000,
-			"Today":0.007,"Power":26,"ApparentPower":25,"ReactivePower":25,"Factor":0.06,"Voltage":239,"Current":0.106}}}`,
-		4 * 3600 * units.Joule,
-	},
-	// https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
-	"pdu-outlet-7": {
-		`http://prometheus.example:9090/api/v1/query?query=rPDU2OutletMeteredStatusPower{instance="pdu-1.example",rPDU2OutletMeteredStatusIndex="7"}`,
-		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"rPDU2OutletMeteredStatusPower",
-			"instance":"pdu-1.example","rPDU2OutletMeteredStatusIndex":"7"},"value":[1435781451.781,"412"]}]}}`,
-		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"rPDU2OutletMeteredStatusPower",
-			"instance":"pdu-1.example","rPDU2OutletMeteredStatusIndex":"7"},"value":[1435782051.781,"412"]}]}}`,
-		600 * 412 * units.Joule,
-	},
-	// https://docs.nvidia.com/datacenter/dcgm/latest/reference/dcgm-exporter-metrics.html, as Prometheus answers
-	"gpu-0": {
-		`http://prometheus.example:9090/api/v1/query?query=DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{Hostname="node-7",gpu="0"}`,
-		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-			"Hostname":"node-7","gpu":"0"},"value":[1435781451.781,"82473829182"]}]}}`,
-		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-			"Hostname":"node-7","gpu":"0"},"value":[1435782051.781,"82653829183"]}]}}`,
-		180_000_001_000, // 180000.001 J
-	},
-}
 
 var plugID = component.MustNewIDWithName("http", "a")
 
-func httpOptions() *meterOptions {
-	return &meterOptions{host: componenttest.NewNopHost(), set: componenttest.NewNopTelemetrySettings()}
-}
-
-// answers is a transport that answers without a network.
-type answers func(*http.Request) string
-
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a(r)))}, nil
-}
-
-func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
-	found := recipes(t)
-	require.Len(t, found, len(documents))
-	for name, d := range documents {
-		entry, ok := found[name]
-		require.True(t, ok, name)
-		source, err := entry.source(t.Context(), plugID, httpOptions())
-		require.NoError(t, err, name)
-		if name == "gpu-0" {
-			assert.Equal(t, power.GPU, source.Kind, name)
-		} else {
-			assert.Equal(t, power.Platform, source.Kind, name)
-		}
-		synctest.Test(t, func(t *testing.T) {
-			var answer atomic.Value
-			answer.Store(d.before)
-			source.Client = &http.Client{Transport: answers(func(r *http.Request) string {
-				assert.Equal(t, d.address, r.URL.String())
-				_, err := url.ParseRequestURI(r.URL.RequestURI()) // as a server does
-				assert.NoError(t, err)
-				return answer.Load().(string)
-			})}
-			m := httpmeter.New([]httpmeter.Source{source})
-			defer func() { require.NoError(t, m.Close()) }()
-			_, err := m.Read(t.Context(), power.Sample{At: time.Now()})
-			require.NoError(t, err, name)
-			synctest.Wait()
-			time.Sleep(10 * time.Minute)
-			synctest.Wait()
-			answer.Store(d.after)
-			readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
-			require.NoError(t, err, name)
-			require.Len(t, readings, 1, name)
-			require.NoError(t, readings[0].Err, name)
-			if source.Unit.IsPower {
-				assert.Equal(t, d.used, readings[0].Total, name)
-				return
-			}
-			time.Sleep(source.Every)
-			synctest.Wait()
-			readings, err = m.Read(t.Context(), power.Sample{At: time.Now()})
-			require.NoError(t, err, name)
-			assert.Equal(t, d.used, readings[0].Total, name)
-		})
-	}
-}
-
 func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
-	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
+	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
 		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.HTTP = meters, map[component.ID]HTTPConfig{plugID: {Unit: "W"}}
-		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+		cfg.Meters.Use, cfg.Meters.HTTP = used, map[component.ID]config.HTTPConfig{plugID: {Unit: "W"}}
+		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
-		assert.Equal(t, string(MeterHTTP), set.Status()[0].Name, "it is preferred")
+		assert.Equal(t, string(config.MeterHTTP), set.Status()[0].Name, "it is preferred")
 		require.NoError(t, set.Close())
-	}
-}
-
-func TestOneTimeLimitEndsARequest(t *testing.T) {
-	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-		entry := HTTPConfig{Unit: "W"}
-		entry.Timeout = timeout
-		source, err := entry.source(t.Context(), plugID, httpOptions())
-		require.NoError(t, err)
-		assert.Equal(t, want, source.Timeout)
-		assert.Zero(t, source.Client.Timeout, "else the error is one or the other")
 	}
 }
 
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := simpleConfig()
-	plug := HTTPConfig{Unit: "W"}
+	plug := config.HTTPConfig{Unit: "W"}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
-	cfg.Meters.HTTP = map[component.ID]HTTPConfig{plugID: plug}
-	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+	cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{plugID: plug}
+	_, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
-}
-
-func TestAProxysPasswordIsInNoError(t *testing.T) {
-	for _, open := range []func(confighttp.ClientConfig) error{
-		func(c confighttp.ClientConfig) error {
-			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), plugID, httpOptions())
-			return err
-		},
-		func(c confighttp.ClientConfig) error {
-			_, err := (&RedfishConfig{ClientConfig: c}).sensor(t.Context(), httpOptions())
-			return err
-		},
-	} {
-		err := open(confighttp.ClientConfig{Endpoint: "http://bmc.example", ProxyURL: "http://user:pass%word@proxy.example"})
-		require.ErrorContains(t, err, "proxy_url")
-		assert.NotContains(t, err.Error(), "pass")
-	}
 }
 
 func TestWrongSettingsOfHTTPAreNamed(t *testing.T) {
@@ -267,10 +95,10 @@ func (*remote) Close() error { return nil }
 func TestTheFirstAnswerIsWaitedForBeforeASensorIsMissed(t *testing.T) {
 	n := newTestNode(t)
 	delete(n.host.Zones, "intel-rapl:0")
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(
-			power.Member{Name: string(MeterHTTP), Meter: new(remote)},
-			power.Member{Name: string(MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
+			power.Member{Name: string(config.MeterHTTP), Meter: new(remote)},
+			power.Member{Name: string(config.MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
 		), nil
 	}
 	n.start()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func TestAMachineWithoutABMCHasNothingWrong(t *testing.T) {
@@ -24,7 +26,7 @@ func TestAMachineWithoutABMCHasNothingWrong(t *testing.T) {
 
 func TestABMCThatCannotBeReadIsReportedWhereItIsSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newTestNode(t, withMeter(MeterIPMI))
+		n := newTestNode(t, withMeter(config.MeterIPMI))
 		path := filepath.Join(n.host.Root(), "dev/ipmi0")
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, nil, 0o600)) // no device

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // powerPMU adds the power PMU to the node. Its counters are read from a pipe; denied is what keeps them from being opened.
@@ -109,7 +110,7 @@ func TestAutoTakesPerfWherePowercapCannotBeRead(t *testing.T) {
 }
 
 func TestMeterPerfLeavesPowercapAlone(t *testing.T) {
-	n := newTestNode(t, byProcfs, withMeter(MeterPerf))
+	n := newTestNode(t, byProcfs, withMeter(config.MeterPerf))
 	pmu := newPowerPMU(n)
 	n.start()
 	pmu.shows(50)
@@ -119,7 +120,7 @@ func TestMeterPerfLeavesPowercapAlone(t *testing.T) {
 }
 
 func TestPerfWithoutThePermissionSaysWhatToGrant(t *testing.T) {
-	n := newTestNode(t, byProcfs, withMeter(MeterPerf))
+	n := newTestNode(t, byProcfs, withMeter(config.MeterPerf))
 	newPowerPMU(n).denied = unix.EACCES
 	n.start()
 	n.run(10*joule, map[int]int64{1: 1000})

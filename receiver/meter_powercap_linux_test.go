@@ -19,6 +19,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // guestNode is the receiver in a virtual machine whose hypervisor writes a tree.
@@ -131,7 +133,7 @@ func TestAMigrationAddsNoEnergy(t *testing.T) {
 		n.pass(map[int]int64{100: 100})
 		n.pass(map[int]int64{100: 100})
 		assert.InDelta(t, 2, n.sum("system.energy", nil), 1e-9)
-		assert.Equal(t, int64(1), n.s.meters.tallies["intel-rapl:0"].resets)
+		assert.Equal(t, int64(1), n.s.meters.Tallies["intel-rapl:0"].Resets)
 	})
 }
 
@@ -166,14 +168,14 @@ func TestAModelStandsInForATreeThatIsNotThere(t *testing.T) {
 }
 
 func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
-	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap), only(MeterPerf)} {
+	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap), only(config.MeterPerf)} {
 		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.Powercap.Path = meters, "/mnt/energy"
-		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+		cfg.Meters.Use, cfg.Meters.Powercap.Path = used, "/mnt/energy"
+		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		for _, m := range set.Status() {
 			if m.Family == "rapl" {
-				assert.Equal(t, string(MeterPowercap), m.Name)
+				assert.Equal(t, string(config.MeterPowercap), m.Name)
 				assert.IsType(t, &power.Poller{}, m.Meter)
 			}
 		}
@@ -185,8 +187,8 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 	page, err := os.ReadFile("../docs/virtual-machines.md")
 	require.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?s)```yaml\nreceivers:\n  energy:\n(.*?)```").FindAllSubmatch(page, -1) {
-		cfg := mustLoad(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
-		for setting, reason := range cfg.withoutEffect(true, nil, nil) {
+		cfg := loaded(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
+		for setting, reason := range cfg.WithoutEffect(true) {
 			t.Errorf("%s: %s", setting, reason)
 		}
 	}
@@ -194,10 +196,10 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 
 func TestReportedEnergyThatIsSplitAgainIsWarnedOf(t *testing.T) {
 	for name, c := range map[string]struct {
-		static map[power.Kind]StaticPowerConfig
+		static map[power.Kind]config.StaticPowerConfig
 		warned bool
 	}{
-		"default": {nil, true}, "utilization": {allStatic(StaticUtilization), true}, "minimum": {allStatic(StaticMinimum), false},
+		"default": {nil, true}, "utilization": {allStatic(config.StaticUtilization), true}, "minimum": {allStatic(config.StaticMinimum), false},
 		"fixed": {fixedPower(map[power.Kind]float64{power.Package: 0, power.DRAM: 0, power.GPU: 0}), false},
 	} {
 		inGuest(t, func(n *guestNode) {

@@ -3,113 +3,11 @@
 package energyreceiver
 
 import (
-	"encoding/pem"
-	"fmt"
-	"io/fs"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configopaque"
-	"go.opentelemetry.io/collector/config/configoptional"
-
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
-
-// bmc is a BMC with TLS, and the settings that read it.
-func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
-	t.Helper()
-	server := redfishtest.New(redfishtest.Dell(redfishtest.Live{Watts: 300}))
-	web := httptest.NewTLSServer(server)
-	t.Cleanup(web.Close)
-	ca := filepath.Join(t.TempDir(), "bmc.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})
-	require.NoError(t, os.WriteFile(ca, text, 0o600))
-	config := defaultRedfishConfig()
-	c := &config
-	c.Username, c.Password = redfishtest.Username, redfishtest.Password
-	c.Endpoint, c.TLS.CAFile = web.URL, ca
-	return server, c
-}
-
-// ask opens the sensor and polls it once.
-func ask(t *testing.T, c *RedfishConfig) error {
-	t.Helper()
-	options := httpOptions()
-	options.Config = simpleConfig()
-	sensor, err := c.sensor(t.Context(), options)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, sensor.Close()) }()
-	values, err := sensor.Poll(t.Context())
-	assert.Equal(t, err == nil, len(values) == 1)
-	return err
-}
-
-func TestTheBMCIsReadWithTheCollectorsClient(t *testing.T) {
-	server, c := bmc(t)
-	require.NoError(t, ask(t, c))
-	open, created, _ := server.Sessions()
-	assert.Equal(t, [2]int{0, 1}, [2]int{open, created}, "the session is ended")
-}
-
-func TestACertificateThatIsNotTrustedIsToldWithItsSetting(t *testing.T) {
-	_, c := bmc(t)
-	c.TLS.CAFile = ""
-	assert.ErrorContains(t, ask(t, c), "set tls::ca_file to the certificate that signed it, or tls::insecure_skip_verify")
-	c.TLS.InsecureSkipVerify = true
-	assert.NoError(t, ask(t, c))
-}
-
-func TestThePasswordFileIsReadAtEachLogin(t *testing.T) {
-	server, c := bmc(t)
-	file := filepath.Join(t.TempDir(), "password")
-	c.Password, c.PasswordFile = "", file
-	err := ask(t, c)
-	assert.ErrorContains(t, err, "password_file: no such file or directory")
-	assert.NotErrorIs(t, err, fs.ErrNotExist, "the BMC is not missing")
-	for content, want := range map[string]string{"\n": "password_file: the file is empty", "wrong": "the BMC refuses the login"} {
-		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-		assert.ErrorContains(t, ask(t, c), want)
-	}
-	require.NoError(t, os.WriteFile(file, []byte(redfishtest.Password+"\n"), 0o600))
-	assert.NoError(t, ask(t, c))
-	_, _, refused := server.Sessions()
-	assert.Equal(t, 1, refused)
-}
-
-func TestHeadersAndCredentialsDoNotFollowARedirect(t *testing.T) {
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request went elsewhere") }))
-	t.Cleanup(elsewhere.Close)
-	server, c := bmc(t)
-	server.Fail(redfishtest.Redirect(elsewhere.URL), nil)
-	c.Headers.Set("X-Key", "secret")
-	assert.ErrorContains(t, ask(t, c), fmt.Sprintf("not followed: if %q is right, set endpoint to it", elsewhere.URL))
-}
-
-func TestRedfishIsReadWhateverMeterSays(t *testing.T) {
-	_, c := bmc(t)
-	for _, meters := range [][]MeterKind{localMeters, only(MeterPowercap)} {
-		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.Redfish = meters, configoptional.Some(*c)
-		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
-		require.NoError(t, err)
-		assert.Equal(t, string(MeterRedfish), set.Status()[0].Name, "it is preferred")
-		assert.IsType(t, &power.Poller{}, set.Status()[0].Meter)
-		require.NoError(t, set.Close())
-	}
-}
-
-func TestPasswordsAreNotShown(t *testing.T) {
-	_, c := bmc(t)
-	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", c, c, c), redfishtest.Password)
-	assert.IsType(t, configopaque.String(""), c.Password)
-}
 
 func TestWrongSettingsOfRedfishAreNamed(t *testing.T) {
 	valid := func() map[string]any {

@@ -17,13 +17,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // hwmon sets the energy counters of a POWER9 chip, by label.
@@ -44,7 +45,7 @@ func (n *testNode) hwmon(counters map[string]uint64) {
 }
 
 func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
-	for _, meters := range [][]MeterKind{localMeters, only(MeterHwmon)} {
+	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterHwmon)} {
 		n := newTestNode(t, withMeter(meters...), withModel(40, 120))
 		delete(n.host.Zones, "intel-rapl:0")
 		n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule, "System": 7 * joule})
@@ -92,30 +93,6 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 			assert.Zero(t, n.logs.FilterMessageSnippet("modeled").Len())
 			assert.Empty(t, n.logged(), "nothing is wrong")
 		})
-	}
-}
-
-// Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
-func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
-	zone := func(kind power.Kind) power.Reading {
-		return power.Reading{Zone: &power.Zone{Kind: kind, Method: power.Measured}, At: time.Unix(1, 0)}
-	}
-	for _, tt := range []struct{ configured, read, attributed []power.Kind }{
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform, power.GPU}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.PSys, power.GPU}, []power.Kind{power.PSys, power.GPU}},
-		{[]power.Kind{power.Package}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Package, power.Platform, power.GPU}, []power.Kind{power.Package, power.GPU}},
-		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.GPU}, []power.Kind{power.Package, power.GPU}},
-	} {
-		cfg := simpleConfig()
-		cfg.Zones = tt.configured
-		m := newMeters(cfg, zap.NewNop())
-		var readings []power.Reading
-		for _, kind := range tt.read {
-			readings = append(readings, zone(kind))
-		}
-		m.updateAttributed(readings)
-		assert.Equal(t, tt.attributed, m.attributed(), "%v of %v", tt.configured, tt.read)
 	}
 }
 
@@ -171,7 +148,7 @@ func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 }
 
 func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterHwmon))
+	n := newTestNode(t, withMeter(config.MeterHwmon))
 	n.start()
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("hw.energy", nil))
@@ -215,10 +192,10 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 	require.NoError(t, n.host.Render())
 	var err error
-	n.s.meters.set, err = n.s.openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	n.s.meters.Set, err = n.s.meters.OpenSet(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, n.s.meters.close()) }()
-	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
+	defer func() { require.NoError(t, n.s.meters.Close()) }()
+	readings, _ := n.s.meters.Read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	sources := map[power.Kind]power.Method{}
 	for _, r := range readings {
 		sources[r.Zone.Kind] = r.Zone.Method
@@ -231,10 +208,10 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	bmc := &fakeMeter{}
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		curve, err := n.s.cfg.Model.Get().stated()
-		return power.NewSet(power.Member{Name: string(MeterRedfish), Meter: bmc},
-			power.Member{Name: string(MeterModel), Meter: model.New(curve), StandsIn: true}), err
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		curve, err := meters.StatedCurve(n.s.cfg.Model.Get())
+		return power.NewSet(power.Member{Name: string(config.MeterRedfish), Meter: bmc},
+			power.Member{Name: string(config.MeterModel), Meter: model.New(curve), StandsIn: true}), err
 	}
 	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
@@ -256,15 +233,15 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 
 func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
 	n := newTestNode(t)
-	set, err := openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	set, err := meters.Open(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	only := map[string]power.Kind{}
 	for _, meter := range set.Status() {
 		only[meter.Name] = meter.Only
 	}
-	assert.Equal(t, power.Platform, only[string(MeterIPMI)])
-	assert.Empty(t, only[string(MeterHwmon)])
+	assert.Equal(t, power.Platform, only[string(config.MeterIPMI)])
+	assert.Empty(t, only[string(config.MeterHwmon)])
 }
 
 // fakeMeter returns what the test sets.
@@ -302,69 +279,69 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		edit   func(*Config)
-		meters map[MeterKind]*fakeMeter
+		meters map[config.MeterKind]*fakeMeter
 		sensor string // what is said, empty if nothing
 		zones  string
 	}{
 		"nothing": {
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf"), MeterIPMI: missing("no BMC")},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterIPMI: missing("no BMC")},
 			sensor: noSensor + ": no powercap: file does not exist",
 		},
 		"a BMC has not answered yet": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: waits, MeterPowercap: missing("no powercap"), MeterPerf: denied("perf"), MeterIPMI: waits},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf"), config.MeterIPMI: waits},
 			sensor: "perf: no usable zone: permission denied" + grants,
 		},
 		"only BMCs, which have not answered yet": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: waits, MeterPowercap: missing("no powercap"), MeterIPMI: waits},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterIPMI: waits},
 		},
 		"a BMC that is configured and fails": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: fails(refused), MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf")},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf")},
 			sensor: "the BMC refuses the login",
 		},
 		"the same beside RAPL": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: fails(refused), MeterPowercap: reads(power.Package, nil)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
 			sensor: "the BMC refuses the login",
 		},
 		"a BMC that was read and fails": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: both(power.Platform, refused), MeterPowercap: reads(power.Package, nil)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: both(power.Platform, refused), config.MeterPowercap: reads(power.Package, nil)},
 			zones:  "cannot read platform: the BMC refuses the login",
 		},
 		"a meter that is not used because another one is": {
-			meters: map[MeterKind]*fakeMeter{MeterRedfish: reads(power.Platform, nil), MeterIPMI: both(power.Platform, refused)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: reads(power.Platform, nil), config.MeterIPMI: both(power.Platform, refused)},
 		},
 		"the same, configured: it is closed": {
-			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.Platform, nil), MeterRedfish: both(power.Platform, refused)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterRedfish: both(power.Platform, refused)},
 		},
 		"several fail": {
-			meters: map[MeterKind]*fakeMeter{MeterHTTP: fails(errors.New("http:a: timeout")), MeterRedfish: fails(refused), MeterPowercap: reads(power.Package, nil)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: fails(errors.New("http:a: timeout")), config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
 			sensor: "http:a: timeout; the BMC refuses the login",
 		},
 		"RAPL may not be read": {
-			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.Platform, nil), MeterPowercap: missing("no powercap"), MeterPerf: denied("perf")},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf")},
 			sensor: "perf: no usable zone: permission denied" + grants,
 		},
 		"the package may be read by perf, not by powercap": {
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: reads(power.Package, fs.ErrPermission), MeterPerf: reads(power.Package, nil)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, fs.ErrPermission), config.MeterPerf: reads(power.Package, nil)},
 		},
 		"a BMC may not be read": {
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: reads(power.Package, nil), MeterIPMI: denied("BMC ipmi0")},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, nil), config.MeterIPMI: denied("BMC ipmi0")},
 		},
 		"a BMC alone may not be read": {
 			edit:   withModel(40, 120),
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0"), MeterModel: {readings: modeled()}},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0"), config.MeterModel: {readings: modeled()}},
 			sensor: "BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a BMC alone may not be read, and there is no model": {
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0")},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0")},
 			sensor: noSensor + ": no powercap: file does not exist; " +
 				"BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a model stands in": {
 			edit:   withModel(40, 120),
-			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf"), MeterModel: {readings: modeled()}},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterModel: {readings: modeled()}},
 		},
 		"zones of several meters": {
-			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.DRAM, errors.New("timeout")), MeterPowercap: reads(power.Package, fs.ErrPermission)},
+			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.DRAM, errors.New("timeout")), config.MeterPowercap: reads(power.Package, fs.ErrPermission)},
 			zones:  "cannot read dram, package: timeout; permission denied" + grants,
 		},
 	} {
@@ -374,16 +351,17 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 			}
 			n := newTestNode(t, c.edit)
 			var members []power.Member
-			for _, entry := range meterTable {
-				if m := c.meters[entry.kind]; m != nil {
-					members = append(members, power.Member{
-						Name: string(entry.kind), Meter: m, StandsIn: entry.standsIn, Family: entry.family, Only: entry.only,
-					})
+			for _, kind := range []config.MeterKind{
+				config.MeterHTTP, config.MeterRedfish, config.MeterGPU, config.MeterVsock, config.MeterPowercap, config.MeterPerf,
+				config.MeterCray, config.MeterHwmon, config.MeterIPMI, config.MeterModel,
+			} {
+				if m := c.meters[kind]; m != nil {
+					members = append(members, meters.Member(kind, m))
 				}
 			}
-			n.s.meters.set = power.NewSet(members...)
+			n.s.meters.Set = power.NewSet(members...)
 			for range 2 {
-				n.s.meters.read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
+				n.s.meters.Read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
 				n.s.conditions.Settle()
 				for condition, want := range map[string]string{"energy sensor": c.sensor, "energy zones": c.zones} {
 					got := ""

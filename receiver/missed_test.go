@@ -9,15 +9,16 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // missingNode is a node of 4 W at rest where scans show seven processes.
-func missingNode(t *testing.T, preset Preset) *testNode {
+func missingNode(t *testing.T, preset config.Preset) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones, c.Window = []power.Kind{power.Package}, c.CollectionInterval
 		rest := 4.0
-		static := StaticPowerConfig{Model: StaticFixed, Power: &rest}
-		c.Attribution = AttributionConfig{Preset: preset, StaticPower: map[power.Kind]StaticPowerConfig{power.Package: static}}
+		static := config.StaticPowerConfig{Model: config.StaticFixed, Power: &rest}
+		c.Attribution = config.AttributionConfig{Preset: preset, StaticPower: map[power.Kind]config.StaticPowerConfig{power.Package: static}}
 	})
 	n.host.LastPID = 7
 	for pid := 2; pid <= 7; pid++ {
@@ -38,14 +39,14 @@ func (n *testNode) miss(born int, ticks int64) {
 
 func TestTimeOfShortLivedProcessesThatNothingShowsIsUnattributed(t *testing.T) {
 	for name, c := range map[string]struct {
-		preset              Preset
+		preset              config.Preset
 		born                int
 		ticks               int64
 		first, unattributed float64 // J
 	}{
 		"short-lived processes":          {"", 10, 29, 2, 5.8},
-		"Kepler's formula":               {PresetKepler, 10, 29, 20 * 10. / 71, 0},
-		"Scaphandre's formula":           {PresetScaphandre, 10, 29, 20 * 10. / 71, 0},
+		"Kepler's formula":               {config.PresetKepler, 10, 29, 20 * 10. / 71, 0},
+		"Scaphandre's formula":           {config.PresetScaphandre, 10, 29, 20 * 10. / 71, 0},
 		"no process was born":            {"", 0, 29, 20 * 10. / 71, 0},
 		"within the noise of ticks":      {"", 10, 10, 20 * 10. / 71, 0},
 		"the counter is behind the scan": {"", 10, -20, 20 * 10. / 71, 0},
@@ -53,7 +54,7 @@ func TestTimeOfShortLivedProcessesThatNothingShowsIsUnattributed(t *testing.T) {
 		n := missingNode(t, c.preset)
 		n.miss(c.born, c.ticks)
 		state := []string{"energy.state=active"}
-		if !n.s.cfg.Attribution.sharesIdle() {
+		if n.s.cfg.Attribution.SelectedIdle() == config.IdleNone {
 			state = nil
 		}
 		assert.InDelta(t, c.first, n.sum("process.energy", attrs{"process.pid": "1"}, state...), 1e-5, name)

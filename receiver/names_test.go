@@ -79,7 +79,7 @@ func toAny(v any) (all []any) {
 }
 
 func TestWithoutSourcesNothingHasAName(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Names.disable() })
+	n := newTestNode(t, func(c *Config) { c.Names.Disable() })
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front"}`)
 	n.start()
@@ -163,7 +163,7 @@ func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		n := newTestNode(t, func(c *Config) {
 			if !names {
-				c.Names.disable()
+				c.Names.Disable()
 			}
 			c.Attribution.Exclude.Namespace = []filter.Config{{Strict: "shop"}}
 		})

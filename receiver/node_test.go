@@ -25,6 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -47,15 +48,15 @@ type testNode struct {
 }
 
 // byPID bounds the series of processes, and reports none by program.
-func byPID(s ProcessSeriesConfig) ProcessSeriesConfig {
-	s.GroupBy = GroupByPID
+func byPID(s config.ProcessSeriesConfig) config.ProcessSeriesConfig {
+	s.GroupBy = config.GroupByPID
 	return s
 }
 
 // simpleConfig is a configuration with the rules whose figures are easy to state: those of Kepler, without a model.
 func simpleConfig() *Config {
-	cfg := createDefaultConfig().(*Config)
-	cfg.Attribution.Preset, cfg.Model = PresetKepler, configoptional.None[ModelConfig]()
+	cfg := config.Default()
+	cfg.Attribution.Preset, cfg.Model = config.PresetKepler, configoptional.None[config.ModelConfig]()
 	return cfg
 }
 
@@ -64,7 +65,7 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := simpleConfig()
 	cfg.RootPath = n.host.Root()
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	for _, f := range edit {
 		f(cfg)
 	}
@@ -134,7 +135,7 @@ func (n *testNode) balance() {
 	add(1, "process.energy")
 	add(1, "system.unattributed.energy")
 	add(-1, "system.energy", "energy.state=active")
-	if n.s.cfg.Attribution.sharesIdle() {
+	if n.s.cfg.Attribution.SelectedIdle() != config.IdleNone {
 		add(-1, "system.energy", "energy.state=idle")
 	}
 	for series, value := range n.finals {
@@ -225,34 +226,36 @@ func (n *testNode) one(metric string, more ...string) point {
 func pid(n int) string { return fmt.Sprint("process.pid=", n) }
 
 // only returns the setting meters::use.
-func only(meters ...MeterKind) []MeterKind { return meters }
+func only(meters ...config.MeterKind) []config.MeterKind { return meters }
 
 // linear returns a power model that is a straight line.
-func linear(idle, most float64) ModelConfig {
-	return ModelConfig{Points: []ModelPoint{{Utilization: 0, Power: idle}, {Utilization: 1, Power: most}}}
+func linear(idle, most float64) config.ModelConfig {
+	return config.ModelConfig{Points: []config.ModelPoint{{Utilization: 0, Power: idle}, {Utilization: 1, Power: most}}}
 }
 
 // allStatic returns the setting attribution::static_power with one model for all zones.
-func allStatic(model StaticModel) map[power.Kind]StaticPowerConfig {
-	return map[power.Kind]StaticPowerConfig{AllZones: {Model: model}}
+func allStatic(model config.StaticModel) map[power.Kind]config.StaticPowerConfig {
+	return map[power.Kind]config.StaticPowerConfig{config.AllZones: {Model: model}}
 }
 
 // fixedPower returns the setting attribution::static_power with the static power of zones in watts.
-func fixedPower(watts map[power.Kind]float64) map[power.Kind]StaticPowerConfig {
-	static := map[power.Kind]StaticPowerConfig{}
+func fixedPower(watts map[power.Kind]float64) map[power.Kind]config.StaticPowerConfig {
+	static := map[power.Kind]config.StaticPowerConfig{}
 	for kind, w := range watts {
-		static[kind] = StaticPowerConfig{Model: StaticFixed, Power: &w}
+		static[kind] = config.StaticPowerConfig{Model: config.StaticFixed, Power: &w}
 	}
 	return static
 }
 
 // allWeight returns the setting attribution::weight with one weight for all zones.
-func allWeight(weight Weight) map[power.Kind]Weight { return map[power.Kind]Weight{AllZones: weight} }
+func allWeight(weight config.Weight) map[power.Kind]config.Weight {
+	return map[power.Kind]config.Weight{config.AllZones: weight}
+}
 
 // trained reports whether the static power models of all zone kinds are trained.
 func (n *testNode) trained() bool {
 	n.t.Helper()
-	states := n.s.staticPowerStates()
+	states := n.s.ledger.StaticPowerStates()
 	require.NotEmpty(n.t, states)
 	for _, state := range states {
 		if state != attribution.Trained {

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
@@ -61,7 +62,7 @@ func TestOtherIsAttributedLikeAnyZone(t *testing.T) {
 }
 
 func TestIdleEnergyOfOtherIsShared(t *testing.T) {
-	n := newOtherNode(t, func(c *Config) { c.Attribution.Idle = IdleUsed })
+	n := newOtherNode(t, func(c *Config) { c.Attribution.Idle = config.IdleUsed })
 	n.start()
 	n.use(100*joule, 30*joule, 6*joule)
 	assert.InDelta(t, 64.0/3, n.sum("process.energy", nil, pid(1), "energy.zone=other"), 1e-6)

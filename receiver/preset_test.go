@@ -22,75 +22,76 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // chosen is what a configuration selects of what the default rules do.
 type chosen struct {
-	scope        Scope
-	static, gpu  StaticModel // of packages and GPUs
-	weight, dram Weight
+	scope        config.Scope
+	static, gpu  config.StaticModel // of packages and GPUs
+	weight, dram config.Weight
 	smt          float64
-	interrupts   InterruptRule
-	idle         IdleRule
+	interrupts   config.InterruptRule
+	idle         config.IdleRule
 	window       time.Duration
 }
 
 func chosenBy(c *Config) chosen {
 	a := &c.Attribution
 	return chosen{
-		a.scope(), a.staticModelOf(power.Package), a.staticModelOf(power.GPU), a.weightOf(power.Package), a.weightOf(power.DRAM), a.smtWeight(),
-		a.interrupts(), a.idle(), c.windowLength(),
+		a.SelectedScope(), a.StaticModelOf(power.Package), a.StaticModelOf(power.GPU), a.WeightOf(power.Package), a.WeightOf(power.DRAM), a.SelectedSMTWeight(),
+		a.SelectedInterrupts(), a.SelectedIdle(), c.WindowLength(),
 	}
 }
 
 func TestTheDefaultRulesAreTheMostAccurateAndEachSettingWins(t *testing.T) {
 	all := chosen{
-		ScopeZone, StaticTrained, StaticTrained, WeightFrequencySquared, WeightMemoryCPUTime, 0.6, InterruptsUnattributed, IdleNone,
+		config.ScopeZone, config.StaticTrained, config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 0.6, config.InterruptsUnattributed, config.IdleNone,
 		time.Second,
 	}
 	for yaml, edit := range map[string]func(*chosen){
 		"{}":                                   func(*chosen) {},
-		"attribution: {scope: node}":           func(c *chosen) { c.scope = ScopeNode },
-		"attribution: {static_power: minimum}": func(c *chosen) { c.static, c.gpu = StaticMinimum, StaticMinimum },
-		"attribution: {static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = StaticUtilization },
-		"attribution: {weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = WeightCPUTime, WeightCPUTime },
-		"attribution: {weight: {dram: memory}}":           func(c *chosen) { c.dram = WeightMemory },
-		"attribution: {weight: {package: cycles}}":        func(c *chosen) { c.weight = WeightCycles },
+		"attribution: {scope: node}":           func(c *chosen) { c.scope = config.ScopeNode },
+		"attribution: {static_power: minimum}": func(c *chosen) { c.static, c.gpu = config.StaticMinimum, config.StaticMinimum },
+		"attribution: {static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = config.StaticUtilization },
+		"attribution: {weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = config.WeightCPUTime, config.WeightCPUTime },
+		"attribution: {weight: {dram: memory}}":           func(c *chosen) { c.dram = config.WeightMemory },
+		"attribution: {weight: {package: cycles}}":        func(c *chosen) { c.weight = config.WeightCycles },
 		"attribution: {smt_weight: 1}":                    func(c *chosen) { c.smt = 1 },
 		"attribution: {smt_weight: 0.7}":                  func(c *chosen) { c.smt = 0.7 },
-		"attribution: {interrupts: shared}":               func(c *chosen) { c.interrupts = InterruptsShared },
-		"attribution: {idle: used}":                       func(c *chosen) { c.idle = IdleUsed },
+		"attribution: {interrupts: shared}":               func(c *chosen) { c.interrupts = config.InterruptsShared },
+		"attribution: {idle: used}":                       func(c *chosen) { c.idle = config.IdleUsed },
 		"{collection_interval: 1s}":                       func(c *chosen) { c.window = 0 },
 		"window: 100ms":                                   func(c *chosen) { c.window = 100 * time.Millisecond },
 		"{window: 2s, attribution: {preset: kepler}}":     func(c *chosen) { *c = keplers; c.window = 2 * time.Second },
 		"{attribution: {preset: kepler}}":                 func(c *chosen) { *c = keplers },
-		"{attribution: {preset: kepler, scope: zone}}":    func(c *chosen) { *c = keplers; c.scope = ScopeZone },
+		"{attribution: {preset: kepler, scope: zone}}":    func(c *chosen) { *c = keplers; c.scope = config.ScopeZone },
 		"{attribution: {preset: smartwatts, weight: frequency}}": func(c *chosen) {
 			*c = keplers
-			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightFrequency, WeightFrequency
+			c.static, c.gpu, c.weight, c.dram = config.StaticResting, config.StaticResting, config.WeightFrequency, config.WeightFrequency
 			c.window = time.Second
 		},
 		"{attribution: {preset: smartwatts}}": func(c *chosen) {
 			*c = keplers
-			c.static, c.gpu, c.weight, c.dram = StaticResting, StaticResting, WeightPowerModel, WeightPowerModel
+			c.static, c.gpu, c.weight, c.dram = config.StaticResting, config.StaticResting, config.WeightPowerModel, config.WeightPowerModel
 			c.window = time.Second
 		},
 		"{attribution: {preset: kepler_0_9}}": func(c *chosen) {
 			*c = keplers
-			c.static, c.gpu, c.weight, c.dram, c.idle = StaticMinimum, StaticMinimum, WeightInstructions, WeightCacheMisses, IdleEqual
+			c.static, c.gpu, c.weight, c.dram, c.idle = config.StaticMinimum, config.StaticMinimum, config.WeightInstructions, config.WeightCacheMisses, config.IdleEqual
 		},
-		"{attribution: {weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = WeightCPUTime },
-		"{attribution: {weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = WeightCycles, WeightCPUTime },
+		"{attribution: {weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = config.WeightCPUTime },
+		"{attribution: {weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = config.WeightCycles, config.WeightCPUTime },
 	} {
 		want := all
 		edit(&want)
-		assert.Equal(t, want, chosenBy(mustLoad(t, yaml)), yaml)
+		assert.Equal(t, want, chosenBy(loaded(t, yaml)), yaml)
 	}
 }
 
 var keplers = chosen{
-	scope: ScopeNode, static: StaticUtilization, gpu: StaticUtilization, weight: WeightCPUTime, dram: WeightCPUTime, smt: 1,
-	interrupts: InterruptsShared, idle: IdleNone,
+	scope: config.ScopeNode, static: config.StaticUtilization, gpu: config.StaticUtilization, weight: config.WeightCPUTime, dram: config.WeightCPUTime, smt: 1,
+	interrupts: config.InterruptsShared, idle: config.IdleNone,
 }
 
 var errNoClocks = errors.New("no counters")
@@ -110,17 +111,17 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.openExact()
-	n.s.countsClocks = func(string) error { return nil }
+	n.s.node.Probes.CountsClocks = func(string) error { return nil }
 	return n
 }
 
 // startsWindows starts the node, whose windows are those that the test makes.
 func (n *testNode) startsWindows(length time.Duration) {
 	n.t.Helper()
-	n.s.sampler.window = length
-	n.t.Cleanup(func() { n.s.sampler.window = 0 }) // before the shutdown, which is cleaned up first
+	n.s.windows.Sampler.Window = length
+	n.t.Cleanup(func() { n.s.windows.Sampler.Window = 0 }) // before the shutdown, which is cleaned up first
 	n.start()
-	require.Equal(n.t, length, n.s.sampler.window)
+	require.Equal(n.t, length, n.s.windows.Sampler.Window)
 }
 
 func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
@@ -148,7 +149,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 			lacking: []any{"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)"},
 		},
 		"no clock rates": {
-			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: time.Second,
+			prepare: func(n *testNode) { n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks } }, window: time.Second,
 			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::weight: frequency_squared (no counters)"},
 		},
 		"cores with one thread": {
@@ -173,18 +174,21 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 			prepare: func(n *testNode) {
 				clear(n.host.Zones)
 				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
-				n.s.countsClocks = func(string) error { return errNoClocks }
+				n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks }
 			},
 			window: time.Second, selected: []any{window},
 			lacking: []any{
 				"attribution::scope: zone (CPU topology: the node has one CPU package)",
 				"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
 				"attribution::weight: frequency_squared (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
-				"attribution::interrupts: unattributed (" + errNoIRQ.Error() + ")", "attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
+				"attribution::interrupts: unattributed (" + "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0" + ")", "attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
 			},
 		},
 		"modeled energy whose static power is learned all the same": {
-			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.StaticPower = "", allStatic(StaticTrained) },
+			edit: func(c *Config) {
+				modeledHost(c)
+				c.Storage, c.Attribution.StaticPower = "", allStatic(config.StaticTrained)
+			},
 			prepare: func(n *testNode) { clear(n.host.Zones) }, window: time.Second,
 			selected: []any{window, scope, key, smt, interrupts},
 			lacking: []any{
@@ -195,8 +199,8 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 		"settings beside it": {
 			edit: func(c *Config) {
 				c.Window = 50 * time.Millisecond
-				c.Attribution.Scope, c.Attribution.StaticPower, c.Attribution.Weight = ScopeNode, allStatic(StaticMinimum), allWeight(WeightCPUTime)
-				c.Attribution.SMTWeight, c.Attribution.Interrupts = 1, InterruptsShared
+				c.Attribution.Scope, c.Attribution.StaticPower, c.Attribution.Weight = config.ScopeNode, allStatic(config.StaticMinimum), allWeight(config.WeightCPUTime)
+				c.Attribution.SMTWeight, c.Attribution.Interrupts = 1, config.InterruptsShared
 			},
 			window: 50 * time.Millisecond, selected: []any{}, lacking: []any{},
 		},
@@ -226,7 +230,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 }
 
 func TestNothingIsSaidOfPresets(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Attribution.Preset = PresetKavanagh })
+	n := newTestNode(t, func(c *Config) { c.Attribution.Preset = config.PresetKavanagh })
 	n.start()
 	assert.Empty(t, n.logs.FilterMessage("Attribution rules selected").All())
 }
@@ -243,14 +247,14 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		if c.unclocked {
-			n.s.countsClocks = func(string) error { return errNoClocks }
+			n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks }
 		}
 		if c.unshared {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
 		}
 		n.startsWindows(time.Second)
-		assert.Equal(t, c.want, n.s.cfg.Attribution.weighed(n.s.cfg.Zones), name)
-		assert.Equal(t, c.unshared, n.s.siblings == nil, name)
+		assert.Equal(t, c.want, n.s.cfg.Attribution.Weighed(n.s.cfg.Zones), name)
+		assert.Equal(t, c.unshared, n.s.node.Siblings == nil, name)
 		n.run(joule, nil)
 		var selected []any
 		for _, e := range n.logs.FilterMessage("Allocation key selected").All() {
@@ -282,9 +286,9 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 
 func TestReportedEnergyIsActiveByDefault(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", "" })
-	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(MeterVsock), Meter: m}), nil
+		return power.NewSet(power.Member{Name: string(config.MeterVsock), Meter: m}), nil
 	}
 	n.startsWindows(time.Second)
 	for range 3 {
@@ -307,7 +311,7 @@ func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {
-				c.Attribution, c.CPUTime = AttributionConfig{}, cpu.KindProcfs
+				c.Attribution, c.CPUTime = config.AttributionConfig{}, cpu.KindProcfs
 				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
 			})
 			logged := n.logs.FilterMessage("Attribution rules selected").All()
@@ -335,8 +339,8 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		m := &answering{kind: power.DRAM, source: power.Measured}
-		n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-			return power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m}), nil
+		n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m}), nil
 		}
 		n.startsWindows(time.Second)
 		for i := 1; i <= 7; i++ {
@@ -354,37 +358,37 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 
 func TestAPresetSelectsCountedWeightsWhereTheMachineCountsThem(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.GPU, power.Other}
-	byCPUTime := []Weight{WeightCPUTime, WeightCPUTime, WeightCPUTime, WeightCPUTime}
+	byCPUTime := []config.Weight{config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime}
 	for yaml, c := range map[string]struct {
 		events []weigh.Event
-		want   []Weight
+		want   []config.Weight
 	}{
 		"attribution: {preset: kepler_0_9}": {
 			[]weigh.Event{weigh.Instructions, weigh.CacheMisses},
-			[]Weight{WeightInstructions, WeightCacheMisses, WeightCPUTime, WeightInstructions},
+			[]config.Weight{config.WeightInstructions, config.WeightCacheMisses, config.WeightCPUTime, config.WeightInstructions},
 		},
 		"attribution: {preset: smartwatts}": {
 			[]weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses},
-			[]Weight{WeightPowerModel, WeightPowerModel, WeightCPUTime, WeightPowerModel},
+			[]config.Weight{config.WeightPowerModel, config.WeightPowerModel, config.WeightCPUTime, config.WeightPowerModel},
 		},
 		"attribution: {preset: kepler_0_9, weight: cpu_time}": {nil, byCPUTime},
 		"attribution: {preset: kepler}":                       {nil, byCPUTime},
 	} {
-		cfg := mustLoad(t, yaml)
+		cfg := loaded(t, yaml)
 		cfg.Zones = zones
 		a := &cfg.Attribution
-		assert.Equal(t, c.events, a.countedEvents(zones), yaml)
-		of := func() (weights []Weight) {
+		assert.Equal(t, c.events, a.CountedEvents(zones), yaml)
+		of := func() (weights []config.Weight) {
 			for _, kind := range zones {
-				weights = append(weights, a.weightOf(kind))
+				weights = append(weights, a.WeightOf(kind))
 			}
 			return weights
 		}
 		assert.Equal(t, c.want, of(), yaml)
-		assert.LessOrEqual(t, len(a.weighed(zones)), attribution.Weights, yaml)
-		a.uncounted = true
+		assert.LessOrEqual(t, len(a.Weighed(zones)), attribution.Weights, yaml)
+		a.Machine.Uncounted = errNoClocks
 		assert.Equal(t, byCPUTime, of(), yaml)
-		assert.Equal(t, c.events, a.countedEvents(zones), "what the preset selects does not change: "+yaml)
+		assert.Equal(t, c.events, a.CountedEvents(zones), "what the preset selects does not change: "+yaml)
 	}
 }
 
@@ -394,14 +398,14 @@ func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
 		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
 		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
 	} {
-		cfg := mustLoad(t, yaml)
+		cfg := loaded(t, yaml)
 		assert.Equal(t, want, cfg.Zones, yaml)
-		assert.Equal(t, slices.Contains(want, power.Other), cfg.presetOther, yaml)
+		assert.Equal(t, slices.Contains(want, power.Other), cfg.PresetOther, yaml)
 	}
 }
 
 func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) {
-	fromPreset := func(c *Config) { c.presetOther = true }
+	fromPreset := func(c *Config) { c.PresetOther = true }
 	n := newTestNode(t, withOther, fromPreset)
 	n.start()
 	for range 10 {
@@ -423,17 +427,17 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 
 // A weight that is set by hand stays: its failure is a degraded status.
 func TestAWeightThatIsSetIsKeptWhereTheMachineDoesNotCountIt(t *testing.T) {
-	a := AttributionConfig{Preset: PresetKepler09, Weight: allWeight(WeightCycles), uncounted: true}
-	assert.Equal(t, WeightCycles, a.weightOf(power.Package))
+	a := config.AttributionConfig{Preset: config.PresetKepler09, Weight: allWeight(config.WeightCycles), Machine: config.Machine{Uncounted: errNoClocks}}
+	assert.Equal(t, config.WeightCycles, a.WeightOf(power.Package))
 }
 
 func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
-	for _, preset := range []Preset{PresetKepler09, PresetSmartWatts} {
+	for _, preset := range []config.Preset{config.PresetKepler09, config.PresetSmartWatts} {
 		n := newTestNode(t, func(c *Config) {
 			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
 			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
 		})
-		n.s.countsEvents = func(*cgroup.Tree, ...weigh.Event) error { return errNoClocks }
+		n.s.node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return errNoClocks }
 		n.start()
 		n.run(600*joule, map[int]int64{1: 100})
 		lines := n.logs.FilterMessage("Hardware events cannot be counted: the preset's weights are CPU time").All()
@@ -441,13 +445,14 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 		assert.Equal(t, errNoClocks.Error(), lines[0].ContextMap()["error"])
 		assert.Empty(t, n.logged(), preset)
 		assert.Empty(t, n.status, preset)
-		assert.Nil(t, n.s.keys, preset)
+		assert.Nil(t, n.s.node.Keys, preset)
 	}
 }
 
 func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsByDefault(t *testing.T) {
 	n := accurateNode(t)
-	n.s.container = idA
+	n.s.ledger.Options.Container = idA
+	n.s.cfg.ShowContainer()
 	n.start()
-	assert.Zero(t, n.s.sampler.window)
+	assert.Zero(t, n.s.windows.Sampler.Window)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // namedExits is an exact source that tells the names of short-lived processes. Rows are by PID, of the host's processes.
@@ -44,16 +45,16 @@ func (n *testNode) runUnseen(ticks int64) {
 }
 
 // byProgram starts a node that reports all processes by program, on a host with a user named alice.
-func byProgram(t *testing.T, by GroupBy, source func(root string) cpu.Source) *testNode {
+func byProgram(t *testing.T, by config.GroupBy, source func(root string) cpu.Source) *testNode {
 	n := newTestNode(t, func(c *Config) {
-		c.Series.Processes = ProcessSeriesConfig{GroupBy: by}
+		c.Series.Processes = config.ProcessSeriesConfig{GroupBy: by}
 		c.Metrics.ProcessCPUTime.Enabled = true
 	})
 	passwd := filepath.Join(n.host.Root(), "etc/passwd")
 	require.NoError(t, os.MkdirAll(filepath.Dir(passwd), 0o755))
 	require.NoError(t, os.WriteFile(passwd, []byte("root:x:0:0::/:\nalice:x:1000:1000::/:\n"), 0o600))
 	if source != nil {
-		n.s.open = openAs(source)
+		n.s.node.Probes.Open = openAs(source)
 	}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", UID: 1000}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/usr/bin/dash", Cgroup: docker(idA), UID: 1000}
@@ -62,7 +63,7 @@ func byProgram(t *testing.T, by GroupBy, source func(root string) cpu.Source) *t
 }
 
 func TestProcessesAreReportedByProgram(t *testing.T) {
-	n := byProgram(t, GroupByProgram, nil)
+	n := byProgram(t, config.GroupByProgram, nil)
 	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", UID: 1000, Start: int64(n.host.Uptime / hostsim.Tick)}
 	n.run(100*joule, map[int]int64{1: 100, 10: 300, 11: 200, 20: 400})
 	makes := n.one("process.energy", "process.executable.name=make")
@@ -80,7 +81,7 @@ func TestProcessesAreReportedByProgram(t *testing.T) {
 }
 
 func TestByDefaultTheLargestProcessesHaveAPIDAndTheRestAProgram(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Series.Processes = ProcessSeriesConfig{MinEnergy: 1, Max: 1} })
+	n := newTestNode(t, func(c *Config) { c.Series.Processes = config.ProcessSeriesConfig{MinEnergy: 1, Max: 1} })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "large", Exe: "/usr/bin/large"}
 	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/usr/bin/small"}
 	n.host.Processes[12] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/usr/bin/small"}
@@ -122,7 +123,7 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 
 func TestAProcessWithoutAnExecutableHasTheProgramOfItsName(t *testing.T) {
 	source := &namedExits{}
-	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n := byProgram(t, config.GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
 	start := int64(n.host.Uptime / hostsim.Tick)
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000, Start: start}
 	n.host.Processes[31] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", UID: 1000, Start: start}
@@ -138,7 +139,7 @@ func TestAProcessWithoutAnExecutableHasTheProgramOfItsName(t *testing.T) {
 
 func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 	source := &namedExits{}
-	n := byProgram(t, GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n := byProgram(t, config.GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
 	n.run(20*joule, map[int]int64{10: 500, 20: 500})
 	source.exits = []scan.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
 	n.runUnseen(1000)
@@ -152,7 +153,7 @@ func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 
 // With procfs the child times of make show that it waited for children.
 func TestDescendantsThatNoSourceNamesCountForTheirAncestor(t *testing.T) {
-	n := byProgram(t, GroupByProgram, nil)
+	n := byProgram(t, config.GroupByProgram, nil)
 	n.host.Processes[10].CUser += 300
 	n.host.Processes[20].CUser += 200
 	n.runUnseen(500)
@@ -167,7 +168,7 @@ func TestDescendantsThatNoSourceNamesCountForTheirAncestor(t *testing.T) {
 
 func TestWithoutOwnersProgramsAreMergedAcrossUsers(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
-		c.Series.Processes = ProcessSeriesConfig{GroupBy: GroupByProgram}
+		c.Series.Processes = config.ProcessSeriesConfig{GroupBy: config.GroupByProgram}
 		c.ResourceAttributes.ProcessOwner.Enabled = false
 	})
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", UID: 1000}

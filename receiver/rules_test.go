@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,18 +19,18 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/filter"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
 // etcd, which the presets of Kubernetes exclude.
-func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+func sharedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package}
 		edit(&c.Attribution)
@@ -51,7 +49,7 @@ type figures struct{ a, b, c, etcd, node float64 }
 
 func (n *testNode) figures(state string) figures {
 	var more []string
-	if n.s.cfg.Attribution.sharesIdle() {
+	if n.s.cfg.Attribution.SelectedIdle() != config.IdleNone {
 		more = []string{"energy.state=" + state}
 	} else if state == "idle" {
 		return figures{node: n.sum("system.energy", nil, "energy.state=idle")}
@@ -77,20 +75,20 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
-	for preset, c := range map[Preset]struct {
-		edit         func(*AttributionConfig)
+	for preset, c := range map[config.Preset]struct {
+		edit         func(*config.AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
 		joules       uint64 // 600 if 0
 		active, idle figures
 	}{
 		// P * busy/total, shared by CPU time.
-		PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
+		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
 		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
-		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
+		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
 		// The lowest power, 20 W, is idle, and shared equally by the five processes with init. Power above it is shared
 		// by CPU time.
-		PresetKepler09: {
+		config.PresetKepler09: {
 			learn: func(n *testNode) {
 				n.run(200*joule, map[int]int64{1: 10})
 				n.run(210*joule, map[int]int64{1: 20})
@@ -98,7 +96,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{100, 200, 100, 0, 400}, idle: figures{40, 40, 40, 40, 200},
 		},
 		// At rest 40, 41, ... 49 W: median 44.5 and range 4.5 W, so 44.5 - 1.5*4.5 = 37.75 W are static.
-		PresetSmartWatts: {
+		config.PresetSmartWatts: {
 			learn: func(n *testNode) {
 				for i := range uint64(10) {
 					n.run((400+10*i)*joule, map[int]int64{1: 10})
@@ -107,9 +105,9 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{55.625, 111.25, 55.625, 0, 222.5}, idle: figures{node: 377.5},
 		},
 		// 30 W + 50 W * utilization, a twentieth of it by etcd: 32.5 W with the control plane alone.
-		PresetKubeWatt: {
-			edit: func(c *AttributionConfig) {
-				c.tuning.samples = 2
+		config.PresetKubeWatt: {
+			edit: func(c *config.AttributionConfig) {
+				c.Tuning.Samples = 2
 				c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			},
 			learn: func(n *testNode) {
@@ -123,7 +121,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			active: figures{50, 100, 50, 0, 200}, idle: figures{node: 325},
 		},
 		// Idle power, here 30 W, is shared equally by the virtual machines. Power above it is shared by use.
-		PresetKavanagh: {
+		config.PresetKavanagh: {
 			learn: func(n *testNode) {
 				for range 30 {
 					n.run(300*joule, map[int]int64{1: 10})
@@ -133,7 +131,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		},
 	} {
 		t.Run(string(preset), func(t *testing.T) {
-			n := sharedNode(t, func(a *AttributionConfig) {
+			n := sharedNode(t, func(a *config.AttributionConfig) {
 				a.Preset = preset
 				if c.edit != nil {
 					c.edit(a)
@@ -146,7 +144,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				c.learn(n)
 				assert.True(t, n.trained())
 			} else {
-				assert.Empty(t, n.s.staticPowerStates(), "there is nothing to learn")
+				assert.Empty(t, n.s.ledger.StaticPowerStates(), "there is nothing to learn")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
@@ -154,9 +152,9 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
 		})
 	}
-	for preset := range presets {
-		cfg := AttributionConfig{Preset: preset}
-		assert.NotEmpty(t, cfg.staticModelOf(power.Package), preset)
+	for _, preset := range []config.Preset{"", config.PresetKepler, config.PresetKepler09, config.PresetScaphandre, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh} {
+		cfg := config.AttributionConfig{Preset: preset}
+		assert.NotEmpty(t, cfg.StaticModelOf(power.Package), preset)
 	}
 }
 
@@ -164,23 +162,23 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 // above it is dynamic and belongs to the others, however much etcd uses later. If processes outside of containers are
 // excluded too, it belongs to the containers alone.
 func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
-	stated := func(a *AttributionConfig) {
+	stated := func(a *config.AttributionConfig) {
 		a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 32.5})
 	}
 	for name, c := range map[string]struct {
-		edit  func(*AttributionConfig)
+		edit  func(*config.AttributionConfig)
 		learn bool
 		want  figures
 	}{
-		"learned": {func(a *AttributionConfig) { a.tuning.samples = 2 }, true, figures{75, 150, 75, 0, 300}},
+		"learned": {func(a *config.AttributionConfig) { a.Tuning.Samples = 2 }, true, figures{75, 150, 75, 0, 300}},
 		"stated":  {stated, false, figures{75, 150, 75, 0, 300}},
-		"containers only": {func(a *AttributionConfig) {
+		"containers only": {func(a *config.AttributionConfig) {
 			stated(a)
 			a.Exclude.Cgroup = []filter.Config{{Regex: `^/((init\.scope|(system|user)\.slice)(/.*)?)?$`}}
 		}, false, figures{100, 200, 0, 0, 300}},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) {
-			a.Preset = PresetKubeWatt
+		n := sharedNode(t, func(a *config.AttributionConfig) {
+			a.Preset = config.PresetKubeWatt
 			a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
 			c.edit(a)
 		})
@@ -208,10 +206,10 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	for _, split := range trainedModelNames() {
-		if split == StaticTrained {
+		if split == config.StaticTrained {
 			continue // it has a provisional estimate
 		}
-		n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(split) })
+		n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(split) })
 		n.start()
 		n.run(600*joule, map[int]int64{10: 600})
 		assert.False(t, n.trained(), split)
@@ -220,8 +218,8 @@ func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 }
 
 func TestASettingOverridesThePreset(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) {
-		c.Preset, c.Idle = PresetKepler09, IdleNone
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.Preset, c.Idle = config.PresetKepler09, config.IdleNone
 		c.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 12.5})
 	})
 	n.start()
@@ -253,23 +251,23 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		return f
 	}
 	for name, c := range map[string]struct {
-		exclude ExcludeConfig
+		exclude config.ExcludeConfig
 		want    figures
 	}{
-		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
-		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
-		"none":       {ExcludeConfig{Namespace: strict("none")}, figures{60, 60, 0, 300, 420}},
-		"several":    {ExcludeConfig{Cgroup: strict(scope(idA)), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
+		"executable": {config.ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
+		"cgroup":     {config.ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
+		"none":       {config.ExcludeConfig{Namespace: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"several":    {config.ExcludeConfig{Cgroup: strict(scope(idA)), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
 
-		"a pattern of executables":  {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
-		"a pattern of cgroups":      {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
-		"a pattern without a match": {ExcludeConfig{ExecutableName: pattern("^etc$"), Cgroup: pattern("/docker$")}, figures{60, 60, 0, 300, 420}},
-		"several patterns":          {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
+		"a pattern of executables":  {config.ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
+		"a pattern of cgroups":      {config.ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
+		"a pattern without a match": {config.ExcludeConfig{ExecutableName: pattern("^etc$"), Cgroup: pattern("/docker$")}, figures{60, 60, 0, 300, 420}},
+		"several patterns":          {config.ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
 		"a pattern beside a name": {
-			ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
+			config.ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
 		},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude = c.exclude })
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
 		requireFigures(t, c.want, n.figures("active"), name)
@@ -277,7 +275,7 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 }
 
 func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Idle = IdleRequested })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.Idle = config.IdleRequested })
 	require.NoError(t, n.host.Render())
 	weights := func(a, b string) {
 		for id, weight := range map[string]string{idA: a, idB: b} {
@@ -298,16 +296,16 @@ func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
 // B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
 func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
 	for _, c := range []struct {
-		idle IdleRule
+		idle config.IdleRule
 		a, b string
 		want float64 // request of A, in CPUs
 	}{
-		{IdleRequestedLinear, "20\n", "39\n", 0.5},
-		{IdleRequestedLinear, "39\n", "100\n", 1},
-		{IdleRequested, "59\n", "100\n", 0.5},
-		{IdleRequested, "39\n", "100\n", 0.3},
+		{config.IdleRequestedLinear, "20\n", "39\n", 0.5},
+		{config.IdleRequestedLinear, "39\n", "100\n", 1},
+		{config.IdleRequested, "59\n", "100\n", 0.5},
+		{config.IdleRequested, "39\n", "100\n", 0.3},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) {
+		n := sharedNode(t, func(a *config.AttributionConfig) {
 			a.Idle = c.idle
 		})
 		require.NoError(t, n.host.Render())
@@ -366,8 +364,8 @@ var storageID = component.MustNewID("file_storage")
 // was trained after the first 10 s of 60 W at half load. Then the machine rests for 10 s at 30 W.
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (trained bool) {
 	t.Helper()
-	n := sharedNode(t, func(c *AttributionConfig) {
-		c.StaticPower = allStatic(StaticMinimum)
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.StaticPower = allStatic(config.StaticMinimum)
 	})
 	n.s.cfg.Storage = storageID.String()
 	edit(n.s.cfg)
@@ -393,177 +391,18 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.True(t, withStorage(t, s, "0x1", same))
 	assert.False(t, withStorage(t, s, "0x2", same), "other microcode")
 	assert.True(t, withStorage(t, s, "0x2", same))
-	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(StaticResting) }), "another rule")
+	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticResting) }), "another rule")
 	assert.Equal(t, 5, s.closed)
-	s.stored = map[string][]byte{stateKey: []byte("{")}
+	s.stored = map[string][]byte{state.Key: []byte("{")}
 	assert.False(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
 	assert.True(t, withStorage(t, s, "0x2", same))
-}
-
-// trainingMachine is the part of the machine's identity that static power depends on, apart from the model.
-type trainingMachine struct {
-	source           power.Method
-	zones            []power.Zone
-	cpuinfo, version string
-}
-
-func (m *trainingMachine) domains() []units.Domain {
-	return []units.Domain{units.NodeCPUs, "package-0", "package-1"}
-}
-
-// restored returns models after they were stored and restored.
-func restored(tb testing.TB, models trainedModels) (again trainedModels) {
-	tb.Helper()
-	require.NoError(tb, decodeState(encodeState(nil, &models, nil), &again, nil, "", time.Time{}, clocks{}))
-	return again
-}
-
-// training returns the training of models on the machine, and the rules with the models, which may have been restored.
-func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*training, *attribution.Rules) {
-	cfg := simpleConfig()
-	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(StaticMinimum)
-	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
-	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
-	var readings []power.Reading
-	for i := range m.zones {
-		m.zones[i].Method = m.source
-		readings = append(readings, power.Reading{Zone: &m.zones[i]})
-	}
-	l, rules := &training{cfg: cfg, logger: zap.NewNop(), trained: trained}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
-	l.restore(&rules, cfg.ledgerKinds(), m.domains(), readings)
-	return l, &rules
-}
-
-func TestLearnedModelsAreStoredByDomain(t *testing.T) {
-	m := &trainingMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
-	l, rules := m.training(t, trainedModels{})
-	for domain := range m.domains() {
-		watts := units.Energy(10 * (domain + 1))
-		rules.Models[0].Active(attribution.Portion{
-			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
-		})
-	}
-	l.note(rules, l.cfg.ledgerKinds(), m.domains())
-	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.trained.Zones)))
-	_, rules = m.training(t, restored(t, l.trained))
-	for domain := range m.domains() {
-		model := rules.Models[0].(*static.Model)
-		assert.InDelta(t, float64(10*(domain+1)), model.StaticPower(domain), 0)
-	}
-}
-
-// What a meter averages, or a goroutine polls, is not of the time of a tenth of a second.
-func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
-	prompt := power.Zone{Kind: power.Package, Method: power.Measured, Prompt: true}
-	late := prompt
-	late.Prompt = false
-	memory := late
-	memory.Kind = power.DRAM
-	for name, c := range map[string]struct {
-		split StaticModel
-		zones []power.Zone
-		short bool
-	}{
-		"a prompt zone":              {StaticTrained, []power.Zone{prompt}, true},
-		"late zones of another kind": {StaticTrained, []power.Zone{prompt, memory}, true},
-		"a late zone among them":     {StaticTrained, []power.Zone{prompt, late}, false},
-		"late zones":                 {StaticTrained, []power.Zone{late}, false},
-		"another model":              {StaticResting, []power.Zone{prompt}, false},
-	} {
-		cfg := simpleConfig()
-		cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(c.split)
-		var readings []power.Reading
-		for i := range c.zones {
-			readings = append(readings, power.Reading{Zone: &c.zones[i]})
-		}
-		kinds := cfg.ledgerKinds()
-		rules := cfg.Attribution.rules(kinds, cfg.Zones)
-		l := &training{cfg: cfg, logger: zap.NewNop()}
-		l.restore(&rules, kinds, []units.Domain{units.NodeCPUs}, readings)
-		i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
-		model := rules.Models[i].(*static.Model)
-		model.Active(attribution.Portion{
-			Energy: units.Joule, Total: units.Second, Elapsed: 100 * time.Millisecond, Zones: 1, Of: 1, OfAll: 1,
-		})
-		state, _ := model.State(0)
-		learned := 0.0
-		for _, number := range state.Estimator {
-			learned += number
-		}
-		assert.Equal(t, c.short, learned > 0, name)
-	}
-}
-
-func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
-	const first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU\n" +
-		"stepping\t: 7\nmicrocode\t: 0x1\ncpu MHz\t\t: 1200.000\n\n"
-	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
-	const arm = "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n" +
-		"CPU part\t: 0xd0c\nCPU revision\t: 1\n\n"
-	instead := func(before, now string) func(*trainingMachine) {
-		return func(m *trainingMachine) {
-			require.Contains(t, m.cpuinfo, before)
-			m.cpuinfo = strings.Replace(m.cpuinfo, before, now, 1)
-		}
-	}
-	for name, c := range map[string]struct {
-		on   string // /proc/cpuinfo
-		edit func(*trainingMachine)
-		kept bool
-	}{
-		"nothing":                {first + second, func(*trainingMachine) {}, true},
-		"the clock rate":         {first + second, instead("1200.000", "3700.000"), true},
-		"the order of the zones": {first + second, func(m *trainingMachine) { slices.Reverse(m.zones) }, true},
-
-		"a zone's name":   {first + second, func(m *trainingMachine) { m.zones[0].Name = "core" }, false},
-		"a zone's number": {first + second, func(m *trainingMachine) { m.zones[0].ID = "intel-rapl:2" }, false},
-		"one zone more": {first + second, func(m *trainingMachine) {
-			m.zones = append(m.zones, power.Zone{ID: "intel-rapl:0:0", Name: "dram"})
-		}, true},
-		"one zone less":     {first + second, func(m *trainingMachine) { m.zones = m.zones[:1] }, false},
-		"the source":        {first + second, func(m *trainingMachine) { m.source = power.Modeled }, false},
-		"a hypervisor":      {first + second, func(m *trainingMachine) { m.source = power.Reported }, false},
-		"the kernel":        {first + second, func(m *trainingMachine) { m.version = "Linux version 6.13\n" }, false},
-		"the vendor":        {first + second, instead("GenuineIntel", "AuthenticAMD"), false},
-		"the family":        {first + second, instead("family\t: 6", "family\t: 25"), false},
-		"the model":         {first + second, instead("85", "86"), false},
-		"the model's name":  {first + second, instead("A CPU", "Another CPU"), false},
-		"the stepping":      {first + second, instead("stepping\t: 7", "stepping\t: 8"), false},
-		"the microcode":     {first + second, instead("0x1", "0x2"), false},
-		"one CPU less":      {first + second, instead(second, ""), false},
-		"Arm, nothing":      {arm, func(*trainingMachine) {}, true},
-		"Arm, implementer":  {arm, instead("0x41", "0x42"), false},
-		"Arm, architecture": {arm, instead("architecture: 8", "architecture: 9"), false},
-		"Arm, variant":      {arm, instead("0x3", "0x4"), false},
-		"Arm, part":         {arm, instead("0xd0c", "0xd40"), false},
-		"Arm, revision":     {arm, instead("revision\t: 1", "revision\t: 2"), false},
-	} {
-		m := &trainingMachine{
-			source: power.Measured, cpuinfo: c.on, version: "Linux version 6.12\n",
-			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
-		}
-		l, rules := m.training(t, trainedModels{})
-		model := rules.Models[0].(*static.Model)
-		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
-		require.True(t, model.Trained(0))
-		l.note(rules, l.cfg.ledgerKinds(), m.domains())
-		c.edit(m)
-		l, rules = m.training(t, l.trained)
-		model = rules.Models[0].(*static.Model)
-		assert.Equal(t, c.kept, model.Trained(0), name)
-		if c.kept {
-			assert.InDelta(t, 30, model.StaticPower(0), 0, name)
-			continue
-		}
-		assert.Empty(t, l.trained.Zones, "%s: nor is it kept for later", name)
-	}
 }
 
 func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
@@ -587,7 +426,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -598,39 +437,8 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	assert.True(t, withStorage(t, s, "0x1", same))
 }
 
-func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
-	of := func(split StaticModel, edit func(*AttributionConfig)) string {
-		cfg := simpleConfig()
-		cfg.Attribution.StaticPower = allStatic(split)
-		edit(&cfg.Attribution)
-		return (&training{cfg: cfg}).rule(power.Package)
-	}
-	same := func(*AttributionConfig) {}
-	exclude := func(c *AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
-	for _, split := range trainedModelNames() {
-		assert.NotEqual(t, of(split, same), of(split, exclude), split)
-		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
-			c.Exclude.ExecutableName = []filter.Config{{Regex: "etcd"}}
-		}), split)
-		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
-			c.Exclude.Cgroup = []filter.Config{{Strict: "etcd"}}
-		}), split)
-	}
-	excluding := map[string]bool{of(StaticTrained, same): true}
-	for _, list := range []func(*ExcludeConfig) *[]filter.Config{
-		func(c *ExcludeConfig) *[]filter.Config { return &c.Cgroup },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.Namespace },
-		func(c *ExcludeConfig) *[]filter.Config { return &c.ExecutableName },
-	} {
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
-		excluding[of(StaticTrained, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
-	}
-	assert.Len(t, excluding, 1+3*3)
-}
-
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticTrained) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticTrained) })
 	n.s.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: extension "file_storage" is not among service::extensions`)
@@ -638,7 +446,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 }
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
 	n.replaceSource()
@@ -649,7 +457,9 @@ func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 // 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of that, B, in a pod, a third, and a virtual
 // machine half. The key is off by 27 % of what a small workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
 func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower, c.tuning.base = allStatic(StaticBase), 20*time.Second })
+	n := sharedNode(t, func(c *config.AttributionConfig) {
+		c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 20*time.Second
+	})
 	on := &n.s.cfg.Metrics
 	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
 	on.SystemPowerUncertainty.Enabled = true
@@ -684,11 +494,11 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys }),
 		{power.Package},
 	} {
-		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
+		for _, model := range []config.ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
 			cfg := simpleConfig()
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
-			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(VsockConfig{Port: 1})
-			kinds := cfg.ledgerKinds()
+			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(config.VsockConfig{Port: 1})
+			kinds := cfg.LedgerKinds()
 			assert.LessOrEqual(t, len(kinds), attribution.MaxKinds)
 			for i, kind := range kinds {
 				assert.NotContains(t, kinds[:i], kind)
@@ -713,26 +523,34 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 	}{
 		"sensors":              {func(*Config) {}, measured},
 		"a powercap tree":      {func(c *Config) { c.Meters.Powercap.Path = "/run/energy" }, slices.Concat(reported, measured)},
-		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
-		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{}) }, slices.Concat(measured, modeled)},
-		"powers":               {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
-		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
-		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
-		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
+		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(config.VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
+		"a model":              {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{}) }, slices.Concat(measured, modeled)},
+		"powers":               {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
+		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
+		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
+		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
 	} {
 		cfg := simpleConfig()
 		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
 		c.edit(cfg)
-		assert.Equal(t, c.want, cfg.ledgerKinds(), name)
+		assert.Equal(t, c.want, cfg.LedgerKinds(), name)
 	}
 }
 
 // trainedModelNames returns the static power models that are trained.
-func trainedModelNames() (names []StaticModel) {
-	for _, m := range staticModels {
-		if m.trained {
-			names = append(names, m.name)
+func trainedModelNames() (names []config.StaticModel) {
+	for _, name := range config.StaticModelNames {
+		cfg := config.AttributionConfig{StaticPower: allStatic(name)}
+		if cfg.Trains([]power.Kind{power.Package}) {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// restored returns models after they were stored and restored.
+func restored(tb testing.TB, models training.Models) (again training.Models) {
+	tb.Helper()
+	require.NoError(tb, state.Decode(state.Encode(nil, &models, nil), &again, nil, state.Moment{}))
+	return again
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -37,7 +38,7 @@ func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 		"name by PID": {disable: func(a *attributes) { a.ProcessExecutableName.Enabled = false }},
 		"name by program": {disable: func(a *attributes) {
 			a.ProcessExecutableName.Enabled, a.ProcessPid.Enabled, a.ProcessOwner.Enabled = false, false, false
-		}, metrics: func(c *Config) { c.Series.Processes.GroupBy = GroupByProgram }, want: []string{"process.executable.name"}},
+		}, metrics: func(c *Config) { c.Series.Processes.GroupBy = config.GroupByProgram }, want: []string{"process.executable.name"}},
 		"container of programs": {disable: func(a *attributes) { a.ContainerID.Enabled = false },
 			metrics: func(c *Config) { noContainers(c); c.Series.Processes.GroupBy = "" }, want: []string{"container.id"}},
 	} {

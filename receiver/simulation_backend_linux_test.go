@@ -17,6 +17,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
@@ -122,7 +123,7 @@ func (b *restartBackend) observe() {
 	for p, t := range b.sim.tasks {
 		b.now.used[p], b.now.execs[p] = t.Used, t.Execs
 	}
-	if b.how == fresh && b.sim.s.ledger == nil { // nothing was measured before
+	if b.how == fresh && !b.sim.s.ledger.Begun() { // nothing was measured before
 		b.began, b.turned = b.now, b.turned || b.stepped
 		b.reckon(b.began)
 	}
@@ -130,7 +131,7 @@ func (b *restartBackend) observe() {
 
 // stamp returns the time stamp of the reading that is being made.
 func (b *restartBackend) stamp() pcommon.Timestamp {
-	at := pcommon.NewTimestampFromTime(b.sim.s.timeline.stamp)
+	at := pcommon.NewTimestampFromTime(b.sim.s.windows.Timeline.Stamp)
 	if b.moments[at] == nil { // else this reading failed
 		b.moments[at] = b.now
 	}
@@ -455,7 +456,7 @@ func (b *restartBackend) checkTotals(md pmetric.Metrics) {
 // checkSum checks that processes and what is unattributed are what is active, by all that was ever taken.
 func (b *restartBackend) checkSum() {
 	sums := map[string]int64{} // by zone and state
-	shared := b.sim.s.cfg.Attribution.sharesIdle()
+	shared := b.sim.s.cfg.Attribution.SelectedIdle() != config.IdleNone
 	for _, s := range b.series {
 		zone := s.zone
 		if shared {

@@ -170,7 +170,7 @@ func (sim *simulation) checkCards() {
 		return
 	}
 	l := sim.s.ledger
-	kind := slices.Index(l.kinds, power.Class{Zone: power.GPU, Method: power.Measured})
+	kind := slices.Index(l.Kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	users := map[gpuUser]bool{}
 	for _, c := range sim.life.Contexts {
 		users[gpuUser{int32(c.Task.PID), c.Task.Born / hostsim.Tick}] = true

@@ -30,6 +30,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -174,7 +175,7 @@ func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
 func (sim *guestsSimulation) restarted(id component.ID, host *hostsim.Host, edit func(*Config)) *testNode {
 	n := newTestNode(sim.T, func(c *Config) {
 		c.RootPath, c.Zones = host.Root(), slices.Clone(toldKinds[:])
-		c.Attribution.Idle = [...]IdleRule{IdleNone, IdleEqual, IdleUsed}[sim.rng.IntN(3)]
+		c.Attribution.Idle = [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
 		edit(c)
 	})
 	n.host, n.s.now, n.s.set.ID = host, host.Now, id
@@ -659,7 +660,7 @@ func (g *simulatedGuest) collect() {
 		return
 	}
 	ledger := l.Engine.Ledger()
-	for i, k := range l.kinds {
+	for i, k := range l.Kinds {
 		of := &ledger.Kinds[i]
 		if !of.Present {
 			continue
@@ -675,7 +676,7 @@ func (g *simulatedGuest) collect() {
 		g.before[kind] = has
 		g.compare(kind, has)
 	}
-	for _, r := range g.node.s.meters.set.Failed() {
+	for _, r := range g.node.s.meters.Set.Failed() {
 		if r.Err != nil && strings.Contains(r.Err.Error(), "stale") {
 			g.sim.fired["guest: saw stale energy"]++
 		}
@@ -772,7 +773,7 @@ func (g *simulatedGuest) agree() {
 			before := slices.Clone(g.may[kind])
 			g.may[kind] = slices.DeleteFunc(g.may[kind], func(x guess) bool { return x.at < last })
 			if len(g.may[kind]) == 0 {
-				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.faults, g.on.faults, g.node.s.meters.set.Failed(), g.shown)
+				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.faults, g.on.faults, g.node.s.meters.Set.Failed(), g.shown)
 			}
 		}
 		if !slices.ContainsFunc(g.shown[last:], func(s shownTree) bool { return s.treeState == g.wrong }) {

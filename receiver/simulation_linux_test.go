@@ -43,6 +43,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -118,7 +119,7 @@ type oracle struct {
 }
 
 // groupings are the values of processes::group_by.
-var groupings = [...]GroupBy{"", GroupByPID, GroupByProgram}
+var groupings = [...]config.GroupBy{"", config.GroupByPID, config.GroupByProgram}
 
 func (o *oracle) add(raw uint64, at time.Time) {
 	var delta uint64
@@ -196,8 +197,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	sim.faults.OnRead = sim.observeRead
 	cfg := simpleConfig()
 	cfg.RootPath = root
-	cfg.Meters.Use = only(MeterPowercap)
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]})
+	cfg.Meters.Use = only(config.MeterPowercap)
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]})
 	cfg.Series.Processes.GroupBy = groupings[seed/4%3]
 	if seed%4 > 0 {
 		cfg.Series.Containers.Max = 2
@@ -211,26 +212,26 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		}
 	}
 	if seed%3 > 0 { // otherwise the default rules
-		weight := weights[seed/4%uint64(len(weights))]
-		dram := weights[seed/28%uint64(len(weights))]
-		if weight.exponent() > 0 && dram.exponent() > 0 {
+		weight := config.Weights[seed/4%uint64(len(config.Weights))]
+		dram := config.Weights[seed/28%uint64(len(config.Weights))]
+		if weight.Exponent() > 0 && dram.Exponent() > 0 {
 			dram = weight
 		}
-		cfg.Attribution = AttributionConfig{
+		cfg.Attribution = config.AttributionConfig{
 			StaticPower: simulatedStatic(seed/3, map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90, power.Other: 45}),
-			Idle:        [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed, IdleEqualContainers}[seed/5%5],
-			Preset:      PresetKepler,
-			Weight:      map[power.Kind]Weight{AllZones: weight, power.DRAM: dram},
+			Idle:        [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleRequested, config.IdleUsed, config.IdleEqualContainers}[seed/5%5],
+			Preset:      config.PresetKepler,
+			Weight:      map[power.Kind]config.Weight{config.AllZones: weight, power.DRAM: dram},
 			SMTWeight:   [...]float64{0.6, 0, 0.5}[seed/4%3],
-			tuning:      staticTuning{rest: 0.5, base: time.Minute, samples: 1},
+			Tuning:      config.StaticTuning{Rest: 0.5, Base: time.Minute, Samples: 1},
 		}
 	}
-	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/7%2]
+	cfg.Attribution.Scope = [...]config.Scope{config.ScopeNode, config.ScopeZone}[seed/7%2]
 	if seed%7 == 3 {
-		cfg.Attribution = AttributionConfig{}
+		cfg.Attribution = config.AttributionConfig{}
 		cfg.CollectionInterval = 100 * time.Millisecond // the preset makes no windows: they would be of this machine's time
 	}
-	machine.IRQ, cfg.Attribution.Interrupts = float64(seed/5%3)/10, [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/11%2]
+	machine.IRQ, cfg.Attribution.Interrupts = float64(seed/5%3)/10, [...]config.InterruptRule{config.InterruptsShared, config.InterruptsUnattributed}[seed/11%2]
 	require.NoError(tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.NewNop()
@@ -238,14 +239,14 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	require.NoError(tb, err)
 	sim.s.now = machine.Host.Now
 	if seed/7%2 == 0 {
-		sim.s.countsClocks = func(string) error { return nil }
+		sim.s.node.Probes.CountsClocks = func(string) error { return nil }
 	}
 	sim.onDemand = seed%3 != 1
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
 		sim.kernel.Spreads = true
 		sim.faults.Kernel = sim.kernel
-		sim.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
+		sim.s.node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) {
 			if seed/18%2 == 0 {
 				o.Window = cpu.TickWindow / 2 // the node's CPU time is that of the scans
 			}
@@ -253,7 +254,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		}
 	}
 	if sim.clocks {
-		sim.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, machine.Host.CPUClock) })
+		sim.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, machine.Host.CPUClock) })
 	}
 	if slices.Contains(cfg.Zones, power.Platform) {
 		sim.addSlowMeter(seed, slices.Contains(cfg.Zones, power.Other))
@@ -265,7 +266,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
-	if sim.s.ledger != nil {
+	if sim.s.ledger.Begun() {
 		sim.baseline, sim.ran = sim.s.ledger.Last().Stamp, machine.Ran()
 	}
 	sim.checkLedgers()
@@ -304,8 +305,8 @@ func (sim *simulation) addMeters() {
 	if sim.cards != nil {
 		beside = append(beside, power.Member{Name: "gpu", Meter: sim.cards, Only: power.GPU})
 	}
-	open := sim.s.openMeters
-	sim.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	open := sim.s.meters.OpenSet
+	sim.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		powercap, err := open(ctx, cfg, host, set)
 		if err != nil {
 			return nil, err
@@ -338,7 +339,7 @@ func (sim *simulation) observeDerived() {
 	if sim.other == nil {
 		return
 	}
-	if err := sim.other.observe(l.Last().Readings, sim.s.meters.set.Remainder.Deficit(), sim.faultless); err != nil {
+	if err := sim.other.observe(l.Last().Readings, sim.s.meters.Set.Remainder.Deficit(), sim.faultless); err != nil {
 		sim.fail("other is the whole without its parts: %w", err)
 	}
 }
@@ -418,7 +419,7 @@ func (sim *simulation) collect() {
 
 // compact gives memory back between scans, as after a burst of processes. No result may change.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Scans()%3 == 0 {
+	if l, table := sim.s.ledger, sim.s.node.CPU.Table(); l.Begun() && table.Scans()%3 == 0 {
 		l.Shrink(table)
 	}
 }
@@ -487,7 +488,7 @@ func (sim *simulation) checkLedgers() {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, power.Class{Zone: l.Zones()[i].Kind, Method: l.Zones()[i].Method}); kind >= 0 {
+			if kind := slices.Index(l.Kinds, power.Class{Zone: l.Zones()[i].Kind, Method: l.Zones()[i].Method}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -508,21 +509,21 @@ func (sim *simulation) checkLedgers() {
 				}
 			}
 		}
-		for kind := range l.kinds {
+		for kind := range l.Kinds {
 			k := &ledger.Kinds[kind]
 			if got := k.Active + k.Idle + ledger.Pending(kind); got != zones[kind] {
-				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.kinds[kind], got, zones[kind])
+				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.Kinds[kind], got, zones[kind])
 			}
 			if got := processes[kind] + k.Unattributed; got != k.Active {
-				sim.fail("%s: processes and unattributed are %d µJ, active %d", l.kinds[kind], got, k.Active)
+				sim.fail("%s: processes and unattributed are %d µJ, active %d", l.Kinds[kind], got, k.Active)
 			}
 			if k.Unattributed > k.Active {
-				sim.fail("%s: unattributed %d of %d µJ", l.kinds[kind], k.Unattributed, k.Active)
+				sim.fail("%s: unattributed %d of %d µJ", l.Kinds[kind], k.Unattributed, k.Active)
 			}
 		}
 	}
 	sim.checkInterval()
-	if sim.s.ledger != nil {
+	if sim.s.ledger.Begun() {
 		sim.checkCards()
 	}
 }
@@ -545,7 +546,7 @@ func (sim *simulation) checkInterval() {
 		sim.claimed += c.CPU
 	}
 	if sim.byBPF() {
-		sim.untraced += sim.s.cpu.Table().Untraced
+		sim.untraced += sim.s.node.CPU.Table().Untraced
 	}
 	sim.checkDomains(iv)
 	if *simSeed != 0 && testing.Verbose() {
@@ -574,7 +575,7 @@ func (sim *simulation) checkInterval() {
 
 // checkDomains checks that the packages' claims add up to the node's.
 func (sim *simulation) checkDomains(iv *attribution.Interval) {
-	topology := sim.s.cpu.Topology()
+	topology := sim.s.node.CPU.Topology()
 	if topology == nil {
 		return
 	}
@@ -627,7 +628,7 @@ func (sim *simulation) rounding() time.Duration {
 }
 
 // byBPF reports whether procfs has not replaced BPF.
-func (sim *simulation) byBPF() bool { return sim.s.cpu.Source().Exact() }
+func (sim *simulation) byBPF() bool { return sim.s.node.CPU.Source().Exact() }
 
 // checkClaims compares all claims with the CPU time of all tasks.
 func (sim *simulation) checkClaims() {
@@ -743,7 +744,7 @@ func (sim *simulation) absent(zone string) bool {
 		return false
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
-	i := slices.Index(l.kinds, power.Class{Zone: kind, Method: power.Measured})
+	i := slices.Index(l.Kinds, power.Class{Zone: kind, Method: power.Measured})
 	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
 }
 
@@ -911,7 +912,7 @@ func (sim *simulation) balance() {
 		zone := " " + string(kind)
 		for _, state := range []string{" active", " idle"} {
 			processes, unattributed := have["process.energy"+zone+state], have["system.unattributed.energy"+zone+state]
-			if !sim.s.cfg.Attribution.sharesIdle() {
+			if sim.s.cfg.Attribution.SelectedIdle() == config.IdleNone {
 				if state == " idle" {
 					continue // unattributed
 				}
@@ -945,7 +946,7 @@ func (sim *simulation) end() {
 		}
 		sim.collect()
 	}
-	if sim.s.ledger == nil {
+	if !sim.s.ledger.Begun() {
 		sim.fail("nothing could be measured without faults")
 		return
 	}
@@ -1183,8 +1184,8 @@ func TestMemoryIsFlatUnderAThousandBirthsASecond(t *testing.T) {
 }
 
 // simulatedStatic returns the static power models of a seed.
-func simulatedStatic(seed uint64, watts map[power.Kind]float64) map[power.Kind]StaticPowerConfig {
-	if model := staticModelNames[seed%uint64(len(staticModelNames))]; model != StaticFixed {
+func simulatedStatic(seed uint64, watts map[power.Kind]float64) map[power.Kind]config.StaticPowerConfig {
+	if model := config.StaticModelNames[seed%uint64(len(config.StaticModelNames))]; model != config.StaticFixed {
 		return allStatic(model)
 	}
 	return fixedPower(watts)

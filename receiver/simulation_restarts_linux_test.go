@@ -34,7 +34,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // The acts of a history with restarts, beside those of hostsim.
@@ -218,30 +220,30 @@ func (sim *restarts) config() *Config {
 		withModel(modelWatts, modelWatts)(cfg)
 		cfg.Zones = cfg.Zones[:1]
 	default:
-		cfg.Meters.Use = only(MeterPowercap)
+		cfg.Meters.Use = only(config.MeterPowercap)
 	}
-	cfg.Series.Processes, cfg.Series.Containers.Max = byPID(ProcessSeriesConfig{}), 0
+	cfg.Series.Processes, cfg.Series.Containers.Max = byPID(config.ProcessSeriesConfig{}), 0
 	if !sim.unlimited() {
-		cfg.Series.Processes = byPID(ProcessSeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]})
+		cfg.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: float64(seed / 3 % 3), Max: [...]int{0, 4, 20}[seed/5%3]})
 		cfg.Series.Containers.Max = 2
 	}
 	cfg.Series.Processes.GroupBy = groupings[seed/7%3]
 	if seed%5 > 1 {
 		cfg.Attribution.StaticPower = simulatedStatic(seed/3, map[power.Kind]float64{power.Package: 40, power.DRAM: 5})
-		cfg.Attribution.tuning = staticTuning{rest: 0.5, base: time.Minute, samples: 1}
-		cfg.Attribution.Idle = [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed, IdleEqualContainers}[seed/5%5]
+		cfg.Attribution.Tuning = config.StaticTuning{Rest: 0.5, Base: time.Minute, Samples: 1}
+		cfg.Attribution.Idle = [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleRequested, config.IdleUsed, config.IdleEqualContainers}[seed/5%5]
 	}
-	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/3%2]
-	cfg.Attribution.Interrupts = [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/4%2]
+	cfg.Attribution.Scope = [...]config.Scope{config.ScopeNode, config.ScopeZone}[seed/3%2]
+	cfg.Attribution.Interrupts = [...]config.InterruptRule{config.InterruptsShared, config.InterruptsUnattributed}[seed/4%2]
 	if sim.settings&otherScope != 0 {
-		cfg.Attribution.Scope = [...]Scope{ScopeZone, ScopeNode}[seed/3%2]
+		cfg.Attribution.Scope = [...]config.Scope{config.ScopeZone, config.ScopeNode}[seed/3%2]
 	}
 	if sim.settings&otherRules != 0 {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 7, power.DRAM: 1})
 	}
 	if sim.settings&fewerZones != 0 {
 		cfg.Zones = cfg.Zones[:1]
-		maps.DeleteFunc(cfg.Attribution.StaticPower, func(zone power.Kind, _ StaticPowerConfig) bool { return zone == power.DRAM })
+		maps.DeleteFunc(cfg.Attribution.StaticPower, func(zone power.Kind, _ config.StaticPowerConfig) bool { return zone == power.DRAM })
 	}
 	if sim.settings&fewerSeries != 0 {
 		cfg.Series.Processes.Max = 3
@@ -279,12 +281,12 @@ func (sim *restarts) start() {
 	require.NoError(sim.tb, err)
 	sim.starts++
 	s.now = sim.life.Host.Now
-	s.kernelClocks = func() (boot, suspended time.Duration) { return sim.life.Host.Uptime, sim.life.Host.Suspended }
-	s.next = nextConsumer{sim, s.delivered}
+	s.state.KernelClocks = func() (boot, suspended time.Duration) { return sim.life.Host.Uptime, sim.life.Host.Suspended }
+	s.output.next = nextConsumer{sim, s.delivered}
 	if sim.exact() && (sim.seed%6 != 0 || sim.starts%3 > 0) {
 		kernel := hostsim.NewKernel(sim.life.Machine)
 		sim.faults.Kernel = kernel
-		s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
+		s.node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) {
 			return cpu.NewReader(cpu.NewSimulatedBPF(sim.life.Host.Root(), kernel, kernel.Now), o), nil, nil
 		}
 	}
@@ -462,7 +464,7 @@ func (sim *restarts) collect() {
 	if md.ResourceMetrics().Len() == 0 {
 		return
 	}
-	_ = sim.s.next.ConsumeMetrics(context.Background(), md)
+	_ = sim.s.output.next.ConsumeMetrics(context.Background(), md)
 }
 
 // Capabilities implements consumer.Metrics.
@@ -590,7 +592,7 @@ func foreignState(tb testing.TB) []byte {
 
 // state returns the stored state.
 func (s *restartStore) state() (key string, value []byte) {
-	return stateKey, s.values[stateKey]
+	return state.Key, s.values[state.Key]
 }
 
 // usable returns the record of the state that the next start finds, nil if it finds none that is good.

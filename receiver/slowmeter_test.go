@@ -15,6 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // polledMeter is a meter of the whole machine that is polled. It reports the machine's energy of
@@ -37,17 +39,21 @@ func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polled
 		Zone: &power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs},
 		At:   n.host.Now(),
 	}}
-	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-		local, err := openMeters(ctx, cfg, host, set)
+	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+		local, err := meters.Open(ctx, cfg, host, set)
 		if err != nil {
 			return nil, err
 		}
-		options := meterOptions{Config: cfg, set: set}
-		all := power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m, Correction: options.correction(MeterIPMI)}, local.Status()[0].Member)
+		all := power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}, local.Status()[0].Member)
 		all.Remainder = local.Remainder
 		return all, nil
 	}
 	return m
+}
+
+// correctedIPMI returns the correction of the meter ipmi.
+func correctedIPMI(cfg *Config) func(*power.Zone) power.Correction {
+	return func(zone *power.Zone) power.Correction { return cfg.Meters.Correction(config.MeterIPMI, zone) }
 }
 
 // pass lets processes run on the machine for a time, and the meter be polled.
@@ -154,7 +160,7 @@ func TestARestartLosesNothingOfALateMeter(t *testing.T) {
 				whole = p.value
 			}
 			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
-			pending := n.s.pendingEnergy()[power.Platform].Joules()
+			pending := n.s.ledger.PendingEnergy()[power.Platform].Joules()
 			assert.InDelta(t, whole, active+idle+pending, 1e-6)
 		}
 	}
@@ -198,12 +204,11 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			cfg.CollectionInterval = 2 * time.Second
 			cfg.Zones = []power.Kind{power.Platform}
 			cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 1.1, -2
-			cfg.Attribution.StaticPower = allStatic(StaticTrained)
+			cfg.Attribution.StaticPower = allStatic(config.StaticTrained)
 		})
 		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
-		n.s.openMeters = func(_ context.Context, cfg *Config, _ component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			options := meterOptions{Config: cfg, set: set}
-			return power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m, Correction: options.correction(MeterIPMI)}), nil
+		n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}), nil
 		}
 		n.start()
 		run := func(collections int) {
@@ -213,16 +218,16 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			}
 		}
 		run(100)
-		n.s.noteTrained()
-		before := n.s.training.trained
+		n.s.state.Training.Note(n.s.ledger.Models())
+		before := n.s.state.Training.Trained
 		require.NotEmpty(t, before.Zones)
 		require.NoError(t, m.Close())
 		m.silent = silent
 		n.restart()
 		for range 4 {
 			run(1)
-			assert.Equal(t, before.Hardware, n.s.training.trained.Hardware, "%d silent reads", silent)
-			assert.Len(t, n.s.training.trained.Zones, len(before.Zones), "%d silent reads", silent)
+			assert.Equal(t, before.Hardware, n.s.state.Training.Trained.Hardware, "%d silent reads", silent)
+			assert.Len(t, n.s.state.Training.Trained.Zones, len(before.Zones), "%d silent reads", silent)
 		}
 		assert.Zero(t, n.logs.FilterMessageSnippet("trained again").Len(), "%d silent reads", silent)
 		assert.Equal(t, 1, n.logs.FilterMessage("Meter corrected").Len(), "of the second receiver")

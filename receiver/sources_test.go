@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // exactSource reports that it accounts for all CPU time.
@@ -23,10 +24,10 @@ func openAs(open func(root string) cpu.Source) func(cpu.Options) (*cpu.Reader, e
 // use replaces the CPU time source. The node's earlier CPU time stays counted.
 func (n *testNode) use(source cpu.Source) {
 	n.t.Helper()
-	require.NoError(n.t, n.s.cpu.Close())
-	n.s.cpu = cpu.NewReader(source, cpu.Options{
-		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, BeforeScan: n.s.readCgroups,
-		Names: n.s.cfg.Series.Processes.GroupBy != GroupByPID,
+	require.NoError(n.t, n.s.node.CPU.Close())
+	n.s.node.CPU = cpu.NewReader(source, cpu.Options{
+		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, BeforeScan: n.s.ledger.ReadCounters,
+		Names: n.s.cfg.Series.Processes.GroupBy != config.GroupByPID,
 	})
 }
 
@@ -37,11 +38,11 @@ func (n *testNode) replaceSource() {
 	for range 3 {
 		n.run(0, nil)
 	}
-	require.False(n.t, n.s.cpu.Source().Exact())
+	require.False(n.t, n.s.node.CPU.Source().Exact())
 	n.run(0, nil)
 }
 
 // openExact makes the node start with an exact source.
 func (n *testNode) openExact() {
-	n.s.open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
+	n.s.node.Probes.Open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
 }

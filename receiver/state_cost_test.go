@@ -5,7 +5,6 @@ package energyreceiver
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // fullNode returns a node whose totals are kept, with 500 processes in 100 containers, all of which have series.
@@ -36,31 +36,10 @@ func fullNode(t *testing.T) *testNode {
 func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n := fullNode(t)
 	require.Len(t, n.points("process.energy", nil), 502)
-	last := n.s.ledger.Last()
-	require.NoError(t, n.s.noteTotals(last))
-	state := encodeState(nil, &n.s.training.trained, &n.s.state.saved)
-	assert.Less(t, len(state), 160_000)
-	buffer := state
-	encode := func() {
-		require.NoError(t, n.s.noteTotals(last))
-		buffer = encodeState(buffer[:0], &n.s.training.trained, &n.s.state.saved)
-	}
-	assert.LessOrEqual(t, allocs.Count(20, encode), uint64(20*30), "none for each process")
-	if !testing.Verbose() {
-		return
-	}
-	t.Logf("%d bytes; taking and encoding them: %v", len(state), testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			encode()
-		}
-	}))
-	t.Logf("decoding them: %v", testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var trained trainedModels
-			var totals savedTotals
-			require.NoError(b, decodeState(state, &trained, &totals, n.s.state.boot, time.Now(), n.s.state.saved.clocks))
-		}
-	}))
+	stored := n.extensions[storageID].(*memoryStorage).stored
+	save := func() { n.s.state.Save(t.Context(), n.s.now(), n.s.ledger.Models(), n.s.noteTotals) }
+	save()
+	require.NoError(t, n.s.state.Err())
+	assert.Less(t, len(stored[state.Key]), 160_000)
+	assert.LessOrEqual(t, allocs.Count(20, save), uint64(20*60), "none for each process")
 }

@@ -12,8 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // edited applies edits to a state: each has two bytes with the place of a byte, a byte with the length of the content that replaces
@@ -51,23 +55,23 @@ func addEdits(step uint16, add func(edits []byte)) {
 // encoded alike again.
 func FuzzDecodeState(f *testing.F) {
 	f.Add(true, []byte{})
-	f.Add(true, []byte{stateVersion})
-	f.Add(true, append([]byte{stateVersion, 0, 0, 0, 1}, make([]byte, 100)...))
+	f.Add(true, []byte{state.Version})
+	f.Add(true, append([]byte{state.Version, 0, 0, 0, 1}, make([]byte, 100)...))
 	addEdits(1, func(edits []byte) { f.Add(false, edits) })
 	var good []byte
-	var boot string
-	var now time.Time
-	var at clocks
+	var now state.Moment
 	f.Fuzz(func(t *testing.T, whole bool, content []byte) {
 		if good == nil {
 			n, s := fuzzedNode(t)
-			good, boot, now, at = s.stored[stateKey][4:], n.s.state.boot, n.host.Now(), n.s.state.saved.clocks
+			boot, err := kernfs.BootID(n.host.Root())
+			require.NoError(t, err)
+			good, now = s.stored[state.Key][4:], state.Moment{Boot: boot, At: n.host.Now(), Clocks: state.Clocks{Boot: n.host.Uptime}}
 		}
 		if !whole {
 			content = edited(good, content)
 		}
-		decode := func(state []byte) (trained trainedModels, totals savedTotals, err error) {
-			err = decodeState(state, &trained, &totals, boot, now, at)
+		decode := func(stored []byte) (trained training.Models, totals state.Totals, err error) {
+			err = state.Decode(stored, &trained, &totals, now)
 			return trained, totals, err
 		}
 		var before, after runtime.MemStats
@@ -78,10 +82,10 @@ func FuzzDecodeState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		state := encodeState(nil, &trained, &totals)
-		trained, totals, err = decode(state)
+		again := state.Encode(nil, &trained, &totals)
+		trained, totals, err = decode(again)
 		require.NoError(t, err)
-		require.Equal(t, state, encodeState(nil, &trained, &totals))
+		require.Equal(t, again, state.Encode(nil, &trained, &totals))
 	})
 }
 
@@ -89,7 +93,7 @@ func FuzzDecodeState(f *testing.F) {
 func fuzzedNode(t *testing.T) (*testNode, *memoryStorage) {
 	n, s := keptNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package, power.DRAM}
-		c.Attribution.Scope, c.Attribution.StaticPower = ScopeZone, allStatic(StaticMinimum)
+		c.Attribution.Scope, c.Attribution.StaticPower = config.ScopeZone, allStatic(config.StaticMinimum)
 	})
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
 	n.start()
@@ -113,7 +117,7 @@ func FuzzRestoredState(f *testing.F) {
 	addEdits(uint16(unlessShort(1, 4)), func(edits []byte) { f.Add(edits) })
 	f.Fuzz(func(t *testing.T, edits []byte) {
 		n, s := fuzzedNode(t)
-		s.stored[stateKey] = sealed(edited(s.stored[stateKey][4:], edits))
+		s.stored[state.Key] = sealed(edited(s.stored[state.Key][4:], edits))
 		n.uses()
 		n.restart()
 		for range 3 {

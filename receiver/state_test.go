@@ -27,12 +27,12 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 const bootIDFile = "proc/sys/kernel/random/boot_id"
@@ -45,7 +45,7 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: docker(idA)}
 	n.extensions = map[component.ID]component.Component{storageID: s}
-	n.s.kernelClocks = n.kernelClocks
+	n.s.state.KernelClocks = n.kernelClocks
 	return n, s
 }
 
@@ -54,7 +54,7 @@ func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.
 // restart replaces the receiver on the host, as after a crash, and starts it.
 func (n *testNode) restart(edit ...func(*Config)) {
 	n.t.Helper()
-	require.NoError(n.t, n.s.cpu.Close())
+	require.NoError(n.t, n.s.node.CPU.Close())
 	n.startAgain(edit...)
 }
 
@@ -70,11 +70,11 @@ func (n *testNode) startAgain(edit ...func(*Config)) {
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
 	set.Logger = zap.New(core)
-	next, openMeters := n.s.next, n.s.openMeters
+	next, openMeters := n.s.output.next, n.s.meters.OpenSet
 	var err error
 	n.s, err = newEnergyScraper(&cfg, set)
 	require.NoError(n.t, err)
-	n.s.now, n.s.next, n.s.kernelClocks, n.s.openMeters = n.host.Now, next, n.kernelClocks, openMeters
+	n.s.now, n.s.output.next, n.s.state.KernelClocks, n.s.meters.OpenSet = n.host.Now, next, n.kernelClocks, openMeters
 	require.NoError(n.t, n.host.Render())
 	require.NoError(n.t, n.s.start(context.Background(), n))
 }
@@ -155,12 +155,12 @@ func TestTotalsOfALaterTimeAreNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, nil)
-	uptime, files := n.host.Uptime, s.stored[stateKey]
+	uptime, files := n.host.Uptime, s.stored[state.Key]
 	n.run(300*joule, nil)
-	later := s.stored[stateKey]
+	later := s.stored[state.Key]
 	require.NotEqual(t, files, later)
 	n.host.Uptime = uptime // a snapshot of the machine, on a disk that is no part of it
-	s.stored[stateKey] = later
+	s.stored[state.Key] = later
 	clear(n.finals)
 	n.restart()
 	n.run(300*joule, nil)
@@ -172,20 +172,20 @@ func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	good := s.stored[stateKey]
+	good := s.stored[state.Key]
 	const malformed = "storage: the state cannot be restored, and totals start at 0: it is malformed"
 	for name, c := range map[string]struct {
 		content []byte
 		message string
 		err     string
 	}{
-		"another version":       {[]byte{stateVersion + 1}, "State not restored: totals start at 0", errVersion.Error()},
-		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", errVersion.Error()},
-		"no totals":             {encodeState(nil, &trainedModels{}, nil)[4:], "State not restored: totals start at 0", errNoTotals.Error()},
-		"something else":        {[]byte{stateVersion, 200, 200}, "Collection degraded", malformed},
+		"another version":       {[]byte{state.Version + 1}, "State not restored: totals start at 0", state.ErrVersion.Error()},
+		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", state.ErrVersion.Error()},
+		"no totals":             {state.Encode(nil, &training.Models{}, nil)[4:], "State not restored: totals start at 0", state.ErrNoTotals.Error()},
+		"something else":        {[]byte{state.Version, 200, 200}, "Collection degraded", malformed},
 		"a part of the content": {good[4 : len(good)-3], "Collection degraded", malformed},
 	} {
-		s.stored[stateKey] = sealed(c.content)
+		s.stored[state.Key] = sealed(c.content)
 		clear(n.finals)
 		n.restart()
 		n.run(300*joule, map[int]int64{10: 500})
@@ -201,20 +201,6 @@ func sealed(content []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
 }
 
-func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
-	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
-		want.Entity, want.Start, want.Owner.Process.Executable = identity.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
-		written := pack.NewWriter(nil)
-		packAccount(written, &want)
-		var got attribution.AccountState
-		packAccount(pack.NewReader(written.Bytes()), &got)
-		got.Start = got.Start.UTC()
-		assert.Empty(t, got.Amounts)
-		got.Amounts = nil
-		assert.Equal(t, want, got)
-	}
-}
-
 func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
 	n, _ := keptNode(t)
 	n.start()
@@ -222,7 +208,7 @@ func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
 	stamp := n.one("hw.energy").at
 	n.passWithout(20*time.Second, 600*joule, map[int]int64{10: 1000})
 	clear(n.finals)
-	n.restart(func(c *Config) { c.Attribution.Idle = IdleUsed })
+	n.restart(func(c *Config) { c.Attribution.Idle = config.IdleUsed })
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. The energy since the last collection is in them"}, n.messages())
 	assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
@@ -283,27 +269,27 @@ func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 	n.extensions[storageID] = broken
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	require.NotEmpty(t, s.stored[stateKey])
+	require.NotEmpty(t, s.stored[state.Key])
 	broken.set = errors.New("no space left on device")
 	n.run(300*joule, map[int]int64{10: 500})
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Empty(t, s.stored[stateKey], "totals since are above those")
+	assert.Empty(t, s.stored[state.Key], "totals since are above those")
 	broken.set = nil
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
-	assert.NotEmpty(t, s.stored[stateKey])
+	assert.NotEmpty(t, s.stored[state.Key])
 	assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
 }
 
 func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.host.Files = nil
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Equal(t, encodeState(nil, &n.s.training.trained, nil), s.stored[stateKey])
-	assert.NotEmpty(t, n.s.training.trained.Zones)
+	assert.Equal(t, state.Encode(nil, &n.s.state.Training.Trained, nil), s.stored[state.Key])
+	assert.NotEmpty(t, n.s.state.Training.Trained.Zones)
 }
 
 func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {
@@ -328,7 +314,7 @@ func lastNode(t *testing.T, answer error, edit ...func(*Config)) (*testNode, *co
 		return errors.Join(answer, sink.ConsumeMetrics(ctx, md))
 	})
 	require.NoError(t, err)
-	n.s.next = nextConsumer{next, n.s.delivered}
+	n.s.output.next = nextConsumer{next, n.s.delivered}
 	require.NoError(t, n.host.Render())
 	return n, sink
 }
@@ -365,7 +351,7 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 700, n.one("hw.energy").value, 1e-6)
-	n.s.next = nil
+	n.s.output.next = nil
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
@@ -375,7 +361,7 @@ func TestAConsumerThatHangsEndsTheShutdownInTime(t *testing.T) {
 		release := make(chan struct{})
 		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-release; return nil })
 		require.NoError(t, err)
-		n.s.next = nextConsumer{next, n.s.delivered}
+		n.s.output.next = nextConsumer{next, n.s.delivered}
 		require.NoError(t, n.host.Render())
 		require.NoError(t, n.s.start(t.Context(), n))
 		n.run(300*joule, nil)
@@ -399,7 +385,7 @@ func TestAStoreThatHangsTakesNoTimeFromTheLastCollection(t *testing.T) {
 			return ctx.Err()
 		})
 		require.NoError(t, err)
-		n.s.next = nextConsumer{next, n.s.delivered}
+		n.s.output.next = nextConsumer{next, n.s.delivered}
 		require.NoError(t, n.host.Render())
 		require.NoError(t, n.s.start(t.Context(), n))
 		require.NoError(t, n.s.shutdown(t.Context()))
@@ -426,8 +412,19 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 	failed, sink := lastNode(t, nil, func(c *Config) {
 		c.Storage = ""
 	})
-	failed.s.cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
+	failed.s.cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
 	require.Error(t, failed.s.start(t.Context(), failed))
 	require.NoError(t, failed.s.shutdown(t.Context()))
 	assert.Empty(t, sink.AllMetrics())
+}
+
+// hangingStore answers once it is released.
+type hangingStore struct {
+	*memoryStorage
+	release chan struct{}
+}
+
+func (s *hangingStore) Set(ctx context.Context, key string, value []byte) error {
+	<-s.release
+	return s.memoryStorage.Set(ctx, key, value)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 var damageSeed = flag.Uint64("state.seed", 1, "seed of the damages of TestADamagedStateFileIsOneConditionAndIsReplaced")
@@ -192,7 +194,7 @@ func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
 	require.NoError(t, err)
 	e.scraper.now = n.host.Now
 	require.NoError(t, e.Start(t.Context()))
-	assert.Equal(t, n.s.training.trained.Zones["package"], e.scraper.training.trained.Zones["package"])
+	assert.Equal(t, n.s.state.Training.Trained.Zones["package"], e.scraper.state.Training.Trained.Zones["package"])
 	before, err := os.Stat(stateOf(directory))
 	require.NoError(t, err)
 	n.host.Run(10*time.Second, map[int]int64{10: 500})
@@ -219,8 +221,8 @@ func TestTheStateOfAnotherUserIsOneCondition(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	_, err := unix.SetfsuidRetUid(65534)
 	require.NoError(t, err)
-	_, readErr := (&stateFile{path: stateOf(directory)}).Get(t.Context(), stateKey)
-	_, openErr := openStateFile(stateOf(directory))
+	_, readErr := state.ReadOnlyFile(stateOf(directory)).Get(t.Context(), state.Key)
+	_, openErr := state.OpenFile(stateOf(directory))
 	_, err = unix.SetfsuidRetUid(0)
 	require.NoError(t, err)
 	require.ErrorIs(t, readErr, fs.ErrPermission)

@@ -17,7 +17,10 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // brokenStorage is a storage extension whose calls fail.
@@ -65,7 +68,7 @@ func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
 			n.run(300*joule, map[int]int64{10: 500})
 			assert.Equal(t, c.logged, slices.Compact(n.logged()), "a second error has another text")
 			assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
-			assert.NotEmpty(t, s.stored[stateKey])
+			assert.NotEmpty(t, s.stored[state.Key])
 			if c.logged != nil {
 				assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
 			}
@@ -75,9 +78,9 @@ func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
 
 // fileNode returns a node that stores its totals and a trained model in a directory.
 func fileNode(t *testing.T, directory string) *testNode {
-	n := sharedNode(t, func(c *AttributionConfig) { c.StaticPower = allStatic(StaticMinimum) })
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
 	n.s.cfg.Storage = directory
-	n.s.kernelClocks = n.kernelClocks
+	n.s.state.KernelClocks = n.kernelClocks
 	require.NoError(t, n.s.cfg.Validate())
 	require.NoError(t, n.host.Render())
 	require.NoError(t, n.s.start(t.Context(), n))
@@ -86,7 +89,7 @@ func fileNode(t *testing.T, directory string) *testNode {
 
 // stateOf returns the path of the state file of test nodes.
 func stateOf(directory string) string {
-	return StateFile(directory, "energy")
+	return state.Path(directory, "energy")
 }
 
 func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
@@ -129,16 +132,16 @@ func TestModelsAreRestoredWhereTotalsAreNot(t *testing.T) {
 }
 
 func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(StaticMinimum) })
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
-	trained := n.s.training.trained
+	trained := n.s.state.Training.Trained
 	require.NotEmpty(t, trained.Zones)
-	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(StaticUtilization) })
+	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticUtilization) })
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
-	var again trainedModels
-	require.NoError(t, decodeState(s.stored[stateKey], &again, nil, "", n.host.Now(), clocks{}))
+	var again training.Models
+	require.NoError(t, state.Decode(s.stored[state.Key], &again, nil, state.Moment{}))
 	assert.Equal(t, trained, again)
 }
 
@@ -150,6 +153,6 @@ func TestReceiversOfOneDirectoryHaveFilesOfTheirOwn(t *testing.T) {
 		"%2F..":         "/dir/energy%2F%252F...state",
 		"node.state.id": "/dir/energy%2Fnode.state.id.state",
 	} {
-		assert.Equal(t, filepath.FromSlash(file), StateFile("/dir", component.NewIDWithName(metadata.Type, name).String()))
+		assert.Equal(t, filepath.FromSlash(file), state.Path("/dir", component.NewIDWithName(metadata.Type, name).String()))
 	}
 }

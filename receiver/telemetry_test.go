@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -157,7 +158,7 @@ func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 	n, tel := observedNode(t)
 	first, second := &power.Zone{ID: "psu"}, &power.Zone{ID: "psu"}
 	n.start()
-	delete(n.s.meters.tallies, "intel-rapl:0")
+	delete(n.s.meters.Tallies, "intel-rapl:0")
 	reading := power.Reading{Zone: first, Event: power.Appeared}
 	for _, step := range []struct {
 		zone                 *power.Zone
@@ -174,7 +175,7 @@ func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 		{second, 1, 2, time.Second, 4, 7, 101},
 	} {
 		reading.Zone, reading.Gaps, reading.Rejected, reading.Unmeasured = step.zone, step.gaps, step.rejected, step.unmeasured
-		n.s.meters.tallies.add([]power.Reading{reading})
+		n.s.meters.Tallies.Add([]power.Reading{reading})
 		reading.Event = power.NoEvent
 		psu := []string{"hw.id", "psu"}
 		metadatatest.AssertEqualReceiverEnergyZoneGaps(t, tel, counts(observed(step.allGaps, psu...)), whenever)
@@ -237,7 +238,7 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
 }
 
-func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(StaticTrained) }
+func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticTrained) }
 
 func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {
 	n, tel := observedNode(t, withTrainedStaticPower)
@@ -331,12 +332,12 @@ func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 func TestRecordingAScanAllocatesNothing(t *testing.T) {
 	n, _ := observedNode(t)
 	n.start()
-	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
+	readings, _ := n.s.meters.Read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	require.NotEmpty(t, readings)
 	readings[0].Event = power.NoEvent // no event after the first scan
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		n.s.telemetry.scanned(time.Millisecond)
-		n.s.meters.tallies.add(readings)
+		n.s.meters.Tallies.Add(readings)
 	}))
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 const (
@@ -117,14 +118,14 @@ func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 	everyID := []filter.Config{{Regex: "."}}
 	for name, tt := range map[string]struct {
 		cgroup string
-		config ExcludeConfig
+		config config.ExcludeConfig
 	}{
-		"namespace":             {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: everyID}},
-		"cgroup":                {usersOwn + "/system.slice/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
-		"cgroup's alternatives": {usersOwn + "/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},
+		"namespace":             {"/docker/" + idB + podOfA + idB, config.ExcludeConfig{Namespace: everyID}},
+		"cgroup":                {usersOwn + "/system.slice/etcd.service", config.ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
+		"cgroup's alternatives": {usersOwn + "/etcd.service", config.ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = tt.config })
+			n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude = tt.config })
 			podLogs(t, n, "kube-system_etcd_"+uidA)
 			delete(n.host.Processes, 20)
 			n.host.Processes[30].Cgroup = "0::" + tt.cgroup
@@ -136,7 +137,7 @@ func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 }
 
 func TestExclusionByExecutableNameIsForTrustedNodes(t *testing.T) {
-	warnings := func(edit func(*AttributionConfig)) (found []string) {
+	warnings := func(edit func(*config.AttributionConfig)) (found []string) {
 		n := sharedNode(t, edit)
 		n.start()
 		for _, e := range n.logs.All() {
@@ -146,7 +147,7 @@ func TestExclusionByExecutableNameIsForTrustedNodes(t *testing.T) {
 		}
 		return found
 	}
-	assert.Empty(t, warnings(func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/a"}} }))
+	assert.Empty(t, warnings(func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/a"}} }))
 	assert.Equal(t, []string{"attribution::exclude::executable_name"},
-		warnings(func(a *AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }))
+		warnings(func(a *config.AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }))
 }

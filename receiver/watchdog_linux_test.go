@@ -21,7 +21,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // hangingMeter has no zones. Its reads wait while hang is set.
@@ -57,8 +59,8 @@ func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics,
 	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	w.promptReceiver = r.(promptReceiver)
-	w.scraper.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(MeterPowercap), Meter: &w.meter}), nil
+	w.scraper.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter}), nil
 	}
 	require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
 	return w
@@ -102,7 +104,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 
 				before, sent := time.Now(), len(sink.AllMetrics())
 				require.NoError(t, w.Shutdown(t.Context()))
-				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", readingMeters)).Len())
+				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", windows.ReadingMeters)).Len())
 				assert.Equal(t, shutdownTimeout, time.Since(before))
 				close(w.meter.hang)
 				synctest.Wait()
@@ -149,7 +151,7 @@ func TestANextConsumerThatHangsIsReported(t *testing.T) {
 
 func TestALockIsWaitedForUntilItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLock()
+		l := windows.NewLock()
 		require.True(t, l.LockWithin(0))
 		before := time.Now()
 		require.False(t, l.LockWithin(time.Second))

@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -71,7 +72,7 @@ func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
 	} {
 		n.s.cfg.CollectionInterval, n.s.cfg.Window = c.collection, c.sampling
 		n.s.adjustWindow()
-		assert.Equal(t, c.want, n.s.sampler.window, c)
+		assert.Equal(t, c.want, n.s.windows.Sampler.Window, c)
 		n.s.adjustWindow()
 	}
 	assert.Equal(t, 4, n.logs.FilterMessage("Attribution window changed").Len(), "one line per change")
@@ -82,16 +83,16 @@ func TestACounterThatBecomesReadableLaterTurnsWindowsOn(t *testing.T) {
 	zone := n.host.Zones["intel-rapl:0"]
 	zone.Max, zone.Content = 150_000*joule, "garbage\n"
 	n.start()
-	require.Zero(t, n.s.sampler.window)
+	require.Zero(t, n.s.windows.Sampler.Window)
 	zone.Content = ""
 	n.run(0, nil)
-	assert.Equal(t, 50*time.Second, n.s.sampler.window)
+	assert.Equal(t, 50*time.Second, n.s.windows.Sampler.Window)
 }
 
 func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Window = 10 * time.Millisecond })
 	n.start()
-	assert.Equal(t, time.Second, n.s.sampler.window)
+	assert.Equal(t, time.Second, n.s.windows.Sampler.Window)
 	logged := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
 	assert.Contains(t, logged["reason"], "too coarse")
 	assert.Equal(t, "1s", logged["window"])
@@ -138,7 +139,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger = nil
+	n.s.ledger.Builder = nil
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
@@ -149,7 +150,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	}
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
-	assert.False(t, n.s.cpu.Source().Exact())
+	assert.False(t, n.s.node.CPU.Source().Exact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	before := n.one("process.energy", pid(10))
 	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
@@ -194,7 +195,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := simpleConfig()
 	cfg.Meters.Use, cfg.CPUTime = only(), cpu.KindBPF
 	cfg.Model = configoptional.Some(linear(40, 120))
-	cfg.Series.Processes = byPID(ProcessSeriesConfig{})
+	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	cfg.Window = 10 * time.Millisecond
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
@@ -205,7 +206,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	began, found := time.Now(), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.cpu.Table().Run > 0
+		return s.node.CPU.Table().Run > 0
 	}
 	for time.Since(began) < 300*time.Millisecond || !found() {
 		require.Less(t, time.Since(began), time.Minute, "the sampler sees processes between scrapes")
@@ -215,7 +216,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
 	l := s.ledger.Engine.Ledger()
-	modeled := slices.Index(s.ledger.kinds, power.Class{Zone: power.Package, Method: power.Modeled})
+	modeled := slices.Index(s.ledger.Kinds, power.Class{Zone: power.Package, Method: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity.OfProcesses() {
@@ -237,8 +238,8 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
 	n.use(source)
-	n.s.cfg.Window, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
-	defer func() { n.s.sampler.window = 0 }() // no metronome
+	n.s.cfg.Window, n.s.windows.Sampler.Window = 10*time.Millisecond, 10*time.Millisecond
+	defer func() { n.s.windows.Sampler.Window = 0 }() // no metronome
 	window := func() time.Time {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
@@ -248,7 +249,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	for range 3 {
 		window()
 	}
-	require.False(t, n.s.cpu.Source().Exact())
+	require.False(t, n.s.node.CPU.Source().Exact())
 	began := n.s.ledger.Last().ReadAt
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
@@ -262,7 +263,7 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger = nil
+	n.s.ledger.Builder = nil
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	before := n.one("process.energy", pid(10))
@@ -272,7 +273,7 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/uptime")))
 	n.scrapeAsIs()
-	require.False(t, n.s.cpu.Source().Exact())
+	require.False(t, n.s.node.CPU.Source().Exact())
 	n.accept() // what ended would be forgotten
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})

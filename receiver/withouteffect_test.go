@@ -13,14 +13,15 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
-	of := func(edit func(*AttributionConfig)) func(*Config) {
+	of := func(edit func(*config.AttributionConfig)) func(*Config) {
 		return func(c *Config) { edit(&c.Attribution) }
 	}
-	pkg := func(model StaticModel) map[power.Kind]StaticPowerConfig {
-		return map[power.Kind]StaticPowerConfig{power.Package: {Model: model}}
+	pkg := func(model config.StaticModel) map[power.Kind]config.StaticPowerConfig {
+		return map[power.Kind]config.StaticPowerConfig{power.Package: {Model: model}}
 	}
 	model := configoptional.Some(linear(40, 120))
 	const certain = "no zone has the static power model trained, base, resting or regression"
@@ -30,10 +31,10 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		reason  string
 	}{
 		"the defaults":         {func(*Config) {}, "", ""},
-		"a model for powercap": {func(c *Config) { c.Meters.Use, c.Model = only(MeterPowercap), model }, "", ""},
-		"ipmi for powercap":    {func(c *Config) { c.Meters.Use, c.Meters.IPMI.PollInterval = only(MeterPowercap), time.Minute }, "meters::ipmi::poll_interval", "meters::use has no ipmi"},
+		"a model for powercap": {func(c *Config) { c.Meters.Use, c.Model = only(config.MeterPowercap), model }, "", ""},
+		"ipmi for powercap":    {func(c *Config) { c.Meters.Use, c.Meters.IPMI.PollInterval = only(config.MeterPowercap), time.Minute }, "meters::ipmi::poll_interval", "meters::use has no ipmi"},
 		"sensors for powercap": {func(c *Config) {
-			c.Meters.Use, c.Meters.Hwmon.Sensors = only(MeterPowercap), map[string]power.Kind{"a/power1": power.Platform}
+			c.Meters.Use, c.Meters.Hwmon.Sensors = only(config.MeterPowercap), map[string]power.Kind{"a/power1": power.Platform}
 		}, "meters::hwmon::sensors", "meters::use has no hwmon"},
 		"gpu, no library":          {func(c *Config) { c.Meters.GPU.PollInterval = 5 * time.Second }, "meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
 		"ipmi":                     {func(c *Config) { c.Meters.IPMI.PollInterval = time.Minute }, "", ""},
@@ -42,25 +43,29 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"windows of a second":      {func(c *Config) { c.Window = time.Second }, "", ""},
 		"uncertainty, utilization": {func(c *Config) { c.Metrics.VMPowerUncertainty.Enabled = true }, "metrics::vm.power.uncertainty", certain},
 		"uncertainty, minimum": {func(c *Config) {
-			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.StaticPower = true, allStatic(StaticMinimum)
+			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.StaticPower = true, allStatic(config.StaticMinimum)
 		}, "metrics::system.power.uncertainty", certain},
 		"uncertainty, trained": {func(c *Config) {
-			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.StaticPower = true, pkg(StaticTrained)
+			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.StaticPower = true, pkg(config.StaticTrained)
 		}, "", ""},
-		"static power": {of(func(a *AttributionConfig) { a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 1}) }), "", ""},
-		"static power of what may stand in": {of(func(a *AttributionConfig) {
+		"static power": {of(func(a *config.AttributionConfig) {
+			a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 1})
+		}), "", ""},
+		"static power of what may stand in": {of(func(a *config.AttributionConfig) {
 			a.StaticPower = fixedPower(map[power.Kind]float64{power.PSys: 1})
 		}), "", ""},
-		"static power, no zone": {of(func(a *AttributionConfig) {
+		"static power, no zone": {of(func(a *config.AttributionConfig) {
 			a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 1, power.Core: 1})
 		}), "attribution::static_power::core", "the zone is not among zones"},
-		"a weight of no zone":      {of(func(a *AttributionConfig) { a.Weight = map[power.Kind]Weight{power.Core: WeightCycles} }), "attribution::weight::core", "the zone is not among zones"},
-		"smt_weight, one thread":   {of(func(a *AttributionConfig) { a.SMTWeight = 0.6 }), "attribution::smt_weight", "no core has more than one thread online"},
-		"smt_weight, no zone":      {of(func(a *AttributionConfig) { a.Weight, a.SMTWeight = allWeight(WeightMemory), 0.6 }), "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency"},
-		"scope":                    {of(func(a *AttributionConfig) { a.Scope = ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
+		"a weight of no zone": {of(func(a *config.AttributionConfig) {
+			a.Weight = map[power.Kind]config.Weight{power.Core: config.WeightCycles}
+		}), "attribution::weight::core", "the zone is not among zones"},
+		"smt_weight, one thread":   {of(func(a *config.AttributionConfig) { a.SMTWeight = 0.6 }), "attribution::smt_weight", "no core has more than one thread online"},
+		"smt_weight, no zone":      {of(func(a *config.AttributionConfig) { a.Weight, a.SMTWeight = allWeight(config.WeightMemory), 0.6 }), "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency"},
+		"scope":                    {of(func(a *config.AttributionConfig) { a.Scope = config.ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
 		"storage":                  {func(c *Config) { c.Storage = storageID.String() }, "", ""},
-		"interrupts, not measured": {of(func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed }), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
-		"interrupts, shared":       {of(func(a *AttributionConfig) { a.Interrupts = InterruptsShared }), "", ""},
+		"interrupts, not measured": {of(func(a *config.AttributionConfig) { a.Interrupts = config.InterruptsUnattributed }), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
+		"interrupts, shared":       {of(func(a *config.AttributionConfig) { a.Interrupts = config.InterruptsShared }), "", ""},
 	} {
 		n := newTestNode(t, c.edit)
 		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
@@ -81,7 +86,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
 	cfg := simpleConfig()
 	cfg.Window, cfg.CPUTime = 20*time.Millisecond, cpu.KindBPF
-	for setting := range cfg.withoutEffect(true, nil, nil) {
+	for setting := range cfg.WithoutEffect(true) {
 		t.Errorf("%s has an effect", setting)
 	}
 }

@@ -34,8 +34,11 @@ func (n *testNode) zeroPoints(metric string, resource ...string) (at []time.Time
 	return at
 }
 
-func nodeWithJob(t *testing.T, edit ...func(*Config)) *testNode {
-	n := newTestNode(t, append([]func(*Config){func(c *Config) { c.Metrics.ProcessCPUTime.Enabled = true }}, edit...)...)
+func nodeWithJob(t *testing.T, edit ...func(*testNode)) *testNode {
+	n := newTestNode(t, func(c *Config) { c.Metrics.ProcessCPUTime.Enabled = true })
+	for _, f := range edit {
+		f(n)
+	}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	n.run(100*joule, map[int]int64{20: 100})
@@ -63,7 +66,7 @@ func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
 }
 
 func TestShortSeriesHasItsZeroPointAndFinalValueTogether(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.Window = time.Second })
+	n := nodeWithJob(t, func(n *testNode) { n.s.cfg.Window = time.Second })
 	n.host.Run(5*time.Second, map[int]int64{10: 300})
 	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
 	require.NoError(t, n.host.Render())
@@ -143,7 +146,7 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 }
 
 func TestWithoutTheSettingThereAreNoZeroPoints(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.noZeroPoints = true })
+	n := nodeWithJob(t, func(n *testNode) { n.s.ledger.Options.NoZeroPoints = true })
 	n.run(100*joule, map[int]int64{10: 300})
 	for _, rm := range n.md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {

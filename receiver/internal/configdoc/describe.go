@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/filter"
 
-	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // A setting is a key of the configuration.
@@ -48,13 +48,13 @@ type describer struct {
 }
 
 // describe returns the configuration, whose settings are its fields.
-func describe(cfg *energyreceiver.Config) (*setting, error) {
+func describe(cfg *config.Config) (*setting, error) {
 	d := &describer{comments: map[string]map[string]*ast.CommentGroup{}, parsed: map[string]bool{}}
 	root := &setting{kind: "object"}
 	return root, d.object(root, reflect.ValueOf(cfg).Elem())
 }
 
-var ownPackage = reflect.TypeFor[energyreceiver.Config]().PkgPath()
+var ownPackage = reflect.TypeFor[config.Config]().PkgPath()
 
 // object adds the fields of a struct to its setting.
 func (d *describer) object(to *setting, v reflect.Value) error {
@@ -268,7 +268,7 @@ func allowed(path string, value any) ([]string, error) {
 			value = map[string]any{keys[i]: value}
 		}
 	}
-	cfg := energyreceiver.DefaultConfig()
+	cfg := config.Default()
 	if err := confmap.NewFromStringMap(value.(map[string]any)).Unmarshal(cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"os"
 	"strings"
 
-	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 const (
@@ -41,7 +41,7 @@ func main() {
 }
 
 func schemaText() ([]byte, error) {
-	root, err := describe(energyreceiver.DefaultConfig())
+	root, err := describe(config.Default())
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func schemaText() ([]byte, error) {
 
 // pageText returns referenceFile with the generated part replaced.
 func pageText() ([]byte, error) {
-	root, err := describe(energyreceiver.DefaultConfig())
+	root, err := describe(config.Default())
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
@@ -26,7 +26,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 // The settings of the collector, of HTTP clients, of single metrics and of resource attributes do not count. A setting that several
 // meters share, such as poll_interval, counts once.
 func TestTheReceiverHasAtMost50SettingsOfItsOwn(t *testing.T) {
-	root, err := describe(energyreceiver.DefaultConfig())
+	root, err := describe(config.Default())
 	require.NoError(t, err)
 	paths, declared := []string{}, map[string]bool{}
 	for _, s := range root.below() {

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/filter"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// AttributionConfig selects the attribution rules. docs/attribution.md describes them.
+type AttributionConfig struct {
+	// Preset selects the rules of another system. By default, the most accurate rules that the
+	// machine supports apply. The other settings of this section override individual rules.
+	Preset Preset `mapstructure:"preset"`
+	// Scope selects the CPUs whose processes and utilization determine the attribution of the
+	// energy of a CPU package and its DRAM: node selects all CPUs of the node, and zone the CPUs of
+	// the package. If scope is not set, the preset selects it, or it is zone.
+	//
+	//reference:research
+	Scope Scope `mapstructure:"scope"`
+	// StaticPower maps zone kinds, or all, to static power models, which divide energy into active
+	// and idle energy. A string in place of a map selects a model, and a string at the top level
+	// the model of all zone kinds. If static_power is not set, the preset selects the models.
+	// Without a preset, they are trained.
+	//
+	//reference:research
+	StaticPower map[power.Kind]StaticPowerConfig `mapstructure:"static_power" short:"MODEL" keys:"package"`
+	// Weight maps zone kinds, or all, to the attribution weight: active energy is attributed in
+	// proportion to it. A string at the top level is the weight of all zone kinds. At most two
+	// weights other than cpu_time may be in use, and at most one of frequency, frequency_squared
+	// and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
+	// frequency_squared if the machine measures clock rates, and memory_cpu_time for dram. The
+	// weight power_model requires measured energy of the CPU packages, or of dram for dram.
+	//
+	//reference:research
+	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`
+	// SMTWeight is the factor, from 0.5 to 1, by which the weights cpu_time and frequency multiply
+	// CPU time while the other thread of the core is busy: two busy threads draw 2 * smt_weight
+	// times the power of one. 0 selects the factor of the preset, or 0.6.
+	//
+	//reference:research
+	SMTWeight float64 `mapstructure:"smt_weight"`
+	// Interrupts selects how the energy of interrupts is attributed: shared attributes it to the
+	// running processes, and unattributed reports it as unattributed energy. If interrupts is not
+	// set, the preset selects the rule. Without a preset it is unattributed.
+	//
+	//reference:research
+	Interrupts InterruptRule `mapstructure:"interrupts"`
+	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal)
+	// or containers (equal_containers), in proportion to the CPU requests of containers
+	// (requested), or in proportion to CPU time (used). requested_linear is requested for container
+	// runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before 1.23. If idle is
+	// not set, the preset selects the rule. Without a preset it is none.
+	//
+	//reference:research
+	Idle IdleRule `mapstructure:"idle"`
+	// Exclude selects workloads whose energy counts as static.
+	Exclude ExcludeConfig `mapstructure:"exclude"`
+
+	// Machine records which rules the machine does not support. It is not a setting.
+	Machine Machine `mapstructure:"-"`
+	// Tuning overrides the constants of the static power models, for tests.
+	Tuning StaticTuning `mapstructure:"-"`
+
+	_ struct{}
+}
+
+// AllZones is the key in AttributionConfig.StaticPower and AttributionConfig.Weight that applies to
+// all zone kinds without their own key.
+const AllZones power.Kind = "all"
+
+// StaticPowerConfig is a static power model.
+type StaticPowerConfig struct {
+	// Model is the static power model.
+	Model StaticModel `mapstructure:"model"`
+	// Power is the static power in watts for the model fixed: the total of all CPU packages.
+	Power *float64 `mapstructure:"power"`
+
+	_ struct{}
+}
+
+// UnmarshalScalar reads the short form, the name of a model.
+func (c *StaticPowerConfig) UnmarshalScalar(value confmap.ScalarValue) error {
+	model, ok := value.GetRaw().(string)
+	if !ok {
+		return fmt.Errorf("must be a model or a map of settings such as {model: fixed, power: 12}, is %v", value.GetRaw())
+	}
+	c.Model = StaticModel(model)
+	return nil
+}
+
+// Unmarshal implements confmap.Unmarshaler. It reads the short forms of static_power and weight.
+func (c *AttributionConfig) Unmarshal(conf *confmap.Conf) error {
+	for _, key := range []string{"static_power", "weight"} {
+		if value, ok := conf.Get(key).(string); ok {
+			if err := conf.Merge(confmap.NewFromStringMap(map[string]any{key: map[string]any{string(AllZones): value}})); err != nil {
+				return err
+			}
+		}
+	}
+	return conf.Unmarshal(c)
+}
+
+// ExcludeConfig matches workloads. A workload is excluded if any list matches it.
+type ExcludeConfig struct {
+	// Cgroup matches the cgroup paths of containers and processes. Regular expressions are anchored
+	// at the start of the path.
+	Cgroup []filter.Config `mapstructure:"cgroup"`
+	// Namespace matches the Kubernetes namespaces of pods, which are read from the kubelet's
+	// directories in /var/log/pods.
+	Namespace []filter.Config `mapstructure:"namespace"`
+	// ExecutableName matches process.executable.name. Use it only if all users of the node are
+	// trusted: any user can give a program an excluded name.
+	ExecutableName []filter.Config `mapstructure:"executable_name"`
+
+	_ struct{}
+}
+
+// Preset is a value of attribution::preset.
+type Preset string
+
+// The presets, other than the empty one of the default rules. The variable presets defines their
+// rules.
+const (
+	PresetKepler     Preset = "kepler" // 0.10 and later
+	PresetKepler09   Preset = "kepler_0_9"
+	PresetScaphandre Preset = "scaphandre"
+	PresetSmartWatts Preset = "smartwatts"
+	PresetKubeWatt   Preset = "kubewatt"
+	PresetKavanagh   Preset = "kavanagh"
+)
+
+// Scope is a value of attribution::scope.
+type Scope string
+
+// The scopes.
+const (
+	ScopeNode Scope = "node"
+	ScopeZone Scope = "zone"
+)
+
+// StaticModel is a static power model.
+type StaticModel string
+
+// The static power models.
+const (
+	StaticUtilization     StaticModel = "utilization"
+	StaticFixed           StaticModel = "fixed"
+	StaticMinimum         StaticModel = "minimum"
+	StaticResting         StaticModel = "resting"
+	StaticRegression      StaticModel = "regression"       // a straight line
+	StaticCubicRegression StaticModel = "regression_cubic" // a polynomial of the third degree
+	StaticBase            StaticModel = "base"
+	StaticTrained         StaticModel = "trained"
+)
+
+// Weight is an attribution weight.
+type Weight string
+
+// The attribution weights.
+const (
+	WeightCPUTime          Weight = "cpu_time"
+	WeightFrequency        Weight = "frequency" // CPU time times the clock rate
+	WeightFrequencySquared Weight = "frequency_squared"
+	WeightFrequencyCubed   Weight = "frequency_cubed"
+	WeightCycles           Weight = "cycles"
+	WeightInstructions     Weight = "instructions"
+	WeightCacheMisses      Weight = "cache_misses"
+	WeightMemory           Weight = "memory"
+	WeightMemoryCPUTime    Weight = "memory_cpu_time"
+	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
+)
+
+// Weights lists the attribution weights.
+var Weights = []Weight{
+	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
+	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
+}
+
+// Exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
+func (w Weight) Exponent() int {
+	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
+}
+
+// countedEvents returns the hardware events that the weight requires.
+func (w Weight) countedEvents() []weigh.Event {
+	switch w {
+	case WeightCycles, WeightInstructions, WeightCacheMisses:
+		return []weigh.Event{weigh.Event(w)}
+	case WeightPowerModel:
+		return []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses}
+	default:
+		return nil
+	}
+}
+
+// KeyOf returns the key in package claims of the weight of a zone kind.
+func (c *AttributionConfig) KeyOf(kind power.Kind) claims.Key {
+	switch w := c.WeightOf(kind); {
+	case w.Exponent() > 0:
+		return claims.KeyFrequency
+	case w == WeightPowerModel && kind == power.DRAM:
+		return claims.KeyDRAMPowerModel
+	default:
+		return claims.Key(w)
+	}
+}
+
+// InterruptRule is a value of attribution::interrupts.
+type InterruptRule string
+
+// The rules for the energy of interrupts.
+const (
+	InterruptsShared       InterruptRule = "shared"
+	InterruptsUnattributed InterruptRule = "unattributed"
+)
+
+// IdleRule is a value of attribution::idle.
+type IdleRule string
+
+// The rules for idle energy.
+const (
+	IdleNone            IdleRule = "none"
+	IdleEqual           IdleRule = "equal"            // equally to processes
+	IdleEqualContainers IdleRule = "equal_containers" // equally to containers
+	IdleRequested       IdleRule = "requested"
+	IdleRequestedLinear IdleRule = "requested_linear" // cpu.weight is linear in CPU shares
+	IdleUsed            IdleRule = "used"
+)
+
+// validate checks the settings independently of the machine.
+func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
+	if c.Preset != "" {
+		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	}
+	if c.Scope != "" {
+		oneOf(wrong, "scope", c.Scope, ScopeNode, ScopeZone)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.StaticPower)) {
+		oneOf(wrong, "static_power", kind, append([]power.Kind{AllZones}, power.Kinds...)...)
+		static := c.StaticPower[kind]
+		static.validate(wrong.under("static_power::"+string(kind)), kind)
+	}
+	c.validateWeights(wrong, zones)
+	if c.Interrupts != "" {
+		oneOf(wrong, "interrupts", c.Interrupts, InterruptsShared, InterruptsUnattributed)
+	}
+	if c.Idle != "" {
+		oneOf(wrong, "idle", c.Idle, IdleNone, IdleEqual, IdleEqualContainers, IdleRequested, IdleRequestedLinear, IdleUsed)
+	}
+}
+
+// maxStaticPower, in watts, exceeds the power of any machine.
+const maxStaticPower = 1e6
+
+func (c *StaticPowerConfig) validate(wrong reporter, kind power.Kind) {
+	oneOf(wrong, "model", c.Model, StaticModelNames...)
+	switch {
+	case c.Model != StaticFixed && c.Power != nil:
+		wrong("power", "must not be set unless model is %s", StaticFixed)
+	case c.Model != StaticFixed:
+	case kind == AllZones:
+		wrong("model", "must not be %s, which needs the power of each zone kind", StaticFixed)
+	case c.Power == nil:
+		wrong("power", "must be set if model is %s", StaticFixed)
+	case !(*c.Power >= 0 && *c.Power <= maxStaticPower):
+		wrong("power", "must be between 0 and %g watts, is %g", maxStaticPower, *c.Power)
+	}
+}
+
+func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) {
+	weighted := slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.GPU })
+	for _, kind := range slices.Sorted(maps.Keys(c.Weight)) {
+		oneOf(wrong, "weight", kind, append([]power.Kind{AllZones}, weighted...)...)
+		oneOf(wrong, "weight::"+string(kind), c.Weight[kind], Weights...)
+	}
+	switch weighed := c.Weighed(zones); {
+	case len(weighed) <= attribution.Weights:
+	case slices.Contains(weighed, claims.KeyCPUTime):
+		wrong("weight", "may have at most %d different ones, %s among them because smt_weight is below 1, has %s",
+			attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
+	default:
+		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
+	}
+	if len(c.frequencies(zones)) > 1 {
+		wrong("weight", "may have at most one of frequency, frequency_squared and frequency_cubed, has %s", c.listWeights(zones))
+	}
+	if w := c.SMTWeight; w != 0 && !(w >= 0.5 && w <= 1) {
+		wrong("smt_weight", "must be between 0.5 and 1, is %g", w)
+	}
+}
+
+// listWeights returns the weights of these zone kinds, and marks those that the configuration does
+// not set.
+func (c *AttributionConfig) listWeights(zones []power.Kind) string {
+	var list []string
+	for _, kind := range zones {
+		if kind == power.GPU {
+			continue
+		}
+		weight := fmt.Sprintf("%s: %s", kind, c.WeightOf(kind))
+		if c.Weight[kind] == "" && c.Weight[AllZones] == "" {
+			weight += " (default)"
+		}
+		list = append(list, weight)
+	}
+	return strings.Join(list, ", ")
+}

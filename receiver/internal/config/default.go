@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/scraper/scraperhelper"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// Default returns the configuration with its defaults.
+func Default() *Config {
+	controller := scraperhelper.NewDefaultControllerConfig()
+	controller.CollectionInterval = 10 * time.Second
+	return &Config{
+		ControllerConfig:     controller,
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+		RootPath:             "/",
+		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
+		Meters: MetersConfig{
+			Use:     slices.Clone(LocalMeters),
+			Hwmon:   HwmonConfig{CorrectionConfig: uncorrected},
+			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}, CorrectionConfig: uncorrected},
+			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
+			Redfish: configoptional.Default(defaultRedfishConfig()),
+		},
+		Model:   configoptional.Some(defaultModelConfig()),
+		CPUTime: cpu.Auto,
+		Series: SeriesConfig{
+			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy, minAge: defaultMinAge},
+			Containers: EntitySeriesConfig{Max: 2000},
+			Pods:       EntitySeriesConfig{Max: 1000},
+			VMs:        EntitySeriesConfig{Max: 500},
+		},
+	}
+}
+
+// ShowContainer changes what would keep the only container from having a series of its own, with
+// all of its energy.
+func (c *Config) ShowContainer() {
+	c.Window = cmp.Or(c.Window, c.CollectionInterval)
+	c.Series.Containers.Max = max(c.Series.Containers.Max, 2) // the container, and other
+	c.Metrics.ContainerEnergy.Enabled = true
+	c.Metrics.SystemEnergy.Enabled = true
+	c.Metrics.SystemUnattributedEnergy.Enabled = true
+	c.ResourceAttributes.ContainerID.Enabled = true
+	c.Attribution.Scope = ScopeNode
+	c.Attribution.Exclude = ExcludeConfig{}
+	c.Names.Disable()
+}

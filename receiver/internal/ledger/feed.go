@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from
+// window to window.
+type feeding struct {
+	feed   *feed.Feed
+	Gained attribution.GainedFunc // adds the row of a process
+
+	window feed.Window
+	// isOpen and vms are what readers use of the window. isOpen is false once it was handed out.
+	isOpen, vms bool
+	before      []nodeEnergy // by kind, before the window
+}
+
+// nodeEnergy is the node's energy of one kind.
+type nodeEnergy struct{ active, idle, unattributed units.Energy }
+
+// OpenFeed opens the receiver's feed. It precedes the first window.
+func (l *Ledger) OpenFeed(receiver component.ID) {
+	f := &l.Feeding
+	f.feed = feed.Of(receiver)
+	f.Gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) { f.gain(l, id, used, energy) }
+}
+
+// Serve begins to feed readers. endWindow ends the current window.
+func (l *Ledger) Serve(endWindow func(context.Context)) { l.Feeding.feed.Serve(endWindow) }
+
+// StopServing ends the feed.
+func (l *Ledger) StopServing() {
+	if f := l.Feeding.feed; f != nil {
+		f.Serve(nil)
+	}
+}
+
+// Begin records the totals before a window is attributed, and has the engine report the gains of
+// processes, if readers use them.
+func (f *feeding) Begin(l *Ledger) {
+	var processes bool
+	f.isOpen, processes, f.vms = f.feed.Begin()
+	l.Engine.OnGain(nil)
+	if !f.isOpen {
+		return
+	}
+	if processes {
+		l.Engine.OnGain(f.Gained)
+	}
+	f.window.Start, f.window.Processes, f.before = l.Last().Stamp, f.window.Processes[:0], f.before[:0]
+	for i := range l.Kinds {
+		f.before = append(f.before, l.nodeEnergy(i))
+	}
+}
+
+// nodeEnergy returns the totals of a kind.
+func (l *Ledger) nodeEnergy(kind int) nodeEnergy {
+	k := &l.Engine.Ledger().Kinds[kind]
+	return nodeEnergy{k.Active, k.Idle, k.Unattributed}
+}
+
+// gain adds the row of a process.
+func (f *feeding) gain(l *Ledger, id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+	owner := l.Engine.Gainer(id)
+	if owner.Process.PID == 0 { // it stands for several processes
+		return
+	}
+	n := len(f.window.Processes)
+	f.window.Processes = slices.Grow(f.window.Processes, 1)[:n+1]
+	row := &f.window.Processes[n]
+	*row = feed.Process{
+		PID: owner.Process.PID, Start: owner.Process.Start, Executable: owner.Process.Executable, Path: owner.Process.Path,
+		ContainerID: owner.Container.ID, CPU: time.Duration(used), Energy: row.Energy[:0],
+	}
+	for _, e := range energy {
+		row.Energy = append(row.Energy, uint64(e))
+	}
+}
+
+// IsRead reports whether readers use the window that has just been attributed.
+func (l *Ledger) IsRead() bool { return l.Feeding.isOpen }
+
+// Publish hands out the window that has just been attributed, once. behind is the age of the oldest
+// deferred energy.
+func (l *Ledger) Publish(behind time.Duration) {
+	f := &l.Feeding
+	f.isOpen = false
+	w, last := &f.window, l.Last()
+	w.End, w.Boot, w.EndsCollection = last.Stamp, l.BootTime, last.EndsCollection
+	w.Attributed = last.Stamp.Add(-behind)
+	f.fillNode(l)
+	w.VMs = w.VMs[:0]
+	if f.vms && w.EndsCollection {
+		f.fillVMs(l)
+	}
+	f.feed.Publish(w)
+}
+
+// fillNode sets what the window brought the node.
+func (f *feeding) fillNode(l *Ledger) {
+	w := &f.window
+	w.Kinds, w.Active, w.Idle, w.Unattributed = w.Kinds[:0], w.Active[:0], w.Idle[:0], w.Unattributed[:0]
+	for i, kind := range l.Kinds {
+		before, now := f.before[i], l.nodeEnergy(i)
+		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Method)})
+		w.Active = append(w.Active, uint64(units.Advance(before.active, now.active)))
+		w.Idle = append(w.Idle, uint64(units.Advance(before.idle, now.idle)))
+		w.Unattributed = append(w.Unattributed, uint64(units.Advance(before.unattributed, now.unattributed)))
+	}
+}
+
+// fillVMs sets the virtual machines that have a series, with those that have ended.
+func (f *feeding) fillVMs(l *Ledger) {
+	w, of := &f.window, l.Engine.Ledger()
+	for a := range of.Accounts {
+		if a.Entity != identity.VMEntity || a.Other {
+			continue
+		}
+		n := len(w.VMs)
+		w.VMs = slices.Grow(w.VMs, 1)[:n+1]
+		vm := &w.VMs[n]
+		*vm = feed.VM{
+			ID: a.Owner.VM.ID, Name: a.Owner.VM.Name, CID: a.Owner.VM.CID, Start: a.Start, Ended: a.Ended,
+			Energy: vm.Energy[:0], Present: vm.Present[:0],
+		}
+		for i := range l.Kinds {
+			amounts := a.Amounts(i)
+			vm.Energy = append(vm.Energy, uint64(amounts.Energy+amounts.Idle))
+			vm.Present = append(vm.Present, of.Kinds[i].Present && !of.Kinds[i].Ended)
+		}
+	}
+}

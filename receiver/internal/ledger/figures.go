@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// PendingEnergy returns the deferred energy of each zone kind.
+func (l *Ledger) PendingEnergy() map[power.Kind]units.Energy {
+	pending := map[power.Kind]units.Energy{}
+	if l.Begun() {
+		for i, kind := range l.Kinds {
+			if l.Engine.Ledger().Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
+				pending[kind.Zone] += l.Engine.Ledger().Pending(i)
+			}
+		}
+	}
+	return pending
+}
+
+// StaticPowerStates returns the state of the static power model of each kind that has one.
+func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
+	states := map[power.Class]attribution.ModelState{}
+	if !l.Begun() {
+		return states
+	}
+	kinds := &l.Engine.Ledger().Kinds
+	for i, kind := range l.Kinds {
+		if k := &kinds[i]; k.Present && !k.Ended && k.Model != attribution.NoModel {
+			states[kind] = k.Model
+		}
+	}
+	return states
+}
+
+// DroppedSeries returns the number of series that were dropped undelivered.
+func (l *Ledger) DroppedSeries() int64 {
+	if !l.Begun() {
+		return 0
+	}
+	return int64(l.Engine.Ledger().Dropped)
+}
+
+// CountSeries returns the number of series by entity, without overflow series.
+func (l *Ledger) CountSeries() map[identity.Entity]int64 {
+	series := map[identity.Entity]int64{}
+	if !l.Begun() {
+		return series
+	}
+	for a := range l.Engine.Ledger().Accounts {
+		if !a.Other {
+			series[a.Entity]++
+		}
+	}
+	return series
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package meters
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/library"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// gpuNotes finds out which GPUs are not read, or only in part, and logs each of it once.
+type gpuNotes struct {
+	cfg    *config.Config
+	logger *zap.Logger
+
+	nvidia []units.Domain // GPUs that only a library reads
+	search kernfs.Search[[]units.Domain]
+	looked time.Time // sample time at which they were looked for
+	began  time.Time // sample time of the first call
+
+	unread, unused bool // is logged
+}
+
+const (
+	lookForGPUsAgain = 10 * time.Minute
+	// gpuGrace is how long after the start nothing is said of what may still be read: libraries and
+	// meters have not answered yet.
+	gpuGrace = time.Minute
+)
+
+// check records what the readings and the usage of an interval lack. The error reports that a
+// library of the setting meters::gpu::extensions is not there although the machine has a GPU that
+// needs it.
+func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
+	if g.began.IsZero() {
+		g.began = now
+	}
+	early := now.Sub(g.began) < gpuGrace
+	if !early {
+		g.checkUsers(readings, used)
+	}
+	if early && (len(g.cfg.Meters.GPU.Extensions) > 0 || len(g.cfg.Meters.HTTP) > 0) {
+		return nil
+	}
+	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain || g.search.Running() {
+		g.search.Root, g.search.Dir = g.cfg.RootPath, filepath.Join(g.cfg.RootPath, "sys/bus/pci/drivers")
+		root := g.cfg.RootPath
+		if found, ok := g.search.Run(func() []units.Domain { return library.FindNVIDIA(root) }); ok {
+			g.looked, g.nvidia = now, found
+		}
+	}
+	return cmp.Or(g.checkRead(readings, meters), g.search.Err())
+}
+
+// checkRead finds GPUs that no meter reads.
+func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error {
+	if len(g.nvidia) == 0 || !slices.ContainsFunc(g.nvidia, func(d units.Domain) bool { return !hasZone(readings, d) }) {
+		return nil
+	}
+	var unread []string
+	for _, domain := range g.nvidia {
+		if !hasZone(readings, domain) {
+			unread = append(unread, pciAddress(domain))
+		}
+	}
+	switch err := libraryError(meters); {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
+		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
+	case err != nil || g.unread: // it is reported as that of a sensor
+		return nil
+	}
+	g.unread = true
+	message := "NVIDIA GPUs not read: no extension that meters::gpu::extensions names finds them"
+	if len(g.cfg.Meters.GPU.Extensions) == 0 {
+		message = "NVIDIA GPUs not read: run a collector with the extension nvml (make build-gpu), with deploy/docker/gpu.yaml as a " +
+			"second --config. See docs/gpus.md"
+	}
+	g.logger.Info(message, zap.Strings("gpus", unread))
+	return nil
+}
+
+func hasZone(readings []power.Reading, domain units.Domain) bool {
+	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Domain == domain })
+}
+
+// pciAddress returns the address of a GPU's domain.
+func pciAddress(domain units.Domain) string {
+	return strings.TrimPrefix(string(domain), string(units.GPU("")))
+}
+
+// libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
+func libraryError(meters *power.Set) error {
+	for _, meter := range meters.Status() {
+		if meter.Name == string(config.MeterGPU) {
+			return meter.Err
+		}
+	}
+	return nil
+}
+
+// checkUsers finds GPUs whose energy is read and whose usage is not.
+func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
+	if g.unused || !slices.Contains(g.cfg.Zones, power.GPU) {
+		return
+	}
+	isUnused := func(r power.Reading) bool {
+		return r.Zone.Kind == power.GPU && r.Err == nil &&
+			!slices.ContainsFunc(used, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
+	}
+	if !slices.ContainsFunc(readings, isUnused) {
+		return
+	}
+	g.unused = true
+	var ids []string
+	for _, r := range readings {
+		if isUnused(r) {
+			ids = append(ids, r.Zone.ID)
+		}
+	}
+	g.logger.Info("Energy of GPUs is unattributed: no driver or library shows who uses them", zap.Strings("gpus", ids))
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package meters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// StatedCurve returns the curve that the configuration states.
+func StatedCurve(m *config.ModelConfig) (model.ZoneCurve, error) {
+	if len(m.Points) == 0 {
+		curve, err := catalog.Between(m.IdlePower, m.MaxPower, catalog.DefaultShape)
+		return model.ZoneCurve{Kind: m.ZoneKind(), Curve: curve}, err
+	}
+	points := make([]model.Point, len(m.Points))
+	for i, p := range m.Points {
+		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
+	}
+	curve, err := model.NewCurve(points)
+	return model.ZoneCurve{Kind: m.ZoneKind(), Curve: curve}, err
+}
+
+// modelCurves returns the curves of the zone kinds of the machine. The error names the missing
+// curves and the reasons.
+func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	switch {
+	case m.IsStated():
+		return statedCurves(m, what, kinds)
+	case m.File != "":
+		return trainedCurves(m, what, kinds)
+	}
+	return catalog.Curves(what, catalog.Options{Kinds: kinds, WithoutIdle: m.Idle == config.ModelIdleNone, MemoryPower: m.MemoryPower})
+}
+
+// statedCurves returns the curve that the configuration states, and that of memory.
+func statedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	curve, err := StatedCurve(m)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Points) == 0 && curve.Kind == power.Package {
+		curve.ExpectedError = catalog.BetweenError(what, catalog.DefaultShape)
+	}
+	return withMemory([]model.ZoneCurve{curve}, what, m.MemoryPower, kinds)
+}
+
+// trainedCurves returns the curves of a trained model.
+func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	want := func(k power.Kind) bool { return slices.Contains(kinds, k) && (k != power.DRAM || m.MemoryPower == 0) }
+	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == config.ModelIdleNone})
+	if len(curves) == 0 {
+		return nil, err
+	}
+	all, memoryErr := withMemory(curves, what, m.MemoryPower, kinds)
+	return all, errors.Join(err, memoryErr)
+}
+
+// withMemory adds the curve of memory whose power the configuration states, if it does.
+func withMemory(curves []model.ZoneCurve, what machine.Machine, wattsPerGiB float64, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	if wattsPerGiB == 0 || !slices.Contains(kinds, power.DRAM) {
+		return curves, nil
+	}
+	if what.Memory == 0 {
+		return curves, errors.New("no power model of dram: the size of the memory is not known")
+	}
+	memory, err := catalog.Memory(what.Memory, wattsPerGiB)
+	if err != nil {
+		return curves, err
+	}
+	return append(curves, memory), nil
+}
+
+func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
+	kinds := o.ModeledKinds()
+	if len(kinds) == 0 {
+		return nil, nil
+	}
+	cfg := o.Model.Get()
+	what, err := kernfs.Within(o.RootPath, filepath.Join(o.RootPath, "sys/devices/system"), func() (machine.Machine, error) {
+		return machine.Read(o.RootPath, os.Getenv)
+	}, nil)
+	var curves []model.ZoneCurve
+	if err == nil || cfg.IsStated() {
+		curves, err = modelCurves(cfg, what, kinds)
+	}
+	switch {
+	case len(curves) > 0:
+	case cfg.IsStated():
+		return nil, err
+	default:
+		return noModel{noModelError(oneline.Text(err))}, nil
+	}
+	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String(), incomplete: err}, nil
+}
+
+// noModel is the meter where a model is configured and there is no curve.
+type noModel struct{ reason error }
+
+func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m.reason }
+
+func (noModel) Close() error { return nil }
+
+// noModelError is why there is no curve. It is a meter's power.ErrNoZones: where a sensor is read
+// it is nothing wrong.
+type noModelError string
+
+func (e noModelError) Error() string { return "no power model: " + string(e) }
+
+func (noModelError) Is(target error) bool { return target == power.ErrNoZones }
+
+// modelMeter is a model with what its curves were made from.
+type modelMeter struct {
+	*model.Meter
+	curves  []model.ZoneCurve
+	machine string // what the machine was taken for
+	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and
+	// after it was logged.
+	incomplete error
+}
+
+// log logs the basis of the curves of the zone kinds.
+func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
+	for _, c := range m.curves {
+		if !slices.Contains(kinds, c.Kind) {
+			continue
+		}
+		expected := "unknown"
+		if c.ExpectedError > 0 {
+			expected = inPercent(c.ExpectedError)
+		}
+		logger.Info("Power model selected", zap.String("zone", string(c.Kind)), zap.String("basis", cmp.Or(c.Basis, "the configuration")),
+			zap.String("machine", m.machine), zap.String("idle_power", watts(c.Curve.Watts(0))), zap.String("max_power", watts(c.Curve.Watts(1))),
+			zap.String("expected_error", expected))
+	}
+}
+
+// inPercent returns a share with two digits at least.
+func inPercent(share float64) string {
+	if share < 0.0995 {
+		return fmt.Sprintf("%.2g %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+func watts(w float64) string { return fmt.Sprintf("%.3g W", w) }
+
+// expectedError returns the error to be expected of a zone kind's power, 0 if it is not known.
+func (m *modelMeter) expectedError(kind power.Kind) float64 {
+	i := slices.IndexFunc(m.curves, func(c model.ZoneCurve) bool { return c.Kind == kind })
+	if i < 0 {
+		return 0
+	}
+	return m.curves[i].ExpectedError
+}
+
+// IdlePower returns the power in watts that the model gives a zone kind while no CPU is busy.
+func (m *Meters) IdlePower(kind power.Kind) (watts float64, ok bool) {
+	for _, status := range m.Set.Status() {
+		meter, isModel := status.Meter.(*modelMeter)
+		if !isModel {
+			continue
+		}
+		if i := slices.IndexFunc(meter.curves, func(c model.ZoneCurve) bool { return c.Kind == kind }); i >= 0 {
+			return meter.curves[i].Curve.Watts(0), true
+		}
+	}
+	return 0, false
+}

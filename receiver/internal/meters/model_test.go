@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package meters
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"golang.org/x/tools/txtar"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// The machines are the fixtures of the package machine. docs/virtual-machines.md has the table.
+func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
+	names, err := filepath.Glob("../../../internal/power/model/machine/testdata/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	for _, instance := range []string{"", "n2-standard-2"} {
+		t.Setenv(machine.InstanceVariable, instance)
+		for _, name := range names {
+			if instance != "" && !strings.Contains(name, instance) {
+				continue
+			}
+			archive, err := txtar.ParseFile(name)
+			require.NoError(t, err)
+			root := t.TempDir()
+			for _, f := range archive.Files[1:] {
+				write(t, filepath.Join(root, f.Name), string(f.Data))
+			}
+			what, err := machine.Read(root, os.Getenv)
+			require.NoError(t, err, name)
+			curves, err := modelCurves(&config.ModelConfig{}, what, []power.Kind{power.Package})
+			require.NoError(t, err, name)
+			require.Len(t, curves, 1, name)
+			c := curves[0]
+			t.Logf("| %s | %v | %s | %s | %s | %s |", strings.TrimSuffix(filepath.Base(name), ".txtar"), what, c.Basis,
+				watts(c.Curve.Watts(0)), watts(c.Curve.Watts(1)), inPercent(c.ExpectedError))
+			assert.Positive(t, c.ExpectedError, name)
+			assert.Less(t, c.Curve.Watts(0), c.Curve.Watts(1), name)
+		}
+	}
+}
+
+func TestErrorsAreToldInPercent(t *testing.T) {
+	for share, want := range map[float64]string{0.0577: "5.8 %", 0.2: "20 %", 0.0999: "10 %", 1.062: "106 %", 0.031: "3.1 %"} {
+		assert.Equal(t, want, inPercent(share))
+	}
+}
+
+func TestTwoPowersHaveTheCurveOfServers(t *testing.T) {
+	curve, err := StatedCurve(&config.ModelConfig{IdlePower: 40, MaxPower: 120})
+	require.NoError(t, err)
+	assert.InDelta(t, 40, curve.Curve.Watts(0), 1e-9)
+	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
+	assert.Greater(t, curve.Curve.Watts(0.5), 85.0, "servers use more than half of it at half load")
+}
+
+func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
+	what := machine.Machine{CPU: cloudCPU, Threads: 96}
+	for name, c := range map[string]struct {
+		m    config.ModelConfig
+		want float64
+	}{
+		"the package":       {config.ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
+		"the whole machine": {config.ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
+		"points":            {config.ModelConfig{Points: []config.ModelPoint{{Power: 40}}}, 0},
+	} {
+		curves, err := modelCurves(&c.m, what, []power.Kind{c.m.ZoneKind()})
+		require.NoError(t, err, name)
+		require.Len(t, curves, 1, name)
+		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)
+	}
+}
+
+// BenchmarkOpenModel opens model: auto on this machine, and on one with 1,024 CPUs.
+func BenchmarkOpenModel(b *testing.B) {
+	large := b.TempDir()
+	var info strings.Builder
+	for i := range 1024 {
+		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 173\nmodel name\t: Intel(R) Xeon(R) 6787P\nflags\t\t: fpu %s\n\n",
+			i, strings.Repeat("flag ", 300))
+		dir := filepath.Join(large, fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology", i))
+		require.NoError(b, os.MkdirAll(dir, 0o755))
+		require.NoError(b, os.WriteFile(filepath.Join(dir, "core_cpus_list"), fmt.Appendf(nil, "%d-%d\n", i&^1, i|1), 0o600))
+		require.NoError(b, os.WriteFile(filepath.Join(dir, "package_cpus_list"), fmt.Appendf(nil, "%d-%d\n", i&^255, i|255), 0o600))
+	}
+	require.NoError(b, os.MkdirAll(filepath.Join(large, "proc"), 0o755))
+	require.NoError(b, os.WriteFile(filepath.Join(large, "proc/cpuinfo"), []byte(info.String()), 0o600))
+	require.NoError(b, os.WriteFile(filepath.Join(large, "proc/meminfo"), []byte("MemTotal: 4294967296 kB\n"), 0o600))
+	require.NoError(b, os.WriteFile(filepath.Join(large, "sys/devices/system/cpu/online"), []byte("0-1023\n"), 0o600))
+	for name, root := range map[string]string{"this machine": "/", "1024 CPUs": large} {
+		b.Run(name, func(b *testing.B) {
+			cfg := simpleConfig()
+			cfg.RootPath, cfg.Model = root, configoptional.Some(config.ModelConfig{})
+			most := 0.0
+			for b.Loop() {
+				began := b.Elapsed()
+				meter, err := openModel(b.Context(), &meterOptions{Config: cfg})
+				require.NoError(b, err)
+				require.IsType(b, &modelMeter{}, meter)
+				most = math.Max(most, (b.Elapsed() - began).Seconds())
+			}
+			b.ReportMetric(most*1e3, "ms/worst")
+		})
+	}
+}

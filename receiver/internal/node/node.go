@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// Node provides the CPU times of the node and of its processes, the cgroups, and the attribution
+// weights that are measured. Call Open before any other method.
+type Node struct {
+	cfg    *config.Config
+	logger *zap.Logger
+	// Probes may be replaced before Open.
+	Probes   Probes
+	CPU      *cpu.Reader // nil until Open
+	Cgroups  *cgroup.Tree
+	Keys     *claims.Keys     // nil if CPU time is the only weight
+	Siblings *divide.Siblings // nil if CPU time counts in full
+}
+
+// Probes read the machine.
+type Probes struct {
+	Open         func(cpu.Options) (reader *cpu.Reader, rejected, err error)
+	ReadCPUs     func(root string) ([]divide.CPU, error)
+	CountsClocks func(root string) error
+	CountsEvents func(tree *cgroup.Tree, events ...weigh.Event) error
+}
+
+// New returns a node that reads nothing of the machine before Open. Open records in cfg what
+// the machine lacks.
+func New(cfg *config.Config, logger *zap.Logger) *Node {
+	n := &Node{cfg: cfg, logger: logger, Probes: Probes{
+		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, CountsClocks: weigh.CountsClocks, CountsEvents: weigh.CountsEvents,
+	}}
+	n.Cgroups = cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear})
+	n.selectKeys()
+	return n
+}
+
+// selectKeys replaces the attribution weights by those of the configuration.
+func (n *Node) selectKeys() { n.Keys = claims.NewKeys(n.cfg.KeyOptions(n.Cgroups)) }
+
+// Open opens the CPU time source, and finds out which rules the machine supports. beforeScan is
+// called before each scan of the processes. Open fails only if the configuration requires a source.
+func (n *Node) Open(beforeScan func()) error {
+	machine := &n.cfg.Attribution.Machine
+	topology, err := n.openTopology()
+	*machine = config.Machine{Undivided: err}
+	n.findClocks()
+	n.findCounters()
+	n.openSiblings()
+	reader, rejected, err := n.Probes.Open(cpu.Options{
+		Root: n.cfg.RootPath, Kind: n.cfg.CPUTime, Window: n.cfg.WindowLength(), Topology: topology,
+		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, BeforeScan: beforeScan, Counters: n.Cgroups.CPUTime,
+		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID,
+	})
+	if err != nil {
+		return err
+	}
+	n.CPU = reader
+	reader.Table().FreshResident, reader.Table().FreshLastCPU = n.Keys.Sleepers(), n.Keys.OfClockRates()
+	n.logSource(rejected)
+	return nil
+}
+
+// logSource logs the CPU time source, what it lacks, and why a preferred one was rejected.
+func (n *Node) logSource(rejected error) {
+	source := n.CPU.Source()
+	fields := []zap.Field{zap.String("source", source.Name())}
+	if rejected != nil {
+		fields = append(fields, zap.NamedError("rejected", rejected))
+	}
+	if partial, ok := source.(cpu.Partial); ok {
+		if err := partial.Lacks(); err != nil {
+			fields = append(fields, zap.NamedError("lacks", err))
+		}
+	}
+	n.logger.Info("CPU time source selected", fields...)
+}
+
+// openTopology returns the CPU packages if attribution is by zone, or the reason why the CPUs are
+// not divided.
+func (n *Node) openTopology() (*divide.Topology, error) {
+	if n.cfg.Attribution.SelectedScope() != config.ScopeZone {
+		return nil, nil
+	}
+	topology, err := kernfs.Within(n.cfg.RootPath, n.cpuDirectory(), func() (*divide.Topology, error) {
+		return divide.OpenTopology(n.cfg.RootPath)
+	}, func(t *divide.Topology) { _ = t.Close() }) // it was only read from
+	if err != nil {
+		return nil, err
+	}
+	return topology, nil
+}
+
+// cpuDirectory returns the directory in which the kernel describes the CPUs.
+func (n *Node) cpuDirectory() string {
+	return filepath.Join(n.cfg.RootPath, "sys/devices/system/cpu")
+}
+
+// findClocks selects CPU time in place of the preset's frequency weight if the clock rate of an
+// interval cannot be read. The rate of a moment is not that of an interval.
+func (n *Node) findClocks() {
+	if !n.cfg.UsesClocks() {
+		return
+	}
+	err := n.probe(func() error { return n.Probes.CountsClocks(n.cfg.RootPath) })
+	if n.cfg.Attribution.Machine.Unclocked = err; err != nil {
+		n.selectKeys()
+	}
+}
+
+// probe returns the error of a check of the devices, or an error if the check hangs.
+func (n *Node) probe(check func() error) error {
+	_, err := kernfs.Within(n.cfg.RootPath, filepath.Join(n.cfg.RootPath, "sys/devices"), func() (struct{}, error) {
+		return struct{}{}, check()
+	}, nil)
+	return err
+}
+
+// findCounters selects CPU time in place of the preset's weights that require hardware events if
+// these cannot be counted.
+func (n *Node) findCounters() {
+	events := n.cfg.Attribution.CountedEvents(n.cfg.Zones)
+	if len(events) == 0 {
+		return
+	}
+	err := n.probe(func() error { return n.Probes.CountsEvents(n.Cgroups, events...) })
+	if n.cfg.Attribution.Machine.Uncounted = err; err != nil {
+		n.logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(err))
+		n.selectKeys()
+	}
+}
+
+// openSiblings opens the list of the threads of each core if the SMT weight applies. A configured
+// weight applies as soon as threads come online, and a preset's only if they are online.
+func (n *Node) openSiblings() {
+	a := &n.cfg.Attribution
+	if !slices.ContainsFunc(n.cfg.Zones, a.WeighsCores) {
+		return
+	}
+	siblings, err := kernfs.Within(n.cfg.RootPath, n.cpuDirectory(), func() (*divide.Siblings, error) {
+		return divide.OpenSiblings(n.cfg.RootPath)
+	}, func(s *divide.Siblings) { _ = s.Close() }) // it was only read from
+	if err == nil && !siblings.Shared() {
+		err = divide.ErrUnshared
+	}
+	a.Machine.Unshared = err
+	if err == nil || a.SMTWeight > 0 {
+		n.Siblings = siblings
+		return
+	}
+	_ = siblings.Close() // it was only read from
+	n.selectKeys()
+}
+
+// CPUs returns the node's CPUs.
+func (n *Node) CPUs() []divide.CPU {
+	found, err := n.Probes.ReadCPUs(n.cfg.RootPath)
+	if err != nil {
+		n.logger.Warn("CPU information not read", zap.Error(err))
+	}
+	return found
+}
+
+// Places returns the places of the memory of cgroups by CPU package, or nil if they make no
+// difference.
+func (n *Node) Places() *numa.Places {
+	topology := n.CPU.Topology()
+	if topology == nil || !n.Keys.OfMemory() {
+		return nil
+	}
+	return numa.New(n.Cgroups, len(topology.Domains()), topology.Of)
+}
+
+// LogKeys logs the attribution weights that were selected since the last call.
+func (n *Node) LogKeys() {
+	for _, selected := range n.Keys.Selected() {
+		fields := []zap.Field{zap.String("key", string(selected.Key)), zap.String("by", selected.By)}
+		if selected.Rejected != nil {
+			fields = append(fields, zap.NamedError("rejected", selected.Rejected))
+		}
+		n.logger.Info("Allocation key selected", fields...)
+	}
+}
+
+// Blocked returns an error on one line if processes block reads by the CPU time source or by the
+// identifier.
+func (n *Node) Blocked(identifier *workload.Identifier) error {
+	return blockedProcesses(n.CPU.Source(), identifier)
+}
+
+// blockedProcesses returns the joined errors of the readers. Some CPU time sources read nothing
+// that a process can block, and have no method Blocked.
+func blockedProcesses(readers ...any) error {
+	var err error
+	for _, reader := range readers {
+		if r, ok := reader.(interface{ Blocked() error }); ok {
+			err = errors.Join(err, r.Blocked())
+		}
+	}
+	if err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// Close closes everything that Open opened.
+func (n *Node) Close() error {
+	return errors.Join(n.CPU.Close(), n.Keys.Close(), n.Siblings.Close(), n.Cgroups.Close())
+}

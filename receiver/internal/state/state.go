@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/pack"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
+)
+
+// State stores the trained models and the totals in each collection, before the collection is
+// passed to the next consumer, and restores them at the next start. No restored total is below a
+// total that was sent, whenever and however the receiver ended. If storage fails, the state is lost
+// but measurement continues.
+type State struct {
+	Training *training.Training
+	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
+	KernelClocks func() (boot, suspended time.Duration)
+
+	cfg      *config.Config
+	logger   *zap.Logger
+	in       *keeper // nil without storage
+	readOnly bool
+	boot     string // ID of the machine's boot, empty while it is unknown
+	settings string
+	err      error // why the state cannot be restored or stored, nil if nothing is wrong
+	saved    Totals
+	buffer   []byte
+}
+
+// New returns a state that reads nothing of the machine before Open.
+func New(cfg *config.Config, logger *zap.Logger) *State {
+	return &State{Training: training.New(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger}
+}
+
+// SetReadOnly makes Restore restore only the trained models of a state file, and Save store
+// nothing.
+func (t *State) SetReadOnly() {
+	if t.readOnly = true; filepath.IsAbs(t.cfg.Storage) && t.cfg.Attribution.Trains(t.cfg.Zones) {
+		t.in = &keeper{connect: func(context.Context) (store, error) { return ReadOnlyFile(t.cfg.Storage), nil }}
+	}
+}
+
+// Open finds the configured storage.
+func (t *State) Open(host component.Host, receiver component.ID) (err error) {
+	if !t.readOnly {
+		t.in, err = openStorage(t.cfg, host, receiver)
+	}
+	return err
+}
+
+// Err returns the reason why the state cannot be restored or stored.
+func (t *State) Err() error { return t.err }
+
+// Close closes the storage.
+func (t *State) Close(ctx context.Context) {
+	if err := t.in.close(ctx); err != nil {
+		t.logger.Warn("Storage not closed", zap.Error(err))
+	}
+}
+
+// Totals are the totals of a state.
+type Totals struct {
+	boot     string // ID of the machine's boot
+	settings string // on which totals depend
+	clocks   Clocks // of the machine at ReadAt
+	// ReadAt is when the meters were read, by the clock of this process.
+	ReadAt time.Time
+	// BootTime is when the machine booted. The creation times of processes refer to it.
+	BootTime time.Time
+	Claims   claims.State
+	Meters   power.Past
+	CPU      cpu.Past
+}
+
+// maxDown is the maximum age of totals that are restored.
+const maxDown = 7 * 24 * time.Hour
+
+// Reasons not to restore an intact state.
+var (
+	errOtherBoot = errors.New("it is of another boot")
+	errSetBack   = errors.New("it is of a later time than now: the machine was set back to an earlier state")
+	errOld       = fmt.Errorf("it is older than %v", maxDown)
+	ErrNoTotals  = errors.New("it has no totals")
+	ErrVersion   = errors.New("it has a format that this version does not support")
+)
+
+var errChecksum = errors.New("its checksum is wrong")
+
+// Restore restores the trained models, and returns the totals to be continued, or nil if totals
+// start at 0. It must precede the first window. now is the time by the clock of this process.
+func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
+	if t.in == nil {
+		return nil
+	}
+	clocks, err := t.readClocks()
+	if err != nil {
+		t.err = fmt.Errorf("storage: totals cannot be restored: %w", err)
+	} else if !t.readOnly {
+		t.boot, _ = kernfs.BootID(t.cfg.RootPath) // Save reports the error
+	}
+	t.settings = t.cfg.SettingsOfTotals()
+	stored, err := t.in.get(ctx)
+	if err == nil && stored == nil && !t.readOnly {
+		t.logger.Info("No state stored: totals start at 0")
+	}
+	var totals Totals
+	if err == nil && stored != nil {
+		err = Decode(stored, &t.Training.Trained, &totals, Moment{Boot: t.boot, At: now, Clocks: clocks})
+	}
+	switch {
+	case err == nil && totals.boot != "":
+		t.continueTotals(&totals, now.Sub(totals.ReadAt))
+		return &totals
+	case err == nil:
+	case errors.Is(err, errOtherBoot):
+		t.logger.Info("State of another boot: totals start at 0")
+	case errors.Is(err, errSetBack), errors.Is(err, errOld), errors.Is(err, ErrNoTotals), errors.Is(err, ErrVersion):
+		t.logger.Warn("State not restored: totals start at 0", zap.Error(err))
+	default:
+		t.err = fmt.Errorf("storage: the state cannot be restored, and totals start at 0: %w", err)
+	}
+	return nil
+}
+
+// continueTotals resets totals of other settings, whose last interval ended the given time ago.
+func (t *State) continueTotals(totals *Totals, down time.Duration) {
+	if totals.settings == t.settings {
+		t.logger.Info("Totals continue", zap.Duration("down", down))
+		return
+	}
+	totals.Claims.Engine.StartOver()
+	t.logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them",
+		zap.Duration("down", down))
+}
+
+// Save stores the trained models and the totals, which note records. It must be called before the
+// ledger is emitted.
+func (t *State) Save(ctx context.Context, now time.Time, models training.Zones, note func(*Totals) error) {
+	if t.in == nil || t.readOnly {
+		return
+	}
+	t.Training.Note(models)
+	totals := &t.saved
+	if t.err = t.noteTotals(now, note); t.err != nil {
+		totals = nil
+	}
+	t.buffer = Encode(t.buffer[:0], &t.Training.Trained, totals)
+	value := slices.Clone(t.buffer) // a store may keep the slice
+	err := t.in.set(ctx, value)
+	if err != nil && t.in.store != nil { // the store could be opened
+		// Totals sent since may exceed those of the stored state, so it must not be restored.
+		// Without it a disk may have room.
+		_ = t.in.remove(ctx)
+		err = t.in.set(ctx, value)
+	}
+	if err != nil {
+		t.err = fmt.Errorf("storage: the state cannot be stored, and totals will start at 0 after a restart: %w", err)
+	}
+}
+
+// noteTotals records the totals to be stored.
+func (t *State) noteTotals(now time.Time, note func(*Totals) error) error {
+	k := &t.saved
+	clocks, err := t.readClocks()
+	if err == nil && t.boot == "" {
+		t.boot, err = kernfs.BootID(t.cfg.RootPath)
+	}
+	if err == nil {
+		err = note(k)
+	}
+	if err != nil {
+		return fmt.Errorf("storage: totals are not stored: %w", err)
+	}
+	clocks.Boot -= now.Sub(k.ReadAt)
+	k.boot, k.settings, k.clocks = t.boot, t.settings, clocks
+	return nil
+}
+
+// Clocks are the machine's clocks.
+type Clocks struct {
+	Boot      time.Duration // since boot, with time in suspend
+	Suspended time.Duration // since boot
+}
+
+// Moment is a time of the machine.
+type Moment struct {
+	Boot   string    // ID of the machine's boot, empty while it is unknown
+	At     time.Time // by the clock of this process
+	Clocks Clocks
+}
+
+// readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both
+// have the same time.
+func (t *State) readClocks() (c Clocks, err error) {
+	if c.Boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
+		return c, err
+	}
+	boot, suspended := t.KernelClocks()
+	if d := boot - c.Boot; d >= 0 && d < 5*time.Duration(cpu.Tick) {
+		c.Boot = boot
+	}
+	c.Suspended = suspended
+	return c, nil
+}
+
+// Version is the version of the format. Each change of a pack function changes it, except a further
+// condition in a byte of conditions, which is false in older states.
+const Version = 3
+
+// Encode appends a state to b: a checksum of the rest, the version of the format, the trained
+// models, and the totals unless they are nil.
+func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
+	from := len(b)
+	p := pack.NewWriter(append(b, 0, 0, 0, 0))
+	packVersion(p)
+	trained.Pack(p)
+	pack.Pointer(p, &totals, func(p *pack.Packer, k *Totals) {
+		k.packHeader(p)
+		k.packRest(p)
+	})
+	b = p.Bytes()
+	binary.LittleEndian.PutUint32(b[from:], crc32.ChecksumIEEE(b[from+4:]))
+	return b
+}
+
+// Decode decodes what encodeState returned. After an error the trained models may be decoded, and
+// the totals must not be used. Without an ID of the boot, totals are not decoded.
+func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) error {
+	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {
+		return errChecksum
+	}
+	p := pack.NewReader(stored[4:])
+	if packVersion(p) != Version {
+		return ErrVersion
+	}
+	var decoded training.Models
+	decoded.Pack(p)
+	has := false
+	if p.Bools(&has); p.Err() != nil {
+		return p.Err()
+	}
+	*trained = decoded
+	if now.Boot == "" {
+		return nil
+	}
+	if !has {
+		return ErrNoTotals
+	}
+	k.packHeader(p)
+	if p.Err() != nil {
+		return p.Err()
+	}
+	since := now.Clocks.Boot - k.clocks.Boot
+	awake := since - (now.Clocks.Suspended - k.clocks.Suspended)
+	switch {
+	case k.boot != now.Boot:
+		return errOtherBoot
+	case since < 0 || awake < 0:
+		return errSetBack
+	case since > maxDown:
+		return errOld
+	}
+	k.ReadAt = now.At.Add(-awake)
+	k.packRest(p)
+	return p.End()
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import "time"
+
+// Metronome beats at the end of each window until it is stopped.
+type Metronome interface {
+	// Next waits for a beat and returns the number of windows that have ended since the one before:
+	// those after the first were skipped. It returns 0, at once, when the metronome is stopped.
+	Next() int64
+	Stop()
+}
+
+// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a
+// kernel timer, which wakes one thread where a Go timer wakes several.
+const shortWindow = time.Second
+
+// NewMetronome returns a metronome that beats at the end of each window.
+func NewMetronome(window time.Duration) Metronome {
+	if window < shortWindow {
+		if m, err := newKernelTimer(window); err == nil {
+			return m
+		}
+	}
+	return newTicking(window)
+}
+
+// ticking is a metronome that uses a Go timer.
+type ticking struct {
+	window time.Duration
+	ticker *time.Ticker
+	began  time.Time
+	ended  int64 // windows
+	done   chan struct{}
+}
+
+func newTicking(window time.Duration) *ticking {
+	return &ticking{window: window, began: time.Now(), ticker: time.NewTicker(window), done: make(chan struct{})}
+}
+
+func (t *ticking) Next() int64 {
+	select {
+	case <-t.done:
+		return 0
+	case at := <-t.ticker.C:
+		before := t.ended
+		t.ended = max(int64(at.Sub(t.began)/t.window), before+1)
+		return t.ended - before
+	}
+}
+
+func (t *ticking) Stop() {
+	t.ticker.Stop()
+	close(t.done)
+}

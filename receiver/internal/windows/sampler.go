@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import (
+	"sync"
+	"time"
+)
+
+// sampler calls a function once per window, on a goroutine of its own, until it is stopped. It
+// counts the windows that it skipped.
+type sampler struct {
+	Window  time.Duration // 0 while it is stopped
+	stopped chan struct{}
+
+	mu        sync.Mutex // of what follows
+	metronome Metronome  // nil while it is stopped
+	Pace      pace
+	windows   int64 // that ended, since the start
+	skipped   int64 // of them
+}
+
+// Start begins with the windows; a window of 0 means none.
+func (s *sampler) Start(window time.Duration, sample func()) {
+	s.Window = window
+	if window == 0 {
+		return
+	}
+	m, stopped := NewMetronome(window), make(chan struct{})
+	s.metronome, s.stopped = m, stopped
+	go func() {
+		defer close(stopped)
+		s.Run(m, sample)
+	}()
+}
+
+// Run calls sample once per window, until the metronome is stopped.
+func (s *sampler) Run(m Metronome, sample func()) {
+	for windows := m.Next(); windows > 0; windows = m.Next() {
+		sample()
+		s.observe(windows)
+	}
+}
+
+// observe counts windows of which all but one were skipped.
+func (s *sampler) observe(windows int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.windows += windows
+	s.skipped += windows - 1
+	s.Pace.observe(windows, s.Window)
+}
+
+// Stop returns when the last call has.
+func (s *sampler) Stop() {
+	s.mu.Lock()
+	m := s.metronome
+	s.metronome = nil
+	s.mu.Unlock()
+	if m != nil {
+		m.Stop()
+		<-s.stopped
+	}
+	s.Window = 0
+}
+
+// Err returns an error while too many windows are missed.
+func (s *sampler) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Pace.err()
+}
+
+// Counts returns the windows that ended, and how many of them were skipped.
+func (s *sampler) Counts() (windows, skipped int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.windows, s.skipped
+}

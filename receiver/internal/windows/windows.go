@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// Windows paces the attribution windows. The zero windows is ready to use.
+type Windows struct {
+	Timeline timeline
+	Sampler  sampler
+	Demand   demand
+}
+
+// ChooseLength returns how long the windows should be, and the reason. 0 is one window per
+// collection. configured is the configured length, exact reports whether the CPU time source is
+// exact, and wrap is how soon an energy counter can wrap, or 0.
+func ChooseLength(configured, collection time.Duration, exact bool, wrap time.Duration) (window time.Duration, reason string) {
+	window, reason = configured, "it is configured or the default"
+	if window > 0 && window < cpu.TickWindow && !exact {
+		window, reason = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"
+	}
+	longest := cmp.Or(window, collection)
+	if wrap /= 2; wrap > 0 && longest > wrap {
+		window, reason = max(wrap, config.MinWindow), "an energy counter could wrap unnoticed in a longer one"
+	}
+	return window, reason
+}

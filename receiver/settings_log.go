@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+)
+
+// logSettings logs what follows from the settings alone.
+func (s *energyScraper) logSettings() {
+	s.warnOfSharedSeries()
+	s.logNames()
+}
+
+// warnOfSettings warns of settings that have no effect on this machine, or an unexpected effect.
+func (s *energyScraper) warnOfSettings() {
+	for setting, reason := range s.cfg.WithoutEffect(s.node.CPU.Source().Exact()) {
+		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
+	}
+	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
+		s.set.Logger.Warn("Exclusion by executable name trusts every process on the node: anybody can give a program an excluded name",
+			zap.String("setting", "attribution::exclude::executable_name"))
+	}
+	if s.cfg.SplitsAgain() {
+		s.set.Logger.Warn("The hypervisor reports active energy, and the static power model utilization divides it again: most of it becomes idle",
+			zap.String("setting", "attribution::static_power"), zap.String("alternative", "{model: fixed, power: 0}"))
+	}
+}
+
+// warnOfSharedSeries warns of disabled resource attributes without which series are not distinct.
+func (s *energyScraper) warnOfSharedSeries() {
+	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
+		without := map[config.GroupBy]identity.Entity{config.GroupByPID: identity.ProgramEntity, config.GroupByProgram: identity.ProcessEntity}
+		if entity, ok := without[s.cfg.Series.Processes.GroupBy]; ok && shared.Entity == entity.String() {
+			continue
+		}
+		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be told apart",
+			zap.String("attribute", shared.Attribute), zap.String("series", shared.Entity))
+	}
+}
+
+// logNames logs where names can be read.
+func (s *energyScraper) logNames() {
+	if s.ledger.Options.Container != "" {
+		return // nothing has names
+	}
+	o := s.cfg.NameOptions()
+	readable, denied := o.Readable()
+	if len(readable)+len(denied) == 0 {
+		return
+	}
+	fields := []zap.Field{zap.Any("from", readable)}
+	if len(denied) > 0 {
+		fields = append(fields, zap.Any("unreadable", denied))
+	}
+	s.set.Logger.Info("Names of containers selected", fields...)
+}
