@@ -23,7 +23,7 @@ type Kind struct{ Zone, Method string }
 type Window struct {
 	// Start, End and Boot, when the machine booted, are by the wall clock.
 	Start, End, Boot time.Time
-	Kinds      []Kind
+	Kinds            []Kind
 	// Active, Idle and Unattributed are those of the node. Of Active, what is neither in Processes
 	// nor in Unattributed belongs to processes that no row names, such as those that lived between
 	// two scans.
