@@ -218,18 +218,18 @@ func TestNoEnergyIsLostWhateverArrivesInWhateverOrder(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 36))
 		f := start(t, func(c *Config) { c.MaxSpans, c.MaxSeries, c.Labels = 1+r.IntN(20), 1+r.IntN(10), []string{"tenant"} })
 		var want int64
-		any := func() spanID { return id(byte(r.IntN(4)), byte(r.IntN(4))) }
+		some := func() spanID { return id(byte(r.IntN(4)), byte(r.IntN(4))) }
 		for range 30 {
 			f.time = f.time.Add(time.Duration(r.IntN(40)) * time.Second)
 			if r.IntN(2) == 0 {
-				f.learn(tracesOf(string('a'+byte(r.IntN(3))), string('x'+byte(r.IntN(3))), "", ptrace.SpanKind(r.IntN(6)), any(), any()))
+				f.learn(tracesOf(string('a'+byte(r.IntN(3))), string('x'+byte(r.IntN(3))), "", ptrace.SpanKind(r.IntN(6)), some(), some()))
 				continue
 			}
 			e := newEnergy()
 			for range r.IntN(5) {
 				µJ := r.Int64N(1e6)
 				want += µJ
-				e.add(any(), string('a'+byte(r.IntN(3))), µJ)
+				e.add(some(), string('a'+byte(r.IntN(3))), µJ)
 			}
 			f.consume(e)
 		}
