@@ -84,7 +84,7 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 
 func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"../receiver/*.go", "../extension/energyguests/*.go"} {
+	for _, pattern := range []string{"../receiver/*.go", "../receiver/internal/*/*.go", "../extension/energyguests/*.go"} {
 		matches, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, matches...)
