@@ -121,6 +121,29 @@ func TestTotalsContinueAfterACrash(t *testing.T) {
 	assert.InDelta(t, 300+300+1200+300, n.sum("system.energy", nil), 1e-6)
 }
 
+// testdata/0.1.0.state is what version 0.1.0 stores of this node. A change of the format that does not restore it needs another
+// state.Version, and then the changelog says that totals start at 0. -update writes the file.
+func TestTheStateOfAnEarlierVersionIsRestored(t *testing.T) {
+	n, s := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	n.run(300*joule, map[int]int64{10: 250, 20: 250})
+	before := n.one("process.energy", pid(10))
+	file := filepath.Join("testdata", "0.1.0.state")
+	if *update {
+		require.NoError(t, os.WriteFile(file, s.stored[state.Key], 0o600))
+	}
+	earlier, err := os.ReadFile(file)
+	require.NoError(t, err)
+	s.stored[state.Key] = earlier
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Totals continue"}, n.messages())
+	after := n.one("process.energy", pid(10))
+	assert.Equal(t, before.series, after.series)
+	assert.InDelta(t, before.value+150, after.value, 1e-3, "10 s at half load")
+}
+
 func TestWhatEndedWhileTheReceiverWasDownEndsWithItsLastTotal(t *testing.T) {
 	n, _ := keptNode(t)
 	n.start()
