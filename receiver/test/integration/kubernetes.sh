@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the components of a Kubernetes node, once, and tests the DaemonSet of deploy/ on it. A test that lacks
+# Builds the components of a Kubernetes node, once, and tests the DaemonSet and the chart of deploy/ on it. A test that lacks
 # something is skipped with the reason. Fails if a test fails, or if none ran.
 #
 #   RUN=Manifests       only the tests that match; all have Kubernetes in their names
@@ -81,6 +81,9 @@ else
 	say "Nothing can be installed: that needs root and apt."
 fi
 builds_kubernetes
+[ -x "$bin/helm" ] || GOWORK=off CGO_ENABLED=0 go build -modfile=dev/release/go.mod -o "$bin/" helm.sh/helm/v3/cmd/helm >>"$log" 2>&1 ||
+	say "could not build helm, see $log"
+PATH=$PATH:$bin
 [ -z "${BUILD_ONLY:-}" ] || exit 0
 
 tests "$cache/kubernetes-tests.log" -run "${RUN:-Kubernetes}"
