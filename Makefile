@@ -205,7 +205,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
 		go -C $$m vet -tags accuracy ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
-		for m in . processor/emissions extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+		for m in . processor/emissions processor/energyprofile connector/energyspans extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages

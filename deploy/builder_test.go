@@ -38,14 +38,14 @@ func ownBuilderConfig(t *testing.T) string {
 // generated code already uses (receiver), make a collector that does not compile.
 func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
 	files := map[string]string{"docs/server.md": ownBuilderConfig(t)}
-	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "gateway/builder-config.yaml"} {
+	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "builder-config-profiles.yaml", "gateway/builder-config.yaml"} {
 		files[path] = read(t, path)
 	}
 	for path, text := range files {
 		t.Run(path, func(t *testing.T) {
 			var config map[string]any
 			require.NoError(t, yaml.Unmarshal([]byte(text), &config))
-			for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers", "converters"} {
+			for _, kind := range []string{"receivers", "processors", "connectors", "exporters", "extensions", "providers", "converters"} {
 				list, _ := config[kind].([]any)
 				for _, component := range list {
 					assert.NotContains(t, component, "name")

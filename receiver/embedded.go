@@ -19,8 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its
-// own it measures only if the configuration sets window, or an energy counter could wrap between
+// Embedded is the receiver for programs that are not collectors. It measures when Collect is called.
+// On its own it measures only if the configuration sets window, or an energy counter could wrap between
 // two collections.
 //
 // Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An
@@ -29,7 +29,7 @@ type Embedded struct{ scraper *energyScraper }
 
 // EmbeddedOptions are what an Embedded has in place of a collector.
 type EmbeddedOptions struct {
-	// Logger takes what the receiver has to say. It must be set.
+	// Logger receives all log messages. It must be set.
 	Logger *zap.Logger
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
 	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
@@ -49,7 +49,7 @@ var errContainer = errors.New("a CPU time source needs a container, and a contai
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It
 // touches nothing of the machine.
 //
-// An extension that the configuration names is not there. Storage may be the path of a receiver's
+// Extensions that the configuration names are unavailable. Storage may be the path of a receiver's
 // [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {

@@ -320,7 +320,7 @@ func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
 	if m == nil {
 		return
 	}
-	s.state.Save(ctx, s.now(), s.ledger.Models(), s.noteTotals)
+	s.state.Save(ctx, s.now, s.ledger.Models(), s.noteTotals)
 }
 
 // noteTotals records the totals after the last measurement.

@@ -22,7 +22,7 @@ func (s *energyScraper) warnOfSettings() {
 		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
 	}
 	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
-		s.set.Logger.Warn("Exclusion by executable name trusts every process on the node: anybody can give a program an excluded name",
+		s.set.Logger.Warn("Exclusion by executable name is not secure: any user can give a program an excluded name",
 			zap.String("setting", "attribution::exclude::executable_name"))
 	}
 	if s.cfg.SplitsAgain() {

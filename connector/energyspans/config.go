@@ -4,6 +4,8 @@ package energyspans
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -41,6 +43,14 @@ func (c *Config) Validate() error {
 		return errors.New("max_series: must be at least 1")
 	case c.FlushInterval < 0:
 		return errors.New("metrics_flush_interval: must not be negative")
+	}
+	for i, label := range c.Labels {
+		switch {
+		case slices.Contains([]string{"service.name", "span.name", "otel.metric.overflow"}, label):
+			return fmt.Errorf("labels: %q is an attribute of its own", label)
+		case slices.Contains(c.Labels[:i], label):
+			return fmt.Errorf("labels: %q is there twice", label)
+		}
 	}
 	return nil
 }

@@ -261,3 +261,11 @@ func TestTracesAndProfilesOfAConfigurationShareSpans(t *testing.T) {
 	p := sink.AllMetrics()[0].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0)
 	assert.Equal(t, "shop GET", nameOf(p.Attributes()))
 }
+
+func TestLabelsThatWouldReplaceAnAttributeAreRefused(t *testing.T) {
+	for _, labels := range [][]string{{"span.name"}, {"tenant", "tenant"}} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Labels = labels
+		assert.ErrorContains(t, cfg.Validate(), "labels:")
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// claimant is the process in a slot, as the engine knows it. The zero claimant is none.
+// claimant is the engine's claimant of the process in a slot. The zero claimant marks an empty slot.
 type claimant struct {
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched

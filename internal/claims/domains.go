@@ -44,8 +44,8 @@ type domains struct {
 	cgroups   map[*cgroup.Node]int
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
-	// numa knows where memory is, nil if nothing does. held are the weights that are divided by
-	// that.
+	// numa reports the NUMA placement of memory, or is nil. held marks the weights that are divided
+	// by it.
 	numa *numa.Places
 	held [attribution.Weights]bool
 

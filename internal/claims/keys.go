@@ -70,7 +70,7 @@ var AllKeys = func() (keys []Key) {
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
-	// Keys are the keys beside plain CPU time, the one of the engine's first weight first.
+	// Keys are the weights other than plain CPU time, the engine's first weight first.
 	// KeyCPUTime is among them where it is less than CPU time in cores that threads share.
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
@@ -139,7 +139,7 @@ type Selection struct {
 	Rejected error  // why nothing better does, if anything would
 }
 
-// Keys weighs claims by what energy is shared by beside plain CPU time. A nil Keys weighs nothing.
+// Keys computes the attribution weights other than plain CPU time. A nil Keys computes none.
 type Keys struct {
 	options  KeyOptions
 	selected []Selection // since the last call of Selected

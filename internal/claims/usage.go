@@ -42,7 +42,7 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims what running processes used, and what short-lived processes used beside them.
+// claimRunning claims the usage of running processes and of their short-lived children.
 // Processes that did not run are looked at only if they may need another claimant, explain a
 // container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {

@@ -127,6 +127,16 @@ func (x *indexer) countOf(s pprofile.Sample) (count uint64) {
 	return min(count, math.MaxInt32)
 }
 
+// countTimes returns the number of samples that have no energy yet.
+func (b *batch) countTimes() (n int) {
+	for i := range b.resources {
+		for j := range b.resources[i].samples {
+			n += len(b.resources[i].samples[j].times)
+		}
+	}
+	return n
+}
+
 // upTo removes the times until a limit from a sample, and calls f for each.
 func (s *sample) upTo(limit int64, f func(t int64)) {
 	s.times = slices.DeleteFunc(s.times, func(t int64) bool {

@@ -82,6 +82,9 @@ func (w *windows) merge(due []window, v *intervals) {
 		w.rest.idle += of.idle
 		w.rest.unattributed += of.unattributed
 		w.rest.shortLived += of.shortLived
+		for _, method := range of.methods {
+			w.methods[method] = true
+		}
 		interval := -1
 		if v != nil {
 			interval = v.add(of)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,8 +128,19 @@ func (p *energyProfile) hold(ctx context.Context, own pprofile.Profiles) bool {
 	b.mark = mark
 	p.held = append(p.held, b)
 	p.samples += n
+	if len(p.held) > 2*maxBatches { // the receiver attributes nothing
+		p.dropOldest(drop)
+	}
 	p.telemetry.drop(ctx, drop)
 	return true
+}
+
+// dropOldest drops the samples of the batch that has been held longest.
+func (p *energyProfile) dropOldest(drop dropped) {
+	n := p.held[0].countTimes()
+	drop[dropLimit] += int64(n)
+	p.samples -= n
+	p.held = slices.Delete(p.held, 0, 1)
 }
 
 // countDue returns the number of pending windows that can be settled: those before an earlier batch than

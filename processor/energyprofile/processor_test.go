@@ -309,6 +309,35 @@ func TestWindowsWithoutProfilesKeepTheirEnergyAndNoMemory(t *testing.T) {
 	assert.EqualValues(t, 3*maxWindows*7, sumsOf(t, sink).byFrame[frameNotSampled])
 }
 
+func TestTheOldestSamplesAreDroppedWhileNoWindowsArrive(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	publish(f, windowOf(0, 1000, 7))
+	for range 1000 {
+		b := newSamples()
+		b.add(1, ns(1500))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	}
+	assert.LessOrEqual(t, len(p.held), 2*maxBatches)
+	assert.Equal(t, len(p.held), p.samples)
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 7, sumsOf(t, sink).all)
+}
+
+func TestAZoneOfTheWholeMachineStandsInForPackages(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	w := windowOf(0, 1000, 5000)
+	w.Kinds = []feed.Kind{{Zone: "package", Method: "measured"}, {Zone: "platform", Method: "measured"}}
+	w.Active, w.Idle, w.Unattributed = []uint64{0, 5000}, []uint64{0, 3}, []uint64{0, 0}
+	w.Processes[0].Energy = []uint64{0, 5000}
+	publish(f, w)
+	b := newSamples()
+	stack := b.add(1, ns(500))
+	finish(t, p, b.Profiles)
+	assert.Equal(t, map[int32]uint64{stack: 5000}, sumsOf(t, sink).byStack)
+}
+
 func TestAMeterThatStopsReportingDoesNotHoldProfilesForEver(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)

@@ -147,6 +147,7 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 	for _, of := range w.processes {
 		attributes := func(to pcommon.Map) { putProcess(to, of) }
 		add(frameGPU, of.gpu, attributes)
+		clear(of.hits) // of pointers to samples
 		of.gpu, of.hits, of.prices = 0, of.hits[:0], of.prices[:0]
 		of.waiting = earlier(of.waiting, p.until)
 		if of.cpu > 0 && (end || p.until.Sub(of.waiting) >= p.cfg.Wait) {
@@ -167,6 +168,7 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 		add(frameUnattributed, w.rest.unattributed, putName(frameUnattributed))
 	}
 	w.rest = totals{}
+	clear(w.methods)
 	p.telemetry.send(ctx, sent)
 	p.telemetry.notSampled(ctx, notSampled)
 }

@@ -26,6 +26,7 @@ type window struct {
 	attributed time.Time
 	// shortLived is the active energy of processes that no row names.
 	idle, unattributed, shortLived uint64
+	methods                        []string // of the active energy
 	rows                           []row
 }
 
@@ -58,14 +59,15 @@ type process struct {
 
 // windows receives the windows of the receiver and has the processes. It is not safe for concurrent use.
 type windows struct {
-	selected func(kinds []feed.Kind) []use
+	selected func(kinds []feed.Kind, used []bool) []use
 	pending  []window
-	rest     totals    // of windows that are settled, not sent yet
-	start    time.Time // of the first window
-	received uint64    // windows since the start
-	settled  uint64    // windows that have left pending
-	methods  map[string]bool
+	rest     totals          // of windows that are settled, not sent yet
+	start    time.Time       // of the first window
+	received uint64          // windows since the start
+	settled  uint64          // windows that have left pending
+	methods  map[string]bool // of the energy that is settled and not sent
 	kinds    []feed.Kind
+	used     []bool // which of kinds had energy so far
 	uses     []use
 
 	processes map[key]*process
@@ -82,12 +84,13 @@ const (
 	gpuUse
 )
 
-// selection returns a function that selects the zone kinds of a configuration.
-func selection(cfg *Config) func(kinds []feed.Kind) []use {
-	return func(kinds []feed.Kind) []use {
+// selection returns a function that selects the zone kinds of a configuration. A kind that never had
+// energy is not on this machine, so it does not take the place of others that overlap with it.
+func selection(cfg *Config) func(kinds []feed.Kind, used []bool) []use {
+	return func(kinds []feed.Kind, used []bool) []use {
 		var names []string
-		for _, k := range kinds {
-			if k.Zone != gpuZone {
+		for i, k := range kinds {
+			if used[i] && k.Zone != gpuZone {
 				names = append(names, k.Zone)
 			}
 		}
@@ -110,10 +113,7 @@ const gpuZone = "gpu"
 
 // take keeps a copy of a window.
 func (w *windows) take(of *feed.Window) {
-	if !slices.Equal(of.Kinds, w.kinds) {
-		w.kinds = slices.Clone(of.Kinds)
-		w.uses = w.selected(w.kinds)
-	}
+	w.selectKinds(of)
 	if w.received == 0 {
 		w.start = of.Start
 	}
@@ -128,8 +128,8 @@ func (w *windows) take(of *feed.Window) {
 		next.idle += of.Idle[i]
 		next.unattributed += of.Unattributed[i]
 		next.shortLived += of.Active[i] - min(of.Active[i], of.Unattributed[i])
-		if of.Active[i] > 0 {
-			w.methods[of.Kinds[i].Method] = true
+		if method := of.Kinds[i].Method; of.Active[i] > 0 && !slices.Contains(next.methods, method) {
+			next.methods = append(next.methods, method)
 		}
 	}
 	for i := range of.Processes {
@@ -141,6 +141,22 @@ func (w *windows) take(of *feed.Window) {
 		oldest := w.due(1)
 		w.merge(oldest, nil)
 		w.recycle(oldest)
+	}
+}
+
+// selectKinds selects the zone kinds again if a kind had energy for the first time.
+func (w *windows) selectKinds(of *feed.Window) {
+	changed := !slices.Equal(of.Kinds, w.kinds)
+	if changed {
+		w.kinds, w.used = slices.Clone(of.Kinds), make([]bool, len(of.Kinds))
+	}
+	for i := range w.used {
+		if !w.used[i] && of.Active[i]+of.Idle[i] > 0 {
+			w.used[i], changed = true, true
+		}
+	}
+	if changed {
+		w.uses = w.selected(w.kinds, w.used)
 	}
 }
 
@@ -220,6 +236,7 @@ func (w *windows) due(n int) []window {
 // recycle keeps the memory of windows that are settled.
 func (w *windows) recycle(due []window) {
 	for i := range due {
+		clear(due[i].rows) // of pointers to processes
 		w.free = append(w.free, due[i].rows[:0])
 	}
 }

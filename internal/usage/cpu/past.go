@@ -63,7 +63,7 @@ func (r *Reader) Past(p *Past) error {
 	return nil
 }
 
-// Resume makes the Reader go on where another one ended: the first ReadNode returns the CPU time of
+// Resume continues from the state of an earlier Reader: the first ReadNode returns the CPU time of
 // the past and what the node used since, and in the first scan processes of the past have used what
 // they used since. It must precede the first ReadNode. The Reader keeps p until a scan has
 // succeeded.

@@ -152,7 +152,7 @@ func (t *State) continueTotals(totals *Totals, down time.Duration) {
 
 // Save stores the trained models and the totals, which note records. It must be called before the
 // ledger is emitted.
-func (t *State) Save(ctx context.Context, now time.Time, models training.Zones, note func(*Totals) error) {
+func (t *State) Save(ctx context.Context, now func() time.Time, models training.Zones, note func(*Totals) error) {
 	if t.in == nil || t.readOnly {
 		return
 	}
@@ -176,7 +176,7 @@ func (t *State) Save(ctx context.Context, now time.Time, models training.Zones, 
 }
 
 // noteTotals records the totals to be stored.
-func (t *State) noteTotals(now time.Time, note func(*Totals) error) error {
+func (t *State) noteTotals(now func() time.Time, note func(*Totals) error) error {
 	k := &t.saved
 	clocks, err := t.readClocks()
 	if err == nil && t.boot == "" {
@@ -188,7 +188,7 @@ func (t *State) noteTotals(now time.Time, note func(*Totals) error) error {
 	if err != nil {
 		return fmt.Errorf("storage: totals are not stored: %w", err)
 	}
-	clocks.Boot -= now.Sub(k.ReadAt)
+	clocks.Boot -= now().Sub(k.ReadAt)
 	k.boot, k.settings, k.clocks = t.boot, t.settings, clocks
 	return nil
 }

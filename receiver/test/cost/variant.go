@@ -23,7 +23,7 @@ type variant struct {
 	command []string
 	// interval is how often the program does its work. How long a turn takes depends on it.
 	interval time.Duration
-	// scrape is the address that is fetched every second while the program runs. Without one nobody fetches anything.
+	// scrape is the address that is fetched every second while the program runs. If it is empty, nothing is scraped.
 	scrape string
 	// window is the length of the windows that the program should keep, and tells of at telemetryAddress. 0 is none.
 	window time.Duration

@@ -38,15 +38,18 @@ func TestReleasedModules(t *testing.T) {
 	assert.Contains(t, run(t, exec.Command(filepath.Join(dir, "bin/energy"), "version")), strings.TrimPrefix(version, "v"))
 
 	config := pageBuilderConfig(t)
-	nvml := "extensions:\n  - gomod: " + receiverModule + "/extension/nvml " + version + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder-config.yaml"), []byte(config+nvml), 0o600))
+	require.Contains(t, config, "processors:\n")
+	config = strings.Replace(config, "processors:\n", "processors:\n  - gomod: "+receiverModule+"/processor/energyprofile "+version+"\n", 1)
+	more := "extensions:\n  - gomod: " + receiverModule + "/extension/nvml " + version + "\n" +
+		"connectors:\n  - gomod: " + receiverModule + "/connector/energyspans " + version + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder-config.yaml"), []byte(config+more), 0o600))
 	find := exec.Command("go", "-C", filepath.Join(checkout, "internal/tools"), "tool", "-n", "builder")
 	find.Env = append(os.Environ(), "GOWORK=off")
 	builder := exec.Command(strings.TrimSpace(run(t, find)), "--config", "builder-config.yaml")
 	builder.Dir, builder.Env = dir, env
 	run(t, builder)
 	components := run(t, exec.Command(filepath.Join(dir, "otelcol/otelcol"), "components"))
-	for _, name := range []string{"", "/processor/emissions", "/extension/nvml"} {
+	for _, name := range []string{"", "/processor/emissions", "/processor/energyprofile", "/extension/nvml", "/connector/energyspans"} {
 		assert.Contains(t, components, "module: "+receiverModule+name+" "+version+"\n")
 	}
 }

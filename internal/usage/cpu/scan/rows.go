@@ -63,7 +63,7 @@ type Process struct {
 	Final bool
 	// Used is the CPU time since the previous scan.
 	Used units.CPUTime
-	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF
+	// ShortLived is the CPU time of short-lived processes of this row: its children or, with BPF,
 	// those in its cgroup.
 	ShortLived units.CPUTime
 	// owed is the CPU time of children that ended which ChildCPU does not include yet.

@@ -33,8 +33,8 @@ type Process = tasksProcess
 // the index of the next one, always a lower one, and 0 ends the list.
 type Slice = tasksSlice
 
-// Options is what the programs do beside listing and catching processes. The zero Options are
-// nothing.
+// Options enables features of the programs in addition to listing and catching processes. The zero
+// Options enables none.
 type Options struct {
 	// Slices has what each thread used noted by the CPU that it was last on. It takes task storage
 	// (Linux 5.11).
