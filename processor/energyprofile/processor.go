@@ -70,8 +70,10 @@ func (p *energyProfile) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// Shutdown implements component.Component. It sends what is left, since the receivers have shut down before.
+// Shutdown implements component.Component. It sends all energy until now. The energy receiver is in another
+// pipeline, so it may shut down later: what it attributes then is in no profile.
 func (p *energyProfile) Shutdown(ctx context.Context) error {
+	p.feed.EndWindow(ctx)
 	p.feed.Close(p.reader)
 	p.consuming.Lock()
 	defer p.consuming.Unlock()

@@ -338,6 +338,15 @@ func TestAZoneOfTheWholeMachineStandsInForPackages(t *testing.T) {
 	assert.Equal(t, map[int32]uint64{stack: 5000}, sumsOf(t, sink).byStack)
 }
 
+func TestShutdownSendsAllEnergyUntilThen(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	publish(f, windowOf(0, 1000, 7))
+	f.Serve(func(context.Context) { publish(f, windowOf(1000, 1500, 3)) })
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 10, sumsOf(t, sink).all)
+}
+
 func TestAMeterThatStopsReportingDoesNotHoldProfilesForEver(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
