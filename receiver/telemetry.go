@@ -75,6 +75,11 @@ func (s *energyScraper) observeSelf() error {
 		}
 	})
 	return errors.Join(
+		b.RegisterReceiverEnergyConditionCallback(locked(s, func(o metric.Int64Observer) {
+			for _, name := range s.conditions.Active() {
+				o.Observe(1, t.with(attribute.String("condition", name)))
+			}
+		})),
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.node.CPU.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),

@@ -238,6 +238,13 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
 }
 
+func TestConditionsAreReported(t *testing.T) {
+	n, tel := observedNode(t)
+	n.host.Zones["intel-rapl:0"].Content = "unreadable\n"
+	n.start()
+	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "energy zones")), whenever)
+}
+
 func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticTrained) }
 
 func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {

@@ -58,6 +58,13 @@ func (c *Conditions) Err(name string) error {
 	return c.active[name]
 }
 
+// Active returns the names of the conditions that hold, sorted.
+func (c *Conditions) Active() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.active))
+}
+
 // Settle ends a round: it reports the conditions that were observed in it, and that all others no longer hold.
 func (c *Conditions) Settle() {
 	c.mu.Lock()

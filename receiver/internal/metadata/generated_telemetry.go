@@ -28,6 +28,7 @@ type TelemetryBuilder struct {
 	meter                              metric.Meter
 	mu                                 sync.Mutex
 	registrations                      []metric.Registration
+	ReceiverEnergyCondition            metric.Int64ObservableGauge
 	ReceiverEnergyCPUTimeSource        metric.Int64ObservableGauge
 	ReceiverEnergyDroppedSeries        metric.Int64ObservableCounter
 	ReceiverEnergyFailedScans          metric.Int64ObservableCounter
@@ -59,6 +60,21 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterReceiverEnergyConditionCallback sets callback for observable ReceiverEnergyCondition metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyConditionCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyCondition, obs: o})
+		return nil
+	}, builder.ReceiverEnergyCondition)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterReceiverEnergyCPUTimeSourceCallback sets callback for observable ReceiverEnergyCPUTimeSource metric.
@@ -384,6 +400,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ReceiverEnergyCondition, err = builder.meter.Int64ObservableGauge(
+		"otelcol_receiver_energy_condition",
+		metric.WithDescription("1 for each condition that degrades the receiver now. [Development]"),
+		metric.WithUnit("1"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyCPUTimeSource, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_energy_cpu_time_source",
 		metric.WithDescription("1 for the CPU time source in use. [Development]"),

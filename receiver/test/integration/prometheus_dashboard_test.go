@@ -127,7 +127,7 @@ service:
 }
 
 // onlyUnitTested are alerts whose causes no collector of this test has. The unit tests of the rules raise them.
-var onlyUnitTested = []string{"EnergyExportFails", "EnergySeriesAreDropped", "EnergyTotalsRestarted", "EnergyModelIsNotTrained"}
+var onlyUnitTested = []string{"EnergyExportFails", "EnergySeriesAreDropped", "EnergyStorageFails", "EnergyTotalsRestarted", "EnergyModelIsNotTrained"}
 
 func (p *prometheusServer) testRules(t *testing.T) {
 	text, err := os.ReadFile(shipped(t, "prometheus", "rules.yaml"))
