@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// framer makes frames of snapshots. It remembers the totals of the first one, so that it can tell the energy since then.
+// framer makes frames of snapshots. It stores the totals of the first snapshot to compute the
+// energy since then.
 type framer struct {
 	host  string
 	procs *processFiles          // nil where the processes are not those of this machine
@@ -147,7 +148,8 @@ func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	return out
 }
 
-// names are what containers and pods are called, by their IDs. The metrics of processes have the IDs alone.
+// names holds the names of containers, images and pods, by ID. The metrics of processes have only
+// the IDs.
 type names struct{ container, image, pod map[string]string }
 
 func namesOf(s *snapshot) names {

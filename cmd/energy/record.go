@@ -33,7 +33,8 @@ type meterZone struct {
 	reads []calibration.Point
 }
 
-// record is what a collector said over some time: the energy of its zones in joules, and its CPU utilization.
+// record holds the data of a collector over some time: the energy of its zones in joules, and its
+// CPU utilization.
 type record struct {
 	zones map[string]*meterZone
 	// kinds has the zone kinds by their name and source, as in "package measured".
@@ -49,9 +50,9 @@ func newRecord() *record {
 
 const (
 	recordHeader = "time,kind,part,id,value"
-	// machineMark begins the line that tells the machine.
+	// machineMark begins the line that describes the machine.
 	machineMark = "#machine "
-	// ofSystem is the kind of what system.energy reports.
+	// ofSystem is the kind of the energy in system.energy.
 	ofSystem = "system"
 )
 

@@ -112,7 +112,8 @@ type panicked struct {
 // Error implements error.
 func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
 
-// guard reads, and returns a panic as an error: the terminal must be given back before it is told.
+// guard reads, and returns a panic as an error: the terminal must be restored before the panic is
+// reported.
 func (s *session) guard(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,7 +191,7 @@ func (s *session) read(ctx context.Context) (err error) {
 	}
 }
 
-// missing tells why a reading has no figures.
+// missing reports why a reading has no figures.
 func (s *session) missing(ctx context.Context, r *reader, shown, late bool) {
 	switch {
 	case shown && r.err != nil:

@@ -17,9 +17,9 @@ var (
 )
 
 const (
-	// leastCorrelation is what two records of the same machine have at least.
+	// leastCorrelation is the minimum correlation of two records of the same machine.
 	leastCorrelation = 0.7
-	// leastSteps is how many steps of the coarser record are needed to align them.
+	// leastSteps is the minimum number of steps of the coarser record for an alignment.
 	leastSteps = 30
 	// longest is how much time, in seconds, two records have in common at most.
 	longest = 30 * 86_400

@@ -40,7 +40,7 @@ type cgroup struct {
 	buf               []byte
 }
 
-// hierarchy tells the hierarchies apart.
+// hierarchy describes one kind of cgroup hierarchy.
 type hierarchy struct {
 	name    string
 	isMount func(*procfs.MountInfo) bool

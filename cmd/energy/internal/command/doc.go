@@ -28,7 +28,7 @@ const (
 	ChildTimes Method = "child times"
 )
 
-// Options are what a group needs to know.
+// Options configures a group.
 type Options struct {
 	// Root is where the host's root directory is, "/" if it is empty.
 	Root string
@@ -48,7 +48,8 @@ type Command struct {
 
 // Status is how a command ended.
 type Status struct {
-	// Code is the exit status as a shell tells it: 128 + the number of the signal if one ended it.
+	// Code is the exit status as a shell reports it: 128 + the signal number if a signal ended the
+	// command.
 	Code int
 	// Signal is the number of the signal that ended it, 0 if none did.
 	Signal int
@@ -64,6 +65,6 @@ var (
 type Left struct {
 	PID  int
 	Name string // of its task, at most 15 bytes
-	// CPU is what it used so far, with the resolution of a clock tick.
+	// CPU is the CPU time used so far, with the resolution of a clock tick.
 	CPU time.Duration
 }

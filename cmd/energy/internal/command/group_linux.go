@@ -51,7 +51,8 @@ type counter interface {
 // the group's path is of use to them.
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
-// New makes a group. It does not fail for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
+// New creates a group. It does not fail if no cgroup is available: Method reports how the group is
+// counted, and Rejected why no better method is used.
 func New(o Options) (*Group, error) {
 	if o.ChildTimes {
 		return newGroup(o, ChildTimes)

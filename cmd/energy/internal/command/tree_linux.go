@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// processTree tells who is whose child.
+// processTree reads the parent-child relations of processes.
 type processTree struct {
 	proc procfs.FS
 	dir  *kernfs.Dir // of proc

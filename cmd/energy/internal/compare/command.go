@@ -24,7 +24,7 @@ type Command struct {
 	Energy, Power, Wall, CPU Summary
 	// RunNotes are the notes of the runs. Those that differ in their figures only are there once.
 	RunNotes []string
-	// Notes are what all runs together show.
+	// Notes are the remarks on all runs together.
 	Notes []string
 }
 

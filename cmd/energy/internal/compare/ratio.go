@@ -53,7 +53,8 @@ func Ratios(a, b []float64, least float64) Ratio {
 	return r
 }
 
-// Verdict says in words what the ratio of a quantity means. verb is what the commands did with it: "used", "took".
+// Verdict describes the ratio of a quantity in words. verb is the past tense of what the commands
+// did with the quantity: "used", "took".
 func (r Ratio) Verdict(verb, quantity string) string {
 	switch {
 	case r.Pairs == 0 && r.Left > 0:

@@ -16,14 +16,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Report is what all runs of a plan have shown.
+// Report holds the results of all runs of a plan.
 type Report struct {
 	Plan Plan
 	A    *Command
 	// B and Comparison are nil where there is one command.
 	B          *Command
 	Comparison *Comparison
-	// Notes are what the reader of the figures should know.
+	// Notes are remarks that readers of the figures should know.
 	Notes []string
 }
 

@@ -62,9 +62,10 @@ const (
 	madToStdDev = 1.4826
 )
 
-// outliers returns the indices of values that the others make implausible, by the modified Z-score of the median absolute
-// deviation (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993). Less than 5 values have no outliers, and neither have
-// values of which most are the same. An outlier is told. It is never left out: a mean without it would be another quantity.
+// outliers returns the indices of values that the others make implausible, by the modified Z-score
+// of the median absolute deviation (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
+// Less than 5 values have no outliers, and neither have values of which most are the same. Outliers
+// are reported but never excluded: a mean without them would be another quantity.
 func outliers(values []float64) []int {
 	if len(values) < fewestForOutliers {
 		return nil

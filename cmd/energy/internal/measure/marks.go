@@ -26,13 +26,14 @@ var (
 	errMarks  = fmt.Errorf("the run has %d marks already", maxMarks)
 )
 
-// mark is a boundary between phases. done is told once it is measured, and has room for that.
+// mark is a boundary between phases. The result is sent to done, which is buffered, once the mark
+// is measured.
 type mark struct {
 	phase.Mark
 	done chan<- error
 }
 
-// marked is what was marked so far.
+// marked holds the marks so far.
 type marked struct {
 	marks int
 	names map[string]struct{}

@@ -49,7 +49,8 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power
 	return m, nil
 }
 
-// measure brings the ledger up to date. It returns the zone kinds whose meters have told something since the last measurement.
+// measure brings the ledger up to date. It returns the zone kinds whose meters have reported energy
+// since the last measurement.
 func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err error) {
 	m.at = time.Now()
 	md, err := m.collect(ctx)
@@ -61,7 +62,8 @@ func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err e
 	return m.note(), nil
 }
 
-// note notes when the zones were read, and returns the kinds of which all have told something since the last note.
+// note records when the zones were read, and returns the kinds of which all zones have reported
+// energy since the last note.
 func (m *meter) note() (told func(power.Class) bool) {
 	silent := map[power.Class]bool{}
 	for _, r := range m.attributed {
@@ -75,7 +77,8 @@ func (m *meter) note() (told func(power.Class) bool) {
 
 func kindOf(z *power.Zone) power.Class { return power.Class{Zone: z.Kind, Method: z.Method} }
 
-// pending returns until when the zones of each kind have told their energy, of the kinds that have not told all until the end.
+// pending returns, for each kind whose energy is not complete until the end, the time until which
+// its zones have reported energy.
 func (m *meter) pending(end time.Time) map[power.Class]time.Time {
 	pending := map[power.Class]time.Time{}
 	for _, r := range m.attributed {

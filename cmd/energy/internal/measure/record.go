@@ -16,8 +16,9 @@ import (
 
 // record is a run while it is measured.
 //
-// A meter that is read seldom tells energy of several intervals at once. It is divided among them: the command's in proportion to the
-// CPU time that the command used in each, the node's in proportion to time.
+// A meter that is read seldom reports the energy of several intervals at once. This energy is
+// divided among the intervals: the command's in proportion to the CPU time that the command used in
+// each, the node's in proportion to time.
 type record struct {
 	samples []Sample // without energies
 	kinds   map[power.Class]*kindRecord
@@ -46,14 +47,15 @@ func (r *record) end() time.Duration {
 	return 0
 }
 
-// add adds an interval, whose energy is in t as far as it is told. told reports whether the meters of a kind have told something since
-// the interval before.
+// add adds an interval, whose energy is in t as far as it is reported. told reports whether the
+// meters of a kind have reported energy since the interval before.
 func (r *record) add(s Sample, t totals, told func(power.Class) bool) {
 	r.samples = append(r.samples, s)
 	r.tell(t, told)
 }
 
-// tell adds energy of the intervals so far. told reports whether the meters of a kind have told something.
+// tell adds energy of the intervals so far. told reports whether the meters of a kind have reported
+// energy.
 func (r *record) tell(t totals, told func(power.Class) bool) {
 	for kind, now := range t.kinds {
 		if r.kinds[kind] == nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience bounds how long a program waits for calls that may never return: of a FIFO that nobody reads, a file system
-// that does not answer, or a process that another user holds up.
+// Package patience bounds how long a program waits for calls that may never return: of a FIFO
+// without a reader, a file system that does not answer, or a process that another user holds up.
 package patience
 
 import (

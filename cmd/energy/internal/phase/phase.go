@@ -19,7 +19,7 @@ const (
 	None = "none"
 	// MaxName is the longest name of a phase, in bytes.
 	MaxName = 100
-	// Variable is the environment variable that tells a command the path of the socket.
+	// Variable is the environment variable with the path of the socket, for the command.
 	Variable = "ENERGY_PHASE_SOCKET"
 )
 

@@ -29,7 +29,7 @@ var (
 	errEnded = errors.New("the measurement has ended")
 )
 
-// ServerOptions say where marks are taken, and who takes them.
+// ServerOptions configures a Server: its socket and the receiver of the marks.
 type ServerOptions struct {
 	// Path is the path of the Unix socket. Its owner and its group may connect.
 	Path string
@@ -210,7 +210,7 @@ func (s *Server) take(line string) error {
 	return nil
 }
 
-// answer tells a client what became of its line.
+// answer reports the outcome of a line to its client.
 func (s *Server) answer(conn net.Conn, outcome error) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(s.patient)); err != nil {
 		return err

@@ -52,8 +52,8 @@ func SVG(w io.Writer, panels ...Panel) error {
 	return err
 }
 
-// The colors are those of Okabe and Ito (Color Universal Design, 2008), which the color-blind can tell apart, in the order in which
-// they read best as areas.
+// The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers
+// can distinguish, in the order in which they read best as areas.
 var (
 	palette = []string{"#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2"}
 	tints   = []string{"#E3E9F2", "#F3EDE0"}
@@ -111,7 +111,7 @@ type scale struct {
 	x, y           unit
 }
 
-// unit is what an axis is labeled in.
+// unit is the unit of an axis.
 type unit struct {
 	name   string
 	factor float64 // of seconds or watts

@@ -2,7 +2,8 @@
 
 // Package screen shows cells on a terminal, and writes them as text and as SVG.
 //
-// A [Grid] takes texts that nobody has checked: what could control a terminal is replaced before it becomes a cell.
+// A [Grid] accepts unchecked text: characters that could control a terminal are replaced before
+// they become cells.
 package screen
 
 import (
@@ -33,7 +34,7 @@ type Cell struct {
 	Style Style
 }
 
-// Grid is what a terminal shows. The zero Grid has no cells; call NewGrid.
+// Grid is the content of a terminal screen. The zero Grid has no cells; call NewGrid.
 type Grid struct {
 	width, height int
 	cells         []Cell

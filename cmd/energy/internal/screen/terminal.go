@@ -11,7 +11,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Event is what happened at a terminal: a Key, a Resized or a Lost.
+// Event is an event of a terminal: a Key, a Resized or a Lost.
 type Event interface{ event() }
 
 // Key is a key that was pressed: the character that it writes, or one of the names below.
