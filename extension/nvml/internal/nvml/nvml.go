@@ -29,9 +29,10 @@ type Device interface {
 	// µs, which is exclusive; 0 stands for all that the driver has kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES).
 	// None, as where the driver does not sample an idle GPU, is no error. The slice is valid until the next call.
 	UtilizationSamples(since uint64) ([]Utilization, error)
-	// ProcessUtilization returns who used the GPU since a timestamp in µs, which is exclusive (nvmlDeviceGetProcessUtilization).
-	// Drivers sample the GPU some six times a second, and answer with one entry per process: the mean over all samples since the
-	// timestamp, and the timestamp of the last one in which the process ran. None is no error. The slice is valid until the next
+	// ProcessUtilization returns the usage of the GPU by process since a timestamp in µs, exclusive
+	// (nvmlDeviceGetProcessUtilization). Drivers sample the GPU some six times a second, and answer
+	// with one entry per process: the mean over all samples since the timestamp, and the timestamp
+	// of the last one in which the process ran. None is no error. The slice is valid until the next
 	// call.
 	ProcessUtilization(since uint64) ([]Sample, error)
 	// Processes returns the PIDs of those that have the GPU open: compute, graphics and MPS processes, each PID once.
