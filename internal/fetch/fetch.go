@@ -114,9 +114,10 @@ func (a *Answer) JSON(v any) error {
 	return nil
 }
 
-// checkRedirect follows redirects on the same server only: another server must not receive the credentials, and its
-// answers are not trusted. A POST is never repeated: it may have had an effect already. Nor is a request followed by one with
-// another method: the answer to a GET does not tell what became of a DELETE.
+// checkRedirect follows redirects on the same server only: another server must not receive the
+// credentials, and its answers are not trusted. A POST is never repeated: it may have had an effect
+// already. Nor is a request followed by one with another method: the answer to a GET does not
+// report the outcome of a DELETE.
 func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.Response != nil {
 		c.secrets.note(req.Response.Request)

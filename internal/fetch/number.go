@@ -29,7 +29,7 @@ func Number(value json.RawMessage) (float64, error) {
 	return number, nil
 }
 
-// NumberText is Number for who needs the digits as they were sent: a JSON number.
+// NumberText is like Number but returns the digits as they were sent: a JSON number.
 func NumberText(value json.RawMessage) (string, error) {
 	value = bytes.TrimSpace(value)
 	if len(value) > 0 && value[0] == '"' {

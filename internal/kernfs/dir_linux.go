@@ -337,7 +337,8 @@ func (d *Dir) MajorOf(pid int32, name string) (major uint32, err error) {
 	}
 	d.nameOf(pid, name)
 	d.name = append(d.name, 0)
-	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): anybody may open a device by O_PATH.
+	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): any process may open
+	// a device with O_PATH.
 	const opened = unix.S_IRUSR | unix.S_IWUSR
 	if err := d.statx(unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MODE); err != nil {
 		return 0, err

@@ -16,8 +16,8 @@ const (
 	withinPatience = 2 * time.Second
 	// searchPatience is the maximum wait of Run for a search.
 	searchPatience = time.Second
-	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience. Otherwise a user who blocks a
-	// directory repeatedly would delay each search.
+	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience.
+	// Otherwise a user could delay every search by blocking a directory repeatedly.
 	searchHaste = 10 * time.Millisecond
 )
 

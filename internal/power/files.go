@@ -41,8 +41,8 @@ func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: 
 // Read. The error is the reason why the discovery found no zone.
 type TakeOver func() error
 
-// CounterFiles is what meters have in common whose counters are files: it reads the zones, and decides when the meter
-// looks for zones.
+// CounterFiles is the common part of meters whose counters are files. It reads the zones, and
+// decides when the meter looks for zones.
 //
 // A zone once known stays known until the meter leaves it out. While it cannot be read its Reading says why and keeps its
 // Total; the next good read adds what was missed, as far as its counter shows it.
@@ -63,8 +63,8 @@ type CounterFiles struct {
 	// Patience is how much sample time passes between discoveries as long as nothing that was found fails. 0 means 10 s; as
 	// long as no zone was ever found a second, and no time where the meter's directory cannot be listed.
 	Patience time.Duration
-	// Missing tells that a zone which the meter reads by other means has vanished. Zones are looked for as where one of the
-	// files fails.
+	// Missing reports that a zone which the meter reads by other means has vanished. Zones are then
+	// discovered as if one of the files had failed.
 	Missing bool
 	// Parse returns the energy in a counter's text. nil means that it is a number of microjoules.
 	Parse func(text []byte) (units.Energy, error)
@@ -212,8 +212,9 @@ func closeOpened(files []opened) {
 	}
 }
 
-// discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
-// hundred system calls: too many for a hundred reads a second with a counter that nobody may read.
+// discoverEvery returns how much sample time may pass until the next discovery. A discovery of all
+// zones takes about a hundred system calls: too many at a hundred reads per second if a counter is
+// not readable.
 func (f *CounterFiles) discoverEvery() time.Duration {
 	patient := len(f.zones) == 0 && f.Patience > 0
 	if f.failing || f.Missing || f.undiscovered != nil && !patient {

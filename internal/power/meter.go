@@ -34,8 +34,8 @@ type Wrapper interface {
 // only zones that cannot be looked at.
 var ErrNoZones = errors.New("no usable zone")
 
-// Zone is one meter of one piece of hardware. Zones are told apart by their pointers: a meter returns the same pointer
-// for as long as it knows the zone.
+// Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns
+// the same pointer for as long as it knows the zone.
 type Zone struct {
 	ID     string // as the system names it: "intel-rapl:0:1"
 	Name   string // for people: "package-0"
@@ -104,7 +104,7 @@ type Reading struct {
 	Total units.Energy
 	// At is when Total was last brought up to date; zero until the first good read.
 	At time.Time
-	// Correction is what Total and At were corrected by.
+	// Correction is the correction applied to Total and At.
 	Correction Correction
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
@@ -119,7 +119,7 @@ type Reading struct {
 	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
 }
 
-// Event is what a counter or an integrator did besides counting.
+// Event is an incident of a counter or an integrator in addition to counting.
 type Event uint8
 
 // The events of a counter, and of an integrator.

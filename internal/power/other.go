@@ -15,9 +15,11 @@ import (
 // the measured zones of kind Platform, or of PSys where there is none. The parts are the zones of Package and DRAM, and of
 // GPU where the whole is Platform.
 //
-// It is assumed that Platform contains all graphics cards, and PSys none. PSys is what the vendor connects to the processor's
-// meter (Intel SDM, volume 4, MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
-// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy is also in the zone.
+// It is assumed that Platform contains all graphics cards, and PSys none. PSys covers the supplies
+// that the vendor connects to the processor's meter (Intel SDM, volume 4,
+// MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
+// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy
+// is also in the zone.
 //
 // The zone is brought up to date at the times of the whole's own readings. The parts' totals at such a time are interpolated
 // between the readings before and after it, so a part that is slower is waited for. With D = whole - parts, each since the
@@ -311,7 +313,7 @@ func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {
 	m.excessive = m.excessive || deficit > noiseShare*energy && deficit*m.elapsed.Seconds() > energy*noiseTime.Seconds()
 }
 
-// track is what is known of a whole or a part.
+// track holds the readings of a whole or a part.
 type track struct {
 	zone    *Zone
 	present bool // it is among the readings

@@ -26,9 +26,9 @@ type Raw struct {
 // IsZero reports whether there is no counter.
 func (r Raw) IsZero() bool { return r.At.IsZero() }
 
-// Past is what a Set must know of an earlier one, of the same boot, to go on where that one ended. It holds no pointers: all
-// of it can be written down. Times are moments of the clock of the process that has it: one that reads it from elsewhere converts
-// them, by CLOCK_MONOTONIC (see Counter.Add).
+// Past is the state of an earlier Set of the same boot, from which a Set resumes. It holds no
+// pointers, so all of it can be stored. Times are moments of the clock of the process that has it:
+// one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see Counter.Add).
 type Past struct {
 	// Sample is that of the last Read.
 	Sample Sample
@@ -47,18 +47,19 @@ type PastZone struct {
 	Raw Raw
 }
 
-// PastOther is what the zone of kind Other goes on from.
+// PastOther is the state from which the zone of kind Other resumes.
 type PastOther struct {
 	// Known reports whether there was such a zone.
 	Known bool
-	// Balance is what the whole used beyond its parts since the zone was last brought up to date, less the deficit, in µJ.
+	// Balance is the energy that the whole used beyond its parts since the zone was last brought up
+	// to date, less the deficit, in µJ.
 	Balance int64
 }
 
 // Resumption is how a zone went on after Set.Resume.
 type Resumption struct {
 	Zone Zone
-	// Energy is what the zone used since the past, as far as that is known.
+	// Energy is the energy that the zone used since the past, as far as it is known.
 	Energy units.Energy
 	// Elapsed is the time since then.
 	Elapsed time.Duration
@@ -93,7 +94,7 @@ type awaited struct {
 	meter int // negative if there is no such meter
 }
 
-// resumed is what a zone that went on has beside what its meter tells.
+// resumed holds the state of a resumed zone in addition to its meter's readings.
 type resumed struct {
 	energy units.Energy
 	since  time.Time // when its total was 0, zero if not all energy since then is known
@@ -159,7 +160,7 @@ func (s *Set) resume(meter int, readings []Reading) {
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
-		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // it has told powers so far, as of a card that is suspended
+		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // the zone has reported only powers so far, as of a card that is suspended
 			continue
 		}
 		s.goOn(meter, r, &s.awaited[of].PastZone)

@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Value is what a Sensor answered about one zone: a counter, a total, a power or an error.
+// Value is the answer of a Sensor for one zone: a counter, a total, a power or an error.
 type Value struct {
 	zone    *Zone
 	at      time.Time

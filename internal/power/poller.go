@@ -18,9 +18,9 @@ import (
 type Sensor interface {
 	// Poll asks once. It returns soon after ctx is done. The values are valid until the next call.
 	//
-	// The error tells what kept all zones from being read; the error of one zone is in its Value. Where there is nothing to
-	// read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again. While a state lasts, so does the text
-	// of its error: a changed text is logged again.
+	// The error reports why no zone could be read; the error of one zone is in its Value. If there
+	// is nothing to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// While a state lasts, so does the text of its error: a changed text is logged again.
 	Poll(ctx context.Context) ([]Value, error)
 	// Close releases what the sensor holds open. No Poll follows.
 	Close() error
@@ -64,7 +64,8 @@ type PollOptions struct {
 	StandsStill time.Duration
 }
 
-// Poller reads a Sensor on its own goroutine, so that it delays nobody, and integrates powers. It implements Meter.
+// Poller reads a Sensor on its own goroutine, so that it delays no caller, and integrates powers.
+// It implements Meter.
 //
 // A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their totals and their readings
 // have its error; after the second failure in a row, polls are repeated less and less often, up to every MaxBackoff. A zone

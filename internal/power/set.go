@@ -15,16 +15,16 @@ import (
 // Set reads several meters side by side. Each zone kind has the zones of one meter at a time, because two meters of the
 // same thing must never be added up. The meters are in order of preference:
 //
-//	who has ever read a zone of the kind    whose zones of the kind are reported
-//	nobody                                  those of the first sensor that lists one, with their errors
-//	one meter or several                    those of the first of them, also while it fails
+//	meter that has ever read a zone of the kind    zones of the kind that are reported
+//	none                                           those of the first sensor that lists one, with their errors
+//	one or several                                 those of the first of them, also while it fails
 //
 // So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that one fails: zones of a
 // failing sensor wait until it is back. Other kinds are not affected.
 //
-// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of its own. A card is told
-// by the PCI address in its domain. A zone of kind GPU without such an address may be of any card, so it is never used beside
-// the cards of another meter:
+// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of
+// its own. A card is identified by the PCI address in its domain. A zone of kind GPU without such
+// an address may be of any card, so it is never used beside the cards of another meter:
 //
 //	the first meter that has ever read a zone of kind GPU    whose zones of kind GPU are reported
 //	has read one without a PCI address                       only that meter's
@@ -41,9 +41,9 @@ import (
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //
-//	who of the family has ever read a zone    who is used    who is read
-//	nobody                                    all            all
-//	one meter or several                      the first      that one and those before it, which take over once they can
+//	member of the family that has ever read a zone    members used    members read
+//	none                                              all             all
+//	one or several                                    the first       that one and those before it, which take over once they can
 //
 // A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred meter has read the kind, or,
 // in case of GPU, a zone without a PCI address.
@@ -92,12 +92,12 @@ type Member struct {
 	Correction func(*Zone) Correction
 }
 
-// Status is what the last Read of a Set found out about one of its meters.
+// Status is the result of the last Read of a Set for one of its meters.
 type Status struct {
 	Member
 	// Readings are those of all its zones, whether or not they are reported.
 	Readings []Reading
-	// Err is what kept all its zones from being read, or a warning.
+	// Err is the error that kept all its zones from being read, or a warning.
 	Err error
 	// Took lists the zone kinds that the Read gave to the meter.
 	Took []Kind

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cray reads the power management counters of HPE Cray EX and Cray XC nodes, /sys/cray/pm_counters. The node's
-// controller measures them, ten times a second, and anybody may read them.
+// Package cray reads the power management counters of HPE Cray EX and Cray XC nodes,
+// /sys/cray/pm_counters. The node's controller measures them ten times a second, and any user can
+// read them.
 //
 // What the files mean is described in HPE's documentation (CSM, "User Access to Compute Node Power Data") and in that of the
 // centers which run such machines. The text is an energy in joules, and the time at which it was measured where the

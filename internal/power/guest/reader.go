@@ -233,7 +233,8 @@ func (r *reader) has(id string) bool {
 	return slices.ContainsFunc(r.next.Zones, func(z Zone) bool { return z.ID == id })
 }
 
-// controlType is what zone IDs begin with. What others there are repeats its zones, or estimates.
+// controlType is the prefix of zone IDs. Zones of other control types repeat the same zones, or
+// estimate.
 const controlType = "intel-rapl"
 
 // isZoneID reports whether a name is that of a zone or subzone: intel-rapl:0:1.

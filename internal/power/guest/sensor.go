@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Tree is a power.Sensor of the powercap tree that the hypervisor writes for this virtual machine. It opens and closes its files in
-// each Poll, so that the share can be mounted and unmounted at any time. A Poll of a share that hangs does not return; the
-// power.Poller tells it.
+// Tree is a power.Sensor of the powercap tree that the hypervisor writes for this virtual machine.
+// It opens and closes its files in each Poll, so that the share can be mounted and unmounted at any
+// time. A Poll of a share that hangs does not return; the power.Poller reports that.
 type Tree struct {
 	path     string
 	reader   reader

@@ -80,11 +80,12 @@ type tree struct {
 
 	epoch      string
 	generation uint64 // even
-	// total is what the tree shows, by place.
+	// total is the energy that the tree shows, by place.
 	total [numPlaces]units.Energy
-	// told is what the virtual machine was attributed, as it was given to the last write that succeeded, by the index in treeKinds.
+	// told is the energy attributed to the virtual machine, as passed to the last successful write,
+	// by the index in treeKinds.
 	told [len(treeKinds)]units.Energy
-	// kinds is what the files show, as indices in treeKinds, -1 for none, by place.
+	// kinds are the kinds that the files show, as indices in treeKinds, -1 for none, by place.
 	kinds [numPlaces]int
 	// lost marks places whose total is not known, as the tree that was read does not have them. They may have had one, before the
 	// host lost the zone: the epoch does not go on with them.
@@ -232,7 +233,7 @@ func readWord(root *os.Root, name string) (string, error) {
 func (t *tree) write(trees *os.Root, at time.Time, zones []Zone) error {
 	known := t.prepared
 	err := t.tryWrite(trees, at, zones)
-	if err != nil && known { // somebody may have removed a part of it
+	if err != nil && known { // a part of the tree may have been removed
 		err = t.tryWrite(trees, at, zones)
 	}
 	return err
@@ -403,7 +404,8 @@ func put(root *os.Root, name, line string) error {
 	return replace(root, name, func() error { return create(root, line) })
 }
 
-// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree, which nobody follows here.
+// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree.
+// Readers in this package do not follow the link.
 func putLink(root *os.Root, name, to string) error {
 	if at, err := root.Readlink(name); err == nil && at == to {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// Unit is what a number is in: a unit of power or of energy.
+// Unit is a unit of power or of energy.
 type Unit struct {
 	Name    string
 	IsPower bool

@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// meaning is what the sensors of a driver measure that have a name or a label. In driver, sensor and label # stands for a
-// number; an empty sensor or label is any.
+// meaning describes the quantity that sensors of a driver with a given name or label measure. In
+// driver, sensor and label # stands for a number; an empty sensor or label is any.
 type meaning struct {
 	driver string
 	sensor string // "power1"
@@ -54,7 +54,8 @@ var meanings = []meaning{
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
-	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does not tell of which.
+	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does
+	// not report of which socket.
 	{driver: "amd_hsmp_hwmon", sensor: "power1", kind: power.Package, domain: node},
 
 	// drivers/hwmon/ibmpowernv.c, POWER8 and 9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
@@ -67,8 +68,9 @@ var meanings = []meaning{
 	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
 	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and what the counters count
 
-	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware tells sockets apart by the text of power1_oem_info (edk2-nvidia,
-	// power meter SSDT). Grace contains CPU and SysIO; Module contains Grace and the GPU.
+	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware identifies sockets by the text of
+	// power1_oem_info (edk2-nvidia, power meter SSDT). Grace contains CPU and SysIO; Module
+	// contains Grace and the GPU.
 	{driver: "power_meter", label: "Grace Power Socket #", kind: power.Package, domain: packageOf},
 	{driver: "power_meter", label: "CPU Power Socket #", kind: power.Core, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
 	{driver: "power_meter", label: "SysIO Power Socket #", kind: power.Uncore, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},

@@ -48,7 +48,7 @@ type Options struct {
 // Sensor names a sensor and says what it measures. Several sensors of one kind measure different things and are added.
 type Sensor struct {
 	Chip   string // the chip's name: "ina226"
-	Device string // the name of the chip's device, to tell chips with one name apart: "1-0040"; empty means any
+	Device string // the name of the chip's device, to distinguish chips with the same name: "1-0040"; empty means any
 	Sensor string // "power1" or "energy1", or the sensor's label
 	Kind   power.Kind
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// How often sensors are read: at the interval that they average over, within these bounds, or each second where the driver
-// tells no interval.
+// Sensors are read at the interval over which they average, within these bounds, or every second if
+// the driver reports no interval.
 const (
 	shortestEvery = 50 * time.Millisecond
 	defaultEvery  = time.Second
@@ -37,7 +37,7 @@ type polledZone struct {
 	target
 }
 
-// target is what a goroutine is to read for a zone.
+// target describes the sensors that a goroutine reads for a zone.
 type target struct {
 	zone     *power.Zone
 	paths    []string      // one file, or two whose product counts
@@ -231,7 +231,7 @@ func (z *zoneReader) close() {
 	}
 }
 
-// errBusy is what the kernel says while a sensor has no value yet: the next read may have one.
+// errBusy is the kernel's error while a sensor has no value yet: the next read may return one.
 const errBusy = syscall.EAGAIN
 
 // poll reads the zone, unless its device is suspended. A sensor that is busy once has nothing new.

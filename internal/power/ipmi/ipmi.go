@@ -28,8 +28,9 @@ import (
 // statistics), the power is the average over the longest window that is no longer than the time between two polls: it misses
 // nothing of a power that changes meanwhile.
 //
-// The device is open during a poll only. So the kernel's driver can be unloaded, an answer that comes late goes to nobody,
-// and nothing is taken from other programs that use the device: the kernel hands answers to who asked.
+// The device is open during a poll only. So the kernel's driver can be unloaded, a late answer is
+// discarded, and no answers are taken from other programs that use the device: the kernel returns
+// each answer to its requester.
 //
 // The zero Sensor is not usable; call New.
 type Sensor struct {
@@ -77,9 +78,9 @@ func (s *Sensor) Find() error {
 
 var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
-// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones where no BMC has ever told
-// its power and that is no failure: it has no DCMI or no sensor, or the device may not be opened (then it is also
-// fs.ErrPermission).
+// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones
+// if no BMC has ever reported its power and that is not a failure: it has no DCMI or no sensor, or
+// the device may not be opened (then it is also fs.ErrPermission).
 func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
 	paths, err := s.devices()
 	if err != nil {

@@ -70,7 +70,7 @@ func (m *Meter) discover() power.TakeOver {
 	return func() error { return m.takeOver(f, reason) }
 }
 
-// found is what a discovery found.
+// found is the result of a discovery.
 type found struct {
 	pmus          []pmu
 	keys          [][]groupKey // of the CPUs of each PMU
@@ -114,8 +114,8 @@ func (m *Meter) pmus() ([]pmu, error) {
 	return found, reason
 }
 
-// readPMU reads what a PMU tells about itself. The error is fs.ErrNotExist where there is no such PMU, else why an event cannot
-// be used.
+// readPMU reads the description of a PMU. The error is fs.ErrNotExist if there is no such PMU, else
+// why an event cannot be used.
 func (m *Meter) readPMU(name string, events []event) (pmu, error) {
 	// The target of /sys/bus/event_source/devices, which a container may not have from the host.
 	dir := filepath.Join(m.root, "sys/devices", name)

@@ -40,7 +40,8 @@ type group struct {
 	tried   time.Time
 }
 
-// groupKey is what a group counts. It stays the same when another CPU counts it.
+// groupKey identifies the events that a group counts. It stays the same when another CPU counts
+// them.
 type groupKey struct {
 	pmu  string
 	at   place

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// scale is what one count of an event is: num/den microjoules, exactly, in lowest terms.
+// scale is the energy of one count of an event: exactly num/den microjoules, in lowest terms.
 type scale struct{ num, den uint64 }
 
 var errScale = errors.New("not a positive number of joules that can be computed exactly")

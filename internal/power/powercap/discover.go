@@ -93,7 +93,7 @@ func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 	return dirs
 }
 
-// found is what a discovery found.
+// found is the result of a discovery.
 type found struct {
 	zones  []foundZone
 	owner  map[string]string // control type that a qualified name belongs to

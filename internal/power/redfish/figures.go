@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// figures are the properties that tell energy or power, in the order of preference.
+// figures lists the properties that report energy or power, in order of preference.
 var figures = [...]struct {
 	name   string
 	energy bool
@@ -156,7 +156,7 @@ func (t *totals) check() {
 	}
 }
 
-// watts returns the power that the resources tell beside their energy, 0 where they do not.
+// watts returns the power that the resources report in addition to their energy, 0 if they do not.
 func (t *totals) watts() float64 {
 	for i := range figures {
 		if !figures[i].energy && t.readings[i].err == nil {
@@ -215,7 +215,7 @@ const (
 	standstillWatts = 20
 )
 
-// counter is what is known of an energy counter.
+// counter holds the observed properties of an energy counter.
 type counter struct {
 	step   float64   // the smallest seen, in µJ: a number that ends in zeros has fewer digits
 	value  float64   // the last, in µJ

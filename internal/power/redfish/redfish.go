@@ -39,7 +39,8 @@ type Options struct {
 	Password func() (string, error)
 	// System and Chassis are the IDs of this machine's, where they cannot be found or are to be others.
 	System, Chassis string
-	// Root is where the host's root directory is: the machine's UUID and serial number tell which system it is.
+	// Root is the path of the host's root directory: the machine's UUID and serial number identify
+	// its system.
 	Root string
 }
 

@@ -47,8 +47,9 @@ var x86Families = []struct {
 	{"AuthenticAMD", 26, 0, 31, 15, "amd-epyc-gen5"},
 }
 
-// familyWords are what names say of the family: those of hypervisors' CPU models ("Intel Xeon Processor (Cascadelake)"), of instance types and
-// of Arm's cores. Words are as key makes them, without spaces.
+// familyWords maps words in names to the CPU family. The names are those of hypervisors' CPU models
+// ("Intel Xeon Processor (Cascadelake)"), of instance types and of Arm's cores. Words are as key
+// makes them, without spaces.
 var familyWords = []struct{ word, name string }{
 	{"sandybridge", "intel-sandybridge"},
 	{"ivybridge", "intel-ivybridge"},

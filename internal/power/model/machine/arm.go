@@ -4,8 +4,9 @@ package machine
 
 import "fmt"
 
-// armName returns the name of an implementer of Arm CPUs, and the name of a CPU by the implementer and the part in MIDR_EL1. What has
-// no name is told by its number; part is -1 where it is not known.
+// armName returns the name of an implementer of Arm CPUs, and the name of a CPU by the implementer
+// and the part in MIDR_EL1. An implementer or CPU without a name is given as its number; part is -1
+// if it is not known.
 func armName(implementer, part int) (vendor, cpu string) {
 	vendor = implementers[implementer]
 	if vendor == "" {
@@ -56,7 +57,8 @@ var parts = map[midr]string{
 // chip returns the processor that a cloud has with CPUs of the name, empty where that is not known.
 func chip(cloud, cpu string) string { return chips[[2]string{cloud, cpu}] }
 
-// chips are told by the clouds' pages of their machines, which docs/virtual-machines.md links.
+// chips holds the names of CPUs by cloud, from the clouds' pages of their machines, which
+// docs/virtual-machines.md links.
 var chips = map[[2]string]string{
 	{"aws", "Arm Cortex-A72"}:           "AWS Graviton",
 	{"aws", "Arm Neoverse-N1"}:          "AWS Graviton2",

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// cpuInfo is what /proc/cpuinfo says. prometheus/procfs reads it in the format of the architecture that it was built for only,
-// and fails as a whole where one line is not as expected.
+// cpuInfo is the content of /proc/cpuinfo. prometheus/procfs reads it only in the format of the
+// architecture that it was built for, and fails as a whole if one line is not as expected.
 type cpuInfo struct {
 	kinds      []cpuKind // in order of appearance
 	processors int
@@ -121,7 +121,8 @@ func (info *cpuInfo) add(id cpuID) {
 	}
 }
 
-// maxKinds bounds how many kinds of CPUs are told apart. Real machines have up to four.
+// maxKinds is the maximum number of kinds of CPUs that are distinguished. Real machines have up to
+// four.
 const maxKinds = 64
 
 // hasWord reports whether the word is in the text.

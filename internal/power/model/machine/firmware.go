@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// firmware is what the firmware tells of the machine: SMBIOS's tables in /sys/class/dmi/id (drivers/firmware/dmi-id.c), of which
-// those that only root may read are left out, else a device tree.
+// firmware is the firmware's description of the machine: SMBIOS's tables in /sys/class/dmi/id
+// (drivers/firmware/dmi-id.c), except those that only root can read, or else a device tree.
 type firmware struct {
 	vendor, productName, biosVendor, biosVersion, assetTag string
 	model                                                  string // of the device tree
@@ -84,7 +84,8 @@ func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 	return cloud, instance
 }
 
-// InstanceVariable is the environment variable that tells the machine's type in its cloud, where nothing on the machine does.
+// InstanceVariable is the environment variable with the machine's type in its cloud, for machines
+// that do not report the type themselves.
 const InstanceVariable = "ENERGY_INSTANCE_TYPE"
 
 // resourceAttributes returns the attributes in a list of key=value pairs, with commas between them and percent-encoded values
@@ -134,8 +135,8 @@ var clouds = []sign{
 	{productName, "Exoscale", "exoscale"},
 }
 
-// virtual reports whether the machine is virtual. On x86 the CPU tells. Elsewhere the firmware does, and a type of a cloud's machine
-// that is called metal has no hypervisor.
+// virtual reports whether the machine is virtual. On x86 the CPU reports that. On other
+// architectures the firmware does, and instance types named metal have no hypervisor.
 func (f *firmware) virtual(info *cpuInfo, instance string) bool {
 	switch {
 	case info.hypervisor || f.hypervisor != "" || f.hypervisorNode || f.virtualBoard:

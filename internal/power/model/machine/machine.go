@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Machine is what is known of a machine. Fields that are not known are zero.
+// Machine describes a machine. Fields that are not known are zero.
 type Machine struct {
 	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
 	Arch string

@@ -7,7 +7,7 @@ import "strings"
 // MaxName is the longest name that Key looks at. CPUID has 48 bytes.
 const MaxName = 256
 
-// marks are what stands between words: "Core(TM)2 Duo" is "core 2 duo".
+// marks replaces the marks between words: "Core(TM)2 Duo" is "core 2 duo".
 var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ", "?", " ")
 
 // noise are words that are in some names of a CPU and not in others.

@@ -33,8 +33,8 @@ type models struct {
 	alone bool
 }
 
-// read reads the model at path, or those in the directory at path. The error tells which files could not be read. If none could, there
-// are no models.
+// read reads the model at path, or the models in the directory at path. The error lists the files
+// that could not be read. If none could be read, there are no models.
 func read(path string) (*models, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// list is errors of which the first are told.
+// list is a list of errors of which only the first are reported.
 type list []error
 
 func (l list) join() error {

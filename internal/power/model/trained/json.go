@@ -52,7 +52,7 @@ func members(d *json.Decoder, depth int) error {
 		if err := printable(name); err != nil {
 			return err
 		}
-		folded := strings.ToLower(name) // package json does not tell cases apart
+		folded := strings.ToLower(name) // package json matches names case-insensitively
 		if seen[folded] {
 			return fmt.Errorf("%q is there twice", name)
 		}

@@ -29,7 +29,8 @@ type keplerJSON struct {
 	DRAM     *componentJSON `json:"dram"`
 }
 
-// specJSON is what the model was trained on (NodeTypeSpec in node_type_index.py). Cores are threads: psutil.cpu_count(logical=True).
+// specJSON describes the machine that the model was trained on (NodeTypeSpec in
+// node_type_index.py). Cores are threads: psutil.cpu_count(logical=True).
 type specJSON struct {
 	Processor string  `json:"processor"`
 	Cores     float64 `json:"cores"`
@@ -53,7 +54,7 @@ type featureJSON struct {
 	Weight float64 `json:"weight"`
 }
 
-// cpuTime is the feature that utilization tells: milliseconds of CPU time per second.
+// cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
 const cpuTime = "bpf_cpu_time_ms"
 
 // function is how a trainer's weights make a power of x, which is the feature over its scale.

@@ -38,8 +38,8 @@ func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
 // taken, also if it is the only one. One that does not say what it was trained on, as Kepler Model Server's may, fits if path is its
 // file.
 //
-// The error tells why there are no curves. Where there are, it tells which files of the directory were not read, and which zones of
-// the model cannot be used.
+// The error reports why there are no curves. If there are curves, the error lists the files of the
+// directory that were not read, and the zones of the model that cannot be used.
 func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	found, err := read(path)
 	if found == nil {
@@ -56,7 +56,7 @@ func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error
 // trainedModel is a model with the file that it is from.
 type trainedModel struct {
 	name    string // of the file
-	by      string // who trained it: "energy train"
+	by      string // the trainer: "energy train"
 	machine machine.Machine
 	zones   map[power.Kind]zone
 	refused error // why zones of the file are not among zones
@@ -82,7 +82,7 @@ type scale struct {
 // proportion to the number of chips: SPECpower results of 619 systems, each left out in turn.
 const errorOfSameModel = 0.099
 
-// curves returns the curves of the wanted zones. The error tells which of them cannot be used.
+// curves returns the curves of the wanted zones. The error lists the curves that cannot be used.
 func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve, error) {
 	s := scale{threads: m.Threads, share: ratio(float64(m.Threads), float64(t.machine.Threads))}
 	s.memory = s.share

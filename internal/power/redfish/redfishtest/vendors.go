@@ -10,7 +10,7 @@ const (
 	LenovoProductUUID = "11223344-5566-7788-99aa-bbccddeeff00"
 )
 
-// Paths of the resources that tell power.
+// Paths of the resources that report power.
 const (
 	DellEnvironment = "/redfish/v1/Chassis/System.Embedded.1/EnvironmentMetrics"
 	DellPower       = "/redfish/v1/Chassis/System.Embedded.1/Power"
