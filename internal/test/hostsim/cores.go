@@ -26,7 +26,7 @@ type logicalCPU struct {
 	clocks  cpuClocks
 }
 
-// piece is what a task uses of a CPU in a step.
+// piece is the CPU time that a task uses on one CPU in a step.
 type piece struct {
 	task *Task
 	cpu  int

@@ -61,8 +61,8 @@ type Engine struct {
 
 func (e *Engine) units() float64 { return float64(max(e.Units, 1)) }
 
-// Context is what a task has open of a GPU: a DRM client, or a context of CUDA. Callers may change its exported settings at
-// any time.
+// Context is an open GPU handle of a task: a DRM client or a CUDA context. Callers may change its
+// exported settings at any time.
 type Context struct {
 	GPU  *GPU
 	Task *Task

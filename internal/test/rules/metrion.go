@@ -8,7 +8,7 @@ package rules
 // the lab does not have: cycles stand in.
 type METRION struct{ Machine Machine }
 
-// metrionTogether is what two siblings draw relative to one.
+// metrionTogether is the power of two busy siblings relative to one.
 const metrionTogether = 1.15
 
 // Observe returns the active energies.
