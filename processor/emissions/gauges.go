@@ -21,7 +21,8 @@ const (
 	attrStale      = "carbon_intensity.stale"
 )
 
-// description is what metadata.yaml says of a metric. mdatagen generates none of it for processors.
+// description is a metric's description and unit in metadata.yaml. mdatagen does not generate them
+// for processors.
 type description struct{ text, unit string }
 
 var descriptions = map[string]description{

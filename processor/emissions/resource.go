@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// identities computes identities of series: hashes with a seed that nobody outside knows, of 64 bits. That two of 50,000 series
-// have the same has a probability of 1 in 10 billion.
+// identities computes identities of series: 64-bit hashes with a secret seed. The probability that
+// two of 50,000 series have the same identity is 1 in 10 billion.
 type identities struct{ seed maphash.Seed }
 
 func newIdentities() identities { return identities{maphash.MakeSeed()} }

@@ -37,7 +37,7 @@ type source struct {
 	close func() error
 }
 
-// opening is what the settings of a source are opened with.
+// opening holds the settings for opening a source.
 type opening struct {
 	context.Context
 	host   component.Host

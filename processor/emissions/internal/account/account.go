@@ -35,7 +35,7 @@ type Point struct {
 	Energy uint64 // since Start, at most math.MaxInt64
 }
 
-// Outcome is what became of a point.
+// Outcome is the result of observing a point.
 type Outcome int
 
 // The outcomes.
@@ -109,9 +109,10 @@ func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
 
 // Observe takes a point into account. The series is nil where the outcome is Full.
 //
-// The energy between two points of a series has the mean rate between them. That of a series with its first point, or with the
-// first after its counter began anew, has the mean rate of the whole interval that ends with this point, as have all others of its
-// origin: who divided the energy of the interval did not know when in it the energy was used.
+// The energy between two points of a series has the mean rate between them. That of a series with
+// its first point, or with the first after its counter began anew, has the mean rate of the whole
+// interval that ends with this point, as do all other series of its origin: the source that divided
+// the energy of the interval did not know when in the interval the energy was used.
 //
 // A point that has the same time as the last one of its series is the same point, sent again.
 func (a *Accounts) Observe(p *Point) (*Series, Outcome) {

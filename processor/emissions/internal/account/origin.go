@@ -16,7 +16,7 @@ type Spell struct {
 	rate        signal.Rate // multiplied by the PUE
 }
 
-// origin is what has measured several series, at the same times.
+// origin is the source of several series that are measured at the same times.
 type origin struct {
 	spells [8]Spell // by their ends, of those with the same end the shortest
 	seen   int64

@@ -30,7 +30,8 @@ var (
 	ErrNegative  = errors.New("the value is negative")
 )
 
-// The most characters of a number: more take long to compute with, and nobody sends them.
+// The maximum numbers of characters of a number: computing with longer numbers takes long, and real
+// numbers are shorter.
 const (
 	maxMantissa = 40
 	maxExponent = 3

@@ -42,7 +42,8 @@ type FileOptions struct {
 // NewFile returns the provider of a file, which need not be there yet.
 func NewFile(o FileOptions) *File { return &File{FileOptions: o} }
 
-// settled is how long ago a file must have been written to count as read: its time may be coarse, and who writes it may not be done.
+// settled is the minimum age of a file's last modification before the file counts as read: its
+// timestamp may be coarse, and its writer may not have finished.
 const settled = 2 * time.Second
 
 // forever is the end of a number's period.
