@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// generated is what the generated MetricsBuilder makes of a configuration.
+// generated holds the properties of the generated MetricsBuilder for a configuration.
 type generated struct {
 	schemaURL      string
 	scope, version string

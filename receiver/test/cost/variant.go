@@ -25,7 +25,8 @@ type variant struct {
 	interval time.Duration
 	// scrape is the address that is fetched every second while the program runs. If it is empty, nothing is scraped.
 	scrape string
-	// window is the length of the windows that the program should keep, and tells of at telemetryAddress. 0 is none.
+	// window is the length of the windows that the program should keep and report at
+	// telemetryAddress. 0 means none.
 	window time.Duration
 	// starts has the program run until its first emission only.
 	starts bool

@@ -217,7 +217,7 @@ func (l *layers) end() {
 	}
 	for _, kind := range []layer{balancerLayer, gatewayLayer, storeLayer} {
 		for _, p := range l.of(kind) {
-			_ = p.kill() // an orderly end would write what nobody reads
+			_ = p.kill() // an orderly end would write data that is never read
 		}
 	}
 }

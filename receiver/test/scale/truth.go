@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// truth is what one node measured, whether or not it was delivered.
+// truth is the measurement of one node, whether or not it was delivered.
 type truth struct {
 	mark   time.Time         // totals until then are before the window
 	byOTLP map[string]*track // by metric and attributes in the order of OTLP

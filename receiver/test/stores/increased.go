@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// identities are what tells series of a metric apart in ClickHouse, besides their data points' attributes and start times. Names are
-// not among them: a series goes on when its names become known.
+// identities lists the attributes that distinguish series of a metric in ClickHouse, in addition to
+// their data points' attributes and start times. Names are not among them: a series continues when
+// its names become known.
 var identities = map[string][]string{
 	"process.energy":   {"process.pid", "process.creation.time"},
 	"container.energy": {"container.id"},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Language is what a database is asked in.
+// Language is the query language of a database.
 type Language string
 
 // The languages. MetricsQL is VictoriaMetrics's; a query without a text of its own in it is asked in PromQL.
@@ -24,13 +24,14 @@ const (
 type Query struct {
 	// Name names it in tables and tests.
 	Name string
-	// Question is what it answers, in a user's words.
+	// Question is the question that the query answers, in a user's words.
 	Question string
-	// Text is how it is asked. A language without a text cannot ask it.
+	// Text is the text of the query by language. A language without a text cannot express the
+	// query.
 	Text map[Language]string
 	// By is the attribute by which the rows of the answer differ, as in OTLP. It is empty where there is one row.
 	By string
-	// Truth is what the answer must be at a time, by the value of By.
+	// Truth returns the correct answer at a time, by the value of By.
 	Truth func(t *Truth, at time.Time) map[string]float64
 	// Within is the largest relative difference of a row. 0 states that there is no bound: the query is in the table to show
 	// what it gives.
@@ -233,7 +234,7 @@ func beganAgain(metric, attribute string) func(*Truth) map[string]bool {
 	}
 }
 
-// meter is what the machine's meters counted in a window.
+// meter returns the energy that the machine's meters counted in a window.
 func meter(kind string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
 	return func(t *Truth, at time.Time) map[string]float64 {
 		return map[string]float64{"": t.Meter(kind, at.Add(-window), at)}
