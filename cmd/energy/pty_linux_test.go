@@ -292,7 +292,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 	require.NoError(t, <-shell.ended)
 }
 
-// Nobody could continue a program that has the terminal to itself.
+// A stopped program that has the terminal to itself could not be continued.
 func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))

@@ -29,7 +29,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// testMachine is what the simulated collector runs on.
+// testMachine is the machine of the simulated collector.
 var testMachine = machine.Machine{
 	CPU: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
 	Threads: 96, Cores: 48, Sockets: 2, Memory: 384 << 30,

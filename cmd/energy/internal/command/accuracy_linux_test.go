@@ -55,7 +55,7 @@ func besides(t *testing.T, burn string, n int) {
 	}
 }
 
-// measured is what was measured of a command, and what it had in truth.
+// measured holds the measurement of a command, and the truth.
 type measured struct {
 	energies
 	truth, wall time.Duration

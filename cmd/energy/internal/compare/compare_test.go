@@ -99,7 +99,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// How often an interval contains the true ratio is what its confidence promises.
+// The proportion of intervals that contain the true ratio is the confidence level.
 func TestTheIntervalContainsTheTrueRatioIn95OfACentOfAllCases(t *testing.T) {
 	for name, truth := range map[string]float64{"a command and itself": 1, "a command that uses less": 0.8} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes both, and a GPU that nobody uses.
+// build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes
+// both, and an unused GPU.
 func build(seconds int) *measure.Result {
 	r := &measure.Result{Command: []string{"make", "test"}, Zones: []measure.Zone{
 		{Name: "psys", Source: "measured", Besides: "package"},
@@ -230,7 +231,7 @@ func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
 		if i > 0 {
 			r.Samples[i].End += r.Samples[i-1].End
 		}
-		if i%15 != 3 { // psys is told seldom
+		if i%15 != 3 { // psys is reported seldom
 			r.Samples[i].Used[0], r.Samples[i].NodeUsed[0] = 0, 0
 		}
 	}
