@@ -35,7 +35,7 @@ var threadripper = model.Curve{
 // trueEnergy is the energy of a simulated machine since its start, at every accuracyStep, in µJ.
 type trueEnergy []float64
 
-// load is what a simulated machine runs.
+// load is the load of a simulated machine.
 type load struct {
 	name string
 	// waves and noise are how far the demand of a service with 5 CPUs swings in one and a half minutes, and by the tenth of
@@ -103,7 +103,8 @@ func (e trueEnergy) watts(at, average time.Duration) float64 {
 type shape struct {
 	name  string
 	every time.Duration // from one poll to the next
-	// average is the time that each reading is the average of, and tells how much of it the meter says.
+	// average is the time over which each reading is averaged, and tells the part of that time that
+	// the meter reports.
 	average, tells time.Duration
 	// refresh is how often the meter has another reading; 0 is always. delay is how old its newest reading is.
 	refresh, delay time.Duration

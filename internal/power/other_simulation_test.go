@@ -58,7 +58,7 @@ type history struct {
 	paidBack int
 }
 
-// simulatedTrack is what the reference knows of a meter.
+// simulatedTrack is the reference's state of a meter.
 type simulatedTrack struct {
 	record     []point
 	settled    units.Energy

@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// restrict makes new files readable for nobody else.
+// restrict makes new files readable by their owner only.
 func restrict(t *testing.T) {
 	before := unix.Umask(0o077)
 	t.Cleanup(func() { unix.Umask(before) })
@@ -38,7 +38,7 @@ func newDir(t testing.TB) string {
 	return dir
 }
 
-// plants are what a virtual machine may put into its tree if that is shared writable.
+// plants are objects that a virtual machine can put into its tree if the tree is shared writable.
 var plants = map[string]func(path, outside string) error{
 	"a link to a file":               func(path, outside string) error { return os.Symlink(filepath.Join(outside, "file"), path) },
 	"a link to a directory":          func(path, outside string) error { return os.Symlink(outside, path) },

@@ -186,7 +186,8 @@ func TestAHalfWrittenTreeGoesOn(t *testing.T) {
 	assert.NotContains(t, files, ".new")
 }
 
-// After a restart of the host's receiver, a meter that is slow to answer is no reason to tell that its zone is gone.
+// After a restart of the host's receiver, a zone is not reported as gone because its meter is slow
+// to answer.
 func TestATreeThatGoesOnKeepsItsZonesForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dram, psys = "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1/energy_uj"

@@ -30,7 +30,7 @@ import (
 
 var _ power.Sensor = (*Sensor)(nil)
 
-// board is what a BMC answers.
+// board is a simulated BMC.
 type board struct {
 	mu           sync.Mutex // held by the test, but while time passes
 	hangs        bool
