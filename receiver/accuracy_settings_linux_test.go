@@ -84,7 +84,7 @@ var labRules = []labSetting{
 	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
 
-// labBest is what is recommended.
+// labBest holds the recommended settings.
 var labBest = []labSetting{
 	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs),
 }

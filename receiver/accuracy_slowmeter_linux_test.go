@@ -126,7 +126,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 		{0, 10 * time.Second, false, .01},
 		// The meter's news are in the middle of every second collection, so its energy is not quite that of the claims.
 		{0, 10 * time.Second, true, .02},
-		// Within 15 seconds the slow meter does not show who ran when more power was used.
+		// Within 15 seconds the slow meter does not show which tasks ran when more power was used.
 		{time.Second, 10 * time.Second, false, .0125},
 		{time.Second, 10 * time.Second, true, .0125},
 	} {

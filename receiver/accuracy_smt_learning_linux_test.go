@@ -126,9 +126,10 @@ func fit(t *testing.T, seen []coreSecond, terms func(coreSecond) []float64) (fac
 	return factors, squares
 }
 
-// The scheduler fills idle cores first, so that cores with two busy threads and a high load are the same thing: a power
-// curve that rises less at high load looks like threads that share. Only where threads are put on CPUs by chance can they
-// be told apart. docs/attribution.md has the figures.
+// The scheduler fills idle cores first, so that cores with two busy threads and a high load are the
+// same thing: a power curve that rises less at high load looks like threads that share. The two can
+// be distinguished only if threads are placed on CPUs at random. docs/attribution.md has the
+// figures.
 func TestWhatTwoBusyThreadsDrawIsNotLearnedFromPower(t *testing.T) {
 	for _, c := range []struct {
 		pinned  int // of five tasks

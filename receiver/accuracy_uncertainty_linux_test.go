@@ -70,7 +70,7 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 	return all
 }
 
-// known describes what claims.Deviation is told of a measurement, and returns what it returns.
+// known describes the arguments of claims.Deviation for a measurement, and returns its result.
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
 	key := cfg.Attribution.KeyOf(zone)

@@ -21,9 +21,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// BenchmarkEmission measures the emission of processes in one zone: built directly, as internal/emit does, as a copy or from the
-// protobuf of an earlier emission, and with the generated MetricsBuilder. new has all series begin, with their zero points. renew is
-// the new values alone, in an earlier emission that nobody else has. parts is the division of the result into requests of bounded size.
+// BenchmarkEmission measures the emission of processes in one zone: built directly, as
+// internal/emit does, as a copy or from the protobuf of an earlier emission, and with the generated
+// MetricsBuilder. new has all series begin, with their zero points. renew is the new values alone,
+// in an earlier emission that is not shared. parts is the division of the result into requests of
+// bounded size.
 func BenchmarkEmission(b *testing.B) {
 	cfg := simpleConfig()
 	for _, n := range []int{500, 10_000} {

@@ -85,8 +85,8 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	}
 }
 
-// openPolled opens the meters and waits for their first polls, so that it does not depend on who runs first whether the baseline has
-// their zones.
+// openPolled opens the meters and waits for their first polls, so that the zones in the baseline do
+// not depend on scheduling.
 func openPolled(ctx context.Context, cfg *Config, host component.Host, settings component.TelemetrySettings) (*power.Set, error) {
 	set, err := meters.Open(ctx, cfg, host, settings)
 	if err == nil {

@@ -205,7 +205,8 @@ func (c *benchCards) run(b *testing.B) {
 	}
 }
 
-// benchLibrary tells of the same cards and users. A poll costs what it takes to make the answer.
+// benchLibrary reports the same cards and users in every poll. The cost of a poll is that of
+// building the answer.
 type benchLibrary struct {
 	component.StartFunc
 	component.ShutdownFunc

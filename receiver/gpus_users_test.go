@@ -33,7 +33,7 @@ func (c *card) Read(_ context.Context, s power.Sample) ([]power.Reading, error) 
 
 func (*card) Close() error { return nil }
 
-// cardUsers is the source of the usage of a card. It tells it since the last read.
+// cardUsers is the source of the usage of a card. It reports the usage since the last read.
 type cardUsers struct{ *card }
 
 func (c cardUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {

@@ -76,7 +76,7 @@ type moment struct {
 	abandoned bool
 }
 
-// record is what was true when a state was stored.
+// record is the state of the simulation when a receiver state was stored.
 type record struct {
 	*moment
 	boot     int
@@ -415,7 +415,7 @@ func (b *restartBackend) checkNode(s *sentSeries) {
 	}
 }
 
-// rounding is what a model's sums may be off, in µJ.
+// rounding is the maximum rounding error of a model's sums, in µJ.
 func (b *restartBackend) rounding() int64 {
 	if b.sim.modeled() {
 		return int64(b.read)
@@ -453,7 +453,8 @@ func (b *restartBackend) checkTotals(md pmetric.Metrics) {
 	}
 }
 
-// checkSum checks that processes and what is unattributed are what is active, by all that was ever taken.
+// checkSum checks that the energy of processes and the unattributed energy add up to the active
+// energy, over all data ever received.
 func (b *restartBackend) checkSum() {
 	sums := map[string]int64{} // by zone and state
 	shared := b.sim.s.cfg.Attribution.SelectedIdle() != config.IdleNone
@@ -474,7 +475,7 @@ func (b *restartBackend) checkSum() {
 	}
 	for zone, sum := range sums {
 		if strings.HasSuffix(zone, " idle") {
-			continue // nobody's
+			continue // idle energy belongs to no workload
 		}
 		if b.behind {
 			b.missing[zone] = sum

@@ -634,12 +634,14 @@ func (sim *simulation) byBPF() bool { return sim.s.node.CPU.Source().Exact() }
 func (sim *simulation) checkClaims() {
 	ran, fired := units.CPUTime(sim.life.Ran()-sim.ran), sim.faults.Fired
 	most := ran + units.CPUTime(len(sim.life.Programs))*units.CPUTime(sim.rounding())
-	// If procfs cannot tell whose cgroup a process is in, or that it still runs, its time may also be inferred, and
-	// time of unscanned intervals may be counted twice: from its parent's child time, and from its cgroup's counter.
+	// If procfs does not show the cgroup of a process, or that the process still runs, its time may
+	// also be inferred, and time of unscanned intervals may be counted twice: from its parent's
+	// child time, and from its cgroup's counter.
 	if blind := !sim.byBPF() && fired["reads that fail"]+fired["short read"] > 0; sim.claimed > most && !blind {
 		sim.fail("%v were claimed, and %v ran", time.Duration(sim.claimed), time.Duration(ran))
 	}
-	// Time of ends that were lost, or are told once they are not waited for any more, is claimed by nobody, and BPF says so.
+	// The time of process exits that were missed, or reported after the wait for them has ended, is
+	// unclaimed, and BPF reports it as such.
 	if sim.byBPF() && sim.claimed+sim.untraced < ran {
 		sim.fail("of %v that ran, %v were claimed, and at most %v untraced",
 			time.Duration(ran), time.Duration(sim.claimed), time.Duration(sim.untraced))

@@ -45,7 +45,8 @@ type measurement struct {
 type slowPlatform struct {
 	lateMeter
 	life *hostsim.Life
-	// scale is what it shows of the energy of the sockets and of beside, in W.
+	// scale is the part that the meter shows of the energy of the sockets and of the additional
+	// power beside, in W.
 	scale, beside float64
 }
 
@@ -149,7 +150,7 @@ func (m *lateMeter) observe() {
 	m.seen.last = uint64(r.Total)
 }
 
-// otherOracle checks the zone other: whole and parts are what it was derived from.
+// otherOracle checks the zone other: whole and parts are the readings from which it was derived.
 type otherOracle struct {
 	seen  oracle // what the ledger has to count
 	parts map[time.Time]units.Energy

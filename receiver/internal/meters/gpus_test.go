@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// toldUsage is a source that tells of some GPUs, and counts how often it is asked.
+// toldUsage is a source that reports some GPUs, and counts its reads.
 type toldUsage struct {
 	usage []gpu.Usage
 	err   error

@@ -33,7 +33,8 @@ const (
 	guestMemory = 1 << 30
 	// acpiRegion is where the meters look: see sensors/powermeters.asl. QEMU puts the initial file system at the end of memory.
 	acpiRegion = 0x20000000
-	// cpuShare is what the second meter, of the CPU, measures of what the first one, of the socket, does.
+	// cpuShare is the power of the second meter, of the CPU, relative to that of the first one, of
+	// the socket.
 	cpuShare = 0.625
 )
 

@@ -274,7 +274,8 @@ func TestAttackCommandLines(t *testing.T) {
 	})
 }
 
-// A user who names a cgroup after a container gets no part of the container's energy, and adds none to it.
+// A user that names a cgroup after a container gets no part of the container's energy, and adds
+// none to it.
 func TestAttackForgedContainer(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		load := build(t, "load")

@@ -37,7 +37,7 @@ type grid struct {
 	mu     sync.Mutex
 	server *httptest.Server
 	broken bool          // it answers as the zone says
-	told   map[int]bool  // all intensities that were told
+	told   map[int]bool  // all intensities that were sent
 	asked  int           // requests that had the token
 	hung   chan struct{} // is closed when those that hang are let go
 }
@@ -129,8 +129,8 @@ func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // emitters are the pipelines of one collector, by the zone that each asks for.
 var emitters = []string{"limits", "fails", "hangs", "restarts", "untrusted"}
 
-// emissionsConfig has a pipeline for each zone. Only the one without a certificate does not know whom to trust, and only the one
-// that fails forgets soon what it was told.
+// emissionsConfig has a pipeline for each zone. Only the pipeline without a certificate has no
+// trusted issuer, and only the one that fails discards intensities soon.
 func emissionsConfig(t *testing.T, main, restarts *grid, dir string) string {
 	t.Helper()
 	processors, exporters, pipelines := "processors:\n", "exporters:\n", "  pipelines:\n"
@@ -157,8 +157,8 @@ func emissionsConfig(t *testing.T, main, restarts *grid, dir string) string {
 		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
 }
 
-// Emissions of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
-// provider limits requests, fails, hangs, is restarted, or is somebody else.
+// Emissions of a collector's processes add up to the node's while the intensity changes every few
+// seconds, and while its provider limits requests, fails, hangs, is restarted, or is impersonated.
 func TestEmissionsInTheCollector(t *testing.T) {
 	need(t)
 	t.Parallel() // with the guests: most of its time it waits
@@ -214,7 +214,8 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	t.Run("TheLogTellsEachStateOnce", func(t *testing.T) { c.testEmissionLog(t) })
 }
 
-// told returns the last error that the processor of a pipeline logged with a message, or the message where there is no error.
+// told returns the last error that the processor of a pipeline logged with a message, or the
+// message if there is no error.
 func (c *collector) told(t *testing.T, name, message string) (last string) {
 	t.Helper()
 	for _, l := range c.emissionLog(t, name) {
@@ -346,7 +347,8 @@ func (g *grid) testTold(t *testing.T, emissions []emission) {
 	assert.Greater(t, whole, 5, "intervals of one intensity alone")
 }
 
-// testStale checks that the intensity is told as stale while the provider is away, and not when it is back.
+// testStale checks that the intensity is reported as stale while the provider is away, and not when
+// it is back.
 func testStale(t *testing.T, name string, emissions []emission, stop, back time.Time) {
 	t.Helper()
 	fresh, stale, again := 0, 0, 0

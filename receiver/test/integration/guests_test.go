@@ -71,7 +71,8 @@ func (a told) plus(b told) told { return told{a.pkg + b.pkg, a.dram + b.dram} }
 
 func (a told) minus(b told) told { return told{a.pkg - b.pkg, a.dram - b.dram} }
 
-// tree is the directory in which a virtual machine is told its energy, and what was seen in it.
+// tree is the directory in which a virtual machine receives its energy, and the states that were
+// seen in it.
 type tree struct {
 	path string
 
@@ -200,8 +201,9 @@ func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
 	return all
 }
 
-// requireHosts checks that the totals of the collector are the host's: those that it attributed, from one of some states on that it
-// told. Processes, unattributed and idle energy count together, to the microjoule.
+// requireHosts checks that the totals of the collector are the host's: the energy that it
+// attributed, from one of several exported states on. Processes, unattributed and idle energy count
+// together, to the microjoule.
 func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map[told]bool, zones ...string) {
 	t.Helper()
 	requireBalance(t, c.emissions, zones...)
@@ -254,7 +256,7 @@ func (c *guestCollector) requireReported(t *testing.T) {
 	}
 }
 
-// toldMachine is a machine of libvirt with a directory in which it is told its energy.
+// toldMachine is a machine of libvirt with a directory in which it receives its energy.
 type toldMachine struct {
 	machine
 	*guest

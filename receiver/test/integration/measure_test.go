@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured is what `energy measure -json` writes, as far as these tests read it.
+// measured is the output of `energy measure -json`, as far as these tests read it.
 type measured struct {
 	Started       time.Time `json:"started"`
 	ExitStatus    int       `json:"exit_status"`
@@ -189,8 +189,8 @@ func TestMeasureRealBuild(t *testing.T) {
 	}
 }
 
-// withoutTelemetry returns a configuration directory with which go starts no process of its own for its telemetry, which nobody
-// would wait for.
+// withoutTelemetry returns a configuration directory with which go starts no process of its own for
+// its telemetry, which no process would wait for.
 func withoutTelemetry(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -199,7 +199,7 @@ func withoutTelemetry(t *testing.T) string {
 	return dir
 }
 
-// testBuild compares the joules of a build with those of the CPU time that its shell tells.
+// testBuild compares the joules of a build with those of the CPU time that its shell reports.
 func testBuild(t *testing.T, m *measured, printed string) {
 	t.Helper()
 	all := 0.0
@@ -266,7 +266,7 @@ func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 	}
 }
 
-// How a command ends, and what a limit makes of it, is told by the exit status.
+// The exit status reports how a command ended, and whether a limit was exceeded.
 func TestMeasureEndsAsItsCommand(t *testing.T) {
 	need(t)
 	load := build(t, "load")

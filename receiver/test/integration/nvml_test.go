@@ -34,7 +34,7 @@ func gpuCollectorBinary(t *testing.T) string {
 // sleeps are the arguments of a load that uses nearly no CPU time.
 var sleeps = []string{"burn", "0", "0"}
 
-// The model of the CPUs tells that collections go on while no GPU can be read.
+// The model of the CPUs shows that collections continue while no GPU can be read.
 const nvmlConfig = `
 extensions:
   nvml: {library: LIBRARY}
@@ -94,7 +94,7 @@ func (s *scriptedNVML) energyAt(at time.Time) uint64 {
 	return 1000 + uint64(firstGPUWatts*at.Sub(s.start).Microseconds()/1000)
 }
 
-// tells writes the script: what the library tells from now on.
+// tells writes the script: the state that the library reports from now on.
 func (s *scriptedNVML) tells(t *testing.T) {
 	t.Helper()
 	energy, load := fmt.Sprintf("energy %d", s.energyAt(time.Now())), ""
@@ -130,8 +130,9 @@ func (r *nvmlRun) says(t *testing.T, what string, count int) {
 	})
 }
 
-// NVIDIA's library as a real file that the collector of `make build-gpu` loads, with GPUs that a script makes up. Who uses them are
-// processes of this machine, one of them in a container. Then the library fails in each way that it can.
+// NVIDIA's library as a real file that the collector of `make build-gpu` loads, with GPUs that a
+// script simulates. Their users are processes of this machine, one of them in a container. Then the
+// library fails in each way that it can.
 func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 	need(t)
 	binary, load := gpuCollectorBinary(t), build(t, "load")
@@ -328,7 +329,7 @@ func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, 
 	}
 }
 
-// testGoesOn tells how far collections are apart. The bound is for a busy machine.
+// testGoesOn checks the time between collections. The bound is for a busy machine.
 func testGoesOn(t *testing.T, emissions []emission, what string, d during) {
 	longest := time.Duration(0)
 	for i := d.from; i < d.to; i++ {

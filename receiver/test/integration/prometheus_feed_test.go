@@ -49,7 +49,7 @@ type simulatedWorkload struct {
 	executable                                     string
 	pid                                            int64
 	weight                                         func(hour float64) float64
-	gpuWeight                                      float64 // of the node's GPU, 0 for who does not use it
+	gpuWeight                                      float64 // of the node's GPU, 0 for workloads that do not use it
 	noise                                          noise
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raplRun is what a guest has sent of its run: see guest/rapl.go.
+// raplRun holds the data that a guest has sent of its run: see guest/rapl.go.
 type raplRun struct {
 	dir   string
 	truth []truth

@@ -58,7 +58,7 @@ type sensors struct {
 	unplugged        during // of the chip, in emissions of named
 }
 
-// ids are what the collector calls the sensors.
+// ids are the collector's IDs of the sensors.
 const (
 	grace = "ACPI000D:00:Grace Power Socket 0"
 	cpu   = "ACPI000D:01:CPU Power Socket 0"

@@ -74,7 +74,7 @@ type usbHeader struct {
 func (u *usbChip) serve(conn net.Conn) {
 	write := func(kind uint32, id uint64, body []byte) {
 		packet, _ := binary.Append(nil, binary.LittleEndian, usbHeader{kind, uint32(len(body)), id})
-		_, _ = conn.Write(append(packet, body...)) // the next read tells
+		_, _ = conn.Write(append(packet, body...)) // the next read reports the error
 	}
 	if !greet(conn) {
 		return

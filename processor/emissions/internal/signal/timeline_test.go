@@ -33,7 +33,7 @@ func put(t testing.TB, line *Timeline, now float64, periods ...Period) {
 	require.NoError(t, line.Put(at(now), periods))
 }
 
-// tell returns what is told of some minutes.
+// tell returns the mean of some minutes as text.
 func tell(line Signal, from, until float64) string {
 	m, ok := line.Mean(at(from), at(until))
 	if !ok {
