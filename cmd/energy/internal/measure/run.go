@@ -41,7 +41,7 @@ type run struct {
 	phase  string
 	begun  marked
 	used   units.CPUTime // until the last sample
-	// baseline is what was measured before, nil if nothing was.
+	// baseline is the measurement before the command, nil if there was none.
 	baseline *Baseline
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
 	// reported energy.
