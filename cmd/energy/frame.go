@@ -68,7 +68,8 @@ func (f *framer) frame(s *snapshot, sums check, now time.Time) *top.Frame {
 	return out
 }
 
-// begin keeps the first snapshot. One with less energy than the last is of a collector that began anew: all of its energy is since then.
+// begin keeps the first snapshot. One with less energy than the last is of a collector that began
+// anew: all of its energy is since then.
 func (f *framer) begin(s *snapshot, sums check, now time.Time) {
 	begun, restarted := f.first != nil, sums.active < f.last
 	f.last = sums.active
@@ -125,8 +126,9 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 	return rows
 }
 
-// without returns the rows of energy without a process: of those that have ended, and unattributed energy. With these, the energies
-// of all rows add up to the active energy since the first snapshot.
+// without returns the rows of energy without a process: of those that have ended, and unattributed
+// energy. With these, the energies of all rows add up to the active energy since the first
+// snapshot.
 func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	unattributed := units.Energy(sums.unattributed - min(f.base.unattributed, sums.unattributed))
 	ended := units.Energy(sums.active-min(f.base.active, sums.active)) - unattributed

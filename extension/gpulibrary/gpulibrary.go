@@ -44,16 +44,17 @@ type Device struct {
 	At time.Time
 	// Energy is the GPU's energy counter in microjoules. It may be reset. It is used unless HasPower.
 	Energy uint64
-	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power in microwatts then, the mean
-	// over the time Average that ends at At; an Average of 0 stands for the power of that moment.
+	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power
+	// in microwatts then, the mean over the time Average that ends at At; an Average of 0 stands
+	// for the power of that moment.
 	HasPower bool
 	Power    int64
 	Average  time.Duration
 	// Err is why neither is known, nil if one is.
 	Err error
 
-	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll that knew them. It is 0 at the
-	// first poll.
+	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll
+	// that knew them. It is 0 at the first poll.
 	Elapsed time.Duration
 	// Busy is how much of Elapsed the GPU worked.
 	Busy time.Duration

@@ -25,8 +25,8 @@ const (
 	longest = 30 * 86_400
 )
 
-// Align returns how many seconds the series lags behind the load: what happens at t is in the series at t + lag. It is the lag
-// with the highest correlation, up to most seconds to either side.
+// Align returns how many seconds the series lags behind the load: what happens at t is in the
+// series at t + lag. It is the lag with the highest correlation, up to most seconds to either side.
 func Align(load, series *Series, most float64) (lag, correlation float64, err error) {
 	from, to, err := common(load, series)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 // ErrNoCommand is that of a command line without a word.
 var ErrNoCommand = errors.New("the command is empty")
 
-// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command Language, 2.2 Quoting): anywhere, or at
-// the start of a word. In the first word, = is special, too: it sets a variable.
+// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command
+// Language, 2.2 Quoting): anywhere, or at the start of a word. In the first word, = is special,
+// too: it sets a variable.
 const (
 	special        = "|&;<>()$`*?[\n"
 	specialAtStart = "~#!{"

@@ -45,7 +45,8 @@ type markServer struct {
 	dir *ownDir
 }
 
-// serveMarks begins to take marks and returns the path of the socket. If that fails the path is empty, and a note says why.
+// serveMarks begins to take marks and returns the path of the socket. If that fails the path is
+// empty, and a note says why.
 func (r *run) serveMarks() (server *markServer, socket string) {
 	dir, err := makeOwnDir(os.TempDir())
 	if err != nil {
@@ -81,7 +82,8 @@ func (r *run) take(ctx context.Context, m phase.Mark) error {
 	return <-done
 }
 
-// begin begins a phase, after it has measured until then. Where that fails, the phase has the energy since the last sample, too.
+// begin begins a phase, after it has measured until then. Where that fails, the phase has the
+// energy since the last sample, too.
 func (r *run) begin(ctx context.Context, name string) error {
 	if name == r.phase {
 		return nil

@@ -32,8 +32,8 @@ type meter struct {
 	read     map[*power.Zone]time.Time
 }
 
-// openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
-// closes source if it fails.
+// openMeter takes the first readings. static is the static power of measured zones in watts, nil
+// where energy need not be split. It closes source if it fails.
 func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
 		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static,
@@ -133,7 +133,8 @@ func (m *meter) isAttributed(kind power.Class) bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
-// watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.
+// watts returns the mean power of each kind of measured zones since the readings before, and the
+// kinds of which it is not known.
 func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
 	known = map[power.Class]float64{}
 	for _, r := range after {

@@ -109,8 +109,8 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 	}
 }
 
-// result fills the zones, the samples and the phases of a result. A kind that used nothing is left out where it is not attributed
-// any more: another meter has taken its place.
+// result fills the zones, the samples and the phases of a result. A kind that used nothing is left
+// out where it is not attributed any more: another meter has taken its place.
 func (r *record) result(into *Result, isAttributed func(power.Class) bool) {
 	maps.DeleteFunc(r.kinds, func(kind power.Class, k *kindRecord) bool {
 		d := k.last.since(k.base)
@@ -139,7 +139,8 @@ func (r *record) result(into *Result, isAttributed func(power.Class) bool) {
 	into.Phases = phasesOf(into.Samples, len(into.Zones))
 }
 
-// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil if no sample is of any.
+// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil
+// if no sample is of any.
 func phasesOf(samples []Sample, zones int) (phases []Phase) {
 	marked := false
 	for i := range samples {

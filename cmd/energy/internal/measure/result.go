@@ -18,7 +18,8 @@ type Result struct {
 	Wall, CPU time.Duration
 	// CPUTime says what the CPU time was counted by, for people: "the command's cgroup".
 	CPUTime string
-	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where nothing measures or models energy.
+	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where
+	// nothing measures or models energy.
 	Zones []Zone
 	// Programs divide the energy of the command, by descending energy.
 	Programs []Program
@@ -63,8 +64,8 @@ func (r *Result) Node() (sum units.Energy) {
 // Zone is a zone kind: package, dram, gpu, ...
 type Zone struct {
 	Name, Source string // energy.zone, energy.method
-	// Besides names the zone that contains this one, or overlaps with it, so that their energies are not added up. It is empty for
-	// zones that are added up.
+	// Besides names the zone that contains this one, or overlaps with it, so that their energies
+	// are not added up. It is empty for zones that are added up.
 	Besides string
 	// Static is the source of the zone's static power.
 	Static Static

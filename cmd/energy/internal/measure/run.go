@@ -89,8 +89,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r.run(ctx)
 }
 
-// sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if that is wanted and BPF programs can be
-// loaded.
+// sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if
+// that is wanted and BPF programs can be loaded.
 func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.Source {
 	if !o.Names || cfg.CPUTime == cpu.KindProcfs || cfg.CPUTime == cpu.KindClocks {
 		return group.Source()

@@ -29,7 +29,8 @@ type listener struct {
 	own  fs.FileInfo
 }
 
-// listen listens at a path, in a directory that is made if only it is missing. A socket there that no process serves is replaced.
+// listen listens at a path, in a directory that is made if only it is missing. A socket there that
+// no process serves is replaced.
 func listen(path string) (*listener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, not %d", MaxPath, len(path))

@@ -33,8 +33,9 @@ const (
 
 // SVG writes panels, at least one, below each other and of the same scales. The same panels are always the same bytes.
 //
-// The command's zones are stacked, so that their upper edge is the command's power. Zones that are not added to others are dashed
-// lines. The power of the node, idle power included, is a thin line; where it is far above the command's, the scale is the command's.
+// The command's zones are stacked, so that their upper edge is the command's power. Zones that are
+// not added to others are dashed lines. The power of the node, idle power included, is a thin line;
+// where it is far above the command's, the scale is the command's.
 func SVG(w io.Writer, panels ...Panel) error {
 	drawn := make([]*panel, len(panels))
 	for i, p := range panels {
@@ -148,7 +149,8 @@ func commonScale(panels []*panel) scale {
 	return s
 }
 
-// pick returns the largest unit, in the order given, in which a value is at least 3, and of an unknown one the unit of factor 1.
+// pick returns the largest unit, in the order given, in which a value is at least 3, and of an
+// unknown one the unit of factor 1.
 func pick(value float64, units ...unit) unit {
 	best := units[0]
 	for _, u := range units {
@@ -355,7 +357,8 @@ func (p *panel) outline(area box, s scale, watts []float64) (points []point) {
 	return points
 }
 
-// fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is empty where next to nothing fits.
+// fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is
+// empty where next to nothing fits.
 func fit(style style, s string, width float64) string {
 	if style.width(s) <= width {
 		return s

@@ -94,8 +94,8 @@ func texts(t *testing.T, image string) (all []string) {
 	}
 }
 
-// nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to 89 % of its CPUs. The power above
-// the power at rest is the program's.
+// nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to
+// 89 % of its CPUs. The power above the power at rest is the program's.
 func nx12(t *testing.T) *measure.Result {
 	t.Helper()
 	file, err := os.Open("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")

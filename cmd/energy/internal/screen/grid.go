@@ -56,8 +56,8 @@ func (g *Grid) Size() (width, height int) { return g.width, g.height }
 // At returns a cell, which must be in the grid.
 func (g *Grid) At(x, y int) Cell { return g.cells[y*g.width+x] }
 
-// Put writes a text from a cell on, in at most width columns, and returns how many it used. A text that is longer ends with "…".
-// What is not in the grid is left out.
+// Put writes a text from a cell on, in at most width columns, and returns how many it used. A text
+// that is longer ends with "…". What is not in the grid is left out.
 func (g *Grid) Put(x, y, width int, style Style, text string) (used int) {
 	if y < 0 || y >= g.height || x < 0 {
 		return 0

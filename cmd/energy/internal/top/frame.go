@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top is the screen of energy top: what it shows, how its keys change that, and how it is drawn. It reads nothing and has
-// no clock.
+// Package top is the screen of energy top: what it shows, how its keys change that, and how it is
+// drawn. It reads nothing and has no clock.
 package top
 
 import (

@@ -235,8 +235,8 @@ func (m Model) movedIn(rows, by int) Model {
 	return m
 }
 
-// rows returns the rows that the filter leaves, sorted. Rows that compare equal are in the order of their keys, so that they do not
-// change places.
+// rows returns the rows that the filter leaves, sorted. Rows that compare equal are in the order of
+// their keys, so that they do not change places.
 func (m Model) rows() (rows []*Row) {
 	if m.frame == nil {
 		return nil

@@ -23,8 +23,8 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten milliseconds, and the energy
-// counter is refreshed every 20 to 100 ms.
+// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten
+// milliseconds, and the energy counter is refreshed every 20 to 100 ms.
 const limitMargin = 2
 
 // attach gives the board a new handle, after NVML was opened.

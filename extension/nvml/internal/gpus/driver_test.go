@@ -53,8 +53,8 @@ type gpu struct {
 	keeps   int           // samples
 	lag     func(sample int) time.Duration
 	clock   func(at time.Time) uint64
-	// lists is set for a driver that lists samples rather than means, each for a process that ran since the one before. Otherwise
-	// a sample is that of the process that ran last.
+	// lists is set for a driver that lists samples rather than means, each for a process that ran
+	// since the one before. Otherwise a sample is that of the process that ran last.
 	lists bool
 	dry   bool // the driver does not sample while the GPU is idle
 
