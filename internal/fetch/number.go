@@ -15,8 +15,8 @@ var (
 	ErrNotNumber = errors.New("the value is not a number")
 )
 
-// Number returns the finite number that a JSON value is, or that a string holds. The error is ErrNoValue for null, an empty
-// string and a value that is absent, else ErrNotNumber.
+// Number returns the finite number that a JSON value is, or that a string holds. The error is
+// ErrNoValue for null, an empty string and a value that is absent, else ErrNotNumber.
 func Number(value json.RawMessage) (float64, error) {
 	text, err := NumberText(value)
 	if err != nil {

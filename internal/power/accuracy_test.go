@@ -38,11 +38,11 @@ type trueEnergy []float64
 // load is the load of a simulated machine.
 type load struct {
 	name string
-	// waves and noise are how far the demand of a service with 5 CPUs swings in one and a half minutes, and by the tenth of
-	// a second, in CPUs.
+	// waves and noise are how far the demand of a service with 5 CPUs swings in one and a half
+	// minutes, and by the tenth of a second, in CPUs.
 	waves, noise float64
-	// jobs are the demands that five jobs have by turns, for some seconds to a minute each, minutely that of four seconds of
-	// every minute.
+	// jobs are the demands that five jobs have by turns, for some seconds to a minute each,
+	// minutely that of four seconds of every minute.
 	jobs     []float64
 	minutely float64
 }
@@ -111,8 +111,8 @@ type shape struct {
 	answers        time.Duration // how long it takes to answer
 	unit           float64       // of a power, in W, or of a counter, in J
 	counter        bool
-	// steady and busy are the largest errors over ten minutes under those loads, of the energy. lagged is the largest against
-	// the energy of ten minutes that are as old as the readings.
+	// steady and busy are the largest errors over ten minutes under those loads, of the energy.
+	// lagged is the largest against the energy of ten minutes that are as old as the readings.
 	steady, busy, lagged float64
 }
 
@@ -135,8 +135,8 @@ func (s *shape) value(zone *power.Zone, truth trueEnergy, at time.Duration, now 
 	return power.PowerValue(zone, int64(watts*1e6), s.tells, now)
 }
 
-// accuracyError is how far an energy is from the truth: relative, relative to the truth as late as the meter is, and in units
-// of a counter.
+// accuracyError is how far an energy is from the truth: relative, relative to the truth as late as
+// the meter is, and in units of a counter.
 type accuracyError struct{ off, lagged, units float64 }
 
 // measure has a Poller ask the meter for ten minutes.

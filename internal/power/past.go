@@ -10,16 +10,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Raw is an energy counter as it was read, from which another process of the same boot can go on. The zero Raw is that of a
-// zone without such a counter: it has a sensor of power, a model, or a counter that begins when it is opened.
+// Raw is an energy counter as it was read, from which another process of the same boot can go on.
+// The zero Raw is that of a zone without such a counter: it has a sensor of power, a model, or a
+// counter that begins when it is opened.
 type Raw struct {
 	Energy   units.Energy
 	Range    units.Energy // after which the counter goes on from 0, 0 if that is not known
 	MaxWatts uint64       // power that the counter never exceeds, in watts
-	// At is when the counter was read, with a monotonic clock reading. If its range is not known, it is when the counter last
-	// changed.
+	// At is when the counter was read, with a monotonic clock reading. If its range is not known,
+	// it is when the counter last changed.
 	At time.Time
-	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is empty for other counters.
+	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is
+	// empty for other counters.
 	Epoch string
 }
 
@@ -73,7 +75,8 @@ var (
 	ErrNotCounted = errors.New("nothing counted the energy that was used while the receiver was down")
 	// ErrReset is that of a counter that began anew. It has no energy of the time.
 	ErrReset = errors.New("the energy counter was reset while the receiver was down")
-	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at the highest power of the zone.
+	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at
+	// the highest power of the zone.
 	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
 	// ErrOtherMeter is that of a zone that another meter reads. It has no energy of the time.
 	ErrOtherMeter = errors.New("another meter reads the zone than before the receiver was down")
@@ -117,9 +120,10 @@ func (s *Set) Past(p *Past) {
 	}
 }
 
-// Resume makes the set go on where another one ended: the first good reading of a zone that was reported then has the energy since.
-// Until then the zone has a reading with an error, for up to two minutes, and as long as its meter has not answered no less preferred
-// one is used in its place. Resume must precede the first Read. The set keeps no part of p.
+// Resume makes the set go on where another one ended: the first good reading of a zone that was
+// reported then has the energy since. Until then the zone has a reading with an error, for up to
+// two minutes, and as long as its meter has not answered no less preferred one is used in its
+// place. Resume must precede the first Read. The set keeps no part of p.
 func (s *Set) Resume(p *Past) {
 	for i := range p.Zones {
 		z := &p.Zones[i]

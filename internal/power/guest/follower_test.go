@@ -445,8 +445,8 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 	})
 }
 
-// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what changes, the seconds until the next
-// report, and its total.
+// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what
+// changes, the seconds until the next report, and its total.
 func FuzzFollower(f *testing.F) {
 	report := func(change, seconds byte, total uint64) []byte {
 		return binary.LittleEndian.AppendUint64([]byte{change, seconds}, total)

@@ -15,8 +15,9 @@ import (
 
 // Report is the energy that was attributed to a virtual machine up to a point in time, by zone.
 type Report struct {
-	// Epoch identifies the series of totals: a random word that is made with the first report about a virtual machine. Under
-	// another epoch the totals begin anew: the virtual machine is on another host.
+	// Epoch identifies the series of totals: a random word that is made with the first report about
+	// a virtual machine. Under another epoch the totals begin anew: the virtual machine is on
+	// another host.
 	Epoch string
 	// Generation grows with each report of an epoch. Two readers that see the same generation see the same energy.
 	Generation uint64
@@ -26,12 +27,14 @@ type Report struct {
 	Zones []Zone
 }
 
-// Zone is the energy of a zone kind that a virtual machine was attributed, over all sockets of the host, active and idle.
+// Zone is the energy of a zone kind that a virtual machine was attributed, over all sockets of the
+// host, active and idle.
 type Zone struct {
 	Kind power.Kind
 	// Energy is the total of the epoch. It never goes down.
 	Energy units.Energy
-	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where ID is empty they are those of Place.
+	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where
+	// ID is empty they are those of Place.
 	ID, Name, Parent string
 	// Range is where the counter wraps in a tree that others wrote, 0 if that is not known.
 	Range units.Energy

@@ -22,8 +22,8 @@ import (
 
 // PublisherOptions configures the export to virtual machines.
 type PublisherOptions struct {
-	// Path is the directory that has the tree of each virtual machine in a directory of its own. Its parent must exist. Empty means
-	// that no trees are written.
+	// Path is the directory that has the tree of each virtual machine in a directory of its own.
+	// Its parent must exist. Empty means that no trees are written.
 	Path string
 }
 
@@ -31,7 +31,8 @@ type PublisherOptions struct {
 // writes their trees on its own goroutine, and provides their reports to servers. Its methods may
 // be called concurrently and do not wait for disk I/O.
 //
-// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That of a report begins with the publisher.
+// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That
+// of a report begins with the publisher.
 type Publisher struct {
 	path string
 	wake chan struct{} // holds one element while there may be something to write
@@ -92,15 +93,15 @@ type job struct {
 }
 
 const (
-	// keepStopped is how long a machine is remembered that is not among those that are published. After that it goes on from its
-	// tree.
+	// keepStopped is how long a machine is remembered that is not among those that are published.
+	// After that it goes on from its tree.
 	keepStopped = time.Hour
 	// slowWrite is how long it may take to write all trees before that is an error.
 	slowWrite = 30 * time.Second
 	// maxClose is how long Close waits for the disk.
 	maxClose = 3 * time.Second
-	// maxTrees is how many directories there may be when one is made for a machine that a user or a container runs. Such programs could
-	// make any number of directories, and none is ever removed.
+	// maxTrees is how many directories there may be when one is made for a machine that a user or a
+	// container runs. Such programs could make any number of directories, and none is ever removed.
 	maxTrees = 1000
 	// mostNamed is how many virtual machines an error names.
 	mostNamed = 3
@@ -127,8 +128,9 @@ func NewPublisher(options PublisherOptions) *Publisher {
 	return p
 }
 
-// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID, and is not kept. A machine that is
-// left out has stopped. What could not be written before is written now.
+// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID,
+// and is not kept. A machine that is left out has stopped. What could not be written before is
+// written now.
 func (p *Publisher) Publish(vms []VM, at time.Time) {
 	p.mu.Lock()
 	now := time.Now()
@@ -301,7 +303,8 @@ func (p *Publisher) assignCIDs() error {
 	return refused.err("several virtual machines have")
 }
 
-// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs that has it, or several.
+// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs
+// that has it, or several.
 func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,8 +327,9 @@ func (p *Publisher) Err() error {
 	return oneline.Join(p.refused, trouble)
 }
 
-// Close writes what was published last and ends the publisher. It waits for up to three seconds; where the disk does not answer, it
-// returns an error, and nothing more is written once it does. Report goes on to return the last reports.
+// Close writes what was published last and ends the publisher. It waits for up to three seconds;
+// where the disk does not answer, it returns an error, and nothing more is written once it does.
+// Report goes on to return the last reports.
 func (p *Publisher) Close() error {
 	p.closing.Do(func() { close(p.stop) })
 	select {
@@ -441,7 +445,8 @@ func isFull(trees *os.Root) bool {
 	return len(names) == maxTrees
 }
 
-// yield gives the directory of a job to the machine whose tree is in it, if that runs and should have the directory as well.
+// yield gives the directory of a job to the machine whose tree is in it, if that runs and should
+// have the directory as well.
 func (p *Publisher) yield(job *job, owner string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -483,7 +488,8 @@ type refusals []error
 
 func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
 
-// err returns the first refusals, in an order that does not change, and the number of the others; nil if there are none.
+// err returns the first refusals, in an order that does not change, and the number of the others;
+// nil if there are none.
 func (r refusals) err(what string) error {
 	if len(r) == 0 {
 		return nil

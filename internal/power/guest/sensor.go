@@ -21,8 +21,8 @@ type Tree struct {
 	follower *Follower
 }
 
-// NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be read; nil means all. It touches
-// nothing.
+// NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be
+// read; nil means all. It touches nothing.
 func NewTree(path string, want func(power.Kind) bool) *Tree {
 	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("meters::powercap::path "+path, want)}
 }

@@ -56,9 +56,9 @@ const (
 	anyCID = 1<<32 - 1
 )
 
-// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report returns the report for the
-// virtual machine with a context ID, which must not change afterwards; ok is false if there is none. It is called from several
-// goroutines.
+// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report
+// returns the report for the virtual machine with a context ID, which must not change afterwards;
+// ok is false if there is none. It is called from several goroutines.
 func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
 	return &Server{port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{}}
 }
@@ -171,8 +171,8 @@ func (s *Server) note(err error) {
 	s.err = err
 }
 
-// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it is from none, or if there
-// is no room.
+// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it
+// is from none, or if there is no room.
 func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool) {
 	peer, ok := conn.RemoteAddr().(*vsock.Addr)
 	if !ok || peer.ContextID <= vsock.Host { // the machine itself, or the hypervisor that it runs on

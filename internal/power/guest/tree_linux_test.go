@@ -23,7 +23,8 @@ func restrict(t *testing.T) {
 	t.Cleanup(func() { unix.Umask(before) })
 }
 
-// newDir returns an empty directory, in memory where there is some: some file systems write a file to the disk when it is renamed.
+// newDir returns an empty directory, in memory where there is some: some file systems write a file
+// to the disk when it is renamed.
 func newDir(t testing.TB) string {
 	const memory = "/dev/shm"
 	var fs unix.Statfs_t
@@ -56,8 +57,8 @@ var plants = map[string]func(path, outside string) error{
 	"a file of the wrong kind again": func(path, _ string) error { return os.WriteFile(path, []byte("\x00\xff\n\n\n"), 0o666) },
 }
 
-// Whatever is in a tree, nothing outside of it changes, nothing waits, and if a file cannot be replaced, the error names it and
-// writing goes on when it is gone.
+// Whatever is in a tree, nothing outside of it changes, nothing waits, and if a file cannot be
+// replaced, the error names it and writing goes on when it is gone.
 func TestNothingInATreeLeadsOutOfIt(t *testing.T) {
 	files := []string{".new", "generation", "epoch", "vm_id", "update_time", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
 		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:0:0", "intel-rapl:1"}

@@ -250,7 +250,8 @@ func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
 }
 
-// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
+// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the
+// other is never mixed into it.
 func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)
@@ -310,7 +311,8 @@ func TestEverybodyMayReadATree(t *testing.T) {
 	}))
 }
 
-// A reader that takes a generation only where it is even, and the same before and after, never sees a part of another one.
+// A reader that takes a generation only where it is even, and the same before and after, never sees
+// a part of another one.
 func TestAReaderSeesWholeGenerations(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)

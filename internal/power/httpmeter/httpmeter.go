@@ -34,8 +34,9 @@ type Source struct {
 	Timeout time.Duration
 }
 
-// Meter is the power.Meter of some sources, several of which may be of one kind: two plugs on two power supplies. Each has
-// a power.Poller of its own, so that one that does not answer delays no other.
+// Meter is the power.Meter of some sources, several of which may be of one kind: two plugs on two
+// power supplies. Each has a power.Poller of its own, so that one that does not answer delays no
+// other.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {

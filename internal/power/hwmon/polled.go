@@ -48,8 +48,9 @@ type target struct {
 
 // polledChip reads the polled zones of one chip. It is the power.Sensor of a power.Poller.
 //
-// A graphics card that is suspended is not read, because that would wake it: it counts as using nothing. A card that may
-// suspend itself is read less often than it takes to do so, because each read counts as use.
+// A graphics card that is suspended is not read, because that would wake it: it counts as using
+// nothing. A card that may suspend itself is read less often than it takes to do so, because each
+// read counts as use.
 type polledChip struct {
 	driver, device string
 	poller         *power.Poller
@@ -79,8 +80,9 @@ func newPolledChip(c *chip, standsStill time.Duration, open func(string) (*os.Fi
 // Every returns the shortest period of the chip's zones.
 func (p *polledChip) Every() time.Duration { return p.every }
 
-// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its meter makes the kernel log
-// something each time, so it is asked less and less often. Files that have vanished cost nothing to look for.
+// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its
+// meter makes the kernel log something each time, so it is asked less and less often. Files that
+// have vanished cost nothing to look for.
 func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 	p.update()
 	p.values = p.values[:0]
@@ -162,8 +164,8 @@ func (p *polledChip) text(name string) string {
 // isSuspended reports whether a read would wake the device.
 func (p *polledChip) isSuspended() bool { return p.maySuspend && p.sleeps() }
 
-// sleeps reports whether the device is a card that is suspended, or about to be (Documentation/ABI/testing/sysfs-devices-power). To ask
-// does not wake it.
+// sleeps reports whether the device is a card that is suspended, or about to be
+// (Documentation/ABI/testing/sysfs-devices-power). To ask does not wake it.
 func (p *polledChip) sleeps() bool {
 	if !p.isCard {
 		return false
@@ -254,8 +256,8 @@ func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	return power.FailedValue(z.zone, err), err
 }
 
-// asleep is the value while the device is suspended: no power. What a counter has counted before, it shows afterwards, so that no
-// time since its last reading is unmeasured.
+// asleep is the value while the device is suspended: no power. What a counter has counted before,
+// it shows afterwards, so that no time since its last reading is unmeasured.
 func (z *zoneReader) asleep() power.Value {
 	var average time.Duration
 	if z.isEnergy {

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has more, and is no BMC.
+// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has
+// more, and is no BMC.
 const maxMembers = 64
 
 type collection struct{ Members []link }

@@ -77,8 +77,8 @@ type utilization struct {
 	used       map[openContext]time.Duration
 }
 
-// NewLibrary returns the library of a machine that has booted at a time with a monotonic clock reading. A machine has one. Its
-// cards must have been added before.
+// NewLibrary returns the library of a machine that has booted at a time with a monotonic clock
+// reading. A machine has one. Its cards must have been added before.
 func NewLibrary(m *Machine, booted time.Time) *Library {
 	l := &Library{machine: m, began: booted, now: m.Now(), Lag: 50 * time.Millisecond}
 	for _, g := range m.GPUs {
@@ -134,8 +134,9 @@ func (c *libraryCard) sample(now time.Duration) {
 	}
 }
 
-// Utilization returns the mean of all samples of a card that the driver has kept, by process: the answer to a request for what
-// came after the timestamp 0. With peak it is the largest sample of each.
+// Utilization returns the mean of all samples of a card that the driver has kept, by process: the
+// answer to a request for what came after the timestamp 0. With peak it is the largest sample of
+// each.
 func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,7 +234,8 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	return d
 }
 
-// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and forgets what came before.
+// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and
+// forgets what came before.
 func (c *libraryCard) energyAt(at time.Duration) uint64 {
 	for len(c.points) > 1 && c.points[1].at <= at {
 		c.points = c.points[1:]

@@ -409,7 +409,8 @@ func (r *renderer) link(name, target string) {
 	r.fail(err)
 }
 
-// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it, as the kernel removes them.
+// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it,
+// as the kernel removes them.
 func (h *Host) goneCgroups() (gone []string) {
 	for path := range h.shownCgroups {
 		if _, ok := h.Cgroups[path]; !ok {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules holds the attribution rules of other tools, each as its source has it, so that the lab can run them beside the
-// receiver's. A rule is a function of what its tool reads in one of its intervals; some remember what they have learned.
-// What a rule needs and the lab does not have is named at the rule.
+// Package rules holds the attribution rules of other tools, each as its source has it, so that the
+// lab can run them beside the receiver's. A rule is a function of what its tool reads in one of its
+// intervals; some remember what they have learned. What a rule needs and the lab does not have is
+// named at the rule.
 package rules
 
 // Energy is energy by zone kind, in J.
@@ -66,7 +67,8 @@ type User struct {
 type Part struct {
 	// CPU is the exact CPU time in s.
 	CPU float64
-	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for the CPU where it ran last.
+	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for
+	// the CPU where it ran last.
 	Last float64
 	// Cycles is CPU time multiplied by the clock rate relative to the nominal one.
 	Cycles float64
@@ -80,7 +82,8 @@ type Part struct {
 type Report struct {
 	// Whole is the tool's own figure of the node that Parts are parts of.
 	Whole float64
-	// Parts are the energies of the interval's users. If the rule divides active and idle energy apart, they are active energy.
+	// Parts are the energies of the interval's users. If the rule divides active and idle energy
+	// apart, they are active energy.
 	Parts []Energy
 	// Unattributed is the energy that the rule would assign to busy CPU time and memory that belong
 	// to no user: those of interrupts, and of exited processes. It is zero if the rule divides all
@@ -110,7 +113,8 @@ func (i *Interval) busy() (busy, steal, total float64) {
 	return busy, steal, total
 }
 
-// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an interval with ticks of the one before.
+// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an
+// interval with ticks of the one before.
 func (i *Interval) rest(of func(*User) float64) float64 {
 	busy, _, _ := i.busy()
 	return busy - i.sum(of)

@@ -30,8 +30,8 @@ var implementers = map[int]string{
 // midr is the implementer and the part of MIDR_EL1.
 type midr struct{ implementer, part int }
 
-// parts are CPUs of servers and of boards that serve as such, by *_CPU_PART_* in the kernel's arch/arm64/include/asm/cputype.h.
-// Apple's are called after the chip, which has two kinds.
+// parts are CPUs of servers and of boards that serve as such, by *_CPU_PART_* in the kernel's
+// arch/arm64/include/asm/cputype.h. Apple's are called after the chip, which has two kinds.
 var parts = map[midr]string{
 	{0x41, 0xd03}: "Arm Cortex-A53", {0x41, 0xd04}: "Arm Cortex-A35", {0x41, 0xd05}: "Arm Cortex-A55", {0x41, 0xd07}: "Arm Cortex-A57",
 	{0x41, 0xd08}: "Arm Cortex-A72", {0x41, 0xd09}: "Arm Cortex-A73", {0x41, 0xd0a}: "Arm Cortex-A75", {0x41, 0xd0b}: "Arm Cortex-A76",

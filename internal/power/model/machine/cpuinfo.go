@@ -49,9 +49,10 @@ func readCPUInfo(path string) (cpuInfo, error) {
 	return parseCPUInfo(io.LimitReader(file, maxInfo)), nil
 }
 
-// parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm (arch/arm64/kernel/cpuinfo.c), one after another,
-// each from its line "processor". It skips what it does not know, lines that are too long and a last line that may be cut off. Those
-// of other architectures are counted.
+// parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm
+// (arch/arm64/kernel/cpuinfo.c), one after another, each from its line "processor". It skips what
+// it does not know, lines that are too long and a last line that may be cut off. Those of other
+// architectures are counted.
 func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var current cpuID
@@ -147,8 +148,8 @@ func number(text []byte) int {
 // maxText bounds a name, in bytes. CPUID's brand string has 48, SMBIOS asks for 64 at most.
 const maxText = 128
 
-// printable returns the text without white space around it. Bytes that are no printable ASCII become question marks: names are written
-// to logs.
+// printable returns the text without white space around it. Bytes that are no printable ASCII
+// become question marks: names are written to logs.
 func printable(text []byte) string {
 	text = bytes.TrimSpace(text)
 	if len(text) > maxText {

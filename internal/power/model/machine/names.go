@@ -18,8 +18,9 @@ var noise = map[string]bool{
 // counts are the words before "core": "8-Core Processor", "64-Cores", "Quad-Core AMD Opteron".
 var counts = map[string]bool{"single": true, "dual": true, "triple": true, "quad": true, "six": true, "eight": true, "twelve": true, "sixteen": true}
 
-// Key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "Intel Xeon Platinum 8259CL" are
-// both "xeon platinum 8259cl". It is empty for a name that says nothing, or is no name.
+// Key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @
+// 2.50GHz" and "Intel Xeon Platinum 8259CL" are both "xeon platinum 8259cl". It is empty for a name
+// that says nothing, or is no name.
 func Key(name string) string {
 	if len(name) > MaxName {
 		return ""

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints in each zone less than this.
+	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints
+	// in each zone less than this.
 	maxSize = 1 << 18
-	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time at the start: a mebibyte that is meant
-	// to take long takes a second.
+	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
+	// at the start: a mebibyte that is meant to take long takes a second.
 	maxFiles = 256
 	maxTotal = 1 << 20
 	// maxListed bounds what an error lists.
@@ -192,6 +193,7 @@ func describe(m *machine.Machine) string {
 	return text + fmt.Sprintf(" with %d threads", m.Threads)
 }
 
-// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes "intel_xeon_e5_2686v4" for
-// "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its node_type_index.py), so words are not kept apart.
+// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes
+// "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its
+// node_type_index.py), so words are not kept apart.
 func cpuKey(name string) string { return strings.ReplaceAll(machine.Key(name), " ", "") }

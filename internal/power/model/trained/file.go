@@ -33,8 +33,8 @@ type Model struct {
 type Zone struct {
 	// Curve has the power with no CPU busy and with all CPUs busy, too.
 	Curve model.Curve
-	// Error is the mean absolute error of the power, relative to the mean power, where parts of the record are predicted from the
-	// others.
+	// Error is the mean absolute error of the power, relative to the mean power, where parts of the
+	// record are predicted from the others.
 	Error float64
 	// Seconds is how much time the zone was trained with.
 	Seconds float64

@@ -19,8 +19,8 @@ const maxDepth = 8
 
 var errNotObject = errors.New("it is not a JSON object")
 
-// wellFormed returns an error unless data is one JSON object that nests to maxDepth, whose objects have no name twice, and whose names
-// and texts can be printed.
+// wellFormed returns an error unless data is one JSON object that nests to maxDepth, whose objects
+// have no name twice, and whose names and texts can be printed.
 func wellFormed(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
