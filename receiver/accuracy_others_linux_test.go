@@ -62,8 +62,8 @@ func ownName(s *labSetting) string {
 type compared struct {
 	// misplaced is the part of the energy that is attributed to the wrong workload, and misplacedPackage that of packages.
 	misplaced, misplacedPackage float64
-	// active is the error of what all users together are given and of what is unattributed, compared with the energy above rest, and
-	// all compared with all energy.
+	// active is the error of what all users together are given and of what is unattributed,
+	// compared with the energy above rest, and all compared with all energy.
 	active, all float64
 	// parts is the sum of all users' energies, relative to the rule's own figure of the whole.
 	parts float64
@@ -432,8 +432,8 @@ func (s *summary) largest(format func(float64) string) string {
 
 const othersPage = "../dev/other-rules.md"
 
-// TestOtherRulesAreUpToDate writes the tables with -accuracy.write. Without it the receiver's settings that learn are left out, the
-// largest scenario, and the means over all.
+// TestOtherRulesAreUpToDate writes the tables with -accuracy.write. Without it the receiver's
+// settings that learn are left out, the largest scenario, and the means over all.
 func TestOtherRulesAreUpToDate(t *testing.T) {
 	if *accuracyWrite {
 		means, each := othersTables(t, labAll(), func(*labSetting) bool { return true })

@@ -86,8 +86,8 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	return l, m
 }
 
-// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute and of some seconds, and a
-// process that hardly runs.
+// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute
+// and of some seconds, and a process that hardly runs.
 func (l *lab) mix() func(at time.Duration) {
 	web, batch, build := l.process("web", 0, 1), l.process("batch", 0, 0), l.process("build", 0, 0)
 	l.process("idler", 0, 0.1)
@@ -117,8 +117,9 @@ func (l *lab) share(workload string) float64 {
 	return own / sum
 }
 
-// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of processes changes: by a platform
-// meter with news every 15 seconds, and by one with news in each window. With -v it prints the errors.
+// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of
+// processes changes: by a platform meter with news every 15 seconds, and by one with news in each
+// window. With -v it prints the errors.
 func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 	for _, tc := range []slowCase{
 		{0, 5 * time.Second, false, .01},

@@ -21,9 +21,10 @@ import (
 // seconds, and the package's power in W.
 type coreSecond struct{ one, two, power float64 }
 
-// watchCores runs a machine with a power curve for 20 minutes under a load that is another one each second. Two busy threads
-// draw siblings times one. Of five tasks, pinned run on a CPU that is drawn by chance each second, and the others where the
-// scheduler puts them: on an idle core if there is one. Power is measured to 1 %.
+// watchCores runs a machine with a power curve for 20 minutes under a load that is another one each
+// second. Two busy threads draw siblings times one. Of five tasks, pinned run on a CPU that is
+// drawn by chance each second, and the others where the scheduler puts them: on an idle core if
+// there is one. Power is measured to 1 %.
 func watchCores(t *testing.T, c labCurve, siblings float64, pinned int) (seen []coreSecond) {
 	const cores, count, minutes = 8, 24, 20
 	r := rand.New(rand.NewPCG(uint64(c.threads), 7))

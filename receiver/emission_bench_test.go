@@ -115,7 +115,8 @@ func BenchmarkEmission(b *testing.B) {
 	}
 }
 
-// manySeries returns an engine with the energy of n processes in one zone. observe observes an interval in which all use the same.
+// manySeries returns an engine with the energy of n processes in one zone. observe observes an
+// interval in which all use the same.
 func manySeries(n int) (engine *attribution.Engine, observe func()) {
 	engine = attribution.New(attribution.Config{}, time.Unix(1, 0))
 	iv := attribution.Interval{
@@ -141,8 +142,9 @@ func onePackage() []power.Zone {
 	return []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured}}
 }
 
-// A process with energy and power of one zone, and four attributes of its own, is 27 objects in pdata. The interface of pdata makes each
-// by itself, and what ConsumeMetrics was given must not be used again, so no emission takes fewer.
+// A process with energy and power of one zone, and four attributes of its own, is 27 objects in
+// pdata. The interface of pdata makes each by itself, and what ConsumeMetrics was given must not be
+// used again, so no emission takes fewer.
 func TestASeriesOfAProcessIs27Allocations(t *testing.T) {
 	e := emit.New(emit.Config{
 		MetricsBuilderConfig: simpleConfig().MetricsBuilderConfig,

@@ -19,7 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was busy all the time, by the process 10.
+// card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was
+// busy all the time, by the process 10.
 type card struct {
 	reading power.Reading
 	at      time.Time // of the last usage

@@ -21,8 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
-// restartBackend has what the receivers of a history sent, and compares it with the machine. It knows nothing of a receiver but the
-// time stamps of its readings.
+// restartBackend has what the receivers of a history sent, and compares it with the machine. It
+// knows nothing of a receiver but the time stamps of its readings.
 type restartBackend struct {
 	sim     *restarts
 	series  map[string]*sentSeries        // by identity and start
@@ -372,7 +372,8 @@ func (b *restartBackend) process(attributes pcommon.Map) (simProcess, bool) {
 	return simProcess{int32(pid.Int()), at.Sub(b.sim.life.Host.Booted) / hostsim.Tick}, true
 }
 
-// checkProcess checks that a process's series has nothing of before its start, and that one that lived through a restart goes on.
+// checkProcess checks that a process's series has nothing of before its start, and that one that
+// lived through a restart goes on.
 func (b *restartBackend) checkProcess(s *sentSeries, p simProcess) {
 	t := b.sim.tasks[p]
 	from := b.moments[s.start]
@@ -500,8 +501,8 @@ func (b *restartBackend) takeGauge(m pmetric.Metric, resource string) {
 	}
 }
 
-// checkEnds checks that no power series stays for ever. With a lower limit of series than before, there are more ended series than are
-// kept, and the ends of some are not sent.
+// checkEnds checks that no power series stays for ever. With a lower limit of series than before,
+// there are more ended series than are kept, and the ends of some are not sent.
 func (b *restartBackend) checkEnds() {
 	for series, resource := range b.gauges {
 		if b.lastIn[resource] >= b.in {

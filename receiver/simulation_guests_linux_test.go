@@ -44,8 +44,8 @@ var (
 // the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree.
 // All of them run in one synctest bubble, with a machine of their own each.
 //
-// After each step of a host, the trees are compared with what its ledger has of the virtual machines; after each step of a virtual
-// machine, its ledger with the trees that it may have read.
+// After each step of a host, the trees are compared with what its ledger has of the virtual
+// machines; after each step of a virtual machine, its ledger with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
 	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
@@ -130,8 +130,8 @@ type simulatedGuest struct {
 	faults map[string]int
 }
 
-// guess is a state that the virtual machine's receiver may be in: the last tree with the zone that it read, as an index in shown, and
-// what its total had been if that tree had shown 0.
+// guess is a state that the virtual machine's receiver may be in: the last tree with the zone that
+// it read, as an index in shown, and what its total had been if that tree had shown 0.
 type guess struct {
 	at     int
 	offset int64
@@ -713,8 +713,8 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 	g.may[kind] = may
 }
 
-// reachable returns the states with at most this energy that may follow the earlier ones: any of the later trees may have been read
-// or not. The energy of a state never goes down in a later one.
+// reachable returns the states with at most this energy that may follow the earlier ones: any of
+// the later trees may have been read or not. The energy of a state never goes down in a later one.
 func (g *simulatedGuest) reachable(kind int, most int64) []guess {
 	var known []guess
 	seen := map[guess]bool{}
@@ -748,8 +748,8 @@ func (g *simulatedGuest) reachable(kind int, most int64) []guess {
 	return known
 }
 
-// agree keeps of the guesses those that are of one tree, and checks that it is the last one if that could be read for long enough. Trees
-// before it are forgotten.
+// agree keeps of the guesses those that are of one tree, and checks that it is the last one if that
+// could be read for long enough. Trees before it are forgotten.
 func (g *simulatedGuest) agree() {
 	if slices.ContainsFunc(g.may[:], func(may []guess) bool { return len(may) == 0 }) {
 		return
@@ -801,7 +801,8 @@ func (g *simulatedGuest) agree() {
 	}
 }
 
-// read implements faultyFiles: what the virtual machine reads of its tree. It may fail, or the host may write another tree meanwhile.
+// read implements faultyFiles: what the virtual machine reads of its tree. It may fail, or the host
+// may write another tree meanwhile.
 func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error) {
 	g.sim.mu.Lock()
 	defer g.sim.mu.Unlock()

@@ -738,8 +738,8 @@ func (sim *simulation) receive(md pmetric.Metrics, accepted bool) {
 	}
 }
 
-// absent reports whether all zones of a kind are gone, as the slow meter's may be: their series continue once they are back.
-// The zone is as in seenSeries.
+// absent reports whether all zones of a kind are gone, as the slow meter's may be: their series
+// continue once they are back. The zone is as in seenSeries.
 func (sim *simulation) absent(zone string) bool {
 	fields := strings.Fields(zone)
 	if len(fields) == 0 {
@@ -791,7 +791,8 @@ func (sim *simulation) readPower(m pmetric.Metric, resource string, accepted boo
 	}
 }
 
-// readZero checks that the zero point of a series is later than all that the consumer has of series with its attributes.
+// readZero checks that the zero point of a series is later than all that the consumer has of series
+// with its attributes.
 func (sim *simulation) readZero(metric, resource string, p pmetric.NumberDataPoint) {
 	identity, _ := identify(metric, resource, p)
 	if taken, at := sim.taken[identity], p.Timestamp(); at <= taken {

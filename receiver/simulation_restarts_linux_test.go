@@ -255,8 +255,8 @@ func (sim *restarts) config() *Config {
 	return cfg
 }
 
-// shortest returns the shortest interval. In a shorter one the CPU time of a package may stand still, and energy is pending. With
-// steal, less than half of the interval is the machine's own.
+// shortest returns the shortest interval. In a shorter one the CPU time of a package may stand
+// still, and energy is pending. With steal, less than half of the interval is the machine's own.
 func (sim *restarts) shortest() time.Duration {
 	if sim.life.Steal > 0 {
 		return 200 * time.Millisecond

@@ -54,9 +54,10 @@ func newGauge(version string, intensity *source) *gauge {
 	return &gauge{version: version, labels: labels}
 }
 
-// add adds the carbon intensity of an interval that is later than the last interval. A series that ends, because an attribute changed
-// or the intensity became unknown, ends with a point without a value in its own metric: the collector's Prometheus exporter reads no
-// point of a metric after the first point without a value.
+// add adds the carbon intensity of an interval that is later than the last interval. A series that
+// ends, because an attribute changed or the intensity became unknown, ends with a point without a
+// value in its own metric: the collector's Prometheus exporter reads no point of a metric after the
+// first point without a value.
 func (g *gauge) add(md pmetric.Metrics, of *account.Spell) {
 	if g == nil || of.Until <= g.at {
 		return

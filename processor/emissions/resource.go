@@ -46,7 +46,8 @@ type identity struct{ id, origin uint64 }
 // in returns the identity of a scope in a resource.
 func (i identity) in(scope uint64) identity { return identity{mix(i.id, scope), mix(i.origin, scope)} }
 
-// resource returns the identity of a resource. That of its origin is of the attributes that name a machine or an instance.
+// resource returns the identity of a resource. That of its origin is of the attributes that name a
+// machine or an instance.
 func (i identities) resource(m pcommon.Map) identity {
 	of := identity{1, 1}
 	for k, v := range m.All() {

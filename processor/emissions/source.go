@@ -28,8 +28,8 @@ type source struct {
 	accounting    string // location or market
 	intensityType string // average or marginal
 
-	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with the reason. It is called after
-	// each batch. It may be nil.
+	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with
+	// the reason. It is called after each batch. It may be nil.
 	trouble func() error
 	// plausibility checks the values in use.
 	plausibility plausibility

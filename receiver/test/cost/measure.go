@@ -145,7 +145,8 @@ func readWindows(v variant) (kept float64, at time.Time, err error) {
 	return kept, at, err
 }
 
-// parseWindows parses the number of windows that ended, less those that were skipped, in the collector's metrics, as Prometheus' text.
+// parseWindows parses the number of windows that ended, less those that were skipped, in the
+// collector's metrics, as Prometheus' text.
 func parseWindows(text string) (kept float64, err error) {
 	var found int
 	for line := range strings.Lines(text) {

@@ -112,8 +112,8 @@ func (s settings) collector(name string) variant {
 	return v
 }
 
-// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers are in the second package, and each of
-// them shares a core with the one before.
+// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers
+// are in the second package, and each of them shares a core with the one before.
 var onDividedMachine = []string{"unshare", "--mount", "sh", "-ec", `
 mount -t tmpfs tmpfs /mnt
 echo 1 >/mnt/package
@@ -192,8 +192,8 @@ func ownFloor(name, dir string, every time.Duration) (variant, error) {
 	return variant{name: "floor " + name, interval: every, command: []string{self, "-be", name, "-every", every.String()}}, err
 }
 
-// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU meter. Its configuration is
-// written to a file, because no flag enables that meter.
+// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU
+// meter. Its configuration is written to a file, because no flag enables that meter.
 func kepler(binary, dir string, isScraped bool) (variant, error) {
 	const config = `
 log: {level: error}

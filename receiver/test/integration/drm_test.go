@@ -110,7 +110,8 @@ func (g *gpuGuest) has(t *testing.T, name, how, as string) {
 	})
 }
 
-// measures runs a collector while processes use the GPU, whose power is 0 when the first readings are made and the last ones.
+// measures runs a collector while processes use the GPU, whose power is 0 when the first readings
+// are made and the last ones.
 func (g *gpuGuest) measures(t *testing.T) {
 	t.Helper()
 	g.uses(t, "late", 100, 0, "waits", "/tmp/open") // opens long after its start

@@ -29,8 +29,8 @@ import (
 
 const gridToken = "made-up-token-4c1"
 
-// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface. Each answer has another intensity,
-// for a period that ends soon, so that it is asked again soon.
+// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface.
+// Each answer has another intensity, for a period that ends soon, so that it is asked again soon.
 type grid struct {
 	address string
 
@@ -278,8 +278,8 @@ func (c *collector) testEmissionLog(t *testing.T) {
 	assert.NotContains(t, string(text), gridToken)
 }
 
-// requireShares checks after each emission that what processes and unattributed energy have adds up to what the node has, to a
-// millionth for each series.
+// requireShares checks after each emission that what processes and unattributed energy have adds up
+// to what the node has, to a millionth for each series.
 func requireShares(t *testing.T, emissions []emission) {
 	t.Helper()
 	const zone, millionth = "energy.zone=package", 1e-6
@@ -303,7 +303,8 @@ func requireShares(t *testing.T, emissions []emission) {
 	t.Logf("%.6f g of the node's active energy, at most %.6f g more than %d series and unattributed", active[last], most, len(series))
 }
 
-// requireIntervals checks that what the node has grows in each interval by its energy times the gauge's rate times the PUE.
+// requireIntervals checks that what the node has grows in each interval by its energy times the
+// gauge's rate times the PUE.
 func requireIntervals(t *testing.T, emissions []emission) {
 	t.Helper()
 	const perKWh, pue, two = 3.6e6, 1.3, 2e-6
@@ -327,7 +328,8 @@ func requireIntervals(t *testing.T, emissions []emission) {
 	t.Logf("%d intervals with %d rates, %.9f by the gauge, %.6f added", len(emissions)-1, len(rates), wanted, grown)
 }
 
-// testTold checks that intensities are those of the provider, or between two of them where they change within an interval.
+// testTold checks that intensities are those of the provider, or between two of them where they
+// change within an interval.
 func (g *grid) testTold(t *testing.T, emissions []emission) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -372,7 +374,8 @@ func testStale(t *testing.T, name string, emissions []emission, stop, back time.
 	assert.Positive(t, again, name)
 }
 
-// testUnknown checks that emissions stand still while no intensity is known, though energy is used, and go on after that.
+// testUnknown checks that emissions stand still while no intensity is known, though energy is used,
+// and go on after that.
 func testUnknown(t *testing.T, emissions []emission) {
 	active := []string{"energy.zone=package", "energy.state=active"}
 	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system.emissions", active...)

@@ -57,8 +57,8 @@ type measured struct {
 	} `json:"left_behind"`
 }
 
-// straight is the configuration of a receiver whose power model is a straight line from 20 to 120 W: by any other curve, the
-// joules of a CPU second depend on how busy the machine is.
+// straight is the configuration of a receiver whose power model is a straight line from 20 to 120
+// W: by any other curve, the joules of a CPU second depend on how busy the machine is.
 const straight, straightWatts = "model: {points: [{utilization: 0, power: 20}, {utilization: 1, power: 120}]}\n", 100
 
 // straightModel returns the path of a file with that configuration, which every user can read.
@@ -96,7 +96,8 @@ func energyBinary(t *testing.T) string {
 	return path
 }
 
-// measureCommand returns the command `energy measure` by that model with further arguments, whose result is in a file as JSON.
+// measureCommand returns the command `energy measure` by that model with further arguments, whose
+// result is in a file as JSON.
 func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {
 	t.Helper()
 	result = filepath.Join(t.TempDir(), "result.json")
@@ -150,8 +151,9 @@ func (m *measured) requireSums(t *testing.T) {
 	require.InDelta(t, m.CPUSeconds, cpu, 1e-6, "CPU time of samples")
 }
 
-// buildScript builds a package of this project and what it imports, and then two packages without inlining, in a phase each. It
-// prints its cgroups, the CPU time of each build, and at the end that of the shell and of all its children.
+// buildScript builds a package of this project and what it imports, and then two packages without
+// inlining, in a phase each. It prints its cgroups, the CPU time of each build, and at the end that
+// of the shell and of all its children.
 const buildScript = `
 set -e
 energy phase begin build
@@ -320,7 +322,8 @@ func TestMeasureNamesADaemonThatIsLeftBehind(t *testing.T) {
 	testCgroupIsGone(t, m, printed)
 }
 
-// cronScript starts jobs as cron does: without a terminal, in another directory and with a small environment. They overlap.
+// cronScript starts jobs as cron does: without a terminal, in another directory and with a small
+// environment. They overlap.
 const cronScript = `
 i=0
 for seconds in 0.4 0.8 1.2; do
@@ -368,8 +371,9 @@ func TestMeasureAsAUser(t *testing.T) {
 	testKnownTime(t, m, 1)
 }
 
-// testKnownTime checks the joules of a command that used a known CPU time, and more while it began and ended: on a busy virtual
-// machine also what the host took meanwhile. So they are compared with the CPU time that was measured, and that with the known.
+// testKnownTime checks the joules of a command that used a known CPU time, and more while it began
+// and ended: on a busy virtual machine also what the host took meanwhile. So they are compared with
+// the CPU time that was measured, and that with the known.
 func testKnownTime(t *testing.T, m *measured, seconds float64) {
 	t.Helper()
 	m.requireSums(t)

@@ -59,8 +59,9 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first one, whose power is 300 W. The first
-// of them always uses the other one, too, whose power is 100 W.
+// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first
+// one, whose power is 300 W. The first of them always uses the other one, too, whose power is 100
+// W.
 type scriptedNVML struct {
 	library string
 	users   [2]string // PIDs
@@ -283,7 +284,8 @@ func (r *nvmlRun) removes(t *testing.T) during {
 	return d
 }
 
-// testCounter compares what the GPUs used with the counter of the library and with the parts of it, after each emission.
+// testCounter compares what the GPUs used with the counter of the library and with the parts of it,
+// after each emission.
 func (r *nvmlRun) testCounter(t *testing.T, emissions []emission) {
 	counters := totals(emissions, "hw.energy", "hw.type=gpu")
 	active := totals(emissions, "system.energy", "energy.zone=gpu", "energy.state=active")
@@ -311,8 +313,8 @@ func gainedIn(emissions []emission, d during, metric string, want ...string) flo
 	return sums[d.to-1] - sums[d.from-1]
 }
 
-// testShares compares what processes have of the first GPU, in a time in which their loads are steady. The other GPU is the first
-// process's alone.
+// testShares compares what processes have of the first GPU, in a time in which their loads are
+// steady. The other GPU is the first process's alone.
 func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, container string) {
 	const zone = "energy.zone=gpu"
 	gained := func(metric string, want ...string) float64 { return gainedIn(emissions, steady, metric, want...) }

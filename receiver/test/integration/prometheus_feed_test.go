@@ -447,8 +447,8 @@ func (p *prometheusServer) feed(t *testing.T) {
 	}
 }
 
-// requireDocumented checks that the receiver, or the processor, documents a metric of each name. Metrics of other components are
-// covered by the real collector.
+// requireDocumented checks that the receiver, or the processor, documents a metric of each name.
+// Metrics of other components are covered by the real collector.
 func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string) {
 	t.Helper()
 	for _, rm := range metrics.ResourceMetrics {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// usbChip is a power supply with a PMBus interface, on the I2C bus of a USB adapter. QEMU's device usb-redir connects the
-// adapter. The kernel's drivers i2c-tiny-usb and pmbus are on the other side.
+// usbChip is a power supply with a PMBus interface, on the I2C bus of a USB adapter. QEMU's device
+// usb-redir connects the adapter. The kernel's drivers i2c-tiny-usb and pmbus are on the other
+// side.
 type usbChip struct {
 	*peripheral
 	consumed *consumption

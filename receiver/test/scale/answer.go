@@ -21,7 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/stores"
 )
 
-// window is the time that the store is asked about. Its begin is between two collections of each node, and so is its end.
+// window is the time that the store is asked about. Its begin is between two collections of each
+// node, and so is its end.
 type window struct {
 	begin, end time.Time
 }

@@ -30,8 +30,8 @@ type layers struct {
 	api      string // the address of the store's queries
 }
 
-// runDistributed sends the nodes' collections through balancers and gateways to several processes of Mimir, and compares what Mimir
-// answers with what the nodes made.
+// runDistributed sends the nodes' collections through balancers and gateways to several processes
+// of Mimir, and compares what Mimir answers with what the nodes made.
 func (p *plan) runDistributed(out io.Writer) error {
 	faults, err := parseFaults(p.kill, p.down)
 	if err != nil {

@@ -78,7 +78,8 @@ func (t *track) add(at time.Time, value float64) {
 	t.at, t.last = at, value
 }
 
-// acknowledged notes that the last collection was delivered. If it was before the window, the window begins with its totals.
+// acknowledged notes that the last collection was delivered. If it was before the window, the
+// window begins with its totals.
 func (t *truth) acknowledged() {
 	for _, s := range t.tracks {
 		if s.at.Before(t.mark) {

@@ -16,9 +16,9 @@ var identities = map[string][]string{
 	"k8s.pod.energy":   {"k8s.pod.uid"},
 }
 
-// increased returns what counters of a metric increased by within an interval that ends now, in the zone package, as SQL of
-// ClickHouse on the tables of its exporter: by the values of an attribute, unless it is empty. A total begins at 0 at its start
-// time.
+// increased returns what counters of a metric increased by within an interval that ends now, in the
+// zone package, as SQL of ClickHouse on the tables of its exporter: by the values of an attribute,
+// unless it is empty. A total begins at 0 at its start time.
 func increased(metric, attribute, interval string) string {
 	by, named, groups := "", "", ""
 	if attribute != "" {

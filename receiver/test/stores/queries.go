@@ -33,8 +33,8 @@ type Query struct {
 	By string
 	// Truth returns the correct answer at a time, by the value of By.
 	Truth func(t *Truth, at time.Time) map[string]float64
-	// Within is the largest relative difference of a row. 0 states that there is no bound: the query is in the table to show
-	// what it gives.
+	// Within is the largest relative difference of a row. 0 states that there is no bound: the
+	// query is in the table to show what it gives.
 	Within float64
 	// WithinIn is the same in languages in which it is another one.
 	WithinIn map[Language]float64
@@ -42,7 +42,8 @@ type Query struct {
 	Least float64
 	// Except, if it is set, is which values of By are not compared.
 	Except func(*Truth) map[string]bool
-	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the beginning of the hour to its end.
+	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the
+	// beginning of the hour to its end.
 	Every time.Duration
 }
 
@@ -211,8 +212,9 @@ var Queries = []Query{
 	},
 }
 
-// used returns what counters increased by within a window that ends now, as the rules of deploy/prometheus have it, in words that PromQL
-// and MetricsQL have in common. It extrapolates only what began again in the window, and adds up from window to window.
+// used returns what counters increased by within a window that ends now, as the rules of
+// deploy/prometheus have it, in words that PromQL and MetricsQL have in common. It extrapolates
+// only what began again in the window, and adds up from window to window.
 func used(counters, window string) string {
 	return strings.NewReplacer("X", counters, "W", window).Replace(
 		"(increase(X[W]) and resets(X[W]) > 0" +
@@ -256,7 +258,8 @@ func powerOfProcesses(t *Truth, at time.Time) map[string]float64 {
 	return by
 }
 
-// By returns the energy of the zone package that the series of a metric had between two times, by the value of an attribute.
+// By returns the energy of the zone package that the series of a metric had between two times, by
+// the value of an attribute.
 func (t *Truth) By(metric, attribute string, from, to time.Time) map[string]float64 {
 	sums := map[string]float64{}
 	for _, s := range t.Match(metric, map[string]string{"energy.zone": "package"}) {

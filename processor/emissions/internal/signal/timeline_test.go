@@ -189,7 +189,8 @@ func TestImpossiblePeriodsAreErrors(t *testing.T) {
 	assert.Equal(t, "100", tell(line, 0, 10), "as before")
 }
 
-// TestAnAnswerNeverChanges puts random periods while random times are asked for, and asks for all of them again at the end.
+// TestAnAnswerNeverChanges puts random periods while random times are asked for, and asks for all
+// of them again at the end.
 func TestAnAnswerNeverChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 300 {

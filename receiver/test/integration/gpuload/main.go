@@ -10,7 +10,8 @@
 //	gpuload NODE RENDER COPY brings SOCKET   opens it for the client of the socket, passes the descriptor and keeps it, too
 //	gpuload NODE RENDER COPY gets SOCKET     gets it so
 //
-// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. The process that has it prints that, and its PID.
+// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. The
+// process that has it prints that, and its PID.
 package main
 
 import (

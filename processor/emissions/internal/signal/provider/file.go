@@ -23,9 +23,10 @@ import (
 
 // File reads carbon intensities in g/kWh from a file: one number, or periods as CSV or JSON.
 //
-// A number holds from when the file was written. CSV has a header with the columns from, until, value and estimated, of which from and
-// value are required; lines that begin with # are comments. JSON is an array of objects with the same members. Times are in RFC 3339
-// format. A period without until ends where the next period begins.
+// A number holds from when the file was written. CSV has a header with the columns from, until,
+// value and estimated, of which from and value are required; lines that begin with # are comments.
+// JSON is an array of objects with the same members. Times are in RFC 3339 format. A period without
+// until ends where the next period begins.
 type File struct {
 	FileOptions
 	seen os.FileInfo // of the last good reading; nil if the file may have changed since
