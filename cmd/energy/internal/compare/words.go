@@ -18,8 +18,9 @@ const (
 	specialAtStart = "~#!{"
 )
 
-// Words returns what runs a command line. A line of plain and quoted words is split into these, so that no shell is measured with
-// it. A line that needs a shell, for a pipe, a variable or a pattern, is run by sh -c; byShell reports that.
+// Words returns what runs a command line. A line of plain and quoted words is split into these, so
+// that no shell is measured with it. A line that needs a shell, for a pipe, a variable or a
+// pattern, is run by sh -c; byShell reports that.
 func Words(line string) (words []string, byShell bool, err error) {
 	words, ok := split(line)
 	switch {
