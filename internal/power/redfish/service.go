@@ -34,14 +34,16 @@ var (
 // A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout, so at
 // most one session is open at any time:
 //
-//   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC refuses that, they wait.
-//   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with the password if
-//     its token is refused for that, too.
-//   - A login is sent once, and its answer is waited for in the background after the request's timeout. A late session is
-//     used.
-//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next login follows after the
-//     session was ended, or after 24 hours, when it has expired. If the BMC refuses the password in requests, there is no
-//     other way to read it, and the next login follows after an hour.
+//   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC
+//     refuses that, they wait.
+//   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with
+//     the password if its token is refused for that, too.
+//   - A login is sent once, and its answer is waited for in the background after the request's
+//     timeout. A late session is used.
+//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next
+//     login follows after the session was ended, or after 24 hours, when it has expired. If the BMC
+//     refuses the password in requests, there is no other way to read it, and the next login
+//     follows after an hour.
 //
 // Without a username requests are sent as the client does.
 type service struct {
