@@ -34,8 +34,9 @@ func ownBuilderConfig(t *testing.T) string {
 	return block
 }
 
-// The builder names the import of a component after the last element of its path. Two imports with one name, or a name that the
-// generated code already uses (receiver), make a collector that does not compile.
+// The builder names the import of a component after the last element of its path. Two imports with
+// one name, or a name that the generated code already uses (receiver), make a collector that does
+// not compile.
 func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
 	files := map[string]string{"docs/server.md": ownBuilderConfig(t)}
 	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "builder-config-profiles.yaml", "gateway/builder-config.yaml"} {

@@ -343,8 +343,8 @@ func TestLinksOfTheDashboardSetVariables(t *testing.T) {
 	assert.Equal(t, map[string]int{"node": 2, "namespace": 5, "pod": 2}, set)
 }
 
-// core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable, and those
-// of GPUs select GPUs.
+// core and uncore are inside package, platform and psys contain it. Panels that add zones up select
+// them with the variable, and those of GPUs select GPUs.
 func TestPanelsUseTheZoneVariable(t *testing.T) {
 	ofZones := regexp.MustCompile(`(system|process|container|pod|vm|unattributed)_(energy_joules_total|emissions_grams_total|cost)\{`)
 	matchers := regexp.MustCompile(`energy_zone=~?"([^"]*)"`)

@@ -19,7 +19,8 @@ import (
 // Kind is a kind of zone, such as package, and how its energy is obtained: measured, modeled or reported.
 type Kind struct{ Zone, Method string }
 
-// Window is what one attribution window of a receiver brought. Energies are in µJ, one for each of Kinds.
+// Window is the result of one attribution window of a receiver. Energies are in µJ, one for each of
+// Kinds.
 type Window struct {
 	// Start, End and Boot, when the machine booted, are by the wall clock.
 	Start, End, Boot time.Time
@@ -40,7 +41,8 @@ type Window struct {
 	EndsCollection bool
 }
 
-// Process is what a window brought a process. Energy that a late meter reading brings is in the window of that reading.
+// Process is the energy of a process in a window. Energy from a late meter reading is in the window
+// of that reading.
 type Process struct {
 	PID int32
 	// Start is when the process started, since boot. With PID it identifies the process.
@@ -50,7 +52,7 @@ type Process struct {
 	Energy                        []uint64 // active
 }
 
-// VM is what a virtual machine received since Start, active and idle.
+// VM is the active and idle energy of a virtual machine since Start.
 type VM struct {
 	ID, Name string
 	// CID is the machine's vsock context ID (vsock(7)), 0 if it has none.
@@ -66,7 +68,7 @@ type VM struct {
 
 // Reader takes the windows of a receiver.
 type Reader struct {
-	// Processes and VMs are what the reader uses of a window.
+	// Processes and VMs select the parts of a window that the reader uses.
 	Processes, VMs bool
 	// Take is called at the end of each window, while the receiver waits. The window is valid until
 	// it returns. It must not call methods of the feed.

@@ -235,16 +235,16 @@ type labLibrary struct {
 
 var _ gpulibrary.Extension = (*labLibrary)(nil)
 
-// sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often goroutines that look at processes between
-// two scans see changes.
+// sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often
+// goroutines that look at processes between two scans see changes.
 const sensorPeriod, procPeriod = 20 * time.Millisecond, 200 * time.Millisecond
 
-// pollsBefore is how long before the end of a window goroutines poll that began at the start: half of the time between two polls, as
-// on average.
+// pollsBefore is how long before the end of a window goroutines poll that began at the start: half
+// of the time between two polls, as on average.
 const pollsBefore = 500 * time.Millisecond
 
-// measureGPUs runs the real receiver on a scenario for a time, in whole collections, with a clock that is simulated for all its
-// goroutines.
+// measureGPUs runs the real receiver on a scenario for a time, in whole collections, with a clock
+// that is simulated for all its goroutines.
 func measureGPUs(t *testing.T, sc gpuScenario, setting gpuSetting, horizon time.Duration) (a gpuAccuracy) {
 	root := treeDir(t)
 	synctest.Test(t, func(t *testing.T) { a = runGPUs(t, root, sc, setting, horizon) })
@@ -320,8 +320,8 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	return l.gpuAccuracy(before, energy)
 }
 
-// checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the ledger, and at the consumer, which has
-// the final values of what ended.
+// checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
+// ledger, and at the consumer, which has the final values of what ended.
 func (l *lab) checkGPUs() {
 	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
@@ -448,8 +448,8 @@ func (l *lab) gpuAccuracy(before labTotals, energy float64) gpuAccuracy {
 	return a
 }
 
-// gpuAccuracy compares the energy with the truth. Workloads that used no card have no relative error: what they are given is
-// misplaced.
+// gpuAccuracy compares the energy with the truth. Workloads that used no card have no relative
+// error: what they are given is misplaced.
 func (t labTotals) gpuAccuracy() accuracy {
 	all := t.workloads
 	t.workloads = slices.DeleteFunc(slices.Clone(all), func(w string) bool { return t.truth[w].sum() == 0 })
@@ -458,10 +458,12 @@ func (t labTotals) gpuAccuracy() accuracy {
 	return a
 }
 
-// keplerGPUs is Kepler's rule for GPUs since 0.11 (internal/device/gpu/nvidia and internal/monitor): each interval the power of the
-// moment, less the lowest one that was seen, is divided by the utilization that the driver answers with for the timestamp 0, that is
-// of all samples that it has kept, and equally among those that have the card open where there is none; a slice weighs what its own
-// activity is, whatever its size. The energy of a process is its power times the interval. The energy of the card is its counter.
+// keplerGPUs is Kepler's rule for GPUs since 0.11 (internal/device/gpu/nvidia and
+// internal/monitor): each interval the power of the moment, less the lowest one that was seen, is
+// divided by the utilization that the driver answers with for the timestamp 0, that is of all
+// samples that it has kept, and equally among those that have the card open where there is none; a
+// slice weighs what its own activity is, whatever its size. The energy of a process is its power
+// times the interval. The energy of the card is its counter.
 type keplerGPUs struct {
 	library *hostsim.Library
 	peak    bool // of several samples of a process it takes the largest, else the driver answers with the mean

@@ -21,8 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes the meters' energy hard
-// to read.
+// labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes
+// the meters' energy hard to read.
 var labHardware = []labScenario{
 	{
 		"Hyperthreads",

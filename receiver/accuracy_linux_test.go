@@ -182,8 +182,8 @@ type accuracy struct {
 	misplaced, misplacedPackage, misplacedDRAM float64
 }
 
-// measure runs the real receiver on a scenario for a time, in whole collections. What it has learned of the machine before, it has
-// from learned.
+// measure runs the real receiver on a scenario for a time, in whole collections. What it has
+// learned of the machine before, it has from learned.
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 	drive := sc.build(l)
@@ -219,8 +219,8 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	return l.totals().since(before).accuracy()
 }
 
-// start starts the receiver on the machine, with models that are restored. It returns the length of the windows, 0 for one window
-// per collection.
+// start starts the receiver on the machine, with models that are restored. It returns the length of
+// the windows, 0 for one window per collection.
 func (l *lab) start(setting labSetting, models training.Models) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath = l.root
@@ -260,8 +260,9 @@ func (l *lab) start(setting labSetting, models training.Models) (window time.Dur
 // trainedOnce holds the results of trainedOn, as functions by machine and setting.
 var trainedOnce sync.Map
 
-// trainedOn returns the models of a receiver that has measured the machine of a scenario, without its workloads, under a varied load.
-// Settings with the same training share them, and so do scenarios with one name, which have one machine.
+// trainedOn returns the models of a receiver that has measured the machine of a scenario, without
+// its workloads, under a varied load. Settings with the same training share them, and so do
+// scenarios with one name, which have one machine.
 func trainedOn(tb testing.TB, sc labScenario, setting labSetting) training.Models {
 	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() training.Models {
 		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
@@ -350,8 +351,8 @@ func (l *lab) workloadOf(resource pcommon.Map) string {
 	return ""
 }
 
-// readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in each collection, so those of energy
-// add up.
+// readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in
+// each collection, so those of energy add up.
 func (l *lab) readDoubts(of string, m pmetric.Metric) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {

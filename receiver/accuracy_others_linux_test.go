@@ -62,10 +62,10 @@ func ownName(s *labSetting) string {
 type compared struct {
 	// misplaced is the part of the energy that is attributed to the wrong workload, and misplacedPackage that of packages.
 	misplaced, misplacedPackage float64
-	// active is the error of what all users together are given and of what is unattributed, compared with the energy above rest, and
-	// all compared with all energy.
+	// active is the error of what all users together are given and of what is unattributed,
+	// compared with the energy above rest, and all compared with all energy.
 	active, all float64
-	// parts is what all users together are given, relative to the rule's own figure of the whole.
+	// parts is the sum of all users' energies, relative to the rule's own figure of the whole.
 	parts float64
 }
 
@@ -85,7 +85,7 @@ type seenTask struct {
 	samples []float64 // by socket, every 10 ms
 }
 
-// reading is what a tool had read at the end of its last interval.
+// reading holds a tool's readings at the end of its last interval.
 type reading struct {
 	at      time.Duration
 	ticks   map[*hostsim.Task]int64
@@ -214,8 +214,8 @@ func (w *onlooker) since(before, now *reading) *rules.Interval {
 	return i
 }
 
-// ruleMachine is what the tools are told of the lab's machine. The TDP is the package power at full load, which is the
-// best that can be known without a measurement.
+// ruleMachine returns the tools' description of the simulated machine. The TDP is the package power
+// at full load, which is the best value that can be known without a measurement.
 func (l *lab) ruleMachine() rules.Machine {
 	m := rules.Machine{CPUs: l.machine.Host.CPUs}
 	for _, s := range l.machine.Sockets {
@@ -432,8 +432,8 @@ func (s *summary) largest(format func(float64) string) string {
 
 const othersPage = "../dev/other-rules.md"
 
-// TestOtherRulesAreUpToDate writes the tables with -accuracy.write. Without it the receiver's settings that learn are left out, the
-// largest scenario, and the means over all.
+// TestOtherRulesAreUpToDate writes the tables with -accuracy.write. Without it the receiver's
+// settings that learn are left out, the largest scenario, and the means over all.
 func TestOtherRulesAreUpToDate(t *testing.T) {
 	if *accuracyWrite {
 		means, each := othersTables(t, labAll(), func(*labSetting) bool { return true })

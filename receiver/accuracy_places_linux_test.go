@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory of the socket that they do not run on. What
-// they hold is in proportion to what they use per CPU.
+// memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory
+// of the socket that they do not run on. What they hold is in proportion to what they use per CPU.
 func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 	first, second := straight(4, 20, 100), straight(4, 20, 100)
 	first.DRAMIdle, second.DRAMIdle = 3, 3

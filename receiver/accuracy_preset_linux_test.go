@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// The static power is stated in place of learned, so that no scenario takes a day: what is misplaced hardly depends on it.
+// The static power is stated in place of learned, so that no scenario takes a day: what is
+// misplaced hardly depends on it.
 func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
 	rules := func(source cpu.SourceKind) labSetting {
 		return labSetting{name: "default, fixed", source: source, configure: func(c *Config) {

@@ -72,8 +72,9 @@ var labSettings = []labSetting{
 	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond), in: ofBursts},
 }
 
-// labRules are the static power models other than the default. The learning ones take minutes, so they are measured only
-// when the page is written. Fixed gets the machine's true power at rest, so that it has no error on the curves.
+// labRules are the static power models other than the default. The learning ones take minutes, so
+// they are measured only when the page is written. Fixed gets the machine's true power at rest, so
+// that it has no error on the curves.
 var labRules = []labSetting{
 	splitting(config.StaticFixed, time.Second),
 	splitting(config.StaticMinimum, 0).among(ofModels...).onCurves(), splitting(config.StaticResting, 0).among(ofModels...).onCurves(),
@@ -84,12 +85,13 @@ var labRules = []labSetting{
 	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
 
-// labBest is what is recommended.
+// labBest holds the recommended settings.
 var labBest = []labSetting{
 	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs),
 }
 
-// labPresets are the presets of other tools' rules. Their active energy is that of a setting above, so they have no rows.
+// labPresets are the presets of other tools' rules. Their active energy is that of a setting above,
+// so they have no rows.
 var labPresets = []labSetting{
 	preset(config.PresetKepler), preset(config.PresetKepler09), preset(config.PresetScaphandre),
 	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),
@@ -118,7 +120,8 @@ var labScopes = []labSetting{
 	byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
 }
 
-// ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so the weight 0.6 is correct.
+// ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so
+// the weight 0.6 is correct.
 var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
 
 // labThreads are settings with less for threads that share a core, with a correct static power model.
@@ -190,7 +193,8 @@ func splitting(static config.StaticModel, window time.Duration) labSetting {
 	})
 }
 
-// interruptsUnattributed returns a setting where the energy of interrupts has no owner, with a correct static power model.
+// interruptsUnattributed returns a setting where the energy of interrupts has no owner, with a
+// correct static power model.
 func interruptsUnattributed(window time.Duration) labSetting {
 	return labSetting{
 		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
@@ -241,7 +245,8 @@ func (s *labSetting) config() *Config {
 	return cfg
 }
 
-// learning identifies everything that what is learned depends on: all but keys and the idle allocation, which divide energy.
+// learning identifies everything that what is learned depends on: all but keys and the idle
+// allocation, which divide energy.
 func (s *labSetting) learning() string {
 	cfg := s.config()
 	a := cfg.Attribution

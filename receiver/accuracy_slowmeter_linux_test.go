@@ -86,8 +86,8 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	return l, m
 }
 
-// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute and of some seconds, and a
-// process that hardly runs.
+// mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute
+// and of some seconds, and a process that hardly runs.
 func (l *lab) mix() func(at time.Duration) {
 	web, batch, build := l.process("web", 0, 1), l.process("batch", 0, 0), l.process("build", 0, 0)
 	l.process("idler", 0, 0.1)
@@ -117,8 +117,9 @@ func (l *lab) share(workload string) float64 {
 	return own / sum
 }
 
-// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of processes changes: by a platform
-// meter with news every 15 seconds, and by one with news in each window. With -v it prints the errors.
+// TestSharesOfASlowMeterAreThoseOfAFastOne has two receivers observe a machine whose mix of
+// processes changes: by a platform meter with news every 15 seconds, and by one with news in each
+// window. With -v it prints the errors.
 func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 	for _, tc := range []slowCase{
 		{0, 5 * time.Second, false, .01},
@@ -126,7 +127,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 		{0, 10 * time.Second, false, .01},
 		// The meter's news are in the middle of every second collection, so its energy is not quite that of the claims.
 		{0, 10 * time.Second, true, .02},
-		// Within 15 seconds the slow meter does not show who ran when more power was used.
+		// Within 15 seconds the slow meter does not show which tasks ran when more power was used.
 		{time.Second, 10 * time.Second, false, .0125},
 		{time.Second, 10 * time.Second, true, .0125},
 	} {

@@ -21,9 +21,10 @@ import (
 // seconds, and the package's power in W.
 type coreSecond struct{ one, two, power float64 }
 
-// watchCores runs a machine with a power curve for 20 minutes under a load that is another one each second. Two busy threads
-// draw siblings times one. Of five tasks, pinned run on a CPU that is drawn by chance each second, and the others where the
-// scheduler puts them: on an idle core if there is one. Power is measured to 1 %.
+// watchCores runs a machine with a power curve for 20 minutes under a load that is another one each
+// second. Two busy threads draw siblings times one. Of five tasks, pinned run on a CPU that is
+// drawn by chance each second, and the others where the scheduler puts them: on an idle core if
+// there is one. Power is measured to 1 %.
 func watchCores(t *testing.T, c labCurve, siblings float64, pinned int) (seen []coreSecond) {
 	const cores, count, minutes = 8, 24, 20
 	r := rand.New(rand.NewPCG(uint64(c.threads), 7))
@@ -126,9 +127,10 @@ func fit(t *testing.T, seen []coreSecond, terms func(coreSecond) []float64) (fac
 	return factors, squares
 }
 
-// The scheduler fills idle cores first, so that cores with two busy threads and a high load are the same thing: a power
-// curve that rises less at high load looks like threads that share. Only where threads are put on CPUs by chance can they
-// be told apart. docs/attribution.md has the figures.
+// The scheduler fills idle cores first, so that cores with two busy threads and a high load are the
+// same thing: a power curve that rises less at high load looks like threads that share. The two can
+// be distinguished only if threads are placed on CPUs at random. docs/attribution.md has the
+// figures.
 func TestWhatTwoBusyThreadsDrawIsNotLearnedFromPower(t *testing.T) {
 	for _, c := range []struct {
 		pinned  int // of five tasks

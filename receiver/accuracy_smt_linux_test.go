@@ -34,7 +34,7 @@ func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 		{"Hyperthreads", 0.55, s, cpu.KindBPF, 0.01, 0.03},
 		{"Hyperthreads", 0.65, s, cpu.KindBPF, 0.01, 0.03},
 		{"Hyperthreads in bursts", 1, 100 * ms, cpu.KindBPF, 0.10, 0.12},
-		{"Hyperthreads in bursts", 0.6, s, cpu.KindBPF, 0.05, 0.08}, // who was busy at the same time is not known
+		{"Hyperthreads in bursts", 0.6, s, cpu.KindBPF, 0.05, 0.08}, // it is not known which threads were busy at the same time
 		{"Hyperthreads in bursts", 0.6, 100 * ms, cpu.KindBPF, 0, 0.03},
 		{"Hyperthreads in bursts", 0.6, 10 * ms, cpu.KindBPF, 0, 0.005},
 	} {

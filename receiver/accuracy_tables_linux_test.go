@@ -232,7 +232,7 @@ func (r *labResults) headline() string {
 // labAll returns all scenarios in the order of the tables.
 func labAll() []labScenario { return slices.Concat(labScenarios, labHardware) }
 
-// labIdleTables returns the tables of who carries idle energy under each rule.
+// labIdleTables returns the tables of the carriers of idle energy under each rule.
 func labIdleTables(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("\n### Idle allocation\n\n" +

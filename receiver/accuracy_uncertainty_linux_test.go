@@ -33,7 +33,8 @@ type doubted struct {
 	known         string
 }
 
-// holds reports whether the truth is within one standard deviation. Energy is rounded to microjoules and CPU time to nanoseconds.
+// holds reports whether the truth is within one standard deviation. Energy is rounded to
+// microjoules and CPU time to nanoseconds.
 func (d *doubted) holds() bool { return math.Abs(d.off) <= d.deviation+1e-4 }
 
 // mostWorkloads is how many workloads of a scenario count, so that one with thousands counts for no more than others.
@@ -70,7 +71,7 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 	return all
 }
 
-// known describes what claims.Deviation is told of a measurement, and returns what it returns.
+// known describes the arguments of claims.Deviation for a measurement, and returns its result.
 func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
 	key := cfg.Attribution.KeyOf(zone)
@@ -119,8 +120,9 @@ func part(figures []doubted, of func(*doubted) bool) (part float64, n int) {
 	return float64(held) / float64(n), n
 }
 
-// heldOut returns the part of the workloads' figures in every other scenario whose share is within the deviation that would have been taken from
-// the remaining scenarios alone, and the other way around.
+// heldOut returns the part of the workloads' figures in every other scenario whose share is within
+// the deviation that would have been taken from the remaining scenarios alone, and the other way
+// around.
 func heldOut(figures []doubted, scenarios []labScenario) float64 {
 	half := map[string]int{}
 	for i := range scenarios {
@@ -240,8 +242,8 @@ func afterNights(c labCurve, night float64) labScenario {
 
 const uncertaintyPage = "../dev/accuracy-tables.md"
 
-// TestUncertaintyTablesAreUpToDate writes the tables with -accuracy.write. Otherwise TestTheTruthIsWithinOneStandardDeviation measures a part
-// of what they show.
+// TestUncertaintyTablesAreUpToDate writes the tables with -accuracy.write. Otherwise
+// TestTheTruthIsWithinOneStandardDeviation measures a part of what they show.
 func TestUncertaintyTablesAreUpToDate(t *testing.T) {
 	if p := readGenerated(t, uncertaintyPage, 1); *accuracyWrite {
 		p.write(t, uncertaintyTables(t))

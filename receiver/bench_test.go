@@ -198,7 +198,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// BenchmarkSMTWeight measures the same with and without smt_weight. The machine's CPUs are presented as the threads of cores.
+// BenchmarkSMTWeight measures the same with and without smt_weight. The machine's CPUs are
+// presented as the threads of cores.
 func BenchmarkSMTWeight(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -219,8 +220,8 @@ func BenchmarkSMTWeight(b *testing.B) {
 	}
 }
 
-// twoPackages returns a root with this machine's processes, and its CPUs in two packages with a zone each, and as the threads of
-// cores. add adds energy to the zones.
+// twoPackages returns a root with this machine's processes, and its CPUs in two packages with a
+// zone each, and as the threads of cores. add adds energy to the zones.
 func twoPackages(b *testing.B) (root string, add func()) {
 	root = b.TempDir()
 	write := func(name, text string) {

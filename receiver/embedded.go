@@ -27,7 +27,7 @@ import (
 // Embedded is not safe for concurrent use.
 type Embedded struct{ scraper *energyScraper }
 
-// EmbeddedOptions are what an Embedded has in place of a collector.
+// EmbeddedOptions configures an Embedded, in place of a collector.
 type EmbeddedOptions struct {
 	// Logger receives all log messages. It must be set.
 	Logger *zap.Logger
@@ -35,9 +35,9 @@ type EmbeddedOptions struct {
 	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
 	// the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
-	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts,
-	// all sockets together. Of modeled and reported zones it is known without being stated. It
-	// takes the place of the rule utilization.
+	// StaticPower, if it is not nil, is the known static power of zone kinds, in watts, for all
+	// sockets together. Modeled and reported zones need no entry, since their static power is
+	// known. StaticPower replaces the rule utilization.
 	StaticPower map[power.Class]float64
 	// Container is the ID of the container to which all belongs that CPU shows. It has a series
 	// from the baseline on, however little it used. It must be set with CPU, and only then.

@@ -69,7 +69,7 @@ func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
 }
 
-// answering is a meter that answers when it is told to.
+// answering is a meter that answers on request of the test.
 type answering struct {
 	kind   power.Kind
 	source power.Method

@@ -21,9 +21,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// BenchmarkEmission measures the emission of processes in one zone: built directly, as internal/emit does, as a copy or from the
-// protobuf of an earlier emission, and with the generated MetricsBuilder. new has all series begin, with their zero points. renew is
-// the new values alone, in an earlier emission that nobody else has. parts is the division of the result into requests of bounded size.
+// BenchmarkEmission measures the emission of processes in one zone: built directly, as
+// internal/emit does, as a copy or from the protobuf of an earlier emission, and with the generated
+// MetricsBuilder. new has all series begin, with their zero points. renew is the new values alone,
+// in an earlier emission that is not shared. parts is the division of the result into requests of
+// bounded size.
 func BenchmarkEmission(b *testing.B) {
 	cfg := simpleConfig()
 	for _, n := range []int{500, 10_000} {
@@ -113,7 +115,8 @@ func BenchmarkEmission(b *testing.B) {
 	}
 }
 
-// manySeries returns an engine with the energy of n processes in one zone. observe observes an interval in which all use the same.
+// manySeries returns an engine with the energy of n processes in one zone. observe observes an
+// interval in which all use the same.
 func manySeries(n int) (engine *attribution.Engine, observe func()) {
 	engine = attribution.New(attribution.Config{}, time.Unix(1, 0))
 	iv := attribution.Interval{
@@ -139,8 +142,9 @@ func onePackage() []power.Zone {
 	return []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Method: power.Measured}}
 }
 
-// A process with energy and power of one zone, and four attributes of its own, is 27 objects in pdata. The interface of pdata makes each
-// by itself, and what ConsumeMetrics was given must not be used again, so no emission takes fewer.
+// A process with energy and power of one zone, and four attributes of its own, is 27 objects in
+// pdata. The interface of pdata makes each by itself, and what ConsumeMetrics was given must not be
+// used again, so no emission takes fewer.
 func TestASeriesOfAProcessIs27Allocations(t *testing.T) {
 	e := emit.New(emit.Config{
 		MetricsBuilderConfig: simpleConfig().MetricsBuilderConfig,

@@ -36,8 +36,8 @@ var update = flag.Bool("update", false, "write the expected metrics of the recor
 
 const hostsDir = "../testdata/hosts"
 
-// recorded runs the receiver on a host of testdata (see the README there) and returns it after the last scrape. A host whose meter
-// polls needs a synctest bubble.
+// recorded runs the receiver on a host of testdata (see the README there) and returns it after the
+// last scrape. A host whose meter polls needs a synctest bubble.
 func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	t.Helper()
 	dir := filepath.Join(hostsDir, name)
@@ -85,8 +85,8 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	}
 }
 
-// openPolled opens the meters and waits for their first polls, so that it does not depend on who runs first whether the baseline has
-// their zones.
+// openPolled opens the meters and waits for their first polls, so that the zones in the baseline do
+// not depend on scheduling.
 func openPolled(ctx context.Context, cfg *Config, host component.Host, settings component.TelemetrySettings) (*power.Set, error) {
 	set, err := meters.Open(ctx, cfg, host, settings)
 	if err == nil {
@@ -96,7 +96,8 @@ func openPolled(ctx context.Context, cfg *Config, host component.Host, settings 
 	return set, err
 }
 
-// removeAll removes a tree. Its files are emptied first, so that a descriptor of one has nothing to read, as that of a kernel's file.
+// removeAll removes a tree. Its files are emptied first, so that a descriptor of one has nothing to
+// read, as that of a kernel's file.
 func removeAll(root string) error {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -280,7 +281,8 @@ func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "two-gpus")
-		// The AMD card's power is integrated at 1 Hz, from 60 to 200, to 220 and to 120 W. The Intel card's energy is counted.
+		// The AMD card's power is integrated at 1 Hz, from 60 to 200, to 220 and to 120 W. The
+		// Intel card's energy is counted.
 		const amd, intel = 1930 + 2190 + 1250, 600 + 500.000123 + 300
 		assert.InDelta(t, amd, n.one("hw.energy", "hw.vendor=AMD", "hw.name=AMD Radeon PRO W7900", "hw.type=gpu").value, 1e-9)
 		assert.InDelta(t, intel, n.one("hw.energy", "hw.vendor=Intel", "hw.type=gpu").value, 1e-9)

@@ -31,9 +31,10 @@ import (
 // benchGPUs and benchGPUUsers are how many GPUs, and processes that use one of them, BenchmarkGPUs has.
 const benchGPUs, benchGPUUsers = 16, 200
 
-// BenchmarkGPUs measures the receiver with a collection every second, beside a crowd of processes of which one in a hundred is
-// active: without GPUs, and with 16 GPUs that 200 of the processes use, read by fdinfo and by a library. The CPU time is that of the
-// whole process, with that of the goroutines that poll. ns/op has no meaning here.
+// BenchmarkGPUs measures the receiver with a collection every second, beside a crowd of processes
+// of which one in a hundred is active: without GPUs, and with 16 GPUs that 200 of the processes
+// use, read by fdinfo and by a library. The CPU time is that of the whole process, with that of the
+// goroutines that poll. ns/op has no meaning here.
 func BenchmarkGPUs(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -144,8 +145,8 @@ func (c *benchCards) findUsers(b *testing.B) {
 	}
 }
 
-// linkProcesses fills a root's proc with links to the processes of this machine. Those that use a card have files of their own for
-// their descriptors.
+// linkProcesses fills a root's proc with links to the processes of this machine. Those that use a
+// card have files of their own for their descriptors.
 func (c *benchCards) linkProcesses(b *testing.B, root string) {
 	dir := filepath.Join(root, "proc")
 	require.NoError(b, os.MkdirAll(dir, 0o700))
@@ -205,7 +206,8 @@ func (c *benchCards) run(b *testing.B) {
 	}
 }
 
-// benchLibrary tells of the same cards and users. A poll costs what it takes to make the answer.
+// benchLibrary reports the same cards and users in every poll. The cost of a poll is that of
+// building the answer.
 type benchLibrary struct {
 	component.StartFunc
 	component.ShutdownFunc

@@ -19,7 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was busy all the time, by the process 10.
+// card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was
+// busy all the time, by the process 10.
 type card struct {
 	reading power.Reading
 	at      time.Time // of the last usage
@@ -33,7 +34,7 @@ func (c *card) Read(_ context.Context, s power.Sample) ([]power.Reading, error) 
 
 func (*card) Close() error { return nil }
 
-// cardUsers is the source of the usage of a card. It tells it since the last read.
+// cardUsers is the source of the usage of a card. It reports the usage since the last read.
 type cardUsers struct{ *card }
 
 func (c cardUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// interruptedNode is a node of two tenths of interrupts, where a runs for three times as long as they do, and ksoftirqd for as
-// long.
+// interruptedNode is a node of two tenths of interrupts, where a runs for three times as long as
+// they do, and ksoftirqd for as long.
 func interruptedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
 	n.host.Processes[5] = &hostsim.Process{Comm: "ksoftirqd/0", Kernel: true}

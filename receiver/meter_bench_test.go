@@ -20,13 +20,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// meterPause is the time before each collection of BenchmarkMeters, in which caches cool down and slow meters are polled.
+// meterPause is the time before each collection of BenchmarkMeters, in which caches cool down and
+// slow meters are polled.
 const meterPause = 100 * time.Millisecond
 
-// BenchmarkMeters measures a collection beside a crowd of which one in a hundred is active: with powercap alone (two packages
-// and their DRAM), with all local meters of a machine that also has an ACPI power meter, three graphics cards and the counters
-// of a Cray node, and with its zone other attributed, too. They take turns, so that what else the machine does is the same for
-// all. ns/op has no meaning here.
+// BenchmarkMeters measures a collection beside a crowd of which one in a hundred is active: with
+// powercap alone (two packages and their DRAM), with all local meters of a machine that also has an
+// ACPI power meter, three graphics cards and the counters of a Cray node, and with its zone other
+// attributed, too. They take turns, so that what else the machine does is the same for all. ns/op
+// has no meaning here.
 func BenchmarkMeters(b *testing.B) {
 	variants := []struct {
 		name  string
@@ -67,8 +69,8 @@ func BenchmarkMeters(b *testing.B) {
 	})
 }
 
-// allMeters returns a root with this machine's processes, two packages and the files of other meters as recorded from machines.
-// add adds energy to the zones.
+// allMeters returns a root with this machine's processes, two packages and the files of other
+// meters as recorded from machines. add adds energy to the zones.
 func allMeters(b *testing.B) (root string, add func()) {
 	root, addPackages := twoPackages(b)
 	write := func(name, text string) {

@@ -189,7 +189,7 @@ func TestExtensionsMustReadGPUs(t *testing.T) {
 	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: "nvml" is not an extension that reads GPUs`)
 }
 
-// Whatever is wrong with a library is told once. The rest goes on.
+// An error of a library is logged once. The measurement of everything else continues.
 func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
 	fails := func(text string, err error) *scriptedGPU { return &scriptedGPU{err: fmt.Errorf("%s: %w", text, err)} }
 	lost := errors.New("GPU is lost (XID 79)")
@@ -271,7 +271,7 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
-// The energy of such a GPU is unattributed: nothing says who uses it.
+// The energy of such a GPU is unattributed: its users are not reported.
 func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	n := newTestNode(t)
 	m := &fakeMeter{readings: []power.Reading{{

@@ -33,7 +33,7 @@ func (n *testNode) supplies(counters ...string) {
 	}
 }
 
-// What the log says is what the configuration takes.
+// The configuration accepts the sensor names that the log prints.
 func TestSensorsOfUnknownMeaningAreLoggedAsTheyAreNamed(t *testing.T) {
 	n := newTestNode(t)
 	n.supplies("5")

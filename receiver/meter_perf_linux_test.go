@@ -20,7 +20,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// powerPMU adds the power PMU to the node. Its counters are read from a pipe; denied is what keeps them from being opened.
+// powerPMU adds the power PMU to the node. Its counters are read from a pipe; denied is the error
+// of opening them.
 type powerPMU struct {
 	n      *testNode
 	denied error

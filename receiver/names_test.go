@@ -175,8 +175,9 @@ func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
 	}
 }
 
-// A random history of containers whose names come at any time, of one, of deliveries that fail, of few series: whatever
-// happens, a series of a container or pod never changes its attributes while it is known to the next consumer, and no energy is lost.
+// A random history of containers whose names come at any time, of one, of deliveries that fail, of
+// few series: whatever happens, a series of a container or pod never changes its attributes while
+// it is known to the next consumer, and no energy is lost.
 func TestSeriesNeverChangeTheirNames(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

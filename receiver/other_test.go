@@ -37,7 +37,8 @@ func otherNodeOf(n *testNode) *otherNode {
 	return &otherNode{testNode: n}
 }
 
-// use has the platform, the package and the memory use energy, and two processes an eighth and a quarter of the CPU time.
+// use has the platform, the package and the memory use energy, and two processes an eighth and a
+// quarter of the CPU time.
 func (n *otherNode) use(platform, pkg, dram uint64) {
 	n.t.Helper()
 	n.platform += platform

@@ -25,7 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// chosen is what a configuration selects of what the default rules do.
+// chosen lists the features of the default rules that a configuration selects.
 type chosen struct {
 	scope        config.Scope
 	static, gpu  config.StaticModel // of packages and GPUs
@@ -331,7 +331,7 @@ func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		listed  int // collections after which the meter answers, 0 if never
-		told    int // collections after which the parts are told
+		told    int // collections after which the parts are reported
 		lacking int // parts
 	}{
 		"it answers":    {2, 2, 0},

@@ -26,7 +26,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// buildUser is the real user that builds run as, which tells them from everything else on the machine.
+// buildUser is the real user of builds, which distinguishes them from all other processes on the
+// machine.
 const buildUser = "54321"
 
 // builds are commands that start many processes shorter than a window.

@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// namedExits is an exact source that tells the names of short-lived processes. Rows are by PID, of the host's processes.
+// namedExits is an exact source that reports the names of short-lived processes. Rows are by PID,
+// of the host's processes.
 type namedExits struct {
 	exactSource
 	exits []scan.NamedTime

@@ -27,9 +27,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// BenchmarkPunctuality has the receiver collect every 100 ms for twenty seconds, by turns without and with a BMC that answers
-// after 30 s. It reports how far the time between two collections was from 100 ms at most, and in the worst of a hundred.
-// ns/op has no meaning here.
+// BenchmarkPunctuality has the receiver collect every 100 ms for twenty seconds, by turns without
+// and with a BMC that answers after 30 s. It reports how far the time between two collections was
+// from 100 ms at most, and in the worst of a hundred. ns/op has no meaning here.
 func BenchmarkPunctuality(b *testing.B) {
 	const interval, watched = 100 * time.Millisecond, 20 * time.Second
 	var asked atomic.Int64

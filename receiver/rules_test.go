@@ -454,8 +454,9 @@ func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	assert.True(t, n.trained())
 }
 
-// 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of that, B, in a pod, a third, and a virtual
-// machine half. The key is off by 27 % of what a small workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
+// 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of
+// that, B, in a pod, a third, and a virtual machine half. The key is off by 27 % of what a small
+// workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
 func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	n := sharedNode(t, func(c *config.AttributionConfig) {
 		c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 20*time.Second

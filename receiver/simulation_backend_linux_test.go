@@ -21,8 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
-// restartBackend has what the receivers of a history sent, and compares it with the machine. It knows nothing of a receiver but the
-// time stamps of its readings.
+// restartBackend has what the receivers of a history sent, and compares it with the machine. It
+// knows nothing of a receiver but the time stamps of its readings.
 type restartBackend struct {
 	sim     *restarts
 	series  map[string]*sentSeries        // by identity and start
@@ -76,7 +76,7 @@ type moment struct {
 	abandoned bool
 }
 
-// record is what was true when a state was stored.
+// record is the state of the simulation when a receiver state was stored.
 type record struct {
 	*moment
 	boot     int
@@ -372,7 +372,8 @@ func (b *restartBackend) process(attributes pcommon.Map) (simProcess, bool) {
 	return simProcess{int32(pid.Int()), at.Sub(b.sim.life.Host.Booted) / hostsim.Tick}, true
 }
 
-// checkProcess checks that a process's series has nothing of before its start, and that one that lived through a restart goes on.
+// checkProcess checks that a process's series has nothing of before its start, and that one that
+// lived through a restart goes on.
 func (b *restartBackend) checkProcess(s *sentSeries, p simProcess) {
 	t := b.sim.tasks[p]
 	from := b.moments[s.start]
@@ -415,7 +416,7 @@ func (b *restartBackend) checkNode(s *sentSeries) {
 	}
 }
 
-// rounding is what a model's sums may be off, in µJ.
+// rounding is the maximum rounding error of a model's sums, in µJ.
 func (b *restartBackend) rounding() int64 {
 	if b.sim.modeled() {
 		return int64(b.read)
@@ -453,7 +454,8 @@ func (b *restartBackend) checkTotals(md pmetric.Metrics) {
 	}
 }
 
-// checkSum checks that processes and what is unattributed are what is active, by all that was ever taken.
+// checkSum checks that the energy of processes and the unattributed energy add up to the active
+// energy, over all data ever received.
 func (b *restartBackend) checkSum() {
 	sums := map[string]int64{} // by zone and state
 	shared := b.sim.s.cfg.Attribution.SelectedIdle() != config.IdleNone
@@ -474,7 +476,7 @@ func (b *restartBackend) checkSum() {
 	}
 	for zone, sum := range sums {
 		if strings.HasSuffix(zone, " idle") {
-			continue // nobody's
+			continue // idle energy belongs to no workload
 		}
 		if b.behind {
 			b.missing[zone] = sum
@@ -499,8 +501,8 @@ func (b *restartBackend) takeGauge(m pmetric.Metric, resource string) {
 	}
 }
 
-// checkEnds checks that no power series stays for ever. With a lower limit of series than before, there are more ended series than are
-// kept, and the ends of some are not sent.
+// checkEnds checks that no power series stays for ever. With a lower limit of series than before,
+// there are more ended series than are kept, and the ends of some are not sent.
 func (b *restartBackend) checkEnds() {
 	for series, resource := range b.gauges {
 		if b.lastIn[resource] >= b.in {

@@ -21,8 +21,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// simCards measures the cards of a simulated machine beside powercap, and has news of each only in some reads. Who used the card
-// that has no fdinfo it tells as a library does: up to the moment of its last reading.
+// simCards measures the cards of a simulated machine beside powercap, and has news of each only in
+// some reads. It reports the users of the card without fdinfo as a library does: up to the time of
+// its last reading.
 type simCards struct {
 	life     *hostsim.Life
 	cards    []*simCard
@@ -33,20 +34,21 @@ type simCards struct {
 type simCard struct {
 	lateMeter
 	card *hostsim.GPU
-	// before and now are the states at the last two reads, told is the one that was told last.
+	// before and now are the states at the last two reads, told is the state that was reported
+	// last.
 	before, now, told cardState
-	pairs             bool // tells of two processes at a time that cannot be told apart
-	garbage           bool // tells of processes that do not exist, and of more time than there was
+	pairs             bool // reports pairs of processes that cannot be distinguished
+	garbage           bool // reports processes that do not exist, and more time than has passed
 }
 
-// cardState is what a card has done until a moment.
+// cardState is the cumulative state of a card at a time.
 type cardState struct {
 	at   time.Time
 	busy time.Duration
 	used map[*hostsim.Context]time.Duration
 }
 
-// addCards adds two cards: one that shows who uses it in fdinfo, and one that a library reads.
+// addCards adds two cards: one that exposes its users in fdinfo, and one that is read by a library.
 func (sim *simulation) addCards(seed uint64) {
 	sim.cards = &simCards{life: sim.life}
 	for i, driver := range []string{"xe", "nvidia"} {
@@ -93,7 +95,7 @@ func (m *simCards) Read(ctx context.Context, s power.Sample) ([]power.Reading, e
 // Close implements power.Meter.
 func (*simCards) Close() error { return nil }
 
-// Usage returns the source of who used the card without fdinfo.
+// Usage returns the source of the usage of the card without fdinfo.
 func (m *simCards) Usage() gpu.Source { return simUsers{m} }
 
 type simUsers struct{ *simCards }
@@ -109,7 +111,7 @@ func (s simUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
 	return s.usage, nil
 }
 
-// tell returns the usage up to the moment of the reading, nothing if that was told before.
+// tell returns the usage up to the time of the reading, nothing if that was reported before.
 func (c *simCard) tell(now time.Time, uptime time.Duration) gpu.Usage {
 	u := gpu.Usage{Domain: c.zone.Domain}
 	next := c.now
@@ -163,8 +165,8 @@ type gpuUser struct {
 	born time.Duration // in ticks
 }
 
-// checkCards checks that only processes that have opened a card have energy of one, as far as the clock tells a process from one
-// that had its PID before.
+// checkCards checks that only processes that have opened a card have energy of one, as far as the
+// clock distinguishes a process from an earlier one with the same PID.
 func (sim *simulation) checkCards() {
 	if sim.cards == nil || sim.faults.Fired["suspend"]+sim.faults.Fired["clock step"] > 0 {
 		return

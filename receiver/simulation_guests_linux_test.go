@@ -40,11 +40,12 @@ var (
 	guestsSeed      = flag.Uint64("guests.seed", 1, "the `seed` of the first")
 )
 
-// guestsSimulation is two hosts with two virtual machines. A receiver on each host tells them what they were attributed, by trees, and
-// a receiver in each virtual machine reads its tree. All of them run in one synctest bubble, with a machine of their own each.
+// guestsSimulation is two hosts with two virtual machines. A receiver on each host exports to them
+// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree.
+// All of them run in one synctest bubble, with a machine of their own each.
 //
-// After each step of a host, the trees are compared with what its ledger has of the virtual machines; after each step of a virtual
-// machine, its ledger with the trees that it may have read.
+// After each step of a host, the trees are compared with what its ledger has of the virtual
+// machines; after each step of a virtual machine, its ledger with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
 	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
@@ -77,7 +78,7 @@ type guestsHost struct {
 
 	series map[toldSeries]byToldKind // that the running receiver has or had
 	trees  map[string]*toldTree      // by the name of the machine
-	untold map[string]byToldKind     // the most that earlier receivers attributed and may or may not have told, by the same
+	untold map[string]byToldKind     // the most that earlier receivers attributed and may not have exported, by the same
 	faults map[string]int            // those that last, with the steps that are left
 }
 
@@ -90,17 +91,17 @@ type toldSeries struct {
 // toldTree is the last tree of a virtual machine that was complete.
 type toldTree struct {
 	treeState
-	then byToldKind // what the receiver had attributed when each zone was told
+	then byToldKind // the energy that the receiver had attributed when each zone was exported
 }
 
-// treeState is what a complete tree shows.
+// treeState is the content of a complete tree.
 type treeState struct {
 	epoch      string
 	generation uint64
 	energy     byToldKind
 }
 
-// shownTree is what the share has shown since a time.
+// shownTree is the content of the share since a time.
 type shownTree struct {
 	treeState
 	since time.Time
@@ -129,8 +130,8 @@ type simulatedGuest struct {
 	faults map[string]int
 }
 
-// guess is a state that the virtual machine's receiver may be in: the last tree with the zone that it read, as an index in shown, and
-// what its total had been if that tree had shown 0.
+// guess is a state that the virtual machine's receiver may be in: the last tree with the zone that
+// it read, as an index in shown, and what its total had been if that tree had shown 0.
 type guess struct {
 	at     int
 	offset int64
@@ -409,7 +410,7 @@ func (h *guestsHost) start() {
 	h.node = h.sim.restarted(id, h.host, func(*Config) {})
 }
 
-// stop ends the receiver of the host. What it has not told is lost.
+// stop ends the receiver of the host. Energy that it has not exported is lost.
 func (h *guestsHost) stop() {
 	h.shutDown()
 	h.observe()
@@ -534,7 +535,7 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 	}
 	had, untold := h.attributed(g.uuid), h.untold[g.name]
 	for kind, energy := range now.energy {
-		if energy == noZone { // it is told when the zone is back
+		if energy == noZone { // it is exported when the zone is back
 			continue
 		}
 		told, attributed := energy-last.energy[kind], had[kind]-last.then[kind]
@@ -550,7 +551,7 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 	last.generation, h.untold[g.name] = now.generation, untold
 }
 
-// checkTold checks that a virtual machine that runs was told everything.
+// checkTold checks that all energy was exported to a running virtual machine.
 func (h *guestsHost) checkTold(g *simulatedGuest) {
 	had := h.attributed(g.uuid)
 	if had == (byToldKind{}) {
@@ -712,8 +713,8 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 	g.may[kind] = may
 }
 
-// reachable returns the states with at most this energy that may follow the earlier ones: any of the later trees may have been read
-// or not. The energy of a state never goes down in a later one.
+// reachable returns the states with at most this energy that may follow the earlier ones: any of
+// the later trees may have been read or not. The energy of a state never goes down in a later one.
 func (g *simulatedGuest) reachable(kind int, most int64) []guess {
 	var known []guess
 	seen := map[guess]bool{}
@@ -747,8 +748,8 @@ func (g *simulatedGuest) reachable(kind int, most int64) []guess {
 	return known
 }
 
-// agree keeps of the guesses those that are of one tree, and checks that it is the last one if that could be read for long enough. Trees
-// before it are forgotten.
+// agree keeps of the guesses those that are of one tree, and checks that it is the last one if that
+// could be read for long enough. Trees before it are forgotten.
 func (g *simulatedGuest) agree() {
 	if slices.ContainsFunc(g.may[:], func(may []guess) bool { return len(may) == 0 }) {
 		return
@@ -800,7 +801,8 @@ func (g *simulatedGuest) agree() {
 	}
 }
 
-// read implements faultyFiles: what the virtual machine reads of its tree. It may fail, or the host may write another tree meanwhile.
+// read implements faultyFiles: what the virtual machine reads of its tree. It may fail, or the host
+// may write another tree meanwhile.
 func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error) {
 	g.sim.mu.Lock()
 	defer g.sim.mu.Unlock()

@@ -634,12 +634,14 @@ func (sim *simulation) byBPF() bool { return sim.s.node.CPU.Source().Exact() }
 func (sim *simulation) checkClaims() {
 	ran, fired := units.CPUTime(sim.life.Ran()-sim.ran), sim.faults.Fired
 	most := ran + units.CPUTime(len(sim.life.Programs))*units.CPUTime(sim.rounding())
-	// If procfs cannot tell whose cgroup a process is in, or that it still runs, its time may also be inferred, and
-	// time of unscanned intervals may be counted twice: from its parent's child time, and from its cgroup's counter.
+	// If procfs does not show the cgroup of a process, or that the process still runs, its time may
+	// also be inferred, and time of unscanned intervals may be counted twice: from its parent's
+	// child time, and from its cgroup's counter.
 	if blind := !sim.byBPF() && fired["reads that fail"]+fired["short read"] > 0; sim.claimed > most && !blind {
 		sim.fail("%v were claimed, and %v ran", time.Duration(sim.claimed), time.Duration(ran))
 	}
-	// Time of ends that were lost, or are told once they are not waited for any more, is claimed by nobody, and BPF says so.
+	// The time of process exits that were missed, or reported after the wait for them has ended, is
+	// unclaimed, and BPF reports it as such.
 	if sim.byBPF() && sim.claimed+sim.untraced < ran {
 		sim.fail("of %v that ran, %v were claimed, and at most %v untraced",
 			time.Duration(ran), time.Duration(sim.claimed), time.Duration(sim.untraced))
@@ -736,8 +738,8 @@ func (sim *simulation) receive(md pmetric.Metrics, accepted bool) {
 	}
 }
 
-// absent reports whether all zones of a kind are gone, as the slow meter's may be: their series continue once they are back.
-// The zone is as in seenSeries.
+// absent reports whether all zones of a kind are gone, as the slow meter's may be: their series
+// continue once they are back. The zone is as in seenSeries.
 func (sim *simulation) absent(zone string) bool {
 	fields := strings.Fields(zone)
 	if len(fields) == 0 {
@@ -789,7 +791,8 @@ func (sim *simulation) readPower(m pmetric.Metric, resource string, accepted boo
 	}
 }
 
-// readZero checks that the zero point of a series is later than all that the consumer has of series with its attributes.
+// readZero checks that the zero point of a series is later than all that the consumer has of series
+// with its attributes.
 func (sim *simulation) readZero(metric, resource string, p pmetric.NumberDataPoint) {
 	identity, _ := identify(metric, resource, p)
 	if taken, at := sim.taken[identity], p.Timestamp(); at <= taken {

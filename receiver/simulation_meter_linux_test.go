@@ -45,7 +45,8 @@ type measurement struct {
 type slowPlatform struct {
 	lateMeter
 	life *hostsim.Life
-	// scale is what it shows of the energy of the sockets and of beside, in W.
+	// scale is the part that the meter shows of the energy of the sockets and of the additional
+	// power beside, in W.
 	scale, beside float64
 }
 
@@ -132,8 +133,8 @@ func (m *lateMeter) poll(v measurement) {
 // Close implements power.Meter.
 func (*lateMeter) Close() error { return nil }
 
-// observe updates the oracle with the reading that the ledger has observed. Where another zone has taken the place of the one
-// before, its first good reading is the baseline.
+// observe updates the oracle with the reading that the ledger has observed. Where another zone has
+// taken the place of the one before, its first good reading is the baseline.
 func (m *lateMeter) observe() {
 	r := &m.out[0]
 	if m.state.Vanished || r.Zone == nil {
@@ -149,7 +150,7 @@ func (m *lateMeter) observe() {
 	m.seen.last = uint64(r.Total)
 }
 
-// otherOracle checks the zone other: whole and parts are what it was derived from.
+// otherOracle checks the zone other: whole and parts are the readings from which it was derived.
 type otherOracle struct {
 	seen  oracle // what the ledger has to count
 	parts map[time.Time]units.Energy
@@ -158,8 +159,8 @@ type otherOracle struct {
 	whole, first units.Energy
 }
 
-// observe notes the readings of an interval. Where nothing ever failed, other and the parts have to be the whole, as soon as
-// nothing is owed.
+// observe notes the readings of an interval. Where nothing ever failed, other and the parts have to
+// be the whole, as soon as nothing is owed.
 func (o *otherOracle) observe(readings []power.Reading, deficit units.Energy, faultless bool) error {
 	var whole, other *power.Reading
 	var parts units.Energy

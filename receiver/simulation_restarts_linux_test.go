@@ -123,7 +123,7 @@ func newRestarts(tb testing.TB, seed uint64) *restarts {
 	return sim
 }
 
-// exact and the like tell histories apart, by their seeds.
+// exact and the following methods select the properties of a history by its seed.
 func (sim *restarts) exact() bool     { return sim.seed%2 == 0 }  // the CPU time source is BPF
 func (sim *restarts) modeled() bool   { return sim.seed%7 == 3 }  // the meter is a model
 func (sim *restarts) faulty() bool    { return sim.seed%3 == 0 }  // counters and files fail
@@ -255,8 +255,8 @@ func (sim *restarts) config() *Config {
 	return cfg
 }
 
-// shortest returns the shortest interval. In a shorter one the CPU time of a package may stand still, and energy is pending. With
-// steal, less than half of the interval is the machine's own.
+// shortest returns the shortest interval. In a shorter one the CPU time of a package may stand
+// still, and energy is pending. With steal, less than half of the interval is the machine's own.
 func (sim *restarts) shortest() time.Duration {
 	if sim.life.Steal > 0 {
 		return 200 * time.Millisecond
@@ -551,7 +551,7 @@ func (s *restartStore) happen(e hostsim.Event) {
 			continue
 		}
 		if s.sim.s != nil {
-			continue // nobody changes the file of a receiver that runs
+			continue // the file of a running receiver is not changed
 		}
 		s.sim.fired["state "+[...]string{"damaged", "cut off", "deleted", "of an earlier time", "of another machine"}[e.A%8]]++
 		s.values[key] = value
@@ -611,8 +611,9 @@ func (s *restartStore) usable() *record {
 	return r
 }
 
-// forget removes a state that nothing tells from one of this boot: it is of before the machine was set back to a snapshot, and the
-// machine has since run for longer than it had then.
+// forget removes a state that cannot be distinguished from one of this boot: the state is older
+// than the machine's reset to a snapshot, and the machine has since run for longer than it had
+// then.
 func (s *restartStore) forget() {
 	for key, value := range s.values {
 		r := s.records[string(value)]

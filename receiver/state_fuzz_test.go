@@ -20,8 +20,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
-// edited applies edits to a state: each has two bytes with the place of a byte, a byte with the length of the content that replaces
-// it, and the content.
+// edited applies edits to a state: each has two bytes with the place of a byte, a byte with the
+// length of the content that replaces it, and the content.
 func edited(state, edits []byte) []byte {
 	state = slices.Clone(state)
 	for len(edits) >= 3 && len(state) > 0 {
@@ -51,8 +51,8 @@ func addEdits(step uint16, add func(edits []byte)) {
 	}
 }
 
-// FuzzDecodeState decodes a state that is edited, or arbitrary content. The checksum is right. What is decoded without an error is
-// encoded alike again.
+// FuzzDecodeState decodes a state that is edited, or arbitrary content. The checksum is right. What
+// is decoded without an error is encoded alike again.
 func FuzzDecodeState(f *testing.F) {
 	f.Add(true, []byte{})
 	f.Add(true, []byte{state.Version})

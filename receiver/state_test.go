@@ -121,8 +121,9 @@ func TestTotalsContinueAfterACrash(t *testing.T) {
 	assert.InDelta(t, 300+300+1200+300, n.sum("system.energy", nil), 1e-6)
 }
 
-// testdata/0.1.0.state is what version 0.1.0 stores of this node. A change of the format that does not restore it needs another
-// state.Version, and then the changelog says that totals start at 0. -update writes the file.
+// testdata/0.1.0.state is the state that version 0.1.0 stores of this node. A change of the format
+// that does not restore it needs another state.Version, and then the changelog says that totals
+// start at 0. -update writes the file.
 func TestTheStateOfAnEarlierVersionIsRestored(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
@@ -260,7 +261,7 @@ func TestTheWallClockMayStepWhileTheReceiverIsDown(t *testing.T) {
 		n.run(300*joule, map[int]int64{10: 500})
 		before := n.one("process.energy", pid(10))
 		n.host.ClockStep += step
-		n.host.Booted = n.host.Booted.Add(step) // as the kernel tells it
+		n.host.Booted = n.host.Booted.Add(step) // as the kernel reports it
 		n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
 		n.restart()
 		n.run(300*joule, map[int]int64{10: 500})

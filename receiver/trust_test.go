@@ -24,8 +24,8 @@ const (
 	machineOfA = `/machine.slice/machine-qemu\x2d1\x2dvm.scope`
 )
 
-// attacked is a node with a container in a pod, a virtual machine, and a user who imitates their names in cgroups and
-// arguments. The user's processes use nine times as much.
+// attacked is a node with a container in a pod, a virtual machine, and a user that imitates their
+// names in cgroups and arguments. The user's processes use nine times as much.
 func attacked(t *testing.T, forged string) *testNode {
 	t.Helper()
 	n := newTestNode(t)

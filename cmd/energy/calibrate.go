@@ -227,7 +227,8 @@ func (r *record) ids() []string {
 	return ids
 }
 
-// compare compares the collector's meters with the reference: each of the whole machine, and all CPUs and memories together.
+// compare compares the collector's meters with the reference: each of the whole machine, and all
+// CPUs and memories together.
 func (f *fitted) compare(r *record, load, reference *calibration.Series, plateaus []calibration.Plateau, o *calibrateOptions) {
 	var chips []string
 	for _, id := range r.ids() {

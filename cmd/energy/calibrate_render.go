@@ -52,7 +52,8 @@ func (f *fitted) renderModel(out io.Writer) {
 	}
 }
 
-// far is how far from 0 and from 1 the outer plateaus may be before that is told.
+// far is the distance of the outer plateaus from 0 and from 1 beyond which the distance is
+// reported.
 const far = 0.1
 
 // wholeCurve returns the curve from 0 to 1, rounded, and how far the plateaus reached.

@@ -27,8 +27,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 )
 
-// server is a simulated machine whose true power is known: the case of Kavanagh and Djemame, whose server had a wall meter, a BMC
-// and RAPL.
+// server is a simulated machine whose true power is known: the case of Kavanagh and Djemame, whose
+// server had a wall meter, a BMC and RAPL.
 type server struct {
 	truth   calibration.Curve // power at the wall over utilization
 	loads   []float64         // of the plateaus
@@ -48,8 +48,9 @@ func kavanagh() *server {
 	}
 }
 
-// The machine's meters by the true power at the wall. The BMC shows the supply's output, too little by a factor and an offset, as
-// the average of a minute, and in whole watts. RAPL has the CPUs and the memory only.
+// The machine's meters by the true power at the wall. The BMC shows the supply's output, too little
+// by a factor and an offset, as the average of a minute, and in whole watts. RAPL has the CPUs and
+// the memory only.
 func cpuPower(wall float64) float64 { return (wall - 41) / 1.18 }
 func bmcPower(wall float64) float64 { return (wall - 3.15) / 1.05 }
 

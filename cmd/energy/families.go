@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// familiesOf returns sums and gauges as the collector's Prometheus exporter serves them, resource attributes as labels included,
-// so that there is one kind of names to know.
+// familiesOf returns sums and gauges as the collector's Prometheus exporter serves them, resource
+// attributes as labels included, so that there is one kind of names to know.
 func familiesOf(md pmetric.Metrics) (map[string]*dto.MetricFamily, error) {
 	t := translation{
 		families: map[string]*dto.MetricFamily{},

@@ -28,8 +28,8 @@ func (d duration) Set(text string) error {
 	return errors.New("a duration has a unit, such as 500ms, 5s or 2m")
 }
 
-// explainDurations makes the duration flags of fs report what is wrong with their values until restore is called. The usage of fs is
-// that of the original flags.
+// explainDurations makes the duration flags of fs report what is wrong with their values until
+// restore is called. The usage of fs is that of the original flags.
 func explainDurations(fs *flag.FlagSet) (restore func()) {
 	original := map[*flag.Flag]flag.Value{}
 	fs.VisitAll(func(f *flag.Flag) {

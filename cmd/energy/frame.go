@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// framer makes frames of snapshots. It remembers the totals of the first one, so that it can tell the energy since then.
+// framer makes frames of snapshots. It stores the totals of the first snapshot to compute the
+// energy since then.
 type framer struct {
 	host  string
 	procs *processFiles          // nil where the processes are not those of this machine
@@ -67,7 +68,8 @@ func (f *framer) frame(s *snapshot, sums check, now time.Time) *top.Frame {
 	return out
 }
 
-// begin keeps the first snapshot. One with less energy than the last is of a collector that began anew: all of its energy is since then.
+// begin keeps the first snapshot. One with less energy than the last is of a collector that began
+// anew: all of its energy is since then.
 func (f *framer) begin(s *snapshot, sums check, now time.Time) {
 	begun, restarted := f.first != nil, sums.active < f.last
 	f.last = sums.active
@@ -124,8 +126,9 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 	return rows
 }
 
-// without returns the rows of energy without a process: of those that have ended, and unattributed energy. With these, the energies
-// of all rows add up to the active energy since the first snapshot.
+// without returns the rows of energy without a process: of those that have ended, and unattributed
+// energy. With these, the energies of all rows add up to the active energy since the first
+// snapshot.
 func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	unattributed := units.Energy(sums.unattributed - min(f.base.unattributed, sums.unattributed))
 	ended := units.Energy(sums.active-min(f.base.active, sums.active)) - unattributed
@@ -147,7 +150,8 @@ func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	return out
 }
 
-// names are what containers and pods are called, by their IDs. The metrics of processes have the IDs alone.
+// names holds the names of containers, images and pods, by ID. The metrics of processes have only
+// the IDs.
 type names struct{ container, image, pod map[string]string }
 
 func namesOf(s *snapshot) names {

@@ -148,7 +148,7 @@ slurm_step_power_watts{slurm_job_id="32",energy_zone="package"} 1
 	assert.Equal(t, "32", f.Tables[top.Jobs][1].Text[top.Name])
 }
 
-// aProcess returns a row of this process, and when it was created by the clock that metrics tell.
+// aProcess returns a row of this process, and its creation time by the clock of the metrics.
 func aProcess(t *testing.T) (top.Row, time.Time) {
 	t.Helper()
 	boot, err := cpu.BootTime("/")

@@ -10,7 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// keplerMetrics are the metrics of Kepler 0.10 and later, and those of deploy/kepler, with the names that snapshotOf reads.
+// keplerMetrics are the metrics of Kepler 0.10 and later, and those of deploy/kepler, with the
+// names that snapshotOf reads.
 var keplerMetrics = []struct {
 	kepler, name string
 	labels       map[string]string // added to those of the metric
@@ -41,8 +42,9 @@ var keplerMetrics = []struct {
 	{"kepler_vm_cpu_watts", "vm_power_watts", nil},
 }
 
-// keplerLabels are the labels of Kepler's metrics, with the names that snapshotOf reads. Labels that distinguish no workload are left
-// out, so that all metrics of a workload have the same labels.
+// keplerLabels are the labels of Kepler's metrics, with the names that snapshotOf reads. Labels
+// that distinguish no workload are left out, so that all metrics of a workload have the same
+// labels.
 var keplerLabels = map[string]string{
 	"zone": labelZone, "node_name": labelHost,
 	"pid": labelPID, "comm": labelExecutable,

@@ -10,7 +10,8 @@
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //	energy version                            the version of this program
 //
-// measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
+// measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the
+// collector's Prometheus exporter serves.
 //
 // It is a module of its own, so that programs which import the receiver do not get its dependencies.
 package main
@@ -108,8 +109,8 @@ func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer,
 	return err
 }
 
-// runParsed runs a subcommand until it ends or a signal ends it. A second signal ends this process at once. The subcommand is not
-// run if its flags could not be parsed, or ask for help.
+// runParsed runs a subcommand until it ends or a signal ends it. A second signal ends this process
+// at once. The subcommand is not run if its flags could not be parsed, or ask for help.
 func runParsed(parsing error, run func(context.Context) error) error {
 	switch {
 	case errors.Is(parsing, flag.ErrHelp):

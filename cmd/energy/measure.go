@@ -284,7 +284,7 @@ func (o *output) Close() error {
 	return o.file.Close()
 }
 
-// result is what measure writes.
+// result is the output of measure.
 type result interface {
 	WriteTable(io.Writer) error
 	WriteJSON(io.Writer) error

@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// runsOfTwo is how often each of two commands runs unless -runs says it: an interval of 10 pairs is half as wide as one of 5.
+// runsOfTwo is how often each of two commands runs unless -runs says it: an interval of 10 pairs is
+// half as wide as one of 5.
 const runsOfTwo = 10
 
 // severalOptions say how often the command is run, and beside which other.
@@ -61,8 +62,9 @@ func (o *severalOptions) check() error {
 // used reports whether there is more than one run.
 func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o.plan.Warmup > 0 }
 
-// runSeveral runs the command several times, or two commands in turn, and returns the exit status: that of the first run that fails,
-// unless failures are ignored. After a signal it reports the completed runs.
+// runSeveral runs the command several times, or two commands in turn, and returns the exit status:
+// that of the first run that fails, unless failures are ignored. After a signal it reports the
+// completed runs.
 func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) int {
 	input, err := os.Open(os.DevNull) // the first run would take all of a pipe
 	if err != nil {

@@ -126,7 +126,8 @@ func TestAnInterruptEndsAllRuns(t *testing.T) {
 	assert.Empty(t, s.read("log"))
 }
 
-// interruptRun interrupts energy measure during the n-th run of any command. It returns a command that waits for that in this run.
+// interruptRun interrupts energy measure during the n-th run of any command. It returns a command
+// that waits for that in this run.
 func (s *severalRuns) interruptRun(n int) (command string) {
 	ctx, cancel := context.WithCancelCause(s.t.Context())
 	s.ctx = ctx

@@ -2,8 +2,8 @@
 
 package main
 
-// Labels of the receiver's metrics, as the collector's Prometheus exporter names attributes. A renamed attribute is changed here, and
-// for energy measure in internal/measure/names.go.
+// Labels of the receiver's metrics, as the collector's Prometheus exporter names attributes. A
+// renamed attribute is changed here, and for energy measure in internal/measure/names.go.
 const (
 	labelZone     = "energy_zone"
 	labelSource   = "energy_method"

@@ -58,7 +58,8 @@ func (f *processFile) readArguments() {
 	}
 }
 
-// newProcessFiles returns what reads the processes of a machine whose root directory is given, or nil where it has no /proc.
+// newProcessFiles returns what reads the processes of a machine whose root directory is given, or
+// nil where it has no /proc.
 func newProcessFiles(root string) *processFiles {
 	fs, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
@@ -73,12 +74,12 @@ func newProcessFiles(root string) *processFiles {
 	return p
 }
 
-// sameStart is how much two statements of when a process was created may differ: they are in whole seconds of the machine's start, whose
-// date changes when the clock is set.
+// sameStart is how much two statements of when a process was created may differ: they are in whole
+// seconds of the machine's start, whose date changes when the clock is set.
 const sameStart = 1500 * time.Millisecond
 
-// describe adds user, arguments and CPU time to a row, if its process is on this machine. created is when it was, in ISO 8601: another
-// process may have the same number.
+// describe adds user, arguments and CPU time to a row, if its process is on this machine. created
+// is when it was, in ISO 8601: another process may have the same number.
 func (p *processFiles) describe(r *top.Row, created string) {
 	if p == nil || r.PID <= 0 {
 		return
@@ -109,7 +110,8 @@ func (p *processFiles) begin(now time.Time) {
 	}
 }
 
-// argumentsOf returns a process's arguments without its name. A process that wrote its own title has one argument, of several words.
+// argumentsOf returns a process's arguments without its name. A process that wrote its own title
+// has one argument, of several words.
 func argumentsOf(args []string) string {
 	if len(args) == 1 {
 		_, title, _ := strings.Cut(args[0], " ")

@@ -47,8 +47,9 @@ func (p *programs) nameOwners(processes []*consumer, rows []top.Row) {
 	maps.DeleteFunc(p.owners, func(key, _ string) bool { return !there[key] })
 }
 
-// programRows returns a row for each program, which has the energy of its ended series, too, and the rows of the processes that are
-// pinned. It notes in the rows of processes which program they are of.
+// programRows returns a row for each program, which has the energy of its ended series, too, and
+// the rows of the processes that are pinned. It notes in the rows of processes which program they
+// are of.
 func (f *framer) programRows(processes []*consumer, names names, ofProcesses []top.Row) (rows []top.Row) {
 	used, programOf := f.follow(processes)
 	all := programsOf(processes)
@@ -76,8 +77,9 @@ func (f *framer) programRows(processes []*consumer, names names, ofProcesses []t
 	return rows
 }
 
-// follow returns the energy of each program since the first snapshot, without that of the series that the snapshot lacks, and the
-// series of the snapshot. It adds the lacking ones to the ended ones.
+// follow returns the energy of each program since the first snapshot, without that of the series
+// that the snapshot lacks, and the series of the snapshot. It adds the lacking ones to the ended
+// ones.
 func (f *framer) follow(processes []*consumer) (used map[string]microjoules, now map[string]member) {
 	used, now = map[string]microjoules{}, map[string]member{}
 	for _, c := range processes {

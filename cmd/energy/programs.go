@@ -42,8 +42,8 @@ func processName(c *consumer) string {
 	return name
 }
 
-// programsOf returns the sum of the processes of each program, by descending power. A program has ended if all of its processes have.
-// The overflow series is none.
+// programsOf returns the sum of the processes of each program, by descending power. A program has
+// ended if all of its processes have. The overflow series is none.
 func programsOf(processes []*consumer) []*consumer {
 	byKey := map[string]*consumer{}
 	for _, c := range processes {

@@ -159,7 +159,8 @@ func (p *pty) times(text string, n int) {
 // sequence is one control sequence of a terminal, or one character (ECMA-48, section 5.4; "ESC ( B" selects ASCII).
 var sequence = regexp.MustCompile(`(?s)^\x1b\[([0-9;?>]*)([@-~])|^\x1b[(=>].?|^.`)
 
-// screenOf returns what a terminal of any size shows of an output: the cursor moves by CUP and control characters alone.
+// screenOf returns what a terminal of any size shows of an output: the cursor moves by CUP and
+// control characters alone.
 func screenOf(output string) string {
 	var rows [200][400]string
 	x, y := 0, 0
@@ -215,7 +216,8 @@ func (p *pty) termios() unix.Termios {
 	return *state
 }
 
-// restored waits for the end of the program, and returns its exit status and what it wrote after it had left the alternate screen.
+// restored waits for the end of the program, and returns its exit status and what it wrote after it
+// had left the alternate screen.
 func (p *pty) restored() (exit int, after string) {
 	p.t.Helper()
 	select {
@@ -292,7 +294,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 	require.NoError(t, <-shell.ended)
 }
 
-// Nobody could continue a program that has the terminal to itself.
+// A stopped program that has the terminal to itself could not be continued.
 func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))

@@ -33,7 +33,8 @@ type meterZone struct {
 	reads []calibration.Point
 }
 
-// record is what a collector said over some time: the energy of its zones in joules, and its CPU utilization.
+// record holds the data of a collector over some time: the energy of its zones in joules, and its
+// CPU utilization.
 type record struct {
 	zones map[string]*meterZone
 	// kinds has the zone kinds by their name and source, as in "package measured".
@@ -49,9 +50,9 @@ func newRecord() *record {
 
 const (
 	recordHeader = "time,kind,part,id,value"
-	// machineMark begins the line that tells the machine.
+	// machineMark begins the line that describes the machine.
 	machineMark = "#machine "
-	// ofSystem is the kind of what system.energy reports.
+	// ofSystem is the kind of the energy in system.energy.
 	ofSystem = "system"
 )
 
@@ -153,8 +154,9 @@ func (z *meterZone) add(p calibration.Point) {
 	}
 }
 
-// take adds what a scrape at the time found. Samples without a time of their own have that of the scrape, if the collector has
-// measured since the one before: then an energy or the utilization is another. What cannot be is left out.
+// take adds what a scrape at the time found. Samples without a time of their own have that of the
+// scrape, if the collector has measured since the one before: then an energy or the utilization is
+// another. What cannot be is left out.
 func (r *record) take(families map[string]*dto.MetricFamily, now time.Time) {
 	measured := r.takeKinds(families["system_energy_joules_total"].GetMetric(), now)
 	for name, whole := range map[string]bool{"hw_energy_joules_total": false, "hw_host_energy_joules_total": true} {
@@ -185,7 +187,8 @@ func (r *record) takeEnergy(m *dto.Metric, whole bool, now time.Time) bool {
 	return z.takeEnergy(valueOf(m), m, now)
 }
 
-// takeKinds adds the energy of each zone kind, active and idle together, and reports whether one is another than before.
+// takeKinds adds the energy of each zone kind, active and idle together, and reports whether one is
+// another than before.
 func (r *record) takeKinds(metrics []*dto.Metric, now time.Time) bool {
 	states := map[string][]*dto.Metric{}
 	for _, m := range metrics {
@@ -225,8 +228,9 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 // longestSilence is how long a collector may not answer.
 const longestSilence = time.Minute
 
-// collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not answer for longestSilence or
-// reports no CPU utilization. It returns the record with the error, too.
+// collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not
+// answer for longestSilence or reports no CPU utilization. It returns the record with the error,
+// too.
 func collect(ctx context.Context, client *http.Client, endpoint string, every time.Duration) (*record, error) {
 	r := newRecord()
 	ticker := time.NewTicker(every)
@@ -256,8 +260,8 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 
 var errNoUtilization = errors.New("the collector does not report system.cpu.busy: add `metrics: {system.cpu.busy: {enabled: true}}` to the receiver")
 
-// hasNoUtilization reports whether enough collections are known to say that the collector does not report CPU utilization, which
-// the first of them may lack.
+// hasNoUtilization reports whether enough collections are known to say that the collector does not
+// report CPU utilization, which the first of them may lack.
 func (r *record) hasNoUtilization() bool {
 	const enough = 4
 	known := func(z *meterZone) bool { return len(z.reads) >= enough }

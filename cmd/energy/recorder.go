@@ -85,8 +85,8 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 	return r, r.check()
 }
 
-// machineOf returns what is known of the machine that an endpoint is on, nil where that is another than this one, or not enough is
-// known.
+// machineOf returns what is known of the machine that an endpoint is on, nil where that is another
+// than this one, or not enough is known.
 func machineOf(ctx context.Context, endpoint string) *machine.Machine {
 	if !isHere(ctx, endpoint) {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// render returns the tables of one scrape: the node, its largest consumers of each kind, and whether their energy adds up.
+// render returns the tables of one scrape: the node, its largest consumers of each kind, and
+// whether their energy adds up.
 func render(s *snapshot, sums check, rows int, now time.Time) string {
 	var b strings.Builder
 	renderNode(&b, s, now)

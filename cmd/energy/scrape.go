@@ -42,7 +42,7 @@ type consumer struct {
 	power  float64
 	gpu    float64 // of which of GPUs
 	ended  bool    // its last sample is older than the newest
-	// cpuTime is since its series began, below 0 where no metric tells it.
+	// cpuTime is the CPU time since the start of its series, negative if no metric reports it.
 	cpuTime time.Duration
 }
 

@@ -27,8 +27,9 @@ type session struct {
 // opener opens what figures come from.
 type opener func(context.Context, options) (*opened, error)
 
-// runScreen shows figures on a terminal until q, ctx or the time limit ends it. It restores the terminal before it returns or
-// panics, and stops the command, if any, before it returns. A source that hangs does not keep it from returning.
+// runScreen shows figures on a terminal until q, ctx or the time limit ends it. It restores the
+// terminal before it returns or panics, and stops the command, if any, before it returns. A source
+// that hangs does not keep it from returning.
 func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) error {
 	defer t.Close()
 	if o.limit > 0 {
@@ -60,7 +61,8 @@ func opening(o *options) string {
 	return "Looking for a collector at " + o.endpoint
 }
 
-// loop draws and takes keys. It returns when a key or ctx ends the session, or, as over, with the result of the reader that ended.
+// loop draws and takes keys. It returns when a key or ctx ends the session, or, as over, with the
+// result of the reader that ended.
 func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan error) (over bool, err error) {
 	for {
 		var grid *screen.Grid
@@ -112,7 +114,8 @@ type panicked struct {
 // Error implements error.
 func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
 
-// guard reads, and returns a panic as an error: the terminal must be given back before it is told.
+// guard reads, and returns a panic as an error: the terminal must be restored before the panic is
+// reported.
 func (s *session) guard(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,7 +193,7 @@ func (s *session) read(ctx context.Context) (err error) {
 	}
 }
 
-// missing tells why a reading has no figures.
+// missing reports why a reading has no figures.
 func (s *session) missing(ctx context.Context, r *reader, shown, late bool) {
 	switch {
 	case shown && r.err != nil:

@@ -99,12 +99,12 @@ func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) 
 	return l, nil
 }
 
-// localProcesses is the maximum number of processes that have a series each without a collector. The others are in the series of their
-// programs.
+// localProcesses is the maximum number of processes that have a series each without a collector.
+// The others are in the series of their programs.
 const localProcesses = 500
 
-// localConfig returns the receiver's configuration for a table, and the settings of -config that were left out. Without -config it
-// has those of config.yaml that make a table.
+// localConfig returns the receiver's configuration for a table, and the settings of -config that
+// were left out. Without -config it has those of config.yaml that make a table.
 func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, without []string, err error) {
 	if o.config != "" {
 		if cfg, without, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
@@ -128,7 +128,8 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 const modelUsage = "the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
 	"file of a trained model (default auto, or what -config says)"
 
-// selectModel sets the model of the flag -model. Without it the model is that of the file of -config, or auto without a file.
+// selectModel sets the model of the flag -model. Without it the model is that of the file of
+// -config, or auto without a file.
 func selectModel(cfg *energyreceiver.Config, model, file string) (err error) {
 	switch {
 	case model == "none":

@@ -24,7 +24,7 @@ func BenchmarkStart(b *testing.B) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the Makefile: a dynamic linker costs milliseconds
 	out, err := build.CombinedOutput()
 	require.NoError(b, err, "%s", out)
-	// started returns how long it takes from here until a program, which the arguments start, tells the time.
+	// started returns the time until a program, which the arguments start, prints the current time.
 	started := func(b *testing.B, args ...string) float64 {
 		c := exec.Command(args[0], append(args[1:], "date", "+%s%N")...)
 		c.Env = append(os.Environ(), "LC_ALL=C")

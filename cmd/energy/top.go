@@ -68,8 +68,8 @@ func topCommand(args []string) error {
 // endsWithin is how long reading may take to end after a key or a signal.
 const endsWithin = 4 * time.Second
 
-// await calls do, and returns its error. Once ctx has ended, it waits for do no longer than endsWithin, and for the command, if any, to
-// end.
+// await calls do, and returns its error. Once ctx has ended, it waits for do no longer than
+// endsWithin, and for the command, if any, to end.
 func (o *options) await(ctx context.Context, do func() error) error {
 	grace := endsWithin
 	if len(o.command) > 0 {
@@ -152,7 +152,8 @@ type opened struct {
 	close   func() error
 }
 
-// open opens a collector's exporter, starts the command first if there is one, or opens the embedded receiver where no collector is.
+// open opens a collector's exporter, starts the command first if there is one, or opens the
+// embedded receiver where no collector is.
 func open(ctx context.Context, o options) (*opened, error) {
 	if o.local || !o.given && len(o.command) == 0 && refused(o.endpoint) {
 		cfg, without, err := localConfig(ctx, &o)

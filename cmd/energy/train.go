@@ -141,7 +141,7 @@ func (o *trainOptions) write(m *trained.Model) error {
 	return nil
 }
 
-// trainedRecord is what was made of a record.
+// trainedRecord is a model that was trained from a record.
 type trainedRecord struct {
 	model   trained.Model
 	seconds float64

@@ -29,14 +29,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// testMachine is what the simulated collector runs on.
+// testMachine is the machine of the simulated collector.
 var testMachine = machine.Machine{
 	CPU: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
 	Threads: 96, Cores: 48, Sockets: 2, Memory: 384 << 30,
 }
 
-// node is a collector on a machine whose true power is known: a package that rises like those of two-socket servers, memory, and the
-// whole machine by a BMC. Each collection is of 10 s, of which the load changes within.
+// node is a collector on a machine whose true power is known: a package that rises like those of
+// two-socket servers, memory, and the whole machine by a BMC. Each collection is of 10 s, of which
+// the load changes within.
 type node struct {
 	packages, dram, board calibration.Curve // over utilization
 	// load returns the utilization at a time since the beginning, in seconds.
@@ -72,7 +73,8 @@ func newNode(seed uint64) *node {
 	return n
 }
 
-// wandering returns a load that stays for a minute or some, and then goes elsewhere: more often to a low one than to a high one.
+// wandering returns a load that stays for a minute or some, and then goes elsewhere: more often to
+// a low one than to a high one.
 func wandering(random *rand.Rand) func(float64) float64 {
 	until, level := 0.0, 0.0
 	return func(at float64) float64 {

@@ -23,7 +23,7 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// group is what energy is summed by. Empty values are absent.
+// group is the key by which energy is summed. Empty values are absent.
 type group struct {
 	service, route, name string
 	labels               string // values of the configured labels, with a separator after each

@@ -15,7 +15,7 @@ type spanID struct {
 	span  pcommon.SpanID
 }
 
-// span is what is remembered of a span.
+// span holds the stored properties of a span.
 type span struct {
 	parent               pcommon.SpanID
 	isEntry              bool // it is where its service began to work: a server or consumer span, or the first of its trace

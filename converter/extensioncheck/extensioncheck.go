@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extensioncheck provides a configuration converter that checks that service::extensions contains each extension that
-// an energy receiver refers to. It does not change the configuration.
+// Package extensioncheck provides a configuration converter that checks that service::extensions
+// contains each extension that an energy receiver refers to. It does not change the configuration.
 //
-// A receiver cannot check this before it starts, because validation passes each component only its own section and creates
-// receivers without a host. A converter receives the whole configuration, so the command validate reports missing extensions
-// that would otherwise be reported only at start. To add the converter to a builder configuration:
+// A receiver cannot check this before it starts, because validation passes each component only its
+// own section and creates receivers without a host. A converter receives the whole configuration,
+// so the command validate reports missing extensions that would otherwise be reported only at
+// start. To add the converter to a builder configuration:
 //
 //	converters:
 //	  - gomod: github.com/energyreceiver/energyreceiver v0.1.0
@@ -34,8 +35,9 @@ type converter struct{}
 // receiverType is the type of the energy receiver.
 const receiverType = "energy"
 
-// Convert returns an error for each extension that an energy receiver of a pipeline refers to and service::extensions does not
-// contain. It does not change conf. It ignores malformed parts, which the collector reports.
+// Convert returns an error for each extension that an energy receiver of a pipeline refers to and
+// service::extensions does not contain. It does not change conf. It ignores malformed parts, which
+// the collector reports.
 func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 	all := conf.ToStringMap()
 	enabled := idsOf(at(all, "service", "extensions"))
@@ -89,7 +91,8 @@ func at(value any, path ...string) any {
 	return value
 }
 
-// idsOf returns the component IDs in a list or in a single string. An absolute path, which storage may be, is not an ID.
+// idsOf returns the component IDs in a list or in a single string. An absolute path, which storage
+// may be, is not an ID.
 func idsOf(value any) (ids []component.ID) {
 	list, ok := value.([]any)
 	if !ok {

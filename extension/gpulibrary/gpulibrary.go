@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpulibrary is what the energy receiver expects of an extension that reads GPUs by a library of their vendor. The
-// receiver finds the extension by its component ID, in its setting meters::gpu::extensions.
+// Package gpulibrary defines the interface between the energy receiver and an extension that reads
+// GPUs by a vendor's library. The receiver finds the extension by its component ID, in its setting
+// meters::gpu::extensions.
 package gpulibrary
 
 import (
@@ -17,12 +18,13 @@ type Extension interface {
 
 // Reader reads the GPUs of a library. One goroutine at a time uses it.
 type Reader interface {
-	// Poll returns every GPU, with its energy and who used it since the last Poll. It may take long: the receiver waits for it
-	// on a goroutine of its own. It returns soon after ctx is done where the library lets it. The devices are valid until the
-	// next call.
+	// Poll returns every GPU, with its energy and the processes that used it since the last Poll.
+	// It may take long: the receiver waits for it on a goroutine of its own. It returns soon after
+	// ctx is done where the library lets it. The devices are valid until the next call.
 	//
-	// The error tells what kept all GPUs from being read; fs.ErrNotExist means that the library or its driver is not there.
-	// While a state lasts, so does the text of its error. A later call tries again.
+	// The error reports why no GPU could be read; fs.ErrNotExist means that the library or its
+	// driver is missing. While a state lasts, the text of its error stays the same. A later call
+	// tries again.
 	Poll(ctx context.Context) ([]Device, error)
 	// Close releases the library. No Poll follows.
 	Close() error
@@ -42,28 +44,31 @@ type Device struct {
 	At time.Time
 	// Energy is the GPU's energy counter in microjoules. It may be reset. It is used unless HasPower.
 	Energy uint64
-	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power in microwatts then, the mean
-	// over the time Average that ends at At; an Average of 0 stands for the power of that moment.
+	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power
+	// in microwatts then, the mean over the time Average that ends at At; an Average of 0 stands
+	// for the power of that moment.
 	HasPower bool
 	Power    int64
 	Average  time.Duration
 	// Err is why neither is known, nil if one is.
 	Err error
 
-	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll that knew them. It is 0 at the
-	// first poll.
+	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll
+	// that knew them. It is 0 at the first poll.
 	Elapsed time.Duration
 	// Busy is how much of Elapsed the GPU worked.
 	Busy time.Duration
-	// Users lists who used the GPU, and the processes that have it open and did not.
+	// Users lists the processes that used the GPU, and the processes that have it open without
+	// using it.
 	Users []User
 	// Unattributed is the GPU time of processes that cannot be named.
 	Unattributed time.Duration
-	// UsageErr is why it is not known who used the GPU, nil if it is.
+	// UsageErr is why the users of the GPU are not known, nil if they are.
 	UsageErr error
 }
 
-// User is a process that used a GPU or has it open, or several that cannot be told apart.
+// User is a process that used a GPU or has it open, or several such processes that cannot be
+// distinguished.
 type User struct {
 	PIDs []int32 // as the kernel's first PID namespace numbers them; at least one
 	// Used is the GPU time of all of them.

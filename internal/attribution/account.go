@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Amounts are what an account has of one kind.
+// Amounts holds the energy of an account in one kind.
 type Amounts struct {
 	// Energy is the active energy since the account's start, and Recent that of the current
 	// collection. Divided by Kind.RecentTime, Recent is the average power.

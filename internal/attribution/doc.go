@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package attribution is the engine: it divides the energy of each zone into active and idle, and
-// shares it among those that used the zone's hardware, exact to the microjoule in every interval.
+// divides the active energy among the users of the zone's hardware, exact to the microjoule in
+// every interval.
 //
 // Three words describe the hardware. A zone is one energy counter. A domain is hardware as
 // something that is used, with a utilization and users of its own: the node's CPUs, or those of one
-// socket. A kind is what is reported together, such as all packages that are measured. Each reading
-// of a zone names its domain and its kind.
+// socket. A kind is a set of zones that are reported together, such as all measured packages. Each
+// reading of a zone names its domain and its kind.
 //
 // Engine.Observe takes an Interval. The energy of zones of one domain and kind is a Portion, which
 // a StaticPowerModel or the utilization divides into active and idle. Active energy is shared among

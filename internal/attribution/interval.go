@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Interval is what the node's meters showed, and which claimants used its hardware, since the
-// previous interval.
+// Interval holds the meter readings of the node, and the usage of its hardware by claimants, since
+// the previous interval.
 //
 // The zero Interval is valid: no time passed, nothing was used and no zone is known. The engine
 // keeps no part of an Interval, so that its slices can be filled again for the next one.
@@ -18,7 +18,7 @@ type Interval struct {
 	At time.Time
 	// Elapsed is the length of the interval by a clock that does not step.
 	Elapsed time.Duration
-	// Resolution is what the CPU times of claims are rounded to, 0 where they are exact.
+	// Resolution is the granularity of the CPU times of claims, 0 if they are exact.
 	Resolution units.CPUTime
 	// Domains lists the usage of each domain. An index means the same domain in all intervals; the
 	// list may grow. Index 0 is the node's CPUs: only its claims add to the CPU time of accounts,
@@ -67,7 +67,7 @@ type Usage struct {
 	Unweighed [Weights]bool
 }
 
-// Average is what claimed CPU time weighs under an allocation key. The zero Average is not known.
+// Average is the weight of claimed CPU time under an allocation key. The zero Average is not known.
 type Average struct {
 	Weight uint64
 	CPU    units.CPUTime
@@ -120,10 +120,9 @@ type Claim struct {
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
-	// Weights are what the claim weighs under the allocation keys other than CPU time: the work
-	// that was done, or the memory that was held and for how long, each in a unit that is the same
-	// in all intervals. A claim may have weight without CPU time. One with neither has no share of
-	// active energy.
+	// Weights are the claim's weights under the allocation keys other than CPU time: the work done,
+	// or the memory held times its duration, each in a unit that is the same in all intervals. A
+	// claim may have weight without CPU time. One with neither has no share of active energy.
 	Weights [Weights]uint64
 }
 

@@ -20,8 +20,8 @@ type Ledger struct {
 	// the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
-	// Resolution is what the CPU times of processes were rounded to in the last interval, 0 where
-	// they are exact.
+	// Resolution is the granularity of the CPU times of processes in the last interval, 0 if they
+	// are exact.
 	Resolution units.CPUTime
 	// Domains are the times of each domain in the current collection so far, by its index in the
 	// intervals.

@@ -1225,9 +1225,9 @@ func (o *oracle) rank(p *party) within {
 	return w
 }
 
-// contest takes over from the engine who has a series, and checks it against the rules: there is no
-// free place while a candidate may have one, and at the end of a collection the largest candidates
-// replace the smallest series.
+// contest adopts the engine's choice of the owners of series, and checks it against the rules:
+// there is no free place while a candidate may have one, and at the end of a collection the largest
+// candidates replace the smallest series.
 func (o *oracle) contest(entity identity.Entity, endsCollection bool) error {
 	limit := o.cfg.Limits[entity]
 	var newcomers, refused []*party

@@ -8,9 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// MaxKinds is the maximum number of zone kinds in a ledger. A kind is what is reported together: a
-// kind of zone and the source of its energy. An account has room for those up to the last that was
-// present when it got energy.
+// MaxKinds is the maximum number of zone kinds in a ledger. A kind is a kind of zone together with
+// the source of its energy; its zones are reported together. An account has room for those up to
+// the last that was present when it got energy.
 const MaxKinds = 16
 
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU
@@ -113,7 +113,8 @@ func ByUtilization(p Portion) units.Energy {
 	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
 }
 
-// AllocationKey is what a claim's share of the active energy is in proportion to.
+// AllocationKey is the attribution weight: a claim's share of the active energy is proportional to
+// it.
 type AllocationKey uint8
 
 // The allocation keys: CPU time, and weights whose meaning the maker of the claims defines. A new

@@ -32,8 +32,8 @@ type ZoneState struct {
 	Energy                                units.Energy
 	Unread                                time.Duration
 	Domain, Kind                          int
-	// Pending is what the zone waits with, nil if nothing. Of its claims only the time is kept, as
-	// unattributed.
+	// Pending is the deferred energy of the zone and its claims, nil if nothing is deferred. Of the
+	// claims only the time is stored, as unattributed.
 	Pending *PendingState
 }
 
@@ -73,7 +73,7 @@ type AccountState struct {
 	Lost  uint8
 }
 
-// KindAmounts are what an account has of one kind: active and idle energy.
+// KindAmounts holds the active and idle energy of an account in one kind.
 type KindAmounts struct {
 	Kind         int
 	Energy, Idle units.Energy

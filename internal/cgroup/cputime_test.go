@@ -58,7 +58,7 @@ func (n *node) write(text string, elem ...string) {
 	require.NoError(n, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy tells it.
+// cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy has the counter.
 func (n *node) cpuTime(of *Node) (used units.CPUTime, ok bool) {
 	value, _, err := n.read(of, &of.cpuFrom, &cpuCounter)
 	return units.CPUTime(value), err == nil

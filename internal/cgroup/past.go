@@ -4,8 +4,7 @@ package cgroup
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// Past is what a Tree must know of a cgroup in an earlier one, of the same boot, to go on where
-// that one ended.
+// Past is the state of a cgroup in an earlier Tree of the same boot, from which a Tree resumes.
 type Past struct {
 	Path string
 	// Counter is the cgroup's CPU counter, and Accounted what is accounted for of it.

@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Options are what a Tree reads, and how.
+// Options configures a Tree.
 type Options struct {
 	// Root is the root of the host's file system.
 	Root string

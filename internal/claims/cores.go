@@ -24,7 +24,7 @@ type cores struct {
 	cpus     []core          // by number, those of siblings
 	slices   []divide.Slice  // of all claims
 	ends     []int           // of each claim's slices
-	counted  bool            // busy is what the kernel counted in the interval, and not what claims add up to
+	counted  bool            // busy was counted by the kernel in the interval, and is not the sum of claims
 	one      [1]divide.Slice // returned last
 	mean     uint64          // discount of CPU time whose CPU is not known
 }

@@ -54,8 +54,8 @@ type ran struct {
 
 func on(slices ...divide.Slice) ran { return ran{on: slices} }
 
-// countedIn returns what the CPU time of claims counts for in an interval of 100 ms, relative to
-// that time. busy is what the kernel counted so far, nil if it did not.
+// countedIn returns the counted part of the CPU time of claims in an interval of 100 ms, relative
+// to that time. busy is the time that the kernel counted so far, nil if it counted none.
 func countedIn(c *cores, busy []units.CPUTime, claims ...ran) (counted []float64) {
 	k := &Keys{}
 	c.begin(&Measurement{Table: &scan.Table{}, CPUs: busy})

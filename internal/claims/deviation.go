@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// deviation is what Deviation returns in windows of 100 ms and less, of 1 s, and of 10 s and more.
-// In between it is interpolated by the logarithm of the window.
+// deviation holds the results of Deviation for windows of 100 ms and less, of 1 s, and of 10 s and
+// more. Results for other windows are interpolated by the logarithm of the window.
 type deviation [3]float64
 
 const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second

@@ -13,8 +13,9 @@ import (
 //
 //   - claimEnded claims its last slice in the interval in which the scan lists it as ended.
 //   - endProcess stops its claimant and releases its slot.
-//   - closeEnded closes the claimant after the engine has observed that interval. If the process used a GPU or may have,
-//     endLateUsers closes the claimant later: polls of GPUs name processes that have exited.
+//   - closeEnded closes the claimant after the engine has observed that interval. If the process
+//     used a GPU or may have, endLateUsers closes the claimant later: polls of GPUs name processes
+//     that have exited.
 
 // claimEnded claims the last slices of the processes that ended.
 func (b *Builder) claimEnded(m *Measurement) {

@@ -62,8 +62,8 @@ func (p *simProcess) key() string {
 	return fmt.Sprint("p ", p.pid, " ", p.start.Truncate(10*time.Millisecond))
 }
 
-// simGroups are the cgroups of processes, and what they belong to. The PID tells which one a
-// process is in.
+// simGroups are the cgroups of processes, with the container and pod of each. The PID of a process
+// selects its cgroup.
 var simGroups = []struct{ path, container, pod string }{
 	{"/", "", ""},
 	{simScope(1, 'a'), strings.Repeat("a", 64), simPod(1)},
@@ -86,7 +86,7 @@ func owners(group int) (keys []string) {
 	return keys
 }
 
-// simUse is GPU time that a source tells of later.
+// simUse is GPU time that a source reports later.
 type simUse struct {
 	processes []*simProcess
 	used      units.CPUTime
@@ -102,17 +102,17 @@ type simGPU struct {
 	zone     *power.Zone
 	reading  power.Reading
 	untold   units.Energy  // since the last good reading
-	fresh    bool          // the library has read it since its usage was told
-	elapsed  time.Duration // since its usage was told
+	fresh    bool          // the library has read it since its usage was reported
+	elapsed  time.Duration // since its usage was reported
 	queue    []simUse
-	silent   int // reads in which nothing is told
+	silent   int // reads in which nothing is reported
 	fails    int // reads of the zone that fail
 	vanished int // reads in which it is not there
 
 	oracle gpuOracle
 }
 
-// gpuSource is how a GPU's usage is told.
+// gpuSource is the way in which a GPU's usage is reported.
 type gpuSource uint8
 
 const (
@@ -129,7 +129,7 @@ type gpuSimulation struct {
 	processes []*simProcess // that live, the oldest first
 	old       []*simProcess // that ended, the latest last
 	ended     []tasks.Ended
-	lateEnds  bool // ends are told one scan later
+	lateEnds  bool // ends are reported one scan later
 	fails     bool // the next scan does
 	gpus      [simGPUs]*simGPU
 
@@ -215,7 +215,7 @@ func (s *gpuSimulation) Read() (all []tasks.Process, err error) {
 	return all, nil
 }
 
-// Drain tells which processes ended.
+// Drain reports the processes that ended.
 func (s *gpuSimulation) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
 	if s.lateEnds = !s.lateEnds && s.IntN(20) == 0; s.lateEnds {
 		return 0, 0, nil
@@ -508,7 +508,7 @@ func (s *gpuSimulation) look(t *scan.Table) {
 	}
 }
 
-// resolve finds out to which accounts the usage that was told belongs.
+// resolve finds the accounts to which the reported usage belongs.
 func (s *gpuSimulation) resolve() {
 	for _, g := range s.gpus {
 		if g.oracle.told == nil {
@@ -621,7 +621,7 @@ func (s *gpuSimulation) check() error {
 	return nil
 }
 
-// checkTime checks that all GPU time that was told is claimed or unattributed.
+// checkTime checks that all reported GPU time is claimed or unattributed.
 func (s *gpuSimulation) checkTime(i int, g *simGPU) error {
 	domain := slices.Index(s.builder.Domains(), g.zone.Domain)
 	told := g.oracle.told

@@ -164,7 +164,7 @@ func TestABusyGPUWithoutKnownUsersIsNotSharedEqually(t *testing.T) {
 func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
 	n.usages = nil
-	n.b = NewBuilder(n.options) // to which nothing has told of it so far
+	n.b = NewBuilder(n.options) // a new builder, without any reports so far
 	n.b.engine = attribution.New(attribution.Config{}, boot.Add(n.now))
 	n.observe()
 	n.observe()

@@ -36,10 +36,10 @@ type gpus struct {
 	users []gpuUser // scratch
 }
 
-// knownGPU is what is known of the sources of a GPU's usage.
+// knownGPU records which sources report a GPU's usage.
 type knownGPU struct {
 	listed bool      // a source reports its usage, now or later
-	told   time.Time // when it did last
+	told   time.Time // when a source reported the usage last
 	epoch  uint64    // in which it did last, counted from 1
 }
 

@@ -66,7 +66,7 @@ var AllKeys = func() (keys []Key) {
 	return keys
 }()
 
-// KeyOptions are what Keys measures, and how.
+// KeyOptions configures Keys.
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
@@ -238,7 +238,7 @@ func (k *Keys) open(now time.Time) {
 	}
 }
 
-// openedWeigher is what Open returned.
+// openedWeigher holds the results of Open.
 type openedWeigher struct {
 	weigher       Weigher
 	rejected, err error

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Measurement is what one tick has read.
+// Measurement holds the readings of one window.
 type Measurement struct {
 	// ReadAt is when, with its monotonic part. Elapsed time is between two of these.
 	ReadAt time.Time

@@ -13,10 +13,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// State is what a Builder must know of an earlier one, of the same boot, to continue its totals.
+// State is the state of an earlier Builder of the same boot, from which a Builder continues its
+// totals.
 type State struct {
 	Engine attribution.State
-	// Kinds, Domains and Zones are what the engine's indices mean.
+	// Kinds, Domains and Zones define the engine's indices.
 	Kinds   []power.Class
 	Domains []units.Domain
 	Zones   []power.Zone

@@ -13,7 +13,7 @@ import (
 )
 
 // A zone that is replaced has its baseline at the first good reading of the other one, although
-// both show the same moment, as where the device tells it.
+// both have the same timestamp, as for devices that report one.
 func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 	var z zones
 	at := time.Now()

@@ -104,7 +104,8 @@ func checkFields(path string, t reflect.Type, values map[string]any, decoder str
 	return errors.Join(errs...)
 }
 
-// checkDuration returns an error if value is a number other than 0. It accepts a time.Duration, which a program may set.
+// checkDuration returns an error if value is a number other than 0. It accepts a time.Duration,
+// which a program may set.
 func checkDuration(path string, value reflect.Value) error {
 	switch {
 	case !value.IsValid() || value.IsZero() || value.Type() == reflect.TypeFor[time.Duration]():
@@ -141,8 +142,9 @@ func optional(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// expected describes the values that t accepts. It returns an empty string if the value is of that kind or if t has a custom
-// decoder. A section with a secret counts as having one, because the value may be the secret.
+// expected describes the values that t accepts. It returns an empty string if the value is of that
+// kind or if t has a custom decoder. A section with a secret counts as having one, because the
+// value may be the secret.
 func expected(t reflect.Type, value any) string {
 	_, isMap := value.(map[string]any)
 	_, isList := value.([]any)

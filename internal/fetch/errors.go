@@ -33,8 +33,8 @@ var (
 	ErrPlain = errors.New("the server does not speak TLS: set endpoint to its http:// address, if the network is trusted")
 )
 
-// explain returns why there is no answer. The text of err itself may have the request's URL, a port that changes with each
-// request, or the time of day.
+// explain returns why there is no answer. The text of err itself may have the request's URL, a port
+// that changes with each request, or the time of day.
 func (c *Client) explain(err error) error {
 	if e := explainTLS(err); e != nil {
 		return e
@@ -90,8 +90,8 @@ func explainTLS(err error) error {
 	return nil
 }
 
-// withCause adds the error of the system call, if one failed. Nothing is wrapped: a connection that may not be made is no
-// fs.ErrPermission.
+// withCause adds the error of the system call, if one failed. Nothing is wrapped: a connection that
+// may not be made is no fs.ErrPermission.
 func withCause(what string, err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errors.New(what + ": " + errno.Error())
@@ -99,11 +99,13 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// untold matches what the text of an error may have from the server or from a setting, such as a proxy's password, and what
-// changes with each request: quoted text, and the numbers of HTTP/2's streams.
+// untold matches what the text of an error may have from the server or from a setting, such as a
+// proxy's password, and what changes with each request: quoted text, and the numbers of HTTP/2's
+// streams.
 var untold = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
 
-// other returns the first line of any other error, of the transport or an extension, without the URL and without secrets.
+// other returns the first line of any other error, of the transport or an extension, without the
+// URL and without secrets.
 func (c *Client) other(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch gets JSON from a server that may be slow, broken or hostile. Answers are bounded, requests never follow a
-// redirect to another server, and the text of an error stays the same for as long as its cause does. No error has the
-// request's URL or headers, which may hold secrets, and texts of the server are shown by Client.Show, which hides those
-// that echo a secret.
+// Package fetch gets JSON from a server that may be slow, broken or hostile. Answers are bounded,
+// requests never follow a redirect to another server, and the text of an error stays the same for
+// as long as its cause does. No error has the request's URL or headers, which may hold secrets, and
+// texts of the server are shown by Client.Show, which hides those that echo a secret.
 package fetch
 
 import (
@@ -74,7 +74,8 @@ func Status(err error) int {
 // ErrTooLarge is returned for an answer that is larger than MaxAnswer.
 var ErrTooLarge = fmt.Errorf("the answer is larger than %d MiB", MaxAnswer>>20)
 
-// Do sends a request and reads the answer. The error is a *StatusError, ErrTooLarge, or one that says why there is no answer.
+// Do sends a request and reads the answer. The error is a *StatusError, ErrTooLarge, or one that
+// says why there is no answer.
 func (c *Client) Do(req *http.Request) (*Answer, error) {
 	c.secrets.note(req)
 	resp, err := c.http.Do(req)
@@ -114,9 +115,10 @@ func (a *Answer) JSON(v any) error {
 	return nil
 }
 
-// checkRedirect follows redirects on the same server only: another server must not receive the credentials, and its
-// answers are not trusted. A POST is never repeated: it may have had an effect already. Nor is a request followed by one with
-// another method: the answer to a GET does not tell what became of a DELETE.
+// checkRedirect follows redirects on the same server only: another server must not receive the
+// credentials, and its answers are not trusted. A POST is never repeated: it may have had an effect
+// already. Nor is a request followed by one with another method: the answer to a GET does not
+// report the outcome of a DELETE.
 func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.Response != nil {
 		c.secrets.note(req.Response.Request)

@@ -99,8 +99,8 @@ type SystemdUnit struct {
 	Name string
 }
 
-// Names are what people call a container and its pod. They distinguish nothing, and a field that is
-// not known is empty.
+// Names are the human-readable names of a container and its pod. They do not identify either, and a
+// field that is not known is empty.
 type Names struct {
 	Namespace, Pod      string // of Kubernetes, both known or neither
 	KubernetesContainer string // in the pod's specification
@@ -121,7 +121,8 @@ func (n *Names) Settled() *Names {
 	return &settled
 }
 
-// Workload is what a process is part of. The zero value of a part means none.
+// Workload identifies the container, pod and other units of a process. The zero value of a part
+// means none.
 type Workload struct {
 	Container Container
 	Pod       Pod // of the container, if the process is in one
@@ -138,7 +139,7 @@ type Owner struct {
 	Workload
 }
 
-// Entity is what an account belongs to: a process, a program, or one part of a Workload.
+// Entity is the kind of an account's owner: a process, a program, or one part of a Workload.
 type Entity uint8
 
 // The entities that have accounts.
@@ -216,7 +217,7 @@ func podUID(w *Workload) *string { return &w.Pod.UID }
 func namespace(n *Names) string { return n.Namespace }
 func podName(n *Names) string   { return n.Pod }
 
-// entity is what all owners of an entity have in common.
+// entity holds the properties that all owners of an entity have in common.
 type entity struct {
 	name       string
 	attributes []Attribute

@@ -8,12 +8,13 @@ import "sync/atomic"
 // connections of the collector.
 const keptShare = 8
 
-// heldByAll is the number of Kept files that all allowances of this process hold. The limit on descriptors is one of the
-// process, however many receivers it has.
+// heldByAll is the number of Kept files that all allowances of this process hold. The limit on
+// descriptors is one of the process, however many receivers it has.
 var heldByAll atomic.Int64
 
-// Allowance limits how many Kept files one owner holds open, by a maximum of its own and by the budget of the process, an
-// eighth of the descriptors that the process may open. An owner that gets no more reads files without keeping them open.
+// Allowance limits how many Kept files one owner holds open, by a maximum of its own and by the
+// budget of the process, an eighth of the descriptors that the process may open. An owner that gets
+// no more reads files without keeping them open.
 //
 // The zero Allowance allows no file. An Allowance is not safe for concurrent use; different ones are.
 type Allowance struct {

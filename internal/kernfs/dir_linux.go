@@ -117,8 +117,8 @@ func eachEntry(b []byte, yield func(name []byte)) bool {
 	return true
 }
 
-// cutEntry returns the name of the first entry in the result of getdents64(2), and what follows it. It is not ok if the result is
-// malformed.
+// cutEntry returns the name of the first entry in the result of getdents64(2), and what follows it.
+// It is not ok if the result is malformed.
 func cutEntry(b []byte) (name, rest []byte, ok bool) {
 	if len(b) <= direntName {
 		return nil, nil, false
@@ -205,9 +205,9 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 // empty is the path of a descriptor itself.
 var empty = new(byte)
 
-// whole returns a descriptor and a path relative to it for a system call that finds d.name, to which it appends a NUL, by both.
-// It opens the file first if that system call would wait for the lock of a directory. The caller closes the descriptor unless
-// it is d.fd.
+// whole returns a descriptor and a path relative to it for a system call that finds d.name, to
+// which it appends a NUL, by both. It opens the file first if that system call would wait for the
+// lock of a directory. The caller closes the descriptor unless it is d.fd.
 func (d *Dir) whole(flags uint64) (fd int, path *byte, err error) {
 	if d.lookup == lookupAny {
 		d.name = append(d.name, 0)
@@ -262,8 +262,9 @@ func appendInt(b []byte, n int32) []byte {
 	}
 }
 
-// EachOf calls yield with the name of every entry but . and .. of the directory <directory>/<pid>/name, in the kernel's order,
-// until yield returns false. The name is valid during the call only. Errors are bare errno values.
+// EachOf calls yield with the name of every entry but . and .. of the directory
+// <directory>/<pid>/name, in the kernel's order, until yield returns false. The name is valid
+// during the call only. Errors are bare errno values.
 func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
 	if err := d.open(); err != nil {
 		return err
@@ -328,16 +329,19 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	return int64(d.stat.Size), nil
 }
 
-// MajorOf returns the major number of the character device that the descriptor of a process with the link <directory>/<pid>/name refers to.
-// It is 0 if the descriptor refers to anything else, or may be neither read from nor written to. It waits for the lock of a directory
-// unless the kernel has the name in its cache, whatever the Dir. The descriptor may refer to another file by the time MajorOf returns.
+// MajorOf returns the major number of the character device that the descriptor of a process with
+// the link <directory>/<pid>/name refers to. It is 0 if the descriptor refers to anything else, or
+// may be neither read from nor written to. It waits for the lock of a directory unless the kernel
+// has the name in its cache, whatever the Dir. The descriptor may refer to another file by the time
+// MajorOf returns.
 func (d *Dir) MajorOf(pid int32, name string) (major uint32, err error) {
 	if err := d.open(); err != nil {
 		return 0, err
 	}
 	d.nameOf(pid, name)
 	d.name = append(d.name, 0)
-	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): anybody may open a device by O_PATH.
+	// The mode of the link is how the descriptor was opened (proc_pid_fd(5)): any process may open
+	// a device with O_PATH.
 	const opened = unix.S_IRUSR | unix.S_IWUSR
 	if err := d.statx(unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MODE); err != nil {
 		return 0, err

@@ -297,7 +297,7 @@ func TestNothingIsAllocatedPerCall(t *testing.T) {
 }
 
 func ignore(err error, expected syscall.Errno) error {
-	if err == expected { //nolint:errorlint // the bare value is what is promised
+	if err == expected { //nolint:errorlint // the bare value is documented
 		return nil
 	}
 	return fmt.Errorf("got %w, not %w", err, expected)

@@ -10,7 +10,8 @@ type FaultFunc func(path string, got []byte, err error) ([]byte, error)
 
 var fault atomic.Pointer[FaultFunc]
 
-// InjectFaults passes the result of every read to f until restore is called. It panics if another function is installed.
+// InjectFaults passes the result of every read to f until restore is called. It panics if another
+// function is installed.
 func InjectFaults(f FaultFunc) (restore func()) {
 	if !fault.CompareAndSwap(nil, &f) {
 		panic("kernfs: a fault function is installed already")

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a file below a Dir that may stay open between reads, in four bytes rather than in a File. The zero Kept is closed.
-// A copy shares the descriptor.
+// Kept is a file below a Dir that may stay open between reads, in four bytes rather than in a File.
+// The zero Kept is closed. A copy shares the descriptor.
 type Kept struct {
 	descriptor int32 // plus 1, 0 while closed
 }
@@ -31,8 +31,9 @@ func (k *Kept) Close() error {
 	return unix.Close(fd)
 }
 
-// OpenIn opens the file <directory>/<sub>/name into k, which it closes first. inode is the number of the file: a cgroup that is
-// removed and made again under the same name has files with other numbers. Errors are bare errno values.
+// OpenIn opens the file <directory>/<sub>/name into k, which it closes first. inode is the number
+// of the file: a cgroup that is removed and made again under the same name has files with other
+// numbers. Errors are bare errno values.
 func (d *Dir) OpenIn(k *Kept, sub, name string) (inode uint64, err error) {
 	d.nameIn(sub, name)
 	return d.openKept(k)
@@ -63,9 +64,9 @@ func (d *Dir) openKept(k *Kept) (inode uint64, err error) {
 	return d.inode.Ino, nil
 }
 
-// ReadKeptIn reads the file <directory>/<sub>/name, which is open as k, from its beginning with one system call. The kernel makes
-// the text anew. A file that fits into buf is read whole. Errors are bare errno values, such as ENODEV if the cgroup was removed.
-// It allocates nothing.
+// ReadKeptIn reads the file <directory>/<sub>/name, which is open as k, from its beginning with one
+// system call. The kernel makes the text anew. A file that fits into buf is read whole. Errors are
+// bare errno values, such as ENODEV if the cgroup was removed. It allocates nothing.
 func (d *Dir) ReadKeptIn(k *Kept, sub, name string, buf []byte) ([]byte, error) {
 	b, err := k.read(buf)
 	if FaultsInjected() {
@@ -75,8 +76,9 @@ func (d *Dir) ReadKeptIn(k *Kept, sub, name string, buf []byte) ([]byte, error) 
 	return b, err
 }
 
-// ReadKeptOf reads the file <directory>/<pid>/name like ReadKeptIn. If the process that had the number when the file was opened has
-// ended, the error is ESRCH, even if another process has the number now.
+// ReadKeptOf reads the file <directory>/<pid>/name like ReadKeptIn. If the process that had the
+// number when the file was opened has ended, the error is ESRCH, even if another process has the
+// number now.
 func (d *Dir) ReadKeptOf(k *Kept, pid int32, name string, buf []byte) ([]byte, error) {
 	b, err := k.read(buf)
 	if FaultsInjected() {

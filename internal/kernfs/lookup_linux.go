@@ -20,8 +20,9 @@ import (
 // without a lock.
 var ErrNotCached = errors.New("not in the kernel's name cache")
 
-// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache is looked up
-// under the lock of its directory, which any user who may list the directory can hold forever (dev/kernel-reads.md).
+// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache
+// is looked up under the lock of its directory, which any user with permission to list the
+// directory can hold forever (dev/kernel-reads.md).
 type lookup uint8
 
 const (
@@ -58,10 +59,11 @@ func NewKillable(path string, also ...string) *Dir {
 // resolveCached is RESOLVE_CACHED of openat2(2), Linux 5.12.
 const resolveCached = 0x20
 
-// probePatience is the maximum wait for the first probe. Only a user who locks the directory of this process delays it.
+// probePatience is the maximum wait for the first probe. The probe is delayed only if a user locks
+// the directory of this process.
 const probePatience = time.Second
 
-// probed is what a probe found about procfs.
+// probed holds the results of a probe of procfs.
 type probed struct {
 	resolves  bool             // RESOLVE_CACHED finds names of procfs (Linux 5.16: pid_revalidate)
 	positions map[string]int64 // of the names in a directory /proc/PID, which are the same for all processes

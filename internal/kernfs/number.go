@@ -15,8 +15,8 @@ var (
 	ErrCut    = errors.New("no end of line, so the number may be cut short")
 )
 
-// ParseUint returns the number that b holds in decimal digits. Nothing else may be in b: no sign, no white space. Leading
-// zeros are allowed. It does not allocate.
+// ParseUint returns the number that b holds in decimal digits. Nothing else may be in b: no sign,
+// no white space. Leading zeros are allowed. It does not allocate.
 func ParseUint(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, ErrEmpty
@@ -37,8 +37,9 @@ func ParseUint(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// ParseUintLine returns the number of a file that holds one number and a newline, as sysfs prints it. More white space
-// at the end is allowed, nothing else is. A number without its newline may have lost digits, and is rejected with ErrCut.
+// ParseUintLine returns the number of a file that holds one number and a newline, as sysfs prints
+// it. More white space at the end is allowed, nothing else is. A number without its newline may
+// have lost digits, and is rejected with ErrCut.
 func ParseUintLine(b []byte) (uint64, error) {
 	if len(b) > 0 && b[len(b)-1] != '\n' {
 		return 0, ErrCut

@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// withinPatience is the maximum wait of Within. It is long because the files that Within reads at start are not read again.
+	// withinPatience is the maximum wait of Within. It is long because the files that Within reads
+	// at start are not read again.
 	withinPatience = 2 * time.Second
 	// searchPatience is the maximum wait of Run for a search.
 	searchPatience = time.Second
-	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience. Otherwise a user who blocks a
-	// directory repeatedly would delay each search.
+	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience.
+	// Otherwise a user could delay every search by blocking a directory repeatedly.
 	searchHaste = 10 * time.Millisecond
 )
 
-// Search runs functions that list directories of the kernel or open files by their paths. Any user can block both indefinitely
-// (dev/kernel-reads.md), so a Search runs these functions on a separate goroutine, for which it waits for a limited time. It
-// runs one function at a time.
+// Search runs functions that list directories of the kernel or open files by their paths. Any user
+// can block both indefinitely (dev/kernel-reads.md), so a Search runs these functions on a separate
+// goroutine, for which it waits for a limited time. It runs one function at a time.
 //
-// If sys below the root directory is not a sysfs, as in a simulation, the caller's goroutine runs the functions. A Search is
-// not safe for concurrent use.
+// If sys below the root directory is not a sysfs, as in a simulation, the caller's goroutine runs
+// the functions. A Search is not safe for concurrent use.
 type Search[T any] struct {
 	// Root is the root directory of the host.
 	Root string
@@ -58,8 +59,9 @@ func (s *Search[T]) IsGuarded() bool {
 // Running reports whether a function has not returned or its result has not been taken.
 func (s *Search[T]) Running() bool { return s.running != nil }
 
-// Run starts a function unless one is running, and waits for its result: for up to a second, or for a few milliseconds if a
-// function ever took longer. If there is no result yet, Run returns false, and a later Run returns the result.
+// Run starts a function unless one is running, and waits for its result: for up to a second, or for
+// a few milliseconds if a function ever took longer. If there is no result yet, Run returns false,
+// and a later Run returns the result.
 func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	if !s.IsGuarded() {
 		return find(), true
@@ -118,8 +120,8 @@ func (s *Search[T]) Close() {
 	s.running = nil
 }
 
-// Within returns the result of a function that searches dir, or an error if the function takes longer than two seconds. A late
-// result is passed to drop, unless drop is nil. See Search.
+// Within returns the result of a function that searches dir, or an error if the function takes
+// longer than two seconds. A late result is passed to drop, unless drop is nil. See Search.
 func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, error) {
 	type found struct {
 		result T
@@ -154,8 +156,8 @@ func listDown(dir string) {
 	List(strings.TrimSuffix(dir, string(filepath.Separator)))
 }
 
-// List lists a directory before names are looked up in it. A thread that waits for a listing can be killed, unlike a thread
-// that waits for a lookup.
+// List lists a directory before names are looked up in it. A thread that waits for a listing can be
+// killed, unlike a thread that waits for a lookup.
 func List(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {

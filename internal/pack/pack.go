@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pack writes values in a compact binary form, and reads them back. One function describes a type for both
-// directions: it passes pointers to its fields to a Packer, in the order in which they are written. Nothing in the form says
-// what a value is, so a change of such a function needs another version of the form.
+// Package pack writes values in a compact binary form, and reads them back. One function describes
+// a type for both directions: it passes pointers to its fields to a Packer, in the order in which
+// they are written. Nothing in the form says what a value is, so a change of such a function needs
+// another version of the form.
 package pack
 
 import (

@@ -29,8 +29,8 @@ func Open(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
 	}
 }
 
-// withGrants adds what to grant to an error of missing permission (perf_event_open(2)). Debian and Ubuntu have a level 3 and
-// above, at which CAP_PERFMON is not enough.
+// withGrants adds what to grant to an error of missing permission (perf_event_open(2)). Debian and
+// Ubuntu have a level 3 and above, at which CAP_PERFMON is not enough.
 func withGrants(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
@@ -47,8 +47,8 @@ var descriptors atomic.Int64
 // Descriptors returns how many descriptors the open counters of this process hold.
 func Descriptors() int64 { return descriptors.Load() }
 
-// MostDescriptors returns how many they may hold: half of what the process may, so that it can go on opening files. It is a
-// variable for tests.
+// MostDescriptors returns how many they may hold: half of what the process may, so that it can go
+// on opening files. It is a variable for tests.
 var MostDescriptors = func() (int64, error) {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)

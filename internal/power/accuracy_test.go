@@ -35,14 +35,14 @@ var threadripper = model.Curve{
 // trueEnergy is the energy of a simulated machine since its start, at every accuracyStep, in µJ.
 type trueEnergy []float64
 
-// load is what a simulated machine runs.
+// load is the load of a simulated machine.
 type load struct {
 	name string
-	// waves and noise are how far the demand of a service with 5 CPUs swings in one and a half minutes, and by the tenth of
-	// a second, in CPUs.
+	// waves and noise are how far the demand of a service with 5 CPUs swings in one and a half
+	// minutes, and by the tenth of a second, in CPUs.
 	waves, noise float64
-	// jobs are the demands that five jobs have by turns, for some seconds to a minute each, minutely that of four seconds of
-	// every minute.
+	// jobs are the demands that five jobs have by turns, for some seconds to a minute each,
+	// minutely that of four seconds of every minute.
 	jobs     []float64
 	minutely float64
 }
@@ -103,15 +103,16 @@ func (e trueEnergy) watts(at, average time.Duration) float64 {
 type shape struct {
 	name  string
 	every time.Duration // from one poll to the next
-	// average is the time that each reading is the average of, and tells how much of it the meter says.
+	// average is the time over which each reading is averaged, and tells the part of that time that
+	// the meter reports.
 	average, tells time.Duration
 	// refresh is how often the meter has another reading; 0 is always. delay is how old its newest reading is.
 	refresh, delay time.Duration
 	answers        time.Duration // how long it takes to answer
 	unit           float64       // of a power, in W, or of a counter, in J
 	counter        bool
-	// steady and busy are the largest errors over ten minutes under those loads, of the energy. lagged is the largest against
-	// the energy of ten minutes that are as old as the readings.
+	// steady and busy are the largest errors over ten minutes under those loads, of the energy.
+	// lagged is the largest against the energy of ten minutes that are as old as the readings.
 	steady, busy, lagged float64
 }
 
@@ -134,8 +135,8 @@ func (s *shape) value(zone *power.Zone, truth trueEnergy, at time.Duration, now 
 	return power.PowerValue(zone, int64(watts*1e6), s.tells, now)
 }
 
-// accuracyError is how far an energy is from the truth: relative, relative to the truth as late as the meter is, and in units
-// of a counter.
+// accuracyError is how far an energy is from the truth: relative, relative to the truth as late as
+// the meter is, and in units of a counter.
 type accuracyError struct{ off, lagged, units float64 }
 
 // measure has a Poller ask the meter for ten minutes.

@@ -10,9 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Correction is what a calibration found out about a meter: the true power is Factor times the
-// meter's power, plus Offset, and the meter shows it Lag too late. The zero Correction changes
-// nothing.
+// Correction is the calibration result of a meter: the true power is Factor times the meter's
+// power, plus Offset, and the meter shows it Lag too late. The zero Correction changes nothing.
 type Correction struct {
 	// Lag is how late the meter is, from 0 to MaxLag.
 	Lag time.Duration
@@ -40,10 +39,10 @@ func (c Correction) IsZero() bool { return c.Lag == 0 && !c.Scales() }
 // Scales reports whether the correction changes energies.
 func (c Correction) Scales() bool { return c.Factor != 0 && c.Factor != Unscaled || c.Offset != 0 }
 
-// corrected is the corrected total of a zone. It is exact: after any readings the total is what the
-// correction makes of the energy and the time of all of them together, rounded down to a
-// microjoule. The one exception is a time in which Offset makes the power negative: the total
-// does not change then, and the negative energy is carried, at most 60 s of Offset.
+// corrected is the corrected total of a zone. It is exact: after any readings the total is the
+// correction applied to the energy and the time of all readings together, rounded down to a
+// microjoule. The one exception is a time in which Offset makes the power negative: the total does
+// not change then, and the negative energy is carried, at most 60 s of Offset.
 type corrected struct {
 	Correction
 	zone       *Zone

@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The power that no zone exceeds, in watts. A counter that implies more was reset, not advanced. The largest sockets
-// sold draw about 500 W and peak below 1 kW; the largest nodes, with eight GPUs, have supplies for some 20 kW, and their CPUs
-// stay below 10 kW.
+// The power that no zone exceeds, in watts. A counter that implies more was reset, not advanced.
+// The largest sockets sold draw about 500 W and peak below 1 kW; the largest nodes, with eight
+// GPUs, have supplies for some 20 kW, and their CPUs stay below 10 kW.
 const (
 	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
 	MaxPSysWatts     = 10_000 // psys, whose counter wraps
@@ -27,11 +27,13 @@ const smallestRange = 1000 * units.Joule
 // time is taken before the counter is read, so that two close reads may lie further apart than their times.
 const counterSlack = 10 * time.Millisecond
 
-// reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include energy from a time in which the
-// guest's clock was stopped, and energy that one of the host's meters reported late.
+// reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include
+// energy from a time in which the guest's clock was stopped, and energy that one of the host's
+// meters reported late.
 const reportSlack = time.Minute
 
-// MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has that of the whole machine.
+// MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has
+// that of the whole machine.
 func MaxWatts(k Kind) uint64 {
 	switch k {
 	case Package, Core, Uncore, DRAM:
@@ -45,9 +47,9 @@ func MaxWatts(k Kind) uint64 {
 
 // Counter converts raw readings of one energy counter into a monotonic total that starts at zero.
 //
-// A raw value below the previous one is a wraparound if the energy it implies is possible for the zone's maximum power in
-// the elapsed time; otherwise it is a reset and adds nothing. A counter that wraps twice between two readings is counted
-// once.
+// A raw value below the previous one is a wraparound if the energy it implies is possible for the
+// zone's maximum power in the elapsed time; otherwise it is a reset and adds nothing. A counter
+// that wraps twice between two readings is counted once.
 //
 // The zero Counter is not usable; call NewCounter. A Counter is not safe for concurrent use.
 type Counter struct {
@@ -61,8 +63,8 @@ type Counter struct {
 	seen   bool
 }
 
-// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps to 0 after wrapAt; if wrapAt is
-// 0, each step back is a reset.
+// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps
+// to 0 after wrapAt; if wrapAt is 0, each step back is a reset.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
 // (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15 or
@@ -71,9 +73,9 @@ func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
 	return &Counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
 
-// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine: its zones may be those of the
-// whole host, and the total never wraps. Used slack is replenished as time passes, so that the average power is bounded as
-// well.
+// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine:
+// its zones may be those of the whole host, and the total never wraps. Used slack is replenished as
+// time passes, so that the average power is bounded as well.
 func NewReportCounter() *Counter {
 	return &Counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
 }
@@ -147,7 +149,8 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
 }
 
-// addSpare adds to the slack the time that the zone did not need at its maximum power, or subtracts the time that it lacked.
+// addSpare adds to the slack the time that the zone did not need at its maximum power, or subtracts
+// the time that it lacked.
 func (c *Counter) addSpare(spare time.Duration) {
 	if c.refill > 0 {
 		c.slack = min(max(c.slack+spare, 0), c.refill)

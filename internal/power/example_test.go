@@ -10,7 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A counter of a socket wraps at 262 kJ. A step back that the socket can have used is a wraparound; any other is a reset.
+// A counter of a socket wraps at 262 kJ. A step back that the socket can have used is a wraparound;
+// any other is a reset.
 func ExampleCounter() {
 	const wrapAt = 262_143_328_850
 	counter := power.NewCounter(1500, wrapAt) // a socket stays below 1.5 kW

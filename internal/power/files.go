@@ -37,19 +37,21 @@ type CounterFile struct {
 // CloseFile closes the counter. The next read opens it again, or the next search; see CounterFiles.
 func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: nothing can be lost
 
-// TakeOver adopts the result of a discovery. It calls SetZones with all zones that are then known, on the goroutine that calls
-// Read. The error is the reason why the discovery found no zone.
+// TakeOver adopts the result of a discovery. It calls SetZones with all zones that are then known,
+// on the goroutine that calls Read. The error is the reason why the discovery found no zone.
 type TakeOver func() error
 
-// CounterFiles is what meters have in common whose counters are files: it reads the zones, and decides when the meter
-// looks for zones.
+// CounterFiles is the common part of meters whose counters are files. It reads the zones, and
+// decides when the meter looks for zones.
 //
-// A zone once known stays known until the meter leaves it out. While it cannot be read its Reading says why and keeps its
-// Total; the next good read adds what was missed, as far as its counter shows it.
+// A zone once known stays known until the meter leaves it out. While it cannot be read its Reading
+// says why and keeps its Total; the next good read adds what was missed, as far as its counter
+// shows it.
 //
-// Below a root directory with a sysfs, another goroutine discovers zones and opens files, because any user can block both
-// (kernfs.Search). Read waits for it for up to a second once, and reads the open files meanwhile. A closed file is then opened
-// by the next discovery; below other root directories, by the next read.
+// Below a root directory with a sysfs, another goroutine discovers zones and opens files, because
+// any user can block both (kernfs.Search). Read waits for it for up to a second once, and reads the
+// open files meanwhile. A closed file is then opened by the next discovery; below other root
+// directories, by the next read.
 //
 // Set Meter, Search and Discover. A CounterFiles is not safe for concurrent use.
 type CounterFiles struct {
@@ -60,15 +62,17 @@ type CounterFiles struct {
 	Discover func() TakeOver
 	// Files are other files that the meter reads. They are opened together with the files of the zones.
 	Files []*kernfs.File
-	// Patience is how much sample time passes between discoveries as long as nothing that was found fails. 0 means 10 s; as
-	// long as no zone was ever found a second, and no time where the meter's directory cannot be listed.
+	// Patience is how much sample time passes between discoveries as long as nothing that was found
+	// fails. 0 means 10 s; as long as no zone was ever found a second, and no time where the
+	// meter's directory cannot be listed.
 	Patience time.Duration
-	// Missing tells that a zone which the meter reads by other means has vanished. Zones are looked for as where one of the
-	// files fails.
+	// Missing reports that a zone which the meter reads by other means has vanished. Zones are then
+	// discovered as if one of the files had failed.
 	Missing bool
 	// Parse returns the energy in a counter's text. nil means that it is a number of microjoules.
 	Parse func(text []byte) (units.Energy, error)
-	// Torn reports whether counters changed while all were read: then they are read again, up to three times. nil means no.
+	// Torn reports whether counters changed while all were read: then they are read again, up to
+	// three times. nil means no.
 	Torn func() bool
 
 	zones        []*CounterFile
@@ -88,11 +92,12 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 	f.zones, f.readings = zones, make([]Reading, len(zones))
 }
 
-// Read reads the known zones, including zones that failed before. It discovers zones at the first read, after a read in which a
-// zone began to fail, and every 10 s of sample time, or every second while anything fails; see Patience. It returns the error
-// of the last discovery only if no zone could be read because of that error, and always returns an error while a discovery
-// hangs. After Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
-// allocates nothing.
+// Read reads the known zones, including zones that failed before. It discovers zones at the first
+// read, after a read in which a zone began to fail, and every 10 s of sample time, or every second
+// while anything fails; see Patience. It returns the error of the last discovery only if no zone
+// could be read because of that error, and always returns an error while a discovery hangs. After
+// Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per
+// zone and allocates nothing.
 func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 	if f.closed {
 		return nil, fmt.Errorf("%s meter: %w", f.Meter, fs.ErrClosed)
@@ -140,7 +145,8 @@ func (f *CounterFiles) rediscover(at time.Time) {
 	}
 	f.undiscovered = takeOver()
 	f.open()
-	// A directory that cannot be listed costs one system call: that is tried at every read, unless it takes another goroutine.
+	// A directory that cannot be listed costs one system call: that is tried at every read, unless
+	// it takes another goroutine.
 	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0 && !f.Search.IsGuarded()
 	f.started, f.discovered = true, at
 }
@@ -212,8 +218,9 @@ func closeOpened(files []opened) {
 	}
 }
 
-// discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
-// hundred system calls: too many for a hundred reads a second with a counter that nobody may read.
+// discoverEvery returns how much sample time may pass until the next discovery. A discovery of all
+// zones takes about a hundred system calls: too many at a hundred reads per second if a counter is
+// not readable.
 func (f *CounterFiles) discoverEvery() time.Duration {
 	patient := len(f.zones) == 0 && f.Patience > 0
 	if f.failing || f.Missing || f.undiscovered != nil && !patient {

@@ -4,8 +4,8 @@ package power
 
 import "strings"
 
-// CompareIDs orders zone IDs with their numbers by value: intel-rapl:2 before intel-rapl:10. It returns 0 only for equal
-// IDs.
+// CompareIDs orders zone IDs with their numbers by value: intel-rapl:2 before intel-rapl:10. It
+// returns 0 only for equal IDs.
 func CompareIDs(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

@@ -12,10 +12,11 @@ import (
 
 // Integrator converts readings of power into a monotonic total of energy that starts at zero.
 //
-// A reading stands for the time that the sensor averaged over, as far as it reaches back to the reading before. For the rest
-// of the time between two readings the power is taken to have changed evenly from one to the other. Fractions of a
-// microjoule are carried. Where two readings are further apart than the longest gap, nothing is assumed about the time that
-// the second one does not cover: it adds to Unmeasured.
+// A reading stands for the time that the sensor averaged over, as far as it reaches back to the
+// reading before. For the rest of the time between two readings the power is taken to have changed
+// evenly from one to the other. Fractions of a microjoule are carried. Where two readings are
+// further apart than the longest gap, nothing is assumed about the time that the second one does
+// not cover: it adds to Unmeasured.
 //
 // The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent use.
 type Integrator struct {
@@ -44,13 +45,14 @@ func (i *Integrator) Total() units.Energy { return i.total }
 // Unmeasured returns the time between readings that no energy was added for. It saturates.
 func (i *Integrator) Unmeasured() time.Duration { return i.unmeasured }
 
-// Add adds a reading, a power in microwatts, and returns by how much the total grew. The reading is the mean over the time
-// average that ends at the time at; an average of 0 stands for the instantaneous power.
+// Add adds a reading, a power in microwatts, and returns by how much the total grew. The reading is
+// the mean over the time average that ends at the time at; an average of 0 stands for the
+// instantaneous power.
 //
-// A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second reading of the same time
-// adds nothing. A reading of an earlier time shows that the clock was set back: it is Rebased, adds nothing, and the next
-// reading counts from there. That cannot happen to times with a monotonic clock reading, which do not advance while the
-// machine is suspended.
+// A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second
+// reading of the same time adds nothing. A reading of an earlier time shows that the clock was set
+// back: it is Rebased, adds nothing, and the next reading counts from there. That cannot happen to
+// times with a monotonic clock reading, which do not advance while the machine is suspended.
 func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
 	if microwatts < 0 || uint64(microwatts) > i.maxPower {
 		return 0, Rejected
@@ -74,8 +76,8 @@ func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) 
 	return i.add(2*power, covered, previous+power, elapsed-covered), NoEvent
 }
 
-// Skip says that the power at a time is not known. measured reports whether the energy until then was counted in another way.
-// If it was not, the time since the last reading adds to Unmeasured.
+// Skip says that the power at a time is not known. measured reports whether the energy until then
+// was counted in another way. If it was not, the time since the last reading adds to Unmeasured.
 func (i *Integrator) Skip(at time.Time, measured bool) {
 	if elapsed := at.Sub(i.at); i.started && !measured && elapsed > 0 {
 		i.addUnmeasured(elapsed)
@@ -87,8 +89,9 @@ func (i *Integrator) addUnmeasured(d time.Duration) {
 	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
 }
 
-// add adds the energy of two times, and returns by how much the total grew. Its powers are twice the mean power of their time,
-// in µW: the sum of two readings is twice their mean, and needs no division.
+// add adds the energy of two times, and returns by how much the total grew. Its powers are twice
+// the mean power of their time, in µW: the sum of two readings is twice their mean, and needs no
+// division.
 func (i *Integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
 	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))

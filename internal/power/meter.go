@@ -16,8 +16,9 @@ type Meter interface {
 	// reads on its own goroutine and returns what it has. A reading with the same At as before has nothing new: its zone
 	// waits with the claims of the interval. The readings are valid until the next call.
 	//
-	// The error reports what kept all zones from being read, or with good readings a warning; the error of one zone is in its
-	// Reading. If there is nothing to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// The error reports what kept all zones from being read, or with good readings a warning; the
+	// error of one zone is in its Reading. If there is nothing to read, the error is fs.ErrNotExist
+	// or ErrNoZones, and a later call looks again.
 	Read(ctx context.Context, s Sample) ([]Reading, error)
 	// Close releases what the meter holds open. No Read follows.
 	Close() error
@@ -25,17 +26,17 @@ type Meter interface {
 
 // Wrapper is a Meter whose counters wrap.
 type Wrapper interface {
-	// SoonestWrap returns how soon a counter can wrap unnoticed at the highest power of its zone, 0 if none can. The receiver
-	// reads more often than that.
+	// SoonestWrap returns how soon a counter can wrap unnoticed at the highest power of its zone, 0
+	// if none can. The receiver reads more often than that.
 	SoonestWrap() time.Duration
 }
 
-// ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none of a wanted kind, or
-// only zones that cannot be looked at.
+// ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none
+// of a wanted kind, or only zones that cannot be looked at.
 var ErrNoZones = errors.New("no usable zone")
 
-// Zone is one meter of one piece of hardware. Zones are told apart by their pointers: a meter returns the same pointer
-// for as long as it knows the zone.
+// Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns
+// the same pointer for as long as it knows the zone.
 type Zone struct {
 	ID     string // as the system names it: "intel-rapl:0:1"
 	Name   string // for people: "package-0"
@@ -47,8 +48,8 @@ type Zone struct {
 	Domain units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
 	MaxWatts uint64
-	// Prompt reports whether a reading is of the moment of the read, to a few milliseconds. Meters that others poll, and those
-	// that average, are not prompt.
+	// Prompt reports whether a reading is of the moment of the read, to a few milliseconds. Meters
+	// that others poll, and those that average, are not prompt.
 	Prompt bool
 }
 
@@ -104,22 +105,23 @@ type Reading struct {
 	Total units.Energy
 	// At is when Total was last brought up to date; zero until the first good read.
 	At time.Time
-	// Correction is what Total and At were corrected by.
+	// Correction is the correction applied to Total and At.
 	Correction Correction
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
 	Event Event
 	// Raw is the counter that Total is derived from, as of its last good read.
 	Raw Raw
-	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no energy. Gaps is how many
-	// such times there were, and Rejected how many readings of the sensor were impossible and are not counted.
+	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no
+	// energy. Gaps is how many such times there were, and Rejected how many readings of the sensor
+	// were impossible and are not counted.
 	Unmeasured     time.Duration
 	Gaps, Rejected int64
 
 	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
 }
 
-// Event is what a counter or an integrator did besides counting.
+// Event is an incident of a counter or an integrator in addition to counting.
 type Event uint8
 
 // The events of a counter, and of an integrator.

@@ -11,19 +11,22 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Remainder derives a zone of kind Other: the energy of the whole machine without that of its parts. The whole is
-// the measured zones of kind Platform, or of PSys where there is none. The parts are the zones of Package and DRAM, and of
-// GPU where the whole is Platform.
+// Remainder derives a zone of kind Other: the energy of the whole machine without that of its
+// parts. The whole is the measured zones of kind Platform, or of PSys where there is none. The
+// parts are the zones of Package and DRAM, and of GPU where the whole is Platform.
 //
-// It is assumed that Platform contains all graphics cards, and PSys none. PSys is what the vendor connects to the processor's
-// meter (Intel SDM, volume 4, MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
-// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy is also in the zone.
+// It is assumed that Platform contains all graphics cards, and PSys none. PSys covers the supplies
+// that the vendor connects to the processor's meter (Intel SDM, volume 4,
+// MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
+// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy
+// is also in the zone.
 //
-// The zone is brought up to date at the times of the whole's own readings. The parts' totals at such a time are interpolated
-// between the readings before and after it, so a part that is slower is waited for. With D = whole - parts, each since the
-// same time, the zone's total is the largest D so far, and the deficit is how far D is below it. A deficit comes from meters
-// that lag or disagree, and is paid back before the total grows again: the total never goes down, and parts and other add
-// up to the whole whenever the deficit is 0.
+// The zone is brought up to date at the times of the whole's own readings. The parts' totals at
+// such a time are interpolated between the readings before and after it, so a part that is slower
+// is waited for. With D = whole - parts, each since the same time, the zone's total is the largest
+// D so far, and the deficit is how far D is below it. A deficit comes from meters that lag or
+// disagree, and is paid back before the total grows again: the total never goes down, and parts and
+// other add up to the whole whenever the deficit is 0.
 //
 //	what happens                                      effect on the zone
 //	the whole cannot be read                          it waits
@@ -63,11 +66,13 @@ type Remainder struct {
 const (
 	// partPatience is how long a part is waited for.
 	partPatience = 2 * time.Minute
-	// A deficit is noise, such as that of a BMC that follows a minute late, while it is below what the whole uses in noiseTime,
-	// or below noiseShare of what the whole has used since the deficit began.
+	// A deficit is noise, such as that of a BMC that follows a minute late, while it is below what
+	// the whole uses in noiseTime, or below noiseShare of what the whole has used since the deficit
+	// began.
 	noiseTime  = 5 * time.Minute
 	noiseShare = 0.01
-	// maxStep bounds what one zone adds to the balance at once, and maxBalance the balance, in µJ, so that nothing overflows.
+	// maxStep bounds what one zone adds to the balance at once, and maxBalance the balance, in µJ,
+	// so that nothing overflows.
 	maxStep    = 1 << 54
 	maxBalance = 1 << 61
 )
@@ -75,15 +80,15 @@ const (
 // Deficit returns by how much the parts used more than the whole since the zone's total last grew.
 func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
 
-// Lacks returns what no meter has read and without which the zone is not there: the whole or any part. It is empty where both
-// are there.
+// Lacks returns what no meter has read and without which the zone is not there: the whole or any
+// part. It is empty where both are there.
 func (m *Remainder) Lacks() string { return m.lacks }
 
 // IsForeign reports whether there is no zone because a part is not measured.
 func (m *Remainder) IsForeign() bool { return m.foreign != nil }
 
-// Err returns why the zone does not have the energy that it should: a part is not measured, or the deficit was more than noise
-// and is not paid back yet.
+// Err returns why the zone does not have the energy that it should: a part is not measured, or the
+// deficit was more than noise and is not paid back yet.
 func (m *Remainder) Err() error {
 	switch {
 	case m.foreign != nil:
@@ -128,8 +133,8 @@ func (m *Remainder) past() PastOther {
 	return PastOther{Known: true, Balance: m.balance - int64(m.total) + pending}
 }
 
-// goOn settles the zone at the end of the past, if the whole and its parts have gone on from there. If not, what was used meanwhile is
-// not in the zone.
+// goOn settles the zone at the end of the past, if the whole and its parts have gone on from there.
+// If not, what was used meanwhile is not in the zone.
 func (m *Remainder) goOn() {
 	m.resuming = false
 	for _, t := range m.tracks {
@@ -212,8 +217,8 @@ func (m *Remainder) track(z *Zone) *track {
 	return t
 }
 
-// selectWhole decides which tracks are the whole, and reports whether there are any, and any parts. Where they are not those
-// of before, nothing is known about the time between.
+// selectWhole decides which tracks are the whole, and reports whether there are any, and any parts.
+// Where they are not those of before, nothing is known about the time between.
 func (m *Remainder) selectWhole() (whole, part bool) {
 	m.kind = PSys
 	for _, t := range m.tracks {
@@ -242,8 +247,8 @@ func (m *Remainder) selectWhole() (whole, part bool) {
 	return whole, part
 }
 
-// propose makes the time of the whole's last reading the candidate if there is none, and reports whether there is one then.
-// If the whole has several zones, it is the time of the first.
+// propose makes the time of the whole's last reading the candidate if there is none, and reports
+// whether there is one then. If the whole has several zones, it is the time of the first.
 func (m *Remainder) propose(now time.Time) bool {
 	if !m.candidate.IsZero() {
 		return true
@@ -262,8 +267,8 @@ func (m *Remainder) propose(now time.Time) bool {
 	return true
 }
 
-// settle brings the zone up to date at the candidate, once all zones of the whole, and the parts that are waited for, have a
-// reading that is no earlier.
+// settle brings the zone up to date at the candidate, once all zones of the whole, and the parts
+// that are waited for, have a reading that is no earlier.
 func (m *Remainder) settle(now time.Time) {
 	complete, patient := true, now.Sub(m.proposed) < partPatience
 	for _, t := range m.tracks {
@@ -311,12 +316,13 @@ func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {
 	m.excessive = m.excessive || deficit > noiseShare*energy && deficit*m.elapsed.Seconds() > energy*noiseTime.Seconds()
 }
 
-// track is what is known of a whole or a part.
+// track holds the readings of a whole or a part.
 type track struct {
 	zone    *Zone
 	present bool // it is among the readings
 	whole   bool // it is the whole, or a zone of it
-	// abandoned marks a part that had nothing new in the time that it was waited for. It is not waited for until it has a new reading.
+	// abandoned marks a part that had nothing new in the time that it was waited for. It is not
+	// waited for until it has a new reading.
 	abandoned bool
 	resumed   bool // the first point is of the past
 
@@ -336,8 +342,8 @@ type point struct {
 	total units.Energy
 }
 
-// A track keeps its last two points, and of those before them the last maxPoints-2 that are at least pointSpacing apart: a
-// reading of the whole may arrive long after the time that it is of.
+// A track keeps its last two points, and of those before them the last maxPoints-2 that are at
+// least pointSpacing apart: a reading of the whole may arrive long after the time that it is of.
 const (
 	maxPoints    = 160 // MaxLag and the time between two readings of the whole
 	pointSpacing = time.Second
@@ -391,8 +397,9 @@ func (t *track) missedBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(t.missed, func(gap [2]time.Time) bool { return gap[0].Before(to) })
 }
 
-// resolve finds the total at a time, and reports whether it is known. That of a part that is not waited for is the last one, also
-// where the time before, of another whole, was an earlier one and the part's total then was interpolated.
+// resolve finds the total at a time, and reports whether it is known. That of a part that is not
+// waited for is the last one, also where the time before, of another whole, was an earlier one and
+// the part's total then was interpolated.
 func (t *track) resolve(at time.Time, patient bool) bool {
 	switch {
 	case t.known:
@@ -404,7 +411,8 @@ func (t *track) resolve(at time.Time, patient bool) bool {
 	return t.known || t.abandoned
 }
 
-// interpolate returns the total at a time that is not after the last point. Before the first point it is that of the first.
+// interpolate returns the total at a time that is not after the last point. Before the first point
+// it is that of the first.
 func (t *track) interpolate(at time.Time) units.Energy {
 	i := len(t.points) - 1
 	for i > 0 && !t.points[i-1].at.Before(at) {

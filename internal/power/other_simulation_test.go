@@ -58,7 +58,7 @@ type history struct {
 	paidBack int
 }
 
-// simulatedTrack is what the reference knows of a meter.
+// simulatedTrack is the reference's state of a meter.
 type simulatedTrack struct {
 	record     []point
 	settled    units.Energy
@@ -156,8 +156,8 @@ func (h *history) step() {
 	}
 }
 
-// use adds the energy of an interval: that of the platform is 100 W more than that of its parts, graphics cards included, and that
-// of psys 20 W more than that of its parts.
+// use adds the energy of an interval: that of the platform is 100 W more than that of its parts,
+// graphics cards included, and that of psys 20 W more than that of its parts.
 func (h *history) use() {
 	if len(h.zones[0].energy) == 0 {
 		for _, z := range h.zones {
@@ -362,8 +362,9 @@ func (h *history) check(r *Reading) {
 	h.total, h.settled, h.restart = r.Total, r.At, false
 }
 
-// The meters' clocks drift, lag and disagree, and meters fail, vanish, miss some time and are replaced. The total never goes
-// down, follows the reference to the microjoule, and parts and other add up to the whole whenever the deficit is 0.
+// The meters' clocks drift, lag and disagree, and meters fail, vanish, miss some time and are
+// replaced. The total never goes down, follows the reference to the microjoule, and parts and other
+// add up to the whole whenever the deficit is 0.
 func TestOtherAgreesWithTheReferenceWhateverHappens(t *testing.T) {
 	var settles, deficits, restarts, paidBack int
 	for seed := range uint64(*otherHistories) {

@@ -10,25 +10,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Raw is an energy counter as it was read, from which another process of the same boot can go on. The zero Raw is that of a
-// zone without such a counter: it has a sensor of power, a model, or a counter that begins when it is opened.
+// Raw is an energy counter as it was read, from which another process of the same boot can go on.
+// The zero Raw is that of a zone without such a counter: it has a sensor of power, a model, or a
+// counter that begins when it is opened.
 type Raw struct {
 	Energy   units.Energy
 	Range    units.Energy // after which the counter goes on from 0, 0 if that is not known
 	MaxWatts uint64       // power that the counter never exceeds, in watts
-	// At is when the counter was read, with a monotonic clock reading. If its range is not known, it is when the counter last
-	// changed.
+	// At is when the counter was read, with a monotonic clock reading. If its range is not known,
+	// it is when the counter last changed.
 	At time.Time
-	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is empty for other counters.
+	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is
+	// empty for other counters.
 	Epoch string
 }
 
 // IsZero reports whether there is no counter.
 func (r Raw) IsZero() bool { return r.At.IsZero() }
 
-// Past is what a Set must know of an earlier one, of the same boot, to go on where that one ended. It holds no pointers: all
-// of it can be written down. Times are moments of the clock of the process that has it: one that reads it from elsewhere converts
-// them, by CLOCK_MONOTONIC (see Counter.Add).
+// Past is the state of an earlier Set of the same boot, from which a Set resumes. It holds no
+// pointers, so all of it can be stored. Times are moments of the clock of the process that has it:
+// one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see Counter.Add).
 type Past struct {
 	// Sample is that of the last Read.
 	Sample Sample
@@ -47,18 +49,19 @@ type PastZone struct {
 	Raw Raw
 }
 
-// PastOther is what the zone of kind Other goes on from.
+// PastOther is the state from which the zone of kind Other resumes.
 type PastOther struct {
 	// Known reports whether there was such a zone.
 	Known bool
-	// Balance is what the whole used beyond its parts since the zone was last brought up to date, less the deficit, in µJ.
+	// Balance is the energy that the whole used beyond its parts since the zone was last brought up
+	// to date, less the deficit, in µJ.
 	Balance int64
 }
 
 // Resumption is how a zone went on after Set.Resume.
 type Resumption struct {
 	Zone Zone
-	// Energy is what the zone used since the past, as far as that is known.
+	// Energy is the energy that the zone used since the past, as far as it is known.
 	Energy units.Energy
 	// Elapsed is the time since then.
 	Elapsed time.Duration
@@ -72,7 +75,8 @@ var (
 	ErrNotCounted = errors.New("nothing counted the energy that was used while the receiver was down")
 	// ErrReset is that of a counter that began anew. It has no energy of the time.
 	ErrReset = errors.New("the energy counter was reset while the receiver was down")
-	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at the highest power of the zone.
+	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at
+	// the highest power of the zone.
 	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
 	// ErrOtherMeter is that of a zone that another meter reads. It has no energy of the time.
 	ErrOtherMeter = errors.New("another meter reads the zone than before the receiver was down")
@@ -93,7 +97,7 @@ type awaited struct {
 	meter int // negative if there is no such meter
 }
 
-// resumed is what a zone that went on has beside what its meter tells.
+// resumed holds the state of a resumed zone in addition to its meter's readings.
 type resumed struct {
 	energy units.Energy
 	since  time.Time // when its total was 0, zero if not all energy since then is known
@@ -116,9 +120,10 @@ func (s *Set) Past(p *Past) {
 	}
 }
 
-// Resume makes the set go on where another one ended: the first good reading of a zone that was reported then has the energy since.
-// Until then the zone has a reading with an error, for up to two minutes, and as long as its meter has not answered no less preferred
-// one is used in its place. Resume must precede the first Read. The set keeps no part of p.
+// Resume makes the set go on where another one ended: the first good reading of a zone that was
+// reported then has the energy since. Until then the zone has a reading with an error, for up to
+// two minutes, and as long as its meter has not answered no less preferred one is used in its
+// place. Resume must precede the first Read. The set keeps no part of p.
 func (s *Set) Resume(p *Past) {
 	for i := range p.Zones {
 		z := &p.Zones[i]
@@ -159,7 +164,7 @@ func (s *Set) resume(meter int, readings []Reading) {
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
-		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // it has told powers so far, as of a card that is suspended
+		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // the zone has reported only powers so far, as of a card that is suspended
 			continue
 		}
 		s.goOn(meter, r, &s.awaited[of].PastZone)

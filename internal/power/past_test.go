@@ -40,7 +40,8 @@ func socket(id string) *Zone {
 	return &Zone{ID: id, Name: "package-" + id, Kind: Package, Method: Measured, MaxWatts: 1000, Domain: units.NodeCPUs}
 }
 
-// written returns a past as it is after it was written and read: without the clock of this process, as of the same moments.
+// written returns a past as it is after it was written and read: without the clock of this process,
+// as of the same moments.
 func written(t testing.TB, p *Past) *Past {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -309,8 +310,8 @@ func TestTheRawCounterOfAPolledZoneHasWhatItsPowersAdded(t *testing.T) {
 	assert.Equal(t, 104*units.Joule, take(EnergyValue(zone, 104*units.Joule, after(5*time.Second))).Energy)
 }
 
-// TestNoRestartLosesEnergy reads counters that wrap, now and then by a new set, and compares the sum of what all of them reported with
-// the truth.
+// TestNoRestartLosesEnergy reads counters that wrap, now and then by a new set, and compares the
+// sum of what all of them reported with the truth.
 func TestNoRestartLosesEnergy(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
@@ -414,8 +415,8 @@ func TestOtherWaitsForZonesOfThePast(t *testing.T) {
 	n.expect(30, 1500-150, 25, 0)
 }
 
-// TestNoRestartLosesOther restarts receivers of meters that are slow, and compares the zones of all of them with what the meters
-// counted.
+// TestNoRestartLosesOther restarts receivers of meters that are slow, and compares the zones of all
+// of them with what the meters counted.
 func TestNoRestartLosesOther(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))

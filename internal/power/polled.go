@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Value is what a Sensor answered about one zone: a counter, a total, a power or an error.
+// Value is the answer of a Sensor for one zone: a counter, a total, a power or an error.
 type Value struct {
 	zone    *Zone
 	at      time.Time
@@ -24,22 +24,23 @@ type Value struct {
 	err     error
 }
 
-// EnergyValue returns a value of an energy counter, which may be reset and never wraps, read at a moment with a monotonic
-// clock reading. The zone's pointer must be the same in each Poll; another one with the same ID takes its place, with a total
-// of its own.
+// EnergyValue returns a value of an energy counter, which may be reset and never wraps, read at a
+// moment with a monotonic clock reading. The zone's pointer must be the same in each Poll; another
+// one with the same ID takes its place, with a total of its own.
 func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
 	return Value{zone: z, energy: counter, at: at}
 }
 
-// TotalValue returns the energy since the zone's first good reading, which the sensor adds up itself and which never goes down, and
-// what its counter did besides counting. A value with the same moment as the one before has nothing new; one with another moment
-// has, also where the total is the same: no energy was used in between. raw is the counter that the total is derived from.
+// TotalValue returns the energy since the zone's first good reading, which the sensor adds up
+// itself and which never goes down, and what its counter did besides counting. A value with the
+// same moment as the one before has nothing new; one with another moment has, also where the total
+// is the same: no energy was used in between. raw is the counter that the total is derived from.
 func TotalValue(z *Zone, total units.Energy, raw Raw, event Event, at time.Time) Value {
 	return Value{zone: z, isTotal: true, energy: total, raw: raw, event: event, at: at}
 }
 
-// PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the power of that moment. A value
-// with the same moment as the one before has nothing new.
+// PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the
+// power of that moment. A value with the same moment as the one before has nothing new.
 func PowerValue(z *Zone, microwatts int64, average time.Duration, at time.Time) Value { //nolint:revive // stands beside EnergyValue
 	return Value{zone: z, isPower: true, power: microwatts, average: average, at: at}
 }
@@ -100,8 +101,8 @@ func (z *polledZone) takePower(v *Value) {
 	z.add(energy, event, v.at)
 }
 
-// takeEnergy adds a value of the counter. One that has not moved has nothing new: At stays, so that the zone waits until it
-// moves.
+// takeEnergy adds a value of the counter. One that has not moved has nothing new: At stays, so that
+// the zone waits until it moves.
 func (z *polledZone) takeEnergy(v *Value, standsStill time.Duration) {
 	r := &z.reading
 	counted, event := z.counter.Add(v.energy, v.at)

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Sensor is asked for the power or energy of zones, and may take long to answer: a BMC, a web page, a chip on a slow bus. A
-// Poller makes a Meter of it. One goroutine at a time uses it.
+// Sensor is asked for the power or energy of zones, and may take long to answer: a BMC, a web page,
+// a chip on a slow bus. A Poller makes a Meter of it. One goroutine at a time uses it.
 type Sensor interface {
 	// Poll asks once. It returns soon after ctx is done. The values are valid until the next call.
 	//
-	// The error tells what kept all zones from being read; the error of one zone is in its Value. Where there is nothing to
-	// read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again. While a state lasts, so does the text
-	// of its error: a changed text is logged again.
+	// The error reports why no zone could be read; the error of one zone is in its Value. If there
+	// is nothing to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// While a state lasts, so does the text of its error: a changed text is logged again.
 	Poll(ctx context.Context) ([]Value, error)
 	// Close releases what the sensor holds open. No Poll follows.
 	Close() error
@@ -34,8 +34,9 @@ type Pacer interface {
 
 // Finder is a Sensor that knows at once whether there may be something to poll.
 type Finder interface {
-	// Find returns nil if there may be something to poll, and why there is nothing if not: fs.ErrNotExist or ErrNoZones. It does
-	// not block for longer than a second, and is called before the first Poll only.
+	// Find returns nil if there may be something to poll, and why there is nothing if not:
+	// fs.ErrNotExist or ErrNoZones. It does not block for longer than a second, and is called
+	// before the first Poll only.
 	Find() error
 }
 
@@ -49,8 +50,8 @@ type Warner interface {
 // PollOptions say how a Sensor is asked.
 type PollOptions struct {
 	Name string // of the meter, for errors
-	// Every is the time from the start of one poll to the start of the next. 0 means ten seconds. After a poll that took more
-	// than half of it, the sensor rests for as long as the poll took.
+	// Every is the time from the start of one poll to the start of the next. 0 means ten seconds.
+	// After a poll that took more than half of it, the sensor rests for as long as the poll took.
 	Every time.Duration
 	// Timeout is how long one poll may take. 0 means a minute.
 	Timeout time.Duration
@@ -59,17 +60,20 @@ type PollOptions struct {
 	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the largest of two minutes, three
 	// times Every and twice Timeout.
 	LongestGap time.Duration
-	// StandsStill is how long an energy counter may show the same value before its zone has an error. 0 means forever. It is
-	// for counters of what always uses energy, and more than the time in which the least power adds one unit.
+	// StandsStill is how long an energy counter may show the same value before its zone has an
+	// error. 0 means forever. It is for counters of what always uses energy, and more than the time
+	// in which the least power adds one unit.
 	StandsStill time.Duration
 }
 
-// Poller reads a Sensor on its own goroutine, so that it delays nobody, and integrates powers. It implements Meter.
+// Poller reads a Sensor on its own goroutine, so that it delays no caller, and integrates powers.
+// It implements Meter.
 //
-// A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their totals and their readings
-// have its error; after the second failure in a row, polls are repeated less and less often, up to every MaxBackoff. A zone
-// that good polls leave out for longer than the longest gap is left out of the readings until it is back. What an energy
-// counter counted meanwhile is added then.
+// A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their
+// totals and their readings have its error; after the second failure in a row, polls are repeated
+// less and less often, up to every MaxBackoff. A zone that good polls leave out for longer than the
+// longest gap is left out of the readings until it is back. What an energy counter counted
+// meanwhile is added then.
 type Poller struct {
 	sensor  Sensor
 	options PollOptions
@@ -91,8 +95,8 @@ type Poller struct {
 const (
 	// findEvery is how often a Finder is asked.
 	findEvery = time.Minute
-	// hangGrace is how long after its timeout a poll may still return. After that the timeout is reported although the poll
-	// goes on: the sensor ignores its context.
+	// hangGrace is how long after its timeout a poll may still return. After that the timeout is
+	// reported although the poll goes on: the sensor ignores its context.
 	hangGrace = time.Second
 	// maxClose is how long Close waits for the sensor.
 	maxClose = 3 * time.Second
@@ -116,9 +120,10 @@ func NewPoller(sensor Sensor, options PollOptions) *Poller {
 	}
 }
 
-// Read returns the readings of the last polls. The error is that of the last poll, or the warning of a Warner. Before the
-// first poll has ended there are no readings and no error. Read waits for no poll and allocates nothing. A Finder that finds
-// nothing is called again after a minute of sample time, and is not polled.
+// Read returns the readings of the last polls. The error is that of the last poll, or the warning
+// of a Warner. Before the first poll has ended there are no readings and no error. Read waits for
+// no poll and allocates nothing. A Finder that finds nothing is called again after a minute of
+// sample time, and is not polled.
 func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	switch {
 	case p.closed:
@@ -227,8 +232,8 @@ func (p *Poller) fail(err error) {
 	}
 }
 
-// take adds the values of a poll that ended at the time now. A zone that they leave out has an error, and no reading once it
-// was left out for longer than the longest gap.
+// take adds the values of a poll that ended at the time now. A zone that they leave out has an
+// error, and no reading once it was left out for longer than the longest gap.
 func (p *Poller) take(values []Value, now time.Time) {
 	p.err = nil
 	for i := range values {
@@ -245,8 +250,8 @@ func (p *Poller) take(values []Value, now time.Time) {
 	}
 }
 
-// zone returns the state of a zone, and makes it for a new one. A zone with the ID of another replaces it: the sensor reads it
-// in another way than before.
+// zone returns the state of a zone, and makes it for a new one. A zone with the ID of another
+// replaces it: the sensor reads it in another way than before.
 func (p *Poller) zone(zone *Zone) *polledZone {
 	i := slices.IndexFunc(p.zones, func(z *polledZone) bool { return z.reading.Zone.ID == zone.ID })
 	if i >= 0 && p.zones[i].reading.Zone == zone {
@@ -261,9 +266,9 @@ func (p *Poller) zone(zone *Zone) *polledZone {
 	return z
 }
 
-// Close ends the polls and closes the sensor. It waits for up to three seconds; where the sensor does not return from a poll,
-// or from being closed, it returns an error, and the sensor is closed as soon as its poll ends. Close may be called again;
-// Read may not.
+// Close ends the polls and closes the sensor. It waits for up to three seconds; where the sensor
+// does not return from a poll, or from being closed, it returns an error, and the sensor is closed
+// as soon as its poll ends. Close may be called again; Read may not.
 func (p *Poller) Close() error {
 	switch {
 	case p.closed:

@@ -594,8 +594,8 @@ func TestAZoneMayReportPowersWhileItsCounterIsGone(t *testing.T) {
 	take(170, energy(110), 21_100*j, NoEvent)
 }
 
-// Its clock stands still while the machine is suspended, as that of Linux does. What the meter measured meanwhile is not the
-// machine's that is awake, and a counter may start again.
+// Its clock stands still while the machine is suspended, as that of Linux does. What the meter
+// measured meanwhile is not the machine's that is awake, and a counter may start again.
 func TestASuspendedMachineHasNoEnergyOfTheNight(t *testing.T) {
 	power, counter := newPolledZone(platform("acpi"), time.Minute), newPolledZone(platform("plug"), time.Minute)
 	awake := func(d time.Duration, joules units.Energy) {

@@ -15,16 +15,16 @@ import (
 // Set reads several meters side by side. Each zone kind has the zones of one meter at a time, because two meters of the
 // same thing must never be added up. The meters are in order of preference:
 //
-//	who has ever read a zone of the kind    whose zones of the kind are reported
-//	nobody                                  those of the first sensor that lists one, with their errors
-//	one meter or several                    those of the first of them, also while it fails
+//	meter that has ever read a zone of the kind    zones of the kind that are reported
+//	none                                           those of the first sensor that lists one, with their errors
+//	one or several                                 those of the first of them, also while it fails
 //
-// So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that one fails: zones of a
-// failing sensor wait until it is back. Other kinds are not affected.
+// So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that
+// one fails: zones of a failing sensor wait until it is back. Other kinds are not affected.
 //
-// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of its own. A card is told
-// by the PCI address in its domain. A zone of kind GPU without such an address may be of any card, so it is never used beside
-// the cards of another meter:
+// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of
+// its own. A card is identified by the PCI address in its domain. A zone of kind GPU without such
+// an address may be of any card, so it is never used beside the cards of another meter:
 //
 //	the first meter that has ever read a zone of kind GPU    whose zones of kind GPU are reported
 //	has read one without a PCI address                       only that meter's
@@ -41,12 +41,12 @@ import (
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //
-//	who of the family has ever read a zone    who is used    who is read
-//	nobody                                    all            all
-//	one meter or several                      the first      that one and those before it, which take over once they can
+//	member of the family that has ever read a zone    members used    members read
+//	none                                              all             all
+//	one or several                                    the first       that one and those before it, which take over once they can
 //
-// A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred meter has read the kind, or,
-// in case of GPU, a zone without a PCI address.
+// A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred
+// meter has read the kind, or, in case of GPU, a zone without a PCI address.
 //
 // A Set is not safe for concurrent use.
 type Set struct {
@@ -71,8 +71,9 @@ type Set struct {
 	closeErrs []error // what closing each meter returned, by its index
 }
 
-// containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not modeled where the whole is
-// measured. PSys contains the memory beside the processors (Intel SDM, volume 4, MSR_PLATFORM_ENERGY_COUNTER).
+// containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not
+// modeled where the whole is measured. PSys contains the memory beside the processors (Intel SDM,
+// volume 4, MSR_PLATFORM_ENERGY_COUNTER).
 var containers = map[Kind][]Kind{Package: {PSys, Platform}, DRAM: {PSys, Platform}}
 
 // Member is a meter of a Set.
@@ -92,12 +93,12 @@ type Member struct {
 	Correction func(*Zone) Correction
 }
 
-// Status is what the last Read of a Set found out about one of its meters.
+// Status is the result of the last Read of a Set for one of its meters.
 type Status struct {
 	Member
 	// Readings are those of all its zones, whether or not they are reported.
 	Readings []Reading
-	// Err is what kept all its zones from being read, or a warning.
+	// Err is the error that kept all its zones from being read, or a warning.
 	Err error
 	// Took lists the zone kinds that the Read gave to the meter.
 	Took []Kind
@@ -115,8 +116,8 @@ type Status struct {
 	unlocated bool // it has ever read a zone of kind GPU without a PCI address
 }
 
-// choice says which meter a zone kind, or a graphics card, is read from. Meters are given by their index; the number of meters
-// stands for none.
+// choice says which meter a zone kind, or a graphics card, is read from. Meters are given by their
+// index; the number of meters stands for none.
 type choice struct {
 	read   int  // the first meter that has ever read a zone of the kind, or of the card
 	listed int  // the first sensor that has ever listed one, whether or not it could be read
@@ -207,8 +208,8 @@ func (s *Set) isInUse(meter int) bool {
 	return meter <= s.readsAllCards() && slices.ContainsFunc(s.cards, func(c card) bool { return c.read == meter })
 }
 
-// lead makes the meter the one of its family that is used, once it has read a zone. It is only called for meters that are
-// preferred to the one in use, as all others are closed.
+// lead makes the meter the one of its family that is used, once it has read a zone. It is only
+// called for meters that are preferred to the one in use, as all others are closed.
 func (s *Set) lead(meter int) {
 	m := &s.meters[meter]
 	if m.Family == "" || m.leads || !slices.ContainsFunc(m.Readings, func(r Reading) bool { return r.Err == nil }) {
@@ -258,8 +259,9 @@ func (s *Set) retire(meter int) {
 	s.closing.Go(func() { s.closeErrs[meter] = m.Meter.Close() })
 }
 
-// choose gives the kind of a zone to its meter if no preferred one has read the kind, and a graphics card alike. A package that a
-// sensor only lists is still modeled: without it nothing but the whole machine could be attributed.
+// choose gives the kind of a zone to its meter if no preferred one has read the kind, and a
+// graphics card alike. A package that a sensor only lists is still modeled: without it nothing but
+// the whole machine could be attributed.
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
 	if len(s.awaited) > 0 && s.leaves(meter, r.Zone) {
@@ -289,8 +291,9 @@ func (s *Set) choose(meter int, r *Reading) {
 	}
 }
 
-// chooseCard gives a graphics card to its meter if no preferred one has read it, and reports whether the meter gets it. taken reports
-// whether the meter has become the first that has read a zone of kind GPU.
+// chooseCard gives a graphics card to its meter if no preferred one has read it, and reports
+// whether the meter gets it. taken reports whether the meter has become the first that has read a
+// zone of kind GPU.
 func (s *Set) chooseCard(meter int, r *Reading, taken bool) bool {
 	if _, ok := r.Zone.Domain.PCIAddress(); !ok {
 		s.meters[meter].unlocated = s.meters[meter].unlocated || r.Err == nil
@@ -317,8 +320,8 @@ func (s *Set) card(d units.Domain) *choice {
 	return &s.cards[i].choice
 }
 
-// readsAllCards returns the meter beside which no other one's graphics cards are used, because it has read one without a PCI
-// address. The number of meters stands for none.
+// readsAllCards returns the meter beside which no other one's graphics cards are used, because it
+// has read one without a PCI address. The number of meters stands for none.
 func (s *Set) readsAllCards() int {
 	if first := s.kinds[indexOf(GPU)].read; first < len(s.meters) && s.meters[first].unlocated {
 		return first

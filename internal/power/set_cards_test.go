@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// hasCards gives the meter readable zones of graphics cards: "3" is the card at the PCI address 0000:03:00.0, "a3" one whose
-// address the meter does not know.
+// hasCards gives the meter readable zones of graphics cards: "3" is the card at the PCI address
+// 0000:03:00.0, "a3" one whose address the meter does not know.
 func (f *fake) hasCards(id string, cards ...string) *fake {
 	for _, c := range cards {
 		domain := units.GPU("0000:0" + c + ":00.0")
@@ -83,7 +83,8 @@ func TestReadingASetOfCardsAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }))
 }
 
-// machine is a machine whose cards several meters list, some without their addresses, and with what was ever read of them.
+// machine is a machine whose cards several meters list, some without their addresses, and with what
+// was ever read of them.
 type machine struct {
 	meters []*fake
 	of     map[*Zone]int  // the card that a zone is of
@@ -152,8 +153,8 @@ func (m *machine) expected() (zones []*Zone) {
 	return zones
 }
 
-// Meters appear, fail and vanish. No card is ever reported by two meters that have both read it, and what is reported follows
-// the rule.
+// Meters appear, fail and vanish. No card is ever reported by two meters that have both read it,
+// and what is reported follows the rule.
 func TestNoCardIsEverCountedTwice(t *testing.T) {
 	seeds := uint64(2000)
 	if testing.Short() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package regular reads small regular files whose paths come from settings. For a FIFO, a device, a directory or an oversized
-// file it returns an error, and never blocks the caller.
+// Package regular reads small regular files whose paths come from settings. For a FIFO, a device, a
+// directory or an oversized file it returns an error, and never blocks the caller.
 package regular
 
 import (
@@ -67,8 +67,8 @@ func tooLarge(path string, limit int64) error {
 // maxSecret is the maximum size in bytes of a file with a password, a key or certificates.
 const maxSecret = 1 << 20
 
-// Secret returns the content of a password file without the trailing line break. Its error contains no path and wraps no error,
-// so that it reveals nothing about other files.
+// Secret returns the content of a password file without the trailing line break. Its error contains
+// no path and wraps no error, so that it reveals nothing about other files.
 func Secret(path string) (string, error) {
 	text, err := Read(path, maxSecret)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
@@ -86,8 +86,8 @@ func Secret(path string) (string, error) {
 // Setting is the name of a setting and the path of its file. An empty path means no file.
 type Setting struct{ Name, Path string }
 
-// Check returns an error if a file is not a regular file or is too large. It is for files that a library reads as a whole, and
-// leaves all other failures to the library.
+// Check returns an error if a file is not a regular file or is too large. It is for files that a
+// library reads as a whole, and leaves all other failures to the library.
 func Check(settings ...Setting) error {
 	for _, s := range settings {
 		if s.Path == "" {

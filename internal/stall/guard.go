@@ -86,10 +86,11 @@ type Options[J Job] struct {
 // After a missed deadline, a second request determines whether the directory of the process is locked. Any user can
 // lock it, so such a process counts against no user, only towards the total.
 //
-// Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the total bound, and so
-// can an attacker who locks the directories of 32 processes (dev/kernel-reads.md). No other process is then read
-// until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less than the
-// deadline delays scans by that time, and a later scan performs the reads for which a scan had no time.
+// Remaining risk: an attacker with 16 user IDs, such as those of a user namespace, can reach the
+// total bound, and so can an attacker that locks the directories of 32 processes
+// (dev/kernel-reads.md). No other process is then read until the reads return. Reaching the bound
+// delays a few scans by 200 ms. A process that blocks for less than the deadline delays scans by
+// that time, and a later scan performs the reads for which a scan had no time.
 //
 // A Guard is not safe for concurrent use. The first Run starts its goroutine; Close ends it.
 type Guard[J Job] struct {

@@ -35,8 +35,8 @@ func (t *text) Close() error { return t.proc.Close() }
 
 func (t *text) read() { t.got, t.err = t.proc.ReadOf(t.pid, "cmdline", t.buf) }
 
-// host is a tree of processes, some of which block their command lines: these are FIFOs, which cannot be opened while
-// nobody writes to them.
+// host is a tree of processes, some of which block their command lines: these are FIFOs, which
+// cannot be opened while they have no writer.
 type host struct {
 	*testing.T
 	root  string

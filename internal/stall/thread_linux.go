@@ -15,12 +15,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// The main goroutine is locked to the main thread, so that no read runs there. The kernel prefers the main thread for signals
-// to the process (kernel/signal.c, complete_signal): SIGTERM would wait for a read that cannot be interrupted.
+// The main goroutine is locked to the main thread, so that no read runs there. The kernel prefers
+// the main thread for signals to the process (kernel/signal.c, complete_signal): SIGTERM would wait
+// for a read that cannot be interrupted.
 func init() { runtime.LockOSThread() }
 
-// thread is the operating system thread that runs a worker's read. Its state distinguishes a blocked read, which sleeps in its
-// system call, from a read that only lacks a free CPU.
+// thread is the operating system thread that runs a worker's read. Its state distinguishes a
+// blocked read, which sleeps in its system call, from a read that only lacks a free CPU.
 type thread struct {
 	began unix.Rusage // of the thread when the read began
 
@@ -45,8 +46,8 @@ func (t *thread) begin() {
 	t.began = usage()
 }
 
-// openingSince is when the openFile that runs was started, in nanoseconds since 1970, and 0 if none runs. At most one does: any
-// user can block the lookup of a thread (dev/kernel-reads.md).
+// openingSince is when the openFile that runs was started, in nanoseconds since 1970, and 0 if none
+// runs. At most one does: any user can block the lookup of a thread (dev/kernel-reads.md).
 var openingSince atomic.Int64
 
 // isOpening reports whether a file is about to be opened. One that takes longer than suspect is considered blocked.
@@ -84,8 +85,8 @@ func usage() (u unix.Rusage) {
 	return u
 }
 
-// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler (proc_pid_syscall(5)). The
-// answer is yes while the file that shows it is being opened.
+// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler
+// (proc_pid_syscall(5)). The answer is yes while the file that shows it is being opened.
 func (t *thread) isRunnable() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

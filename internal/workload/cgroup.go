@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Placement is what a cgroup file alone shows of a process.
+// Placement is the placement of a process according to its cgroup file alone.
 type Placement struct {
 	identity.Workload // the ID of a VM is its scope's name
 	// Cgroup is the path of the container's own cgroup (not of a child that the process is in),
@@ -144,7 +144,7 @@ func bestOf(entity identity.Entity, a, b *cgroupLine) *cgroupLine {
 	return best(a, b)
 }
 
-// tells returns how many of the attributes that distinguish the entity a line tells.
+// tells returns the number of attributes in a line that identify the entity.
 func tells(entity identity.Entity, l *cgroupLine) (n int) {
 	for _, text := range entity.Key(&l.Workload) {
 		if text != "" {

@@ -20,7 +20,7 @@ type Excluded struct {
 	Cgroup Match
 	// Namespace matches the Kubernetes namespaces of pods.
 	Namespace Match
-	// Executable matches names of executables. Anybody can give a program any name.
+	// Executable matches names of executables. Any user can give a program any name.
 	Executable Match
 }
 
@@ -72,7 +72,7 @@ func (e *Exclusion) Resolved(now time.Time) bool {
 	return e != nil && e.pods != nil && e.pods.lookAgain(now)
 }
 
-// ByCgroup reports whether anybody is excluded by the path of a cgroup.
+// ByCgroup reports whether any process is excluded by the path of its cgroup.
 func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
 
 // Err returns why the namespaces of pods are not known, nil if they are or no workload is excluded

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Identity is what a process is and what it belongs to.
+// Identity is the description of a process and of the workload that it belongs to.
 //
 // Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the
 // path and the command line at most 4 KiB; longer ones end in an ellipsis.
@@ -86,8 +86,8 @@ type entry struct {
 	line    *commandLine // nil if it was not read
 	guest   *guestMember // nil unless it is of a virtual machine, or was
 	holder  *holder      // of the container's ID
-	// seen is when the process was last looked at; execs, cgroups, group and comm are what the scan
-	// showed then.
+	// seen is when the process was last examined; execs, cgroups, group and comm are the values of
+	// the scan at that time.
 	seen     time.Duration
 	execs    uint64
 	cgroups  uint64
@@ -106,14 +106,14 @@ type entry struct {
 	executed execution // since the command line was last read
 }
 
-// program is what processes execute.
+// program describes the executable of processes.
 type program struct {
 	name string // base name of the executable, or a task's name if the executable cannot be read
 	path string // of the executable
 	exe  string // target of the link exe
 }
 
-// commandLine is what was read of a command line.
+// commandLine holds a command line as it was read.
 type commandLine struct {
 	text string // the arguments, joined by spaces, empty unless wanted
 	hash uint64 // of the begin

@@ -91,14 +91,14 @@ func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 	return readable, denied
 }
 
-// Names finds what people call containers and pods in the files of the kubelet and of containers'
-// runtimes, without asking any of them.
+// Names finds the human-readable names of containers and pods in the files of the kubelet and of
+// container runtimes, without requests to either.
 //
 // A container's names are read once, when its first process is seen. The kubelet links a
 // container's log right after it has started the container, so the name of a container in a pod may
 // become known a moment later: its names are Pending until then, at most awaitLink long. So are
-// names that a scan had no time to read. The files belong to root, but the user who runs a
-// container chooses what some of them say: names have a bounded length, and what is read has, too.
+// names that a scan had no time to read. The files belong to root, but the user of a container
+// controls part of their content: the lengths of names and of the text that is read are bounded.
 //
 // A nil Names finds none. A Names is not safe for concurrent use.
 type Names struct {
@@ -136,7 +136,7 @@ const (
 	// scanBudget is how much of runtimes' files is read in one scan, in bytes. The first scan has
 	// no bound: it is the baseline.
 	scanBudget = 2 << 20
-	// fileCost is what opening a file costs beside its size.
+	// fileCost is the cost of opening a file in addition to its size.
 	fileCost = 2 << 10
 	// sweepNames is how often containers without processes are forgotten.
 	sweepNames = 10 * time.Minute

@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Opening a pipe would wait for somebody who writes to it.
+// Opening a pipe would wait for a writer.
 func TestAPipeInPlaceOfAFileNamesNothing(t *testing.T) {
 	h := newNameHost(t)
 	path := "var/lib/docker/containers/" + hexA + "/config.v2.json"

@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// deletedSuffix is what the kernel appends to the path of a file that was removed (d_path).
+// deletedSuffix is the suffix that the kernel appends to the path of a removed file (d_path).
 const deletedSuffix = " (deleted)"
 
 // execution is how likely a process has executed a program since it was last looked at.

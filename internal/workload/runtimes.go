@@ -144,7 +144,7 @@ func (n *Names) readDocker(dir string, c *named) bool {
 	if n.readJSON(dir, filepath.Join(c.id, "config.v2.json"), maxRuntimeFile, &state) != nil {
 		return false
 	}
-	labels := state.Config.Labels // of cri-dockerd; a user who runs a container without it may choose them
+	labels := state.Config.Labels // of cri-dockerd; without cri-dockerd, the user of a container can set them
 	names := identity.Names{Container: strings.TrimPrefix(state.Name, "/"), Image: state.Config.Image}
 	if c.pod != "" {
 		names.Namespace, names.Pod = labels["io.kubernetes.pod.namespace"], labels["io.kubernetes.pod.name"]

@@ -28,7 +28,7 @@ func findSlurmStep(w *walk, name string) verdict {
 	return passed
 }
 
-// slurmWalk is what a walk knows of Slurm's directories.
+// slurmWalk is the state of a walk within Slurm's directories.
 type slurmWalk struct {
 	by        delegate // that created the root
 	root, job int      // indices of the directories
@@ -44,8 +44,8 @@ func isSlurmScope(name string) bool {
 }
 
 // isSlurmJob reports whether the current directory is a job's, by its name and those around it. A
-// directory below a user's manager or another unit is never a job: anybody could have made it. Nor
-// is one directly in a container that itself has the name of a Slurm directory.
+// directory below a user's manager or another unit is never a job: any user could have created it.
+// Nor is one directly in a container that itself has the name of a Slurm directory.
 func (w *walk) isSlurmJob(name string) bool {
 	id, ok := strings.CutPrefix(name, "job_")
 	if !ok || !isDigits(id) || w.slurm.root == 0 {

@@ -129,7 +129,7 @@ func vmCases() []vmCase {
 
 func withCID(cid uint32, vm identity.VM) identity.VM { vm.CID = cid; return vm }
 
-// libvirtArguments are what libvirt 9 starts QEMU with, shortened.
+// libvirtArguments are the arguments with which libvirt 9 starts QEMU, shortened.
 func libvirtArguments() []string {
 	return []string{
 		"/usr/bin/qemu-system-x86_64", "-name", "guest=web,debug-threads=on", "-S",

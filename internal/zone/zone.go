@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zone knows in which order zone kinds are shown, and which of them overlap, so that their energies are not added up.
+// Package zone knows in which order zone kinds are shown, and which of them overlap, so that their
+// energies are not added up.
 package zone
 
 import (
@@ -15,7 +16,8 @@ var overlapping = map[string][]string{
 	"psys":     {"core", "uncore"},
 }
 
-// Besides returns the zone kind with which one of these names overlaps, empty if its energy is added to that of the others.
+// Besides returns the zone kind with which one of these names overlaps, empty if its energy is
+// added to that of the others.
 func Besides(name string, names []string) string {
 	whole := whole(names)
 	if name != whole && slices.Contains(overlapping[whole], name) {

@@ -174,7 +174,8 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 	}
 }
 
-// isZeroPoint reports whether the i-th point is the zero point of a series: it has the value 0, and the first value follows.
+// isZeroPoint reports whether the i-th point is the zero point of a series: it has the value 0, and
+// the first value follows.
 //
 // It is not taken into account, so that the first value has the rate of the interval of all others of its origin.
 func isZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
@@ -211,8 +212,8 @@ func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account
 	return s
 }
 
-// microjoules returns the value of a point in joules as whole microjoules. It is not ok where that is no energy, or too much for an
-// int64.
+// microjoules returns the value of a point in joules as whole microjoules. It is not ok where that
+// is no energy, or too much for an int64.
 func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
 	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
 		v := p.IntValue()
@@ -243,7 +244,8 @@ type writer struct {
 	begun   bool
 }
 
-// write appends the emissions of a series for a point of its energy. If the energy has no value, the emissions have no value.
+// write appends the emissions of a series for a point of its energy. If the energy has no value,
+// the emissions have no value.
 func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
 	if total, start, ok := s.Total(); ok {
 		w.append(energy, total, start)

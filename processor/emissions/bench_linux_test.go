@@ -118,7 +118,8 @@ func someSeries(p *emissionsProcessor) *account.Series {
 	return s
 }
 
-// BenchmarkBatch measures a collection with 2,000 processes. floor is what pdata costs to append the same points.
+// BenchmarkBatch measures a collection with 2,000 processes. floor is the cost of appending the
+// same points with pdata alone.
 func BenchmarkBatch(b *testing.B) {
 	collections := newCollections(b, 2000)
 	run := func(name string, batch func(p *emissionsProcessor, s *account.Series, md pmetric.Metrics)) {

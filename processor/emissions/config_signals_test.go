@@ -118,7 +118,7 @@ func opened(t testing.TB, text string) (*source, *observer.ObservedLogs) {
 	return s, logs
 }
 
-// known waits until a source tells the present.
+// known waits until a source reports a current value.
 func known(t testing.TB, s *source) signal.Mean {
 	t.Helper()
 	var m signal.Mean
@@ -152,7 +152,8 @@ func TestSourcesSayWhatTheyAre(t *testing.T) {
 	assert.Equal(t, "2023", logs.FilterMessage("Carbon intensity is a yearly mean").All()[0].ContextMap()["year"])
 }
 
-// TestAProviderIsAskedThroughTheCollectorsClient has a service over TLS that fails, tells, and fails again.
+// TestAProviderIsAskedThroughTheCollectorsClient has a service over TLS that fails, answers, and
+// fails again.
 func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("auth-token") != "em-secret" || r.Header.Get("X-Team") != "blue" || r.FormValue("zone") != "FR" {

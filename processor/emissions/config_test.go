@@ -107,8 +107,8 @@ func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 	}
 }
 
-// TestThereAreFewSettings counts the processor's own settings: neither the collector's, of HTTP clients, nor the generated ones, of
-// metrics.
+// TestThereAreFewSettings counts the processor's own settings: neither the collector's, of HTTP
+// clients, nor the generated ones, of metrics.
 func TestThereAreFewSettings(t *testing.T) {
 	var own []string
 	for _, path := range settings(reflect.TypeFor[Config](), "") {
@@ -171,7 +171,8 @@ func settings(of reflect.Type, path string) (all []string) {
 	return all
 }
 
-// structIn returns the struct that a setting is, that it may be, or of which it is a list. It returns nil if there is none.
+// structIn returns the struct that a setting is, that it may be, or of which it is a list. It
+// returns nil if there is none.
 func structIn(t reflect.Type) reflect.Type {
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
 		t = get.Type.Out(0).Elem()

@@ -2,8 +2,8 @@
 
 // Package emissions is an OpenTelemetry Collector processor that adds greenhouse gas emissions to energy metrics.
 //
-// The energy of each interval is multiplied by the carbon intensity of that interval. The package holds the collector's side;
-// internal/signal has the providers of carbon intensities.
+// The energy of each interval is multiplied by the carbon intensity of that interval. The package
+// holds the collector's side; internal/signal has the providers of carbon intensities.
 package emissions // import "github.com/energyreceiver/energyreceiver/processor/emissions"
 
 // mdatagen generates no MetricsBuilder for processors, but the test of one, which therefore does not compile.

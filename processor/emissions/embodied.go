@@ -35,8 +35,8 @@ func newEmbodied(c *EmbodiedConfig, since time.Time, most int) *embodied {
 	}
 }
 
-// add adds the metric to a scope if one of its first metrics is of a machine. They begin with the energy, or with the first point
-// where that began before the processor.
+// add adds the metric to a scope if one of its first metrics is of a machine. They begin with the
+// energy, or with the first point where that began before the processor.
 func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now time.Time) {
 	point, ok := pointOfMachine(metrics, first)
 	at, start := uint64(point.at), uint64(point.start)

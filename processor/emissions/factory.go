@@ -32,7 +32,7 @@ func createDefaultConfig() component.Config {
 	}
 }
 
-// createMetrics asks nobody: validating a configuration calls it too.
+// createMetrics sends no requests: validating a configuration calls it too.
 func createMetrics(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
 	p, err := newEmissionsProcessor(cfg.(*Config), set)
 	if err != nil {

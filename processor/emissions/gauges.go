@@ -21,7 +21,8 @@ const (
 	attrStale      = "carbon_intensity.stale"
 )
 
-// description is what metadata.yaml says of a metric. mdatagen generates none of it for processors.
+// description is a metric's description and unit in metadata.yaml. mdatagen does not generate them
+// for processors.
 type description struct{ text, unit string }
 
 var descriptions = map[string]description{
@@ -53,9 +54,10 @@ func newGauge(version string, intensity *source) *gauge {
 	return &gauge{version: version, labels: labels}
 }
 
-// add adds the carbon intensity of an interval that is later than the last interval. A series that ends, because an attribute changed
-// or the intensity became unknown, ends with a point without a value in its own metric: the collector's Prometheus exporter reads no
-// point of a metric after the first point without a value.
+// add adds the carbon intensity of an interval that is later than the last interval. A series that
+// ends, because an attribute changed or the intensity became unknown, ends with a point without a
+// value in its own metric: the collector's Prometheus exporter reads no point of a metric after the
+// first point without a value.
 func (g *gauge) add(md pmetric.Metrics, of *account.Spell) {
 	if g == nil || of.Until <= g.at {
 		return

@@ -8,15 +8,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Carbon intensities outside these bounds are unlikely, but possible: counting operation only, a grid of hydropower may be below, and a
-// marginal power plant may be above. Yearly means of countries are from 20 to 1306 g/kWh, which is at most 1.3 kg/kWh and 2900 lb/MWh.
+// Carbon intensities outside these bounds are unlikely, but possible: counting operation only, a
+// grid of hydropower may be below, and a marginal power plant may be above. Yearly means of
+// countries are from 20 to 1306 g/kWh, which is at most 1.3 kg/kWh and 2900 lb/MWh.
 const (
 	leastPlausible signal.Rate = 2_000_000
 	mostPlausible  signal.Rate = 1_500_000_000
 )
 
-// implausible returns the probable reason for an implausible carbon intensity, empty if the intensity is plausible. 0 is plausible: a
-// contract may be for electricity without emissions.
+// implausible returns the probable reason for an implausible carbon intensity, empty if the
+// intensity is plausible. 0 is plausible: a contract may be for electricity without emissions.
 func implausible(r signal.Rate) string {
 	switch {
 	case 0 < r && r < leastPlausible:

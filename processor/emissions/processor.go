@@ -86,8 +86,8 @@ func (p *emissionsProcessor) shutdown(context.Context) error {
 	return p.intensity.close()
 }
 
-// process adds emissions to a batch of metrics. The result of the next consumer does not matter: values are cumulative, and a batch
-// may be sent again.
+// process adds emissions to a batch of metrics. The result of the next consumer does not matter:
+// values are cumulative, and a batch may be sent again.
 func (p *emissionsProcessor) process(ctx context.Context, md pmetric.Metrics) (pmetric.Metrics, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

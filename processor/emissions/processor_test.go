@@ -462,7 +462,8 @@ func withZeroPoint(md pmetric.Metrics) pmetric.Metrics {
 	return md
 }
 
-// A receiver with storage goes on with the totals and the start times of before, and the processor beside it begins anew.
+// A receiver with storage goes on with the totals and the start times of before, and the processor
+// beside it begins anew.
 func TestTotalsOfBeforeTheProcessorAreNoNewEnergy(t *testing.T) {
 	p := newTestProcessor(t)
 	restored := func(_ pmetric.Metric, point pmetric.NumberDataPoint) {

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// identities computes identities of series: hashes with a seed that nobody outside knows, of 64 bits. That two of 50,000 series
-// have the same has a probability of 1 in 10 billion.
+// identities computes identities of series: 64-bit hashes with a secret seed. The probability that
+// two of 50,000 series have the same identity is 1 in 10 billion.
 type identities struct{ seed maphash.Seed }
 
 func newIdentities() identities { return identities{maphash.MakeSeed()} }
@@ -46,7 +46,8 @@ type identity struct{ id, origin uint64 }
 // in returns the identity of a scope in a resource.
 func (i identity) in(scope uint64) identity { return identity{mix(i.id, scope), mix(i.origin, scope)} }
 
-// resource returns the identity of a resource. That of its origin is of the attributes that name a machine or an instance.
+// resource returns the identity of a resource. That of its origin is of the attributes that name a
+// machine or an instance.
 func (i identities) resource(m pcommon.Map) identity {
 	of := identity{1, 1}
 	for k, v := range m.All() {

@@ -28,8 +28,8 @@ type source struct {
 	accounting    string // location or market
 	intensityType string // average or marginal
 
-	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with the reason. It is called after
-	// each batch. It may be nil.
+	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with
+	// the reason. It is called after each batch. It may be nil.
 	trouble func() error
 	// plausibility checks the values in use.
 	plausibility plausibility
@@ -37,7 +37,7 @@ type source struct {
 	close func() error
 }
 
-// opening is what the settings of a source are opened with.
+// opening holds the settings for opening a source.
 type opening struct {
 	context.Context
 	host   component.Host

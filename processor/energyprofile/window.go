@@ -75,7 +75,7 @@ type windows struct {
 	free      [][]row
 }
 
-// use is what the energy of a zone kind is used for.
+// use is the purpose of the energy of a zone kind.
 type use uint8
 
 const (

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemas writes JSON schemas for kubeconform, so that it needs no network: those of Kubernetes from the swagger.json of
-// the module k8s.io/kubernetes, and those of custom resources from their definitions.
+// Command schemas writes JSON schemas for kubeconform, so that it needs no network: those of
+// Kubernetes from the swagger.json of the module k8s.io/kubernetes, and those of custom resources
+// from their definitions.
 //
 //	schemas DIRECTORY SWAGGER.json CRD.yaml...
 package main
@@ -107,7 +108,8 @@ func custom(out, file string) error {
 	return nil
 }
 
-// strict refuses unknown properties, which is what the API server warns of, and converts what JSON schema does not have.
+// strict refuses unknown properties, as the API server's warnings do, and converts constructs that
+// JSON schema does not have.
 func strict(schema object) {
 	if schema["x-kubernetes-int-or-string"] == true || schema["format"] == "int-or-string" {
 		for _, key := range []string{"anyOf", "format", "pattern"} {

@@ -429,7 +429,7 @@ func (m *model) along(utilization float64) (x, height float64) {
 	return x, height
 }
 
-// added is what a load of 10 % adds to the static power, in W, by the levels.
+// added returns the power in W that a load of 10 % adds to the static power, by the levels.
 func added(levels []level, static float64) float64 {
 	below := level{watts: static}
 	for i := range levels {

@@ -125,8 +125,8 @@ func (c *learnedCase) String() string {
 		c.noise, c.at, c.model.StaticPower(0), c.loadCurve.at(0))
 }
 
-// isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in the case, so that what is
-// below it is flat.
+// isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in
+// the case, so that what is below it is flat.
 func (c *learnedCase) isFlatAtFirst() bool { return c.floor > 0 && firstLoads[c.name] > 0.6 }
 
 // learnedCases returns models after days of steady intervals with nights at these loads, on all curves.
@@ -162,8 +162,8 @@ func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.
 	}
 }
 
-// Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the tests take what it begins with. The
-// model cannot know, and does not call it learned.
+// Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the
+// tests take what it begins with. The model cannot know, and does not call it learned.
 func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
 	for _, c := range learnedCases() {
 		if c.floor <= 0.05 && !c.isFlatAtFirst() {
@@ -346,8 +346,8 @@ func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
 	assert.InDelta(t, falling.at(0.06), learnedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
 }
 
-// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough for that, and a month
-// without one makes it doubtful again.
+// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough
+// for that, and a month without one makes it doubtful again.
 func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	c := loadCurves[3]
 	model := learnedOver(c, 1, 0.05, 0.6, 0.003)

@@ -41,7 +41,7 @@ type estimator interface {
 	restore([]float64) bool
 }
 
-// estimate is what an estimator knows of the static power.
+// estimate is an estimator's estimate of the static power.
 type estimate struct {
 	watts float64
 	// doubt is the standard deviation of watts. It is negative where that is not known.
@@ -62,7 +62,7 @@ type sample struct {
 	seconds     float64
 }
 
-// domainModel is what is known of one domain.
+// domainModel holds the training state of one domain.
 type domainModel struct {
 	estimator estimator // nil before the first sample
 	zones     int       // that it was learned of

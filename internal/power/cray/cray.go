@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cray reads the power management counters of HPE Cray EX and Cray XC nodes, /sys/cray/pm_counters. The node's
-// controller measures them, ten times a second, and anybody may read them.
+// Package cray reads the power management counters of HPE Cray EX and Cray XC nodes,
+// /sys/cray/pm_counters. The node's controller measures them ten times a second, and any user can
+// read them.
 //
-// What the files mean is described in HPE's documentation (CSM, "User Access to Compute Node Power Data") and in that of the
-// centers which run such machines. The text is an energy in joules, and the time at which it was measured where the
-// interface has version 3 or above: "123456789 J 1718000000000000 us".
+// What the files mean is described in HPE's documentation (CSM, "User Access to Compute Node Power
+// Data") and in that of the centers which run such machines. The text is an energy in joules, and
+// the time at which it was measured where the interface has version 3 or above: "123456789 J
+// 1718000000000000 us".
 package cray
 
 import (
@@ -26,9 +28,10 @@ import (
 
 // Meter is the power.Meter of the counters of one node.
 //
-// The file freshness counts the controller's measurements. As long as it stays the same there is nothing new; where it changes
-// while the counters are read, they are read again, so that the parts belong to the whole. A controller that restarts begins
-// at 0, which power.Counter sees. The file generation, which counts changes of power caps, does not matter.
+// The file freshness counts the controller's measurements. As long as it stays the same there is
+// nothing new; where it changes while the counters are read, they are read again, so that the parts
+// belong to the whole. A controller that restarts begins at 0, which power.Counter sees. The file
+// generation, which counts changes of power caps, does not matter.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
@@ -54,8 +57,8 @@ const (
 
 var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness stands still)")
 
-// New returns a meter for the counters below root, "/" or where the host's root is mounted. want reports whether zones of
-// the kind are to be read; nil means all. New touches nothing.
+// New returns a meter for the counters below root, "/" or where the host's root is mounted. want
+// reports whether zones of the kind are to be read; nil means all. New touches nothing.
 func New(root string, want func(power.Kind) bool) *Meter {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
@@ -69,8 +72,9 @@ func New(root string, want func(power.Kind) bool) *Meter {
 	return m
 }
 
-// Read reads the known zones if there is something new, and discovers them when that is due; see power.CounterFiles. The error
-// is fs.ErrNotExist where there are no such counters, and power.ErrNoZones where there is none to use.
+// Read reads the known zones if there is something new, and discovers them when that is due; see
+// power.CounterFiles. The error is fs.ErrNotExist where there are no such counters, and
+// power.ErrNoZones where there is none to use.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if len(m.readings) > 0 && !m.failing {
 		if measured, err := m.readFreshness(); err == nil && measured == m.measured {

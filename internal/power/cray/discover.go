@@ -20,8 +20,9 @@ import (
 // whole is the counter of the node, which contains the others.
 const whole = "energy"
 
-// describe returns the zone of a counter file. ok is false for other files, and for counters that repeat those that are used:
-// cpu0_energy and so on are parts of cpu_energy. Which socket they are is not documented.
+// describe returns the zone of a counter file. ok is false for other files, and for counters that
+// repeat those that are used: cpu0_energy and so on are parts of cpu_energy. Which socket they are
+// is not documented.
 func describe(file string) (z power.Zone, ok bool) {
 	z = power.Zone{
 		ID: "pm_counters:" + file, Name: strings.TrimSuffix(file, "_energy"), Parent: "pm_counters:" + whole,

@@ -18,8 +18,8 @@ import (
 //	{"version":1,"epoch":"QIRM2CJDXJ","generation":"4","time_unix_nano":"1767323045000000000",
 //	 "zones":[{"zone":"package","energy_uj":"52310000"},{"zone":"dram","energy_uj":"4100000"}]}
 //
-// Numbers of 64 bits are strings, as in OTLP/JSON. Readers ignore members and zones that they do not know; whatever they must
-// not ignore comes with another version.
+// Numbers of 64 bits are strings, as in OTLP/JSON. Readers ignore members and zones that they do
+// not know; whatever they must not ignore comes with another version.
 type document struct {
 	Version    int            `json:"version"`
 	Epoch      string         `json:"epoch"`
@@ -61,7 +61,8 @@ func marshal(r *Report) ([]byte, error) {
 	return json.Marshal(&d)
 }
 
-// unmarshal returns the report of a document. The text of its errors does not depend on where in the document something is wrong.
+// unmarshal returns the report of a document. The text of its errors does not depend on where in
+// the document something is wrong.
 func unmarshal(text []byte) (*Report, error) {
 	if len(text) > maxDocument {
 		return nil, errNoDocument

@@ -13,21 +13,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Follower makes values of a power.Sensor of the reports that a virtual machine reads again and again, over whichever way.
+// Follower makes values of a power.Sensor of the reports that a virtual machine reads again and
+// again, over whichever way.
 //
-// A report is new if its epoch or generation differs from that of the previous report. Within an epoch, a step up is energy if
-// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host read late arrives in one
-// step; a damaged total is rejected. An impossible step up is an error until the next report with a new generation. Under
-// another epoch, and after a step down or an impossible step up, counting continues from the new total, and nothing is added. A
-// new report without energy means that none was used.
+// A report is new if its epoch or generation differs from that of the previous report. Within an
+// epoch, a step up is energy if power.NewReportCounter accepts it for the time since the total last
+// changed. Energy that the host read late arrives in one step; a damaged total is rejected. An
+// impossible step up is an error until the next report with a new generation. Under another epoch,
+// and after a step down or an impossible step up, counting continues from the new total, and
+// nothing is added. A new report without energy means that none was used.
 //
-// Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
-// a range wraps.
+// Reports without an epoch are not those of this package. Their steps are bounded by the power of
+// the zone, and a counter with a range wraps.
 //
-// If there is no new report for longer than three of the host's usual intervals, and at least 30 s, every zone has an error,
-// and energy that is reported later is added then. A zone that is missing in new reports has no reading for the same time, and
-// is then left out: after a restart of the host's receiver some zones appear later than others. Time is from the guest's
-// monotonic clock, which stops while the guest is suspended. The host's clock appears only in error messages.
+// If there is no new report for longer than three of the host's usual intervals, and at least 30 s,
+// every zone has an error, and energy that is reported later is added then. A zone that is missing
+// in new reports has no reading for the same time, and is then left out: after a restart of the
+// host's receiver some zones appear later than others. Time is from the guest's monotonic clock,
+// which stops while the guest is suspended. The host's clock appears only in error messages.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
 type Follower struct {
@@ -44,7 +47,8 @@ type Follower struct {
 	stale   error // made when the news became stale
 }
 
-// Nothing new is stale after minPatience or later. As long as the host's interval is not known, that is after firstPatience.
+// Nothing new is stale after minPatience or later. As long as the host's interval is not known,
+// that is after firstPatience.
 const (
 	minPatience   = 30 * time.Second
 	firstPatience = 3 * time.Minute
@@ -69,8 +73,8 @@ type followed struct {
 	listed bool // they were the last news
 }
 
-// NewFollower returns a follower of reports. from says in errors what they are read from. want reports whether zones of the kind
-// are to be read; nil means all.
+// NewFollower returns a follower of reports. from says in errors what they are read from. want
+// reports whether zones of the kind are to be read; nil means all.
 func NewFollower(from string, want func(power.Kind) bool) *Follower {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
@@ -78,8 +82,8 @@ func NewFollower(from string, want func(power.Kind) bool) *Follower {
 	return &Follower{from: from, want: want}
 }
 
-// Values returns the values of a report, which was read at the time now. They are valid until the next call. The error is that
-// the report has no zone of a wanted kind.
+// Values returns the values of a report, which was read at the time now. They are valid until the
+// next call. The error is that the report has no zone of a wanted kind.
 func (f *Follower) Values(r *Report, now time.Time) ([]power.Value, error) {
 	if !f.started || r.Epoch != f.last.Epoch || r.Generation != f.last.Generation {
 		f.take(r, now)
@@ -87,8 +91,8 @@ func (f *Follower) Values(r *Report, now time.Time) ([]power.Value, error) {
 	return f.current(now, errNothingNew)
 }
 
-// Waiting returns the values where there is no report at the time now, for a reason that is likely to pass: they have nothing new.
-// Once that is stale, the error is the reason.
+// Waiting returns the values where there is no report at the time now, for a reason that is likely
+// to pass: they have nothing new. Once that is stale, the error is the reason.
 func (f *Follower) Waiting(reason error, now time.Time) ([]power.Value, error) {
 	if f.since.IsZero() {
 		f.since = now

@@ -359,8 +359,9 @@ func TestTheHostsClockIsNotCompared(t *testing.T) {
 
 var reportHistories = flag.Int("reports.histories", 5, "histories of TestTotalsOfRandomHistories")
 
-// A history is random: reports with more energy or none, the same ones again, other epochs, steps down, impossible steps up,
-// half-written trees, long silence. The total is what was possible within the epochs, and each report is news once.
+// A history is random: reports with more energy or none, the same ones again, other epochs, steps
+// down, impossible steps up, half-written trees, long silence. The total is the sum of the possible
+// steps within the epochs, and each report is new only once.
 func TestTotalsOfRandomHistories(t *testing.T) {
 	for seed := range uint64(*reportHistories) {
 		follow(t, func(b *bubble) {
@@ -444,8 +445,8 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 	})
 }
 
-// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what changes, the seconds until the next
-// report, and its total.
+// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what
+// changes, the seconds until the next report, and its total.
 func FuzzFollower(f *testing.F) {
 	report := func(change, seconds byte, total uint64) []byte {
 		return binary.LittleEndian.AppendUint64([]byte{change, seconds}, total)

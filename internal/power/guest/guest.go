@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guest tells the virtual machines of a node the energy that they were attributed, and reads it in the virtual machine:
-// as a powercap tree in a directory that the hypervisor shares with it, or over vsock.
+// Package guest exports to the virtual machines of a node the energy that was attributed to them,
+// and reads that energy in the virtual machine: as a powercap tree in a directory that the
+// hypervisor shares with the virtual machine, or over vsock.
 package guest
 
 import (
@@ -12,10 +13,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Report is what a virtual machine is told: the energy that it was attributed until a moment, by zone.
+// Report is the energy that was attributed to a virtual machine up to a point in time, by zone.
 type Report struct {
-	// Epoch identifies the series of totals: a random word that is made with the first report about a virtual machine. Under
-	// another epoch the totals begin anew: the virtual machine is on another host.
+	// Epoch identifies the series of totals: a random word that is made with the first report about
+	// a virtual machine. Under another epoch the totals begin anew: the virtual machine is on
+	// another host.
 	Epoch string
 	// Generation grows with each report of an epoch. Two readers that see the same generation see the same energy.
 	Generation uint64
@@ -25,25 +27,29 @@ type Report struct {
 	Zones []Zone
 }
 
-// Zone is the energy of a zone kind that a virtual machine was attributed, over all sockets of the host, active and idle.
+// Zone is the energy of a zone kind that a virtual machine was attributed, over all sockets of the
+// host, active and idle.
 type Zone struct {
 	Kind power.Kind
 	// Energy is the total of the epoch. It never goes down.
 	Energy units.Energy
-	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where ID is empty they are those of Place.
+	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where
+	// ID is empty they are those of Place.
 	ID, Name, Parent string
 	// Range is where the counter wraps in a tree that others wrote, 0 if that is not known.
 	Range units.Energy
 }
 
-// IsTold reports whether virtual machines are told the energy of a zone kind: one that has a place in a powercap tree. GPU and Other
-// have none. A graphics card that a machine has for itself is read by the machine's own meters, and would be counted twice if
-// it were told, too. What a machine used of a card that it shares with the host, or with other machines, the host alone reports.
+// IsTold reports whether the energy of a zone kind is exported to guests: it must have a place in a
+// powercap tree. GPU and Other have none. A graphics card that is assigned to a machine is read by
+// the machine's own meters, and would be counted twice if its energy were exported, too. The energy
+// that a machine used of a card shared with the host, or with other machines, is reported by the
+// host only.
 func IsTold(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
 
-// Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap tree, and the ID of the zone that
-// its directory is in, empty at the top. Psys and platform have one place: both are the whole machine. The kind must be one that is
-// told.
+// Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap
+// tree, and the ID of the zone that its directory is in, empty at the top. Psys and platform have
+// one place: both are the whole machine. The kind must be one that is exported to guests.
 func Place(k power.Kind) (id, name, parent string) {
 	const top = "intel-rapl:0"
 	switch k {
@@ -60,7 +66,7 @@ func Place(k power.Kind) (id, name, parent string) {
 	}
 }
 
-// VM is what a virtual machine was attributed since Start.
+// VM is the energy that was attributed to a virtual machine since Start.
 type VM struct {
 	ID, Name string
 	// CID is the machine's vsock context ID (vsock(7)), 0 if it has none.
@@ -69,6 +75,7 @@ type VM struct {
 	Start time.Time
 	// Zones has the energy of each zone kind. A total that goes down is that of a series that began anew, too.
 	Zones []Zone
-	// Ended marks a machine that stopped, or is no longer told: these are its last totals.
+	// Ended marks a machine that has stopped or no longer receives an export: these are its last
+	// totals.
 	Ended bool
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// named is a listener at a UNIX socket. Its clients are virtual machines: the address that they are bound to has the context ID.
+// named is a listener at a UNIX socket. Its clients are virtual machines: the address that they are
+// bound to has the context ID.
 type named struct{ net.Listener }
 
 func (l named) Accept() (net.Conn, error) {

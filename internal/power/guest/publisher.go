@@ -20,17 +20,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// PublisherOptions say how virtual machines are told.
+// PublisherOptions configures the export to virtual machines.
 type PublisherOptions struct {
-	// Path is the directory that has the tree of each virtual machine in a directory of its own. Its parent must exist. Empty means
-	// that no trees are written.
+	// Path is the directory that has the tree of each virtual machine in a directory of its own.
+	// Its parent must exist. Empty means that no trees are written.
 	Path string
 }
 
-// Publisher tells the virtual machines of this host what they were attributed: it writes their trees, on its own goroutine, and has the
-// reports for what serves them. Its methods may be called concurrently, and wait for no disk.
+// Publisher exports to the virtual machines of this host the energy that was attributed to them: it
+// writes their trees on its own goroutine, and provides their reports to servers. Its methods may
+// be called concurrently and do not wait for disk I/O.
 //
-// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That of a report begins with the publisher.
+// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That
+// of a report begins with the publisher.
 type Publisher struct {
 	path string
 	wake chan struct{} // holds one element while there may be something to write
@@ -45,7 +47,7 @@ type Publisher struct {
 	round    uint64              // counts calls of Publish
 	dirs     map[string]*machine // that run, by the directory that they have
 	cids     map[uint32]*machine // that run; nil for a context ID that several have
-	refused  error               // who is not told, of the last Publish
+	refused  error               // why machines have no export, of the last Publish
 	trouble  error               // what kept trees from being written the last time
 	writing  time.Time           // when the trees began to be written, zero while they are not
 
@@ -54,7 +56,7 @@ type Publisher struct {
 	trees     map[string]*tree // by directory
 }
 
-// machine is a virtual machine that is told or was lately.
+// machine is a virtual machine that receives an export, or did recently.
 type machine struct {
 	id, want string // want is the directory that it should have, empty if there is none
 	cid      uint32
@@ -80,7 +82,7 @@ type machineZone struct {
 	round uint64 // of the last Publish that had it
 }
 
-// job is what one tree is to be written.
+// job describes one tree to write.
 type job struct {
 	machine    *machine
 	dir, id    string
@@ -91,15 +93,15 @@ type job struct {
 }
 
 const (
-	// keepStopped is how long a machine is remembered that is not among those that are published. After that it goes on from its
-	// tree.
+	// keepStopped is how long a machine is remembered that is not among those that are published.
+	// After that it goes on from its tree.
 	keepStopped = time.Hour
 	// slowWrite is how long it may take to write all trees before that is an error.
 	slowWrite = 30 * time.Second
 	// maxClose is how long Close waits for the disk.
 	maxClose = 3 * time.Second
-	// maxTrees is how many directories there may be when one is made for a machine that a user or a container runs. Such programs could
-	// make any number of directories, and none is ever removed.
+	// maxTrees is how many directories there may be when one is made for a machine that a user or a
+	// container runs. Such programs could make any number of directories, and none is ever removed.
 	maxTrees = 1000
 	// mostNamed is how many virtual machines an error names.
 	mostNamed = 3
@@ -126,8 +128,9 @@ func NewPublisher(options PublisherOptions) *Publisher {
 	return p
 }
 
-// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID, and is not kept. A machine that is
-// left out has stopped. What could not be written before is written now.
+// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID,
+// and is not kept. A machine that is left out has stopped. What could not be written before is
+// written now.
 func (p *Publisher) Publish(vms []VM, at time.Time) {
 	p.mu.Lock()
 	now := time.Now()
@@ -220,8 +223,9 @@ func dirOf(vm *VM) string {
 	return ""
 }
 
-// assignDirs gives each machine that runs its directory, and returns who has none. A machine of the host comes before one that a user or
-// a container runs, whose name anybody can choose; then the one that had the directory keeps it.
+// assignDirs assigns a directory to each running machine, and returns the machines that have none.
+// A machine of the host takes precedence over a machine of a user or a container, whose name can be
+// chosen freely; then the previous owner keeps its directory.
 func (p *Publisher) assignDirs() error {
 	if p.path == "" {
 		return nil
@@ -271,8 +275,9 @@ func compareClaims(a, b *machine) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.id, b.id))
 }
 
-// assignCIDs finds the machine of each vsock context ID, and returns which cannot be told apart. A machine of the host comes before one
-// that a user or a container runs: the kernel gives each context ID once, but its arguments can claim any.
+// assignCIDs finds the machine of each vsock context ID, and returns the machines that cannot be
+// distinguished. A machine of the host takes precedence over a machine of a user or a container:
+// the kernel assigns each context ID once, but the arguments of a process can claim any.
 func (p *Publisher) assignCIDs() error {
 	clear(p.cids)
 	var contested []*machine
@@ -298,7 +303,8 @@ func (p *Publisher) assignCIDs() error {
 	return refused.err("several virtual machines have")
 }
 
-// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs that has it, or several.
+// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs
+// that has it, or several.
 func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +315,8 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.appendZones(nil)}, true
 }
 
-// Err returns why machines are not told, nil if all are. Its text is the same as long as that is so.
+// Err returns why machines receive no export, nil if all do. Its text stays the same as long as the
+// state does.
 func (p *Publisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,8 +327,9 @@ func (p *Publisher) Err() error {
 	return oneline.Join(p.refused, trouble)
 }
 
-// Close writes what was published last and ends the publisher. It waits for up to three seconds; where the disk does not answer, it
-// returns an error, and nothing more is written once it does. Report goes on to return the last reports.
+// Close writes what was published last and ends the publisher. It waits for up to three seconds;
+// where the disk does not answer, it returns an error, and nothing more is written once it does.
+// Report goes on to return the last reports.
 func (p *Publisher) Close() error {
 	p.closing.Do(func() { close(p.stop) })
 	select {
@@ -437,7 +445,8 @@ func isFull(trees *os.Root) bool {
 	return len(names) == maxTrees
 }
 
-// yield gives the directory of a job to the machine whose tree is in it, if that runs and should have the directory as well.
+// yield gives the directory of a job to the machine whose tree is in it, if that runs and should
+// have the directory as well.
 func (p *Publisher) yield(job *job, owner string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -479,7 +488,8 @@ type refusals []error
 
 func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
 
-// err returns the first refusals, in an order that does not change, and the number of the others; nil if there are none.
+// err returns the first refusals, in an order that does not change, and the number of the others;
+// nil if there are none.
 func (r refusals) err(what string) error {
 	if len(r) == 0 {
 		return nil

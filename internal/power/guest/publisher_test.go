@@ -422,7 +422,8 @@ func TestPublishingAllocatesNothing(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram, in memory and on the disk of temporary files.
+// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram, in memory and on
+// the disk of temporary files.
 func BenchmarkTrees(b *testing.B) {
 	b.Run("memory", func(b *testing.B) { benchmarkTrees(b, newDir(b)) })
 	b.Run("disk", func(b *testing.B) { benchmarkTrees(b, b.TempDir()) })

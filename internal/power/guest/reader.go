@@ -38,9 +38,10 @@ var (
 	errNoWord      = errors.New("not a word of letters, digits and dashes")
 )
 
-// reader reads the report in a powercap tree: one of this package, or one without generations, as Scaphandre writes (no names, no
-// ranges, files rewritten in place) or as a copy of the kernel's. Zones are directories of the tree or of its directory intel-rapl;
-// subzones lie in their parents or beside them.
+// reader reads the report in a powercap tree: one of this package, or one without generations, as
+// Scaphandre writes (no names, no ranges, files rewritten in place) or as a copy of the kernel's.
+// Zones are directories of the tree or of its directory intel-rapl; subzones lie in their parents
+// or beside them.
 //
 // A tree may hold anything. No link leads out of it, only regular files are read, and little of each.
 type reader struct {
@@ -56,8 +57,8 @@ type reader struct {
 	buf      [maxFile + 1]byte
 }
 
-// read returns the report, with the generation of the one before if nothing is new. The error is errHalfWritten while the tree is
-// being written. The report is valid until the next call.
+// read returns the report, with the generation of the one before if nothing is new. The error is
+// errHalfWritten while the tree is being written. The report is valid until the next call.
 func (r *reader) read() (*Report, error) {
 	info, err := os.Stat(r.path)
 	if err == nil && !info.IsDir() {
@@ -233,7 +234,8 @@ func (r *reader) has(id string) bool {
 	return slices.ContainsFunc(r.next.Zones, func(z Zone) bool { return z.ID == id })
 }
 
-// controlType is what zone IDs begin with. What others there are repeats its zones, or estimates.
+// controlType is the prefix of zone IDs. Zones of other control types repeat the same zones, or
+// estimate.
 const controlType = "intel-rapl"
 
 // isZoneID reports whether a name is that of a zone or subzone: intel-rapl:0:1.
@@ -247,7 +249,8 @@ func isShortNumber(s string) bool {
 	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
 }
 
-// list returns the names in a directory, without those of symbolic links to subzones: they repeat what is in the parents.
+// list returns the names in a directory, without those of symbolic links to subzones: they repeat
+// what is in the parents.
 func list(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -284,7 +287,8 @@ func (r *reader) readEpoch(root *os.Root) (string, error) {
 	return epoch, nil
 }
 
-// readNumber returns the number in a file, and reports whether there is the file. A file without a text is being written in place.
+// readNumber returns the number in a file, and reports whether there is the file. A file without a
+// text is being written in place.
 func (r *reader) readNumber(dir *os.Root, name string) (number uint64, there bool, err error) {
 	text, there, err := r.readText(dir, name)
 	switch {

@@ -390,7 +390,8 @@ func TestReadingLeavesNothingOpen(t *testing.T) {
 	assert.Equal(t, before, open())
 }
 
-// FuzzTree reads two generations of a tree with any files. The energy added is the difference of the numbers in the files, or none.
+// FuzzTree reads two generations of a tree with any files. The energy added is the difference of
+// the numbers in the files, or none.
 func FuzzTree(f *testing.F) {
 	f.Add("2\n", "A\n", "1\n", "package-0\n", "5\n", "9223372036854775807\n", "9\n")
 	f.Add("2", "", "", "", "18446744073709551615", "", "-1")

@@ -12,17 +12,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Tree is a power.Sensor of the powercap tree that the hypervisor writes for this virtual machine. It opens and closes its files in
-// each Poll, so that the share can be mounted and unmounted at any time. A Poll of a share that hangs does not return; the
-// power.Poller tells it.
+// Tree is a power.Sensor of the powercap tree that the hypervisor writes for this virtual machine.
+// It opens and closes its files in each Poll, so that the share can be mounted and unmounted at any
+// time. A Poll of a share that hangs does not return; the power.Poller reports that.
 type Tree struct {
 	path     string
 	reader   reader
 	follower *Follower
 }
 
-// NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be read; nil means all. It touches
-// nothing.
+// NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be
+// read; nil means all. It touches nothing.
 func NewTree(path string, want func(power.Kind) bool) *Tree {
 	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("meters::powercap::path "+path, want)}
 }

@@ -15,14 +15,17 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// Server tells virtual machines their reports over vsock (vsock(7)). To each that connects it writes one document and closes the
-// connection. It reads nothing. A virtual machine that has no report is told nothing: its connection is closed at once.
+// Server sends virtual machines their reports over vsock (vsock(7)). To each machine that connects
+// it writes one document, and then closes the connection. It reads nothing. The connection of a
+// virtual machine without a report is closed at once.
 //
-// The kernel says which virtual machine connects: vhost drops what a guest sends under another context ID than its own. So nobody
-// needs credentials, and a virtual machine cannot ask for another's report.
+// The kernel identifies the virtual machine that connects: vhost drops packets that a guest sends
+// under another context ID. So no credentials are needed, and a virtual machine cannot request the
+// report of another one.
 //
-// A virtual machine that does not read, or connects all the time, has at most two connections at once, for five seconds each. More
-// are closed at once, so that all others are told.
+// A virtual machine that does not read, or connects all the time, has at most two connections at
+// once, for five seconds each. Further connections are closed at once, so that all other machines
+// are served.
 //
 // While the port cannot be listened at, that is tried again every ten seconds.
 type Server struct {
@@ -37,7 +40,7 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	listener net.Listener
 	err      error
-	conns    map[net.Conn]uint32 // the context IDs of those that are told
+	conns    map[net.Conn]uint32 // the context IDs of the machines that are being served
 }
 
 const (
@@ -53,14 +56,14 @@ const (
 	anyCID = 1<<32 - 1
 )
 
-// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report returns the report for the
-// virtual machine with a context ID, which must not change afterwards; ok is false if there is none. It is called from several
-// goroutines.
+// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report
+// returns the report for the virtual machine with a context ID, which must not change afterwards;
+// ok is false if there is none. It is called from several goroutines.
 func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
 	return &Server{port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{}}
 }
 
-// Start begins to listen. It returns at once; Err tells what goes wrong.
+// Start begins to listen. It returns at once; Err reports failures.
 func (s *Server) Start() {
 	if s.Listen == nil {
 		s.Listen = func(port uint32) (net.Listener, error) { return vsock.ListenContextID(anyCID, port, nil) }
@@ -168,8 +171,8 @@ func (s *Server) note(err error) {
 	s.err = err
 }
 
-// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it is from none, or if there
-// is no room.
+// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it
+// is from none, or if there is no room.
 func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool) {
 	peer, ok := conn.RemoteAddr().(*vsock.Addr)
 	if !ok || peer.ContextID <= vsock.Host { // the machine itself, or the hypervisor that it runs on
@@ -190,8 +193,8 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool)
 	return peer.ContextID, true
 }
 
-// tell writes the document for a virtual machine, if it has a report, and closes the connection. Whether it arrives is the virtual
-// machine's business.
+// tell writes the document for a virtual machine, if it has a report, and closes the connection.
+// Delivery is not checked.
 func (s *Server) tell(conn net.Conn, cid uint32) {
 	defer func() {
 		_ = conn.Close()

@@ -27,9 +27,10 @@ type simulation struct {
 	*publishing
 	*rand.Rand
 	machines map[string]*simulated // by ID
-	// attributed is what each machine was attributed until a moment, package and dram, by ID and update time.
+	// attributed is the energy attributed to each machine until a time, package and dram, by ID and
+	// update time.
 	attributed map[string]map[int64][2]uint64
-	plants     []string // what was put into the way
+	plants     []string // obstacles that were planted
 	seen       map[string]sighting
 	epochs     map[string]bool // that a directory had, by its name and the epoch
 	late       int             // collections in which the memory's meter has not answered yet
@@ -39,13 +40,13 @@ type simulation struct {
 type simulated struct {
 	VM
 	total [2]uint64 // over all accounts
-	only  bool      // it has had one directory, and nobody else had it
+	only  bool      // it has had one directory, and no other machine had that directory
 }
 
-// sighting is what a reader of a tree saw last in an epoch.
+// sighting is the last observation of a tree by a reader in an epoch.
 type sighting struct {
 	generation uint64
-	base       [2]uint64 // what the tree shows more than the machine was attributed
+	base       [2]uint64 // the excess of the tree over the energy attributed to the machine
 	energy     [2]uint64
 	id, dir    string
 	away       bool // the machine had another directory or none since
@@ -152,7 +153,7 @@ func (s *simulation) stopOne() {
 	}
 }
 
-// told returns how many zones are told: package, and dram once its meter has answered.
+// told returns the number of exported zones: package, and dram once its meter has answered.
 func (s *simulation) told() int {
 	if s.late > 0 {
 		return 1
@@ -189,7 +190,8 @@ func (s *simulation) running(but string) (vms []VM) {
 	return vms
 }
 
-// publishAll publishes all machines that run, some of which used energy, and returns who has a tree.
+// publishAll publishes all running machines, some of which used energy, and returns the machines
+// that have a tree.
 func (s *simulation) publishAll() (told []string) {
 	for _, m := range s.all() {
 		if m.Zones != nil && s.IntN(4) > 0 {
@@ -300,7 +302,8 @@ func (s *simulation) read(dir string) {
 	s.seen[key] = sighting{generation, base, energy, id, dir, before.away && generation == before.generation}
 }
 
-// endsWithAll checks that the tree of a machine that is told shows all that it was attributed, if it always had that tree.
+// endsWithAll checks that the tree of an exported machine shows all energy attributed to the
+// machine, if it always had that tree.
 func (s *simulation) endsWithAll(id string) {
 	dir := s.Publisher.machines[id].dir
 	s.read(dir)

@@ -21,8 +21,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The files of a tree beside those of powercap (Documentation/power/powercap/powercap.rst). Numbers are decimal. Each file ends
-// with a newline.
+// The files of a tree beside those of powercap (Documentation/power/powercap/powercap.rst). Numbers
+// are decimal. Each file ends with a newline.
 const (
 	// generationFile has a number that is odd while the tree is written. Two reads of the same even number have nothing in
 	// between that belongs to another generation.
@@ -48,8 +48,8 @@ const maxWord = 512
 // newFile is where a file of a tree is written before it is renamed. There is one at most.
 const newFile = ".new"
 
-// treeKinds are the kinds that a tree shows, each in its Place: a kind has the same place in each tree, so that no counter is ever
-// another zone's.
+// treeKinds are the kinds that a tree shows, each in its Place: a kind has the same place in each
+// tree, so that no counter is ever another zone's.
 var treeKinds = [...]power.Kind{power.Package, power.DRAM, power.Core, power.Uncore, power.PSys, power.Platform}
 
 // whole is the place, by its number, of the kinds that cover the whole machine: psys and platform.
@@ -67,30 +67,34 @@ func directory(place int) (dir, name string) {
 	return path.Join(parent, id), name
 }
 
-// tree is the directory of a virtual machine as it was last written, with what is needed to go on from there. One goroutine uses it.
+// tree is the directory of a virtual machine as it was last written, with what is needed to go on
+// from there. One goroutine uses it.
 //
-// The virtual machine may be able to write to the directory, if it is shared so. Then it can hold anything. No file that is there is
-// opened for writing, none is opened without looking at it, and os.Root confines all of it to the directory.
+// The virtual machine may be able to write to the directory, if it is shared so. Then it can hold
+// anything. No file that is there is opened for writing, none is opened without looking at it, and
+// os.Root confines all of it to the directory.
 //
-// Nothing is synced to the disk. After a crash of the host the virtual machines begin anew as well; what a crash leaves of a tree is
-// gone on from if it can be understood.
+// Nothing is synced to the disk. After a crash of the host the virtual machines begin anew as well;
+// what a crash leaves of a tree is gone on from if it can be understood.
 type tree struct {
 	dir string // its name
 	id  string // of the virtual machine
 
 	epoch      string
 	generation uint64 // even
-	// total is what the tree shows, by place.
+	// total is the energy that the tree shows, by place.
 	total [numPlaces]units.Energy
-	// told is what the virtual machine was attributed, as it was given to the last write that succeeded, by the index in treeKinds.
+	// told is the energy attributed to the virtual machine, as passed to the last successful write,
+	// by the index in treeKinds.
 	told [len(treeKinds)]units.Energy
-	// kinds is what the files show, as indices in treeKinds, -1 for none, by place.
+	// kinds are the kinds that the files show, as indices in treeKinds, -1 for none, by place.
 	kinds [numPlaces]int
-	// lost marks places whose total is not known, as the tree that was read does not have them. They may have had one, before the
-	// host lost the zone: the epoch does not go on with them.
+	// lost marks places whose total is not known, as the tree that was read does not have them.
+	// They may have had one, before the host lost the zone: the epoch does not go on with them.
 	lost [numPlaces]bool
-	// kept marks places that the tree had as it was opened, of zones that were not attributed since. They keep their files until
-	// keepUntil: after a restart of the host's receiver some meters answer later than others.
+	// kept marks places that the tree had as it was opened, of zones that were not attributed
+	// since. They keep their files until keepUntil: after a restart of the host's receiver some
+	// meters answer later than others.
 	kept      [numPlaces]bool
 	keepUntil time.Time
 	// prepared reports whether all files are there that do not change.
@@ -101,14 +105,14 @@ var (
 	errNoDirectory   = errors.New("not a directory")
 	errMisunderstood = errors.New("not written by this receiver")
 	errInTheWay      = errors.New("a directory with files is in its place")
-	// errOfAnother is returned for a tree that belongs to a virtual machine of the host, where one that a user or a container runs
-	// has the same name.
+	// errOfAnother is returned for a tree that belongs to a virtual machine of the host, where one
+	// that a user or a container runs has the same name.
 	errOfAnother = errors.New("the directory belongs to another virtual machine")
 )
 
-// openTree returns the tree in the directory dir of trees, for a virtual machine. It goes on from what the directory holds. If that
-// cannot be understood, or is of a virtual machine of another ID, a new epoch begins; owner is the ID that the directory has then.
-// Nothing is written.
+// openTree returns the tree in the directory dir of trees, for a virtual machine. It goes on from
+// what the directory holds. If that cannot be understood, or is of a virtual machine of another ID,
+// a new epoch begins; owner is the ID that the directory has then. Nothing is written.
 func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error) {
 	t = &tree{dir: dir, id: id, kinds: [numPlaces]int{-1, -1, -1, -1, -1}}
 	root, err := openDirectory(trees, dir)
@@ -153,8 +157,8 @@ func openDirectory(in *os.Root, dir string) (*os.Root, error) {
 	return in.OpenRoot(dir)
 }
 
-// read reads a tree, and returns whose it is. It fails with errMisunderstood if the tree is none, or damaged; the generation is then 0
-// unless it is known.
+// read reads a tree, and returns whose it is. It fails with errMisunderstood if the tree is none,
+// or damaged; the generation is then 0 unless it is known.
 func (t *tree) read(root *os.Root) (owner string, err error) {
 	text, err := readWord(root, generationFile)
 	if err != nil {
@@ -196,8 +200,8 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 	return owner, nil
 }
 
-// readWord returns the only line of a file, "" if there is no such file. It fails with errMisunderstood if it is no regular file, or
-// does not hold one short line.
+// readWord returns the only line of a file, "" if there is no such file. It fails with
+// errMisunderstood if it is no regular file, or does not hold one short line.
 func readWord(root *os.Root, name string) (string, error) {
 	info, err := root.Lstat(name)
 	switch {
@@ -227,12 +231,13 @@ func readWord(root *os.Root, name string) (string, error) {
 	return line, nil
 }
 
-// write writes a generation of the tree: what the virtual machine was attributed until a moment. After an error the tree shows the last
-// good generation or an odd one; the next write adds what this one did not.
+// write writes a generation of the tree: what the virtual machine was attributed until a moment.
+// After an error the tree shows the last good generation or an odd one; the next write adds what
+// this one did not.
 func (t *tree) write(trees *os.Root, at time.Time, zones []Zone) error {
 	known := t.prepared
 	err := t.tryWrite(trees, at, zones)
-	if err != nil && known { // somebody may have removed a part of it
+	if err != nil && known { // a part of the tree may have been removed
 		err = t.tryWrite(trees, at, zones)
 	}
 	return err
@@ -276,8 +281,8 @@ func (t *tree) tryWrite(trees *os.Root, at time.Time, zones []Zone) (err error) 
 	return nil
 }
 
-// add adds what was attributed since the last generation. Of two kinds that cover the whole machine the tree shows the first that it
-// had.
+// add adds what was attributed since the last generation. Of two kinds that cover the whole machine
+// the tree shows the first that it had.
 func (t *tree) add(zones []Zone) {
 	var now [len(treeKinds)]*Zone
 	for i := range zones {
@@ -403,7 +408,8 @@ func put(root *os.Root, name, line string) error {
 	return replace(root, name, func() error { return create(root, line) })
 }
 
-// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree, which nobody follows here.
+// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree.
+// Readers in this package do not follow the link.
 func putLink(root *os.Root, name, to string) error {
 	if at, err := root.Readlink(name); err == nil && at == to {
 		return nil
@@ -476,8 +482,8 @@ func cause(err error) error {
 	return err
 }
 
-// safeName reports whether a name can be that of a directory anywhere: letters, digits, dots, underscores and dashes, at most 64, a
-// letter or digit first.
+// safeName reports whether a name can be that of a directory anywhere: letters, digits, dots,
+// underscores and dashes, at most 64, a letter or digit first.
 func safeName(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false

@@ -17,13 +17,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// restrict makes new files readable for nobody else.
+// restrict makes new files readable by their owner only.
 func restrict(t *testing.T) {
 	before := unix.Umask(0o077)
 	t.Cleanup(func() { unix.Umask(before) })
 }
 
-// newDir returns an empty directory, in memory where there is some: some file systems write a file to the disk when it is renamed.
+// newDir returns an empty directory, in memory where there is some: some file systems write a file
+// to the disk when it is renamed.
 func newDir(t testing.TB) string {
 	const memory = "/dev/shm"
 	var fs unix.Statfs_t
@@ -38,7 +39,7 @@ func newDir(t testing.TB) string {
 	return dir
 }
 
-// plants are what a virtual machine may put into its tree if that is shared writable.
+// plants are objects that a virtual machine can put into its tree if the tree is shared writable.
 var plants = map[string]func(path, outside string) error{
 	"a link to a file":               func(path, outside string) error { return os.Symlink(filepath.Join(outside, "file"), path) },
 	"a link to a directory":          func(path, outside string) error { return os.Symlink(outside, path) },
@@ -56,8 +57,8 @@ var plants = map[string]func(path, outside string) error{
 	"a file of the wrong kind again": func(path, _ string) error { return os.WriteFile(path, []byte("\x00\xff\n\n\n"), 0o666) },
 }
 
-// Whatever is in a tree, nothing outside of it changes, nothing waits, and if a file cannot be replaced, the error names it and
-// writing goes on when it is gone.
+// Whatever is in a tree, nothing outside of it changes, nothing waits, and if a file cannot be
+// replaced, the error names it and writing goes on when it is gone.
 func TestNothingInATreeLeadsOutOfIt(t *testing.T) {
 	files := []string{".new", "generation", "epoch", "vm_id", "update_time", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
 		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:0:0", "intel-rapl:1"}

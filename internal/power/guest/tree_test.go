@@ -186,7 +186,8 @@ func TestAHalfWrittenTreeGoesOn(t *testing.T) {
 	assert.NotContains(t, files, ".new")
 }
 
-// After a restart of the host's receiver, a meter that is slow to answer is no reason to tell that its zone is gone.
+// After a restart of the host's receiver, a zone is not reported as gone because its meter is slow
+// to answer.
 func TestATreeThatGoesOnKeepsItsZonesForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dram, psys = "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1/energy_uj"
@@ -249,7 +250,8 @@ func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
 }
 
-// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
+// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the
+// other is never mixed into it.
 func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)
@@ -309,7 +311,8 @@ func TestEverybodyMayReadATree(t *testing.T) {
 	}))
 }
 
-// A reader that takes a generation only where it is even, and the same before and after, never sees a part of another one.
+// A reader that takes a generation only where it is even, and the same before and after, never sees
+// a part of another one.
 func TestAReaderSeesWholeGenerations(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)

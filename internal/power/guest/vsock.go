@@ -43,8 +43,8 @@ func CheckPort(port int) error {
 	return nil
 }
 
-// NewClient returns a sensor that asks at the port that the hypervisor's Server listens at. It touches nothing. want reports
-// whether zones of a kind are to be read; nil means all.
+// NewClient returns a sensor that asks at the port that the hypervisor's Server listens at. It
+// touches nothing. want reports whether zones of a kind are to be read; nil means all.
 func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	return &Client{
 		dial:     func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Host, port, nil) },

@@ -107,7 +107,7 @@ func serve(t *testing.T, test func(*host)) {
 	})
 }
 
-// told returns what is read of a connection.
+// told returns the text that is read from a connection.
 func (h *host) told(c net.Conn) string {
 	h.Helper()
 	text, err := io.ReadAll(c)

@@ -19,8 +19,9 @@ import (
 
 // Source is a number in a JSON document, and what it measures.
 type Source struct {
-	// Name tells the source from the others. The ID of its zone is "http:" and the name. The name of a graphics card's source may be
-	// the card's PCI address as sysfs writes it: then the zone is that card, and otherwise it may be any card.
+	// Name identifies the source. The ID of its zone is "http:" and the name. The name of a
+	// graphics card's source may be the card's PCI address as sysfs writes it: then the zone is
+	// that card, and otherwise it may be any card.
 	Name    string
 	Client  *http.Client
 	URL     string
@@ -33,8 +34,9 @@ type Source struct {
 	Timeout time.Duration
 }
 
-// Meter is the power.Meter of some sources, several of which may be of one kind: two plugs on two power supplies. Each has
-// a power.Poller of its own, so that one that does not answer delays no other.
+// Meter is the power.Meter of some sources, several of which may be of one kind: two plugs on two
+// power supplies. Each has a power.Poller of its own, so that one that does not answer delays no
+// other.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
@@ -61,8 +63,9 @@ func New(sources []Source) *Meter {
 // standsStill is how long the counter of a machine may stand still. At 6 W, a small computer's, 1 kWh takes that long.
 const standsStill = 7 * 24 * time.Hour
 
-// Read returns what the last requests found. A source has no zone before it has answered once. Why one with a zone cannot be
-// read is in the zone's reading; the error tells why others cannot.
+// Read returns what the last requests found. A source has no zone before it has answered once. The
+// read error of a source with a zone is in the zone's reading; the returned error reports those of
+// other sources.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.readings = m.readings[:0]
 	var failed error

@@ -58,7 +58,7 @@ func unescape(token string) (string, bool) {
 // String returns the pointer as it was written.
 func (p Pointer) String() string { return p.text }
 
-// Find returns the value in a document. The error tells where the document ends.
+// Find returns the value in a document. The error reports where the path leaves the document.
 func (p Pointer) Find(document json.RawMessage) (json.RawMessage, error) {
 	value := document
 	for _, token := range p.tokens {

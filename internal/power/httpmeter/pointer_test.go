@@ -65,7 +65,7 @@ func TestAPointerThatFindsNothingSaysWhy(t *testing.T) {
 	}
 }
 
-// What a pointer is made of is what it finds, whatever the names are.
+// A pointer finds the value that it was built for, whatever the names are.
 func FuzzPointer(f *testing.F) {
 	f.Add("/a~1b/0", `{"a/b": [1]}`)
 	f.Add("/", `{"": 0}`)

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// Unit is what a number is in: a unit of power or of energy.
+// Unit is a unit of power or of energy.
 type Unit struct {
 	Name    string
 	IsPower bool
@@ -49,8 +49,9 @@ var (
 	errTooLarge = errors.New("the number is impossibly large")
 )
 
-// Micro returns a JSON number, or one in a string as Prometheus writes it, in microwatts or microjoules, rounded down. It is
-// computed without floating point. Numbers below 0 and from 2^63 microjoules on are errors.
+// Micro returns a JSON number, or one in a string as Prometheus writes it, in microwatts or
+// microjoules, rounded down. It is computed without floating point. Numbers below 0 and from 2^63
+// microjoules on are errors.
 func (u Unit) Micro(value json.RawMessage) (uint64, error) {
 	text, err := fetch.NumberText(value)
 	if err != nil {

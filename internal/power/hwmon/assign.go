@@ -90,8 +90,9 @@ func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.
 	return f
 }
 
-// describeCard sets the name and the vendor of a graphics card, and the bound of its power. The name is that of the product where the
-// driver has it (amdgpu of cards with an EEPROM for it), or else that of the driver: labels are "PPT" and "card".
+// describeCard sets the name and the vendor of a graphics card, and the bound of its power. The
+// name is that of the product where the driver has it (amdgpu of cards with an EEPROM for it), or
+// else that of the driver: labels are "PPT" and "card".
 func (m *finder) describeCard(f *input) {
 	text := func(attribute string) string {
 		text, err := m.readText(filepath.Join(f.chip.path, attribute))
@@ -127,9 +128,10 @@ func addParents(known []input) {
 	}
 }
 
-// preferred returns the known sensors without those of kinds that the configuration names a sensor for, also while that one
-// is not there, or that a driver measures that is listed first. A graphics card is a kind by itself, unless it is not known which
-// card a named sensor measures: it may be any of them.
+// preferred returns the known sensors without those of kinds that the configuration names a sensor
+// for, also while that one is not there, or that a driver measures that is listed first. A graphics
+// card is a kind by itself, unless it is not known which card a named sensor measures: it may be
+// any of them.
 func (m *finder) preferred(known, named []input) []input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)

@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// meaning is what the sensors of a driver measure that have a name or a label. In driver, sensor and label # stands for a
-// number; an empty sensor or label is any.
+// meaning describes the quantity that sensors of a driver with a given name or label measure. In
+// driver, sensor and label # stands for a number; an empty sensor or label is any.
 type meaning struct {
 	driver string
 	sensor string // "power1"
@@ -28,7 +28,8 @@ type meaning struct {
 
 	// only reports whether the meaning holds for the chip. nil means that it does.
 	only func(m *finder, c *chip, chips []*chip) bool
-	// parent is the label of the sensor, with the same number, that contains this one. Where there is none the kind is whole.
+	// parent is the label of the sensor, with the same number, that contains this one. Where there
+	// is none the kind is whole.
 	parent string
 	whole  power.Kind
 
@@ -44,17 +45,20 @@ const notUsed power.Kind = ""
 
 type domainFunc func(m *finder, c *chip, number uint64) (units.Domain, bool)
 
-// meanings lists the sensors that are used. Where chips of several drivers measure a kind, the driver that is listed first
-// counts, but for graphics cards, of which each is one zone. What is not listed is offered by Unused, as are those whose
-// meaning differs from machine to machine: ina2xx, ina3221 of unknown boards, ltc2947, lineage_pem, pmbus (pin, pout),
-// corsairpsu, scmi_sensors, vexpress; and aem2, which has two counters of which the driver does not say what they count.
+// meanings lists the sensors that are used. Where chips of several drivers measure a kind, the
+// driver that is listed first counts, but for graphics cards, of which each is one zone. What is
+// not listed is offered by Unused, as are those whose meaning differs from machine to machine:
+// ina2xx, ina3221 of unknown boards, ltc2947, lineage_pem, pmbus (pin, pout), corsairpsu,
+// scmi_sensors, vexpress; and aem2, which has two counters of which the driver does not say what
+// they count.
 var meanings = []meaning{
 	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count of 2^-16 J by 10^6 in
 	// 64 bits before it divides by 2^16, and so starts again after 2^48 µJ.
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
-	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does not tell of which.
+	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does
+	// not report of which socket.
 	{driver: "amd_hsmp_hwmon", sensor: "power1", kind: power.Package, domain: node},
 
 	// drivers/hwmon/ibmpowernv.c, POWER8 and 9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
@@ -62,13 +66,14 @@ var meanings = []meaning{
 	{driver: "ibmpowernv", label: "Chip #", kind: power.Package, domain: packageOf},
 	{driver: "ibmpowernv", label: "Chip # Memory", kind: power.DRAM, domain: packageOf},
 
-	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may take 30 s; where the BMC does
-	// not answer it has the value of before.
+	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may
+	// take 30 s; where the BMC does not answer it has the value of before.
 	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
 	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and what the counters count
 
-	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware tells sockets apart by the text of power1_oem_info (edk2-nvidia,
-	// power meter SSDT). Grace contains CPU and SysIO; Module contains Grace and the GPU.
+	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware identifies sockets by the text of
+	// power1_oem_info (edk2-nvidia, power meter SSDT). Grace contains CPU and SysIO; Module
+	// contains Grace and the GPU.
 	{driver: "power_meter", label: "Grace Power Socket #", kind: power.Package, domain: packageOf},
 	{driver: "power_meter", label: "CPU Power Socket #", kind: power.Core, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
 	{driver: "power_meter", label: "SysIO Power Socket #", kind: power.Uncore, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
@@ -82,7 +87,8 @@ var meanings = []meaning{
 	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
 	{driver: "ina3221", kind: notUsed, only: besideVDDIn},
 
-	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The cores and the rest of the chip: together they are the package.
+	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The cores and the rest of the chip:
+	// together they are the package.
 	{driver: "apm_xgene", label: "CPU power", kind: power.Package, domain: node},
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
 	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; nothing is known of the rest of the chip
@@ -90,10 +96,11 @@ var meanings = []meaning{
 	// drivers/hwmon/fam15h_power.c. The power of the processor; power1_average is of the cores, and a read of it sleeps.
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
 
-	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on it. i915 has the card
-	// (i915_gt#: tiles). Both have counters for discrete cards only, and add up a register of 32 bits with each read: at 1 kW it
-	// would wrap in four minutes. amdgpu: of an APU it is the power of the package, CPU included. What gpu_metrics has beside it,
-	// an energy accumulator, is not used: on SMU 13.0 it is invalid, and on some cards it stays 0.
+	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on
+	// it. i915 has the card (i915_gt#: tiles). Both have counters for discrete cards only, and add
+	// up a register of 32 bits with each read: at 1 kW it would wrap in four minutes. amdgpu: of an
+	// APU it is the power of the package, CPU included. What gpu_metrics has beside it, an energy
+	// accumulator, is not used: on SMU 13.0 it is invalid, and on some cards it stays 0.
 	{driver: "xe", sensor: "energy#", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915", sensor: "energy1", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915_gt#", kind: notUsed},
@@ -101,8 +108,8 @@ var meanings = []meaning{
 	{driver: "nouveau", sensor: "power1", kind: power.GPU, domain: card},
 }
 
-// bothFiles lists the drivers that show voltages (inN_input, mV) and currents (currN_input, mA) of their first channels but
-// not the powers. Their sensor powerN is the product.
+// bothFiles lists the drivers that show voltages (inN_input, mV) and currents (currN_input, mA) of
+// their first channels but not the powers. Their sensor powerN is the product.
 var bothFiles = map[string]int{"ina3221": 3}
 
 // find returns the meaning of a sensor and the number in its label, nil if the meaning is not known.
@@ -152,9 +159,11 @@ func card(_ *finder, c *chip, _ uint64) (units.Domain, bool) {
 	return units.GPU(c.device), true
 }
 
-// amdCard returns the domain of an AMD card. An MI250 or MI250X is two dies, each with a PCI address: the power of the first is that of
-// both, and that of the second is 0, as is its limit (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So
-// the second has no zone, and the domain of the first is none of the dies': the users of one of them have not used all of that.
+// amdCard returns the domain of an AMD card. An MI250 or MI250X is two dies, each with a PCI
+// address: the power of the first is that of both, and that of the second is 0, as is its limit
+// (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So the second has no
+// zone, and the domain of the first is none of the dies': the users of one of them have not used
+// all of that.
 func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
 	switch id, _ := m.readText(filepath.Join(c.path, "device")); id {
 	case "0x7408", "0x740c": // drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c, Aldebaran; 0x740f is the MI210, which has one die
@@ -164,9 +173,9 @@ func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
 	return card(m, c, number)
 }
 
-// domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter for each node that is
-// possible, and reads the package's register through a CPU of the node. It reads nothing for a node without CPUs. A kernel
-// without NUMA has one node.
+// domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter
+// for each node that is possible, and reads the package's register through a CPU of the node. It
+// reads nothing for a node without CPUs. A kernel without NUMA has one node.
 func (m *finder) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 	devices := filepath.Join(m.root, "sys/devices/system")
 	if _, err := os.Stat(filepath.Join(devices, "node")); err != nil {

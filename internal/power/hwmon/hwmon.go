@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hwmon reads energy and power sensors of the kernel's hardware monitoring drivers: energyN_input in microjoules,
-// powerN_average and powerN_input in microwatts (Documentation/hwmon/sysfs-interface.rst). It uses those whose meaning it
-// knows, which the table of drivers says, and those that the configuration names.
+// Package hwmon reads energy and power sensors of the kernel's hardware monitoring drivers:
+// energyN_input in microjoules, powerN_average and powerN_input in microwatts
+// (Documentation/hwmon/sysfs-interface.rst). It uses those whose meaning it knows, which the table
+// of drivers says, and those that the configuration names.
 package hwmon
 
 import (
@@ -17,8 +18,8 @@ import (
 
 // Meter is the power.Meter of hwmon's sensors.
 //
-// Energy counters that are fast to read are read with each collection. Powers, and counters behind a slow bus, are read by
-// a goroutine for each chip, at the sensor's own pace.
+// Energy counters that are fast to read are read with each collection. Powers, and counters behind
+// a slow bus, are read by a goroutine for each chip, at the sensor's own pace.
 //
 // A zone is known by its device and its label, and not by the number of its hwmon directory, which changes when the
 // driver is loaded again. A zone once seen stays known.
@@ -48,7 +49,7 @@ type Options struct {
 // Sensor names a sensor and says what it measures. Several sensors of one kind measure different things and are added.
 type Sensor struct {
 	Chip   string // the chip's name: "ina226"
-	Device string // the name of the chip's device, to tell chips with one name apart: "1-0040"; empty means any
+	Device string // the name of the chip's device, to distinguish chips with the same name: "1-0040"; empty means any
 	Sensor string // "power1" or "energy1", or the sensor's label
 	Kind   power.Kind
 }
@@ -86,9 +87,10 @@ func New(o Options) *Meter {
 	return m
 }
 
-// Read reads the counters, and returns what the goroutines of the other zones have read. It looks for zones when that is
-// due; see power.CounterFiles. The error is fs.ErrNotExist where there is no hwmon interface, and power.ErrNoZones where it
-// has no zone to use. Where a sensor that the configuration names was never found, the error says so, beside the readings.
+// Read reads the counters, and returns what the goroutines of the other zones have read. It looks
+// for zones when that is due; see power.CounterFiles. The error is fs.ErrNotExist where there is no
+// hwmon interface, and power.ErrNoZones where it has no zone to use. Where a sensor that the
+// configuration names was never found, the error says so, beside the readings.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.files.Missing = m.vanished()
 	counters, err := m.files.Read(s.At)

@@ -33,7 +33,8 @@ type tree struct {
 	root string
 }
 
-// newTree makes the tree that a file of testdata describes: each line is "path = content" or "path -> target of the link".
+// newTree makes the tree that a file of testdata describes: each line is "path = content" or "path
+// -> target of the link".
 func newTree(t testing.TB, name string) tree {
 	t.Helper()
 	tr := tree{t, t.TempDir()}

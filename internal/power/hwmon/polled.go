@@ -22,8 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// How often sensors are read: at the interval that they average over, within these bounds, or each second where the driver
-// tells no interval.
+// Sensors are read at the interval over which they average, within these bounds, or every second if
+// the driver reports no interval.
 const (
 	shortestEvery = 50 * time.Millisecond
 	defaultEvery  = time.Second
@@ -37,7 +37,7 @@ type polledZone struct {
 	target
 }
 
-// target is what a goroutine is to read for a zone.
+// target describes the sensors that a goroutine reads for a zone.
 type target struct {
 	zone     *power.Zone
 	paths    []string      // one file, or two whose product counts
@@ -48,8 +48,9 @@ type target struct {
 
 // polledChip reads the polled zones of one chip. It is the power.Sensor of a power.Poller.
 //
-// A graphics card that is suspended is not read, because that would wake it: it counts as using nothing. A card that may
-// suspend itself is read less often than it takes to do so, because each read counts as use.
+// A graphics card that is suspended is not read, because that would wake it: it counts as using
+// nothing. A card that may suspend itself is read less often than it takes to do so, because each
+// read counts as use.
 type polledChip struct {
 	driver, device string
 	poller         *power.Poller
@@ -79,8 +80,9 @@ func newPolledChip(c *chip, standsStill time.Duration, open func(string) (*os.Fi
 // Every returns the shortest period of the chip's zones.
 func (p *polledChip) Every() time.Duration { return p.every }
 
-// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its meter makes the kernel log
-// something each time, so it is asked less and less often. Files that have vanished cost nothing to look for.
+// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its
+// meter makes the kernel log something each time, so it is asked less and less often. Files that
+// have vanished cost nothing to look for.
 func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 	p.update()
 	p.values = p.values[:0]
@@ -162,8 +164,8 @@ func (p *polledChip) text(name string) string {
 // isSuspended reports whether a read would wake the device.
 func (p *polledChip) isSuspended() bool { return p.maySuspend && p.sleeps() }
 
-// sleeps reports whether the device is a card that is suspended, or about to be (Documentation/ABI/testing/sysfs-devices-power). To ask
-// does not wake it.
+// sleeps reports whether the device is a card that is suspended, or about to be
+// (Documentation/ABI/testing/sysfs-devices-power). To ask does not wake it.
 func (p *polledChip) sleeps() bool {
 	if !p.isCard {
 		return false
@@ -231,7 +233,7 @@ func (z *zoneReader) close() {
 	}
 }
 
-// errBusy is what the kernel says while a sensor has no value yet: the next read may have one.
+// errBusy is the kernel's error while a sensor has no value yet: the next read may return one.
 const errBusy = syscall.EAGAIN
 
 // poll reads the zone, unless its device is suspended. A sensor that is busy once has nothing new.
@@ -254,8 +256,8 @@ func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	return power.FailedValue(z.zone, err), err
 }
 
-// asleep is the value while the device is suspended: no power. What a counter has counted before, it shows afterwards, so that no
-// time since its last reading is unmeasured.
+// asleep is the value while the device is suspended: no power. What a counter has counted before,
+// it shows afterwards, so that no time since its last reading is unmeasured.
 func (z *zoneReader) asleep() power.Value {
 	var average time.Duration
 	if z.isEnergy {

@@ -377,7 +377,8 @@ func TestASuspendedCardIsNotReadAndUsesNothing(t *testing.T) {
 	}
 }
 
-// amdgpu refuses a read of a suspended card (since Linux 6.15, amdgpu_pm_get_access_if_active) and of one that is reset.
+// amdgpu refuses a read of a suspended card (since Linux 6.15, amdgpu_pm_get_access_if_active) and
+// of one that is reset.
 func TestACardThatMayNowSuspendIsNoErrorAndOneThatIsResetIs(t *testing.T) {
 	const id = "0000:04:00.0:PPT"
 	tr := newTree(t, "amdgpu") // its power/control is on

@@ -114,7 +114,7 @@ func (m *Meter) forget(present map[string]bool, added []*input, chips []*chip) {
 	}
 }
 
-// publish tells the goroutines what to read, and ends those that have nothing left.
+// publish passes the goroutines their targets, and ends the goroutines without targets.
 func (m *Meter) publish() {
 	targets := make(map[*polledChip][]target, len(m.chips))
 	for _, id := range slices.SortedFunc(maps.Keys(m.polled), power.CompareIDs) {

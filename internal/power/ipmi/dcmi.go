@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The commands of DCMI 1.5 that are used: sections 6.1.1 and 6.6.1 of its specification. A request begins with the group, a
-// response with the completion code and the group.
+// The commands of DCMI 1.5 that are used: sections 6.1.1 and 6.6.1 of its specification. A request
+// begins with the group, a response with the completion code and the group.
 const (
 	groupDCMI           = 0xdc
 	commandCapabilities = 0x01
@@ -23,7 +23,8 @@ const (
 	modeRolling    = 0x02 // statistics of the window that the request names
 )
 
-// window is the period of a rolling average as DCMI encodes it: bits 7 and 6 are the unit, the others a number. 0 is none.
+// window is the period of a rolling average as DCMI encodes it: bits 7 and 6 are the unit, the
+// others a number. 0 is none.
 type window byte
 
 // windowUnits are the units of a window.
@@ -44,8 +45,8 @@ type powerReading struct {
 // hasPower reports whether watts is the power of a machine. BMCs without a sensor say 0 or all ones.
 func hasPower(watts uint16) bool { return watts != 0 && watts != 0xffff }
 
-// isOf reports whether the statistics are those of the window, and not since they were reset. The specification wants the
-// window as it is encoded for their period.
+// isOf reports whether the statistics are those of the window, and not since they were reset. The
+// specification wants the window as it is encoded for their period.
 func (r *powerReading) isOf(w window, sinceReset *powerReading) bool {
 	length := w.duration()
 	periods := []uint32{uint32(w), uint32(length / time.Second), uint32(length / time.Millisecond)}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipmi reads the power of the whole machine from its BMC (baseboard management controller), by the command Get Power
-// Reading of DCMI (Data Center Manageability Interface 1.5) through the kernel's device /dev/ipmi0.
+// Package ipmi reads the power of the whole machine from its BMC (baseboard management controller),
+// by the command Get Power Reading of DCMI (Data Center Manageability Interface 1.5) through the
+// kernel's device /dev/ipmi0.
 package ipmi
 
 import (
@@ -21,15 +22,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Sensor is the power.Sensor of a BMC. It has one zone, because several devices are as a rule several ways to one BMC: that of
-// the first device whose BMC knows its power, which is called after it: "ipmi0".
+// Sensor is the power.Sensor of a BMC. It has one zone, because several devices are as a rule
+// several ways to one BMC: that of the first device whose BMC knows its power, which is called
+// after it: "ipmi0".
 //
-// DCMI's current power is taken as that of the moment. Where the BMC also has rolling averages (DCMI's enhanced system power
-// statistics), the power is the average over the longest window that is no longer than the time between two polls: it misses
-// nothing of a power that changes meanwhile.
+// DCMI's current power is taken as that of the moment. Where the BMC also has rolling averages
+// (DCMI's enhanced system power statistics), the power is the average over the longest window that
+// is no longer than the time between two polls: it misses nothing of a power that changes
+// meanwhile.
 //
-// The device is open during a poll only. So the kernel's driver can be unloaded, an answer that comes late goes to nobody,
-// and nothing is taken from other programs that use the device: the kernel hands answers to who asked.
+// The device is open during a poll only. So the kernel's driver can be unloaded, a late answer is
+// discarded, and no answers are taken from other programs that use the device: the kernel returns
+// each answer to its requester.
 //
 // The zero Sensor is not usable; call New.
 type Sensor struct {
@@ -53,8 +57,8 @@ type device interface {
 	Close() error
 }
 
-// New returns a sensor for the devices below root, "/" or where the host's root is mounted, that will be polled so often. It
-// touches nothing.
+// New returns a sensor for the devices below root, "/" or where the host's root is mounted, that
+// will be polled so often. It touches nothing.
 func New(root string, every time.Duration) *Sensor {
 	return &Sensor{
 		root: root, every: every, open: openDevice,
@@ -62,8 +66,8 @@ func New(root string, every time.Duration) *Sensor {
 	}
 }
 
-// Find returns fs.ErrNotExist where there is no device. If the directory cannot be listed in time, it returns an error until a later
-// call has the list.
+// Find returns fs.ErrNotExist where there is no device. If the directory cannot be listed in time,
+// it returns an error until a later call has the list.
 func (s *Sensor) Find() error {
 	err, ok := s.finding.Run(func() error {
 		_, err := s.devices()
@@ -77,9 +81,9 @@ func (s *Sensor) Find() error {
 
 var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
-// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones where no BMC has ever told
-// its power and that is no failure: it has no DCMI or no sensor, or the device may not be opened (then it is also
-// fs.ErrPermission).
+// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones
+// if no BMC has ever reported its power and that is not a failure: it has no DCMI or no sensor, or
+// the device may not be opened (then it is also fs.ErrPermission).
 func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
 	paths, err := s.devices()
 	if err != nil {
@@ -200,8 +204,8 @@ func (s *Sensor) choose(ctx context.Context, d device) {
 	s.chosen = err == nil || isRefused(err) || errors.Is(err, errMalformed)
 }
 
-// longestWindow returns the longest rolling average of the BMC that is no longer than the time between two polls, 0 if it has
-// none.
+// longestWindow returns the longest rolling average of the BMC that is no longer than the time
+// between two polls, 0 if it has none.
 func (s *Sensor) longestWindow(ctx context.Context, d device) (longest window, err error) {
 	response, err := d.request(ctx, commandCapabilities, []byte{groupDCMI, parameterStatistics})
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 
 var _ power.Sensor = (*Sensor)(nil)
 
-// board is what a BMC answers.
+// board is a simulated BMC.
 type board struct {
 	mu           sync.Mutex // held by the test, but while time passes
 	hangs        bool
@@ -257,8 +257,8 @@ func TestABMCThatIsBusyAtFirstIsAskedAgainForItsRollingAverages(t *testing.T) {
 	})
 }
 
-// energyError returns how far the energy of ten minutes is off, in proportion, where the power changes between 150.3 and 349.6 W
-// so often. DCMI has whole watts.
+// energyError returns how far the energy of ten minutes is off, in proportion, where the power
+// changes between 150.3 and 349.6 W so often. DCMI has whole watts.
 func energyError(t *testing.T, change time.Duration, windows map[window]powerReading) (off float64) {
 	const step = 100 * time.Millisecond
 	b := &board{now: healthy(200), windows: windows}

@@ -13,16 +13,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// SameCPUError is the error to be expected where another machine with the same CPU was measured: the median of 619 published SPECpower
-// results, at the wall, each left out in turn.
+// SameCPUError is the error to be expected where another machine with the same CPU was measured:
+// the median of 619 published SPECpower results, at the wall, each left out in turn.
 const SameCPUError = 0.058
 
-// PartError is the error of a virtual machine's part of its host's power because the load of the host is not known: the mean over all loads
-// of both, on servers.
+// PartError is the error of a virtual machine's part of its host's power because the load of the
+// host is not known: the mean over all loads of both, on servers.
 const PartError = 0.16
 
-// ErrorOfPart returns the error to be expected of a virtual machine's part of its host's power, by that of the host's power. Both are 0
-// where they are not known.
+// ErrorOfPart returns the error to be expected of a virtual machine's part of its host's power, by
+// that of the host's power. Both are 0 where they are not known.
 func ErrorOfPart(host float64) float64 {
 	if host == 0 {
 		return 0
@@ -36,13 +36,13 @@ type ZoneCurve struct {
 	Curve Curve
 	// Basis says what the curve was made from, for people. It is empty where the configuration states the curve.
 	Basis string
-	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the power: 0.06 is 6 %. 0 means that
-	// it is not known.
+	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the
+	// power: 0.06 is 6 %. 0 means that it is not known.
 	ExpectedError float64
 }
 
-// Meter is a power.Meter that follows power curves. Its zones are modeled, and it never fails. The zero Meter is not usable; call
-// New.
+// Meter is a power.Meter that follows power curves. Its zones are modeled, and it never fails. The
+// zero Meter is not usable; call New.
 type Meter struct {
 	zones    []zone
 	counted  time.Time // until when energy was counted
@@ -60,8 +60,9 @@ type zone struct {
 	rest float64
 }
 
-// New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node together, power.DRAM, all its
-// memory, or power.Platform, the whole machine. There is one curve a kind.
+// New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node
+// together, power.DRAM, all its memory, or power.Platform, the whole machine. There is one curve a
+// kind.
 func New(curves ...ZoneCurve) *Meter {
 	m := &Meter{zones: make([]zone, len(curves)), readings: make([]power.Reading, len(curves))}
 	for i, c := range curves {

@@ -163,7 +163,8 @@ func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
 	}
 }
 
-// TestEachZoneOfAModelIsExact compares many short reads with one long one, for zones with fractions of a microjoule of their own.
+// TestEachZoneOfAModelIsExact compares many short reads with one long one, for zones with fractions
+// of a microjoule of their own.
 func TestEachZoneOfAModelIsExact(t *testing.T) {
 	curves := []ZoneCurve{
 		{Kind: power.Package, Curve: mustCurve(t, Point{0, 100. / 3}, Point{1, 700. / 9})},

@@ -47,8 +47,9 @@ type pmu struct {
 // place is where a CPU is. die is 0 where packages are counted as a whole.
 type place struct{ physical, die uint64 }
 
-// discover finds the zones and the CPUs that count them. It opens no counter, so it succeeds where that is not permitted.
-// Zones known from before stay known. Only the function that it returns changes zones.
+// discover finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
+// that is not permitted. Zones known from before stay known. Only the function that it returns
+// changes zones.
 func (m *Meter) discover() power.TakeOver {
 	pmus, reason := m.pmus()
 	var f found
@@ -70,7 +71,7 @@ func (m *Meter) discover() power.TakeOver {
 	return func() error { return m.takeOver(f, reason) }
 }
 
-// found is what a discovery found.
+// found is the result of a discovery.
 type found struct {
 	pmus          []pmu
 	keys          [][]groupKey // of the CPUs of each PMU
@@ -114,8 +115,8 @@ func (m *Meter) pmus() ([]pmu, error) {
 	return found, reason
 }
 
-// readPMU reads what a PMU tells about itself. The error is fs.ErrNotExist where there is no such PMU, else why an event cannot
-// be used.
+// readPMU reads the description of a PMU. The error is fs.ErrNotExist if there is no such PMU, else
+// why an event cannot be used.
 func (m *Meter) readPMU(name string, events []event) (pmu, error) {
 	// The target of /sys/bus/event_source/devices, which a container may not have from the host.
 	dir := filepath.Join(m.root, "sys/devices", name)
@@ -151,7 +152,8 @@ func (m *Meter) readPMU(name string, events []event) (pmu, error) {
 // unusable returns an error that is not fs.ErrNotExist, for a file that a PMU must have.
 func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v", err) } //nolint:errorlint // that is meant
 
-// readEvent reads the config of an event and what one count is. The error is fs.ErrNotExist where the PMU does not have it.
+// readEvent reads the config of an event and what one count is. The error is fs.ErrNotExist where
+// the PMU does not have it.
 func readEvent(path string) (uint64, scale, error) {
 	config, err := perfevent.ReadNumber(path, "event=")
 	if err != nil {
@@ -211,9 +213,9 @@ func (m *Meter) locate(f *found) []*group {
 	return groups
 }
 
-// countsWholePackages reports whether an event of the power PMU is the package's, on whichever of its dies it is counted. AMD's
-// are. From 6.9 until 6.12 the kernel has a CPU of each die in the mask all the same ("perf/x86/rapl: Fix
-// the energy-pkg event for AMD CPUs").
+// countsWholePackages reports whether an event of the power PMU is the package's, on whichever of
+// its dies it is counted. AMD's are. From 6.9 until 6.12 the kernel has a CPU of each die in the
+// mask all the same ("perf/x86/rapl: Fix the energy-pkg event for AMD CPUs").
 func (m *Meter) countsWholePackages() bool {
 	text, err := os.Open(filepath.Join(m.root, "proc/cpuinfo"))
 	if err != nil {

@@ -18,8 +18,8 @@ type kernel interface {
 
 // counters count the events of one CPU.
 type counters interface {
-	// read reads all counters at once, in the order of their configs, and returns for how long they have counted, in ns. It
-	// does not allocate.
+	// read reads all counters at once, in the order of their configs, and returns for how long they
+	// have counted, in ns. It does not allocate.
 	read(counts []uint64) (enabled uint64, err error)
 	close() error
 }
@@ -40,7 +40,8 @@ type group struct {
 	tried   time.Time
 }
 
-// groupKey is what a group counts. It stays the same when another CPU counts it.
+// groupKey identifies the events that a group counts. It stays the same when another CPU counts
+// them.
 type groupKey struct {
 	pmu  string
 	at   place
@@ -98,7 +99,8 @@ func (g *group) collect() error {
 	return nil
 }
 
-// advance adds the energy since the last read to the zone. A count that steps back is more than power.Counter takes for possible.
+// advance adds the energy since the last read to the zone. A count that steps back is more than
+// power.Counter takes for possible.
 func (s *source) advance(now uint64) {
 	s.zone.energy += s.scale.microjoules(now-s.last, &s.rest)
 	s.last = now

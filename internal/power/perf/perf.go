@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perf reads RAPL, the energy counters of Intel and AMD CPUs, through the perf events of the kernel's power PMU
-// (arch/x86/events/rapl.c). It is another way to the counters that powercap reads: it needs CAP_PERFMON instead of files that
-// only root may read, and it works in a container, where powercap's directory is masked.
+// Package perf reads RAPL, the energy counters of Intel and AMD CPUs, through the perf events of
+// the kernel's power PMU (arch/x86/events/rapl.c). It is another way to the counters that powercap
+// reads: it needs CAP_PERFMON instead of files that only root may read, and it works in a
+// container, where powercap's directory is masked.
 package perf
 
 import (
@@ -18,15 +19,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Meter is the power.Meter of the power PMU's events. Their counters have 64 bits in units of 2^-32 J: the kernel absorbs the
-// wraps of the registers.
+// Meter is the power.Meter of the power PMU's events. Their counters have 64 bits in units of 2^-32
+// J: the kernel absorbs the wraps of the registers.
 //
-// A zone is an event on one package, or on one die where the PMU counts dies: "power:energy-pkg:0" is energy-pkg on package
-// 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only the power_core PMU counts them (AMD, each core by
-// itself), the zone "power_core:energy-core:0" is the sum over the cores of package 0.
+// A zone is an event on one package, or on one die where the PMU counts dies: "power:energy-pkg:0"
+// is energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only
+// the power_core PMU counts them (AMD, each core by itself), the zone "power_core:energy-core:0" is
+// the sum over the cores of package 0.
 //
-// A zone once seen stays known, unless it turns out to be that of a die. The kernel moves a counter to another CPU of its
-// package or core when its CPU goes offline, so counters stay open for as long as they count.
+// A zone once seen stays known, unless it turns out to be that of a die. The kernel moves a counter
+// to another CPU of its package or core when its CPU goes offline, so counters stay open for as
+// long as they count.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
@@ -49,11 +52,13 @@ type Meter struct {
 }
 
 const (
-	// How much sample time may pass until zones that appeared or vanished are looked for, and how much while something fails.
+	// How much sample time may pass until zones that appeared or vanished are looked for, and how
+	// much while something fails.
 	discoverEvery = 10 * time.Second
 	retryEvery    = time.Second
-	// wrapWarning is how soon a register can wrap twice for the kernel: the smallest range, 2^32 units of 2^-16 J, at the
-	// power of the largest socket. The kernel's own timer suffices up to 400 W (arch/x86/events/rapl.c, rapl_check_hw_unit).
+	// wrapWarning is how soon a register can wrap twice for the kernel: the smallest range, 2^32
+	// units of 2^-16 J, at the power of the largest socket. The kernel's own timer suffices up to
+	// 400 W (arch/x86/events/rapl.c, rapl_check_hw_unit).
 	wrapWarning = 65_536 * time.Second / power.MaxSocketWatts
 )
 
@@ -67,9 +72,9 @@ type zone struct {
 	err     error        // of the current read
 }
 
-// New returns a meter for the CPUs whose files are below root, "/" or where the host's root is mounted. It counts nothing
-// unless these are of the kernel that it runs on. want reports whether zones of the kind are to be read; nil means all. New
-// touches nothing.
+// New returns a meter for the CPUs whose files are below root, "/" or where the host's root is
+// mounted. It counts nothing unless these are of the kernel that it runs on. want reports whether
+// zones of the kind are to be read; nil means all. New touches nothing.
 func New(root string, want func(power.Kind) bool) *Meter {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
@@ -80,12 +85,14 @@ func New(root string, want func(power.Kind) bool) *Meter {
 	}
 }
 
-// Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for zones at first, after a
-// read in which one began to fail, and every 10 s of sample time, or every second as long as anything fails.
+// Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for
+// zones at first, after a read in which one began to fail, and every 10 s of sample time, or every
+// second as long as anything fails.
 //
-// The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no event to use, where its only
-// event counts nothing, or where the files below root are of another kernel. A missing permission is an error of the zones.
-// Where any user can block a discovery, Read waits for it like a power.CounterFiles.
+// The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no
+// event to use, where its only event counts nothing, or where the files below root are of another
+// kernel. A missing permission is an error of the zones. Where any user can block a discovery, Read
+// waits for it like a power.CounterFiles.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if m.closed {
 		return nil, fmt.Errorf("perf meter: %w", fs.ErrClosed)
@@ -143,8 +150,9 @@ func (z *zone) reading(at time.Time) power.Reading {
 	return r
 }
 
-// counts reports whether the zone's counter is real. The event of psys is there on every server of its family, with or without
-// a sensor (arch/x86/events/rapl.c, intel_rapl_spr_msrs), and counts on one package only. Its zone is one when it moves.
+// counts reports whether the zone's counter is real. The event of psys is there on every server of
+// its family, with or without a sensor (arch/x86/events/rapl.c, intel_rapl_spr_msrs), and counts on
+// one package only. Its zone is one when it moves.
 func (z *zone) counts() bool { return z.Kind != power.PSys || z.energy > 0 }
 
 // rediscover discovers zones if that is due at the sample time.

@@ -156,7 +156,7 @@ func (c *fakeCounters) read(counts []uint64) (uint64, error) {
 	return c.m.running - c.began + 1, nil
 }
 
-// stop is what happens to the counters of a CPU that goes offline and leaves no other of its package.
+// stop stops the counters of a CPU that goes offline as the last one of its package.
 func (m *machine) stop(cpu int) {
 	m.offline[cpu] = true
 	for c := range m.counting {

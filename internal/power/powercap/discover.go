@@ -19,10 +19,11 @@ import (
 // raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
 const raplControl = "intel-rapl"
 
-// discover lists the current zones. It opens no counter, so it succeeds even if counters may not be read. The error is
-// fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined with errors of reading zones, if there is no zone
-// to use, as in a container whose runtime masks /sys/devices/virtual/powercap; and otherwise the error of reading the
-// directory. Previously known zones stay known. Only the TakeOver changes zones.
+// discover lists the current zones. It opens no counter, so it succeeds even if counters may not be
+// read. The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined
+// with errors of reading zones, if there is no zone to use, as in a container whose runtime masks
+// /sys/devices/virtual/powercap; and otherwise the error of reading the directory. Previously known
+// zones stay known. Only the TakeOver changes zones.
 func (m *Meter) discover() power.TakeOver {
 	entries, err := os.ReadDir(m.dir)
 	_, err = kernfs.Result(m.dir, nil, err)
@@ -93,7 +94,7 @@ func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 	return dirs
 }
 
-// found is what a discovery found.
+// found is the result of a discovery.
 type found struct {
 	zones  []foundZone
 	owner  map[string]string // control type that a qualified name belongs to

@@ -13,7 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Zones of machines as they were published, and what each is: "ID name max_energy_range_uj" and "ID kind domain parent".
+// Zones of machines as they were published, and what each is: "ID name max_energy_range_uj" and "ID
+// kind domain parent".
 func TestEachMachineHasExactlyItsZones(t *testing.T) {
 	for _, m := range []struct {
 		name, source string

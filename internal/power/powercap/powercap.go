@@ -16,8 +16,8 @@ import (
 // Meter is the power.Meter of powercap's zones: energy_uj in microjoules, which wraps at max_energy_range_uj. Counters
 // are mode 0400, readable by root or with CAP_DAC_READ_SEARCH.
 //
-// A zone once seen stays known. Only a zone whose place was taken by another (its ID has a new name, or it turned out to
-// be a repeat) is forgotten.
+// A zone once seen stays known. Only a zone whose place was taken by another (its ID has a new
+// name, or it turned out to be a repeat) is forgotten.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {

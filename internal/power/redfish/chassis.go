@@ -79,8 +79,8 @@ func linksTo(links []link, p string) bool {
 	return slices.ContainsFunc(links, func(l link) bool { return clean(l.Path) == p })
 }
 
-// Chassis types (DSP8010, Chassis) of machines that share an enclosure with others, of what is made to hold several machines,
-// and of what is never a machine.
+// Chassis types (DSP8010, Chassis) of machines that share an enclosure with others, of what is made
+// to hold several machines, and of what is never a machine.
 var (
 	nodeTypes      = []string{"Blade", "Sled", "Cartridge"}
 	enclosureTypes = []string{"Enclosure", "Rack", "RackGroup", "Row", "Pod", "Shelf", "ImmersionTank"}

@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// figures are the properties that tell energy or power, in the order of preference.
+// figures lists the properties that report energy or power, in order of preference.
 var figures = [...]struct {
 	name   string
 	energy bool
@@ -88,8 +88,8 @@ func (c *powerControl) average() excerpt {
 	return excerpt{}
 }
 
-// controlOf returns the member of PowerControl that is related to the machine, else the first. Others are of parts, such as
-// its processors.
+// controlOf returns the member of PowerControl that is related to the machine, else the first.
+// Others are of parts, such as its processors.
 func controlOf(all []powerControl, related []string) powerControl {
 	for _, c := range all {
 		if slices.ContainsFunc(c.RelatedItem, func(l link) bool { return slices.Contains(related, clean(l.Path)) }) {
@@ -156,7 +156,7 @@ func (t *totals) check() {
 	}
 }
 
-// watts returns the power that the resources tell beside their energy, 0 where they do not.
+// watts returns the power that the resources report in addition to their energy, 0 if they do not.
 func (t *totals) watts() float64 {
 	for i := range figures {
 		if !figures[i].energy && t.readings[i].err == nil {
@@ -192,8 +192,8 @@ func readingOf(e *excerpt, unit float64) reading {
 	return reading{value: value * unit, step: step(digits, value) * unit, average: e.average}
 }
 
-// step returns what the last digit of a number stands for. More than six decimals are those of a binary fraction, and not the
-// sensor's.
+// step returns what the last digit of a number stands for. More than six decimals are those of a
+// binary fraction, and not the sensor's.
 func step(digits string, value float64) float64 {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(digits), "e")
 	_, decimals, _ := strings.Cut(mantissa, ".")
@@ -207,15 +207,16 @@ func step(digits string, value float64) float64 {
 }
 
 const (
-	// fineStep is the largest step of a counter that is preferred to power, in µJ: 0.001 kWh is less, one in 12 s at 300 W.
+	// fineStep is the largest step of a counter that is preferred to power, in µJ: 0.001 kWh is
+	// less, one in 12 s at 300 W.
 	fineStep = 4e9
-	// standstill is how long a counter may stand still while the power is at least standstillWatts, which is more than three
-	// fine steps.
+	// standstill is how long a counter may stand still while the power is at least standstillWatts,
+	// which is more than three fine steps.
 	standstill      = 10 * time.Minute
 	standstillWatts = 20
 )
 
-// counter is what is known of an energy counter.
+// counter holds the observed properties of an energy counter.
 type counter struct {
 	step   float64   // the smallest seen, in µJ: a number that ends in zeros has fewer digits
 	value  float64   // the last, in µJ

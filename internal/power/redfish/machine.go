@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has more, and is no BMC.
+// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has
+// more, and is no BMC.
 const maxMembers = 64
 
 type collection struct{ Members []link }
@@ -97,8 +98,8 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	return found, nil
 }
 
-// findSystem returns the system that is this machine: the one of the options, the only one, or the one with the UUID or
-// serial number that the firmware told the kernel.
+// findSystem returns the system that is this machine: the one of the options, the only one, or the
+// one with the UUID or serial number that the firmware reported to the kernel.
 func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if err := s.service.open(ctx); err != nil {
 		return nil, err
@@ -152,7 +153,8 @@ func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error)
 		"set system to one of: %s", s.service.ids(all))
 }
 
-// dmi returns what the firmware told the kernel about the machine, empty if that cannot be read: mostly it is only for root.
+// dmi returns a value that the firmware reported to the kernel about the machine, empty if it
+// cannot be read: most values are readable by root only.
 func (s *Sensor) dmi(file string) string {
 	text, _ := os.ReadFile(filepath.Join(s.options.Root, "sys/class/dmi/id", file))
 	return strings.TrimSpace(string(text))

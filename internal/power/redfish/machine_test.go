@@ -14,7 +14,7 @@ import (
 	rt "github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
 
-// host makes a root directory with what the firmware told the kernel.
+// host makes a root directory with the values that the firmware reported to the kernel.
 func host(t *testing.T, uuid, serial string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redfish reads the power or energy of the whole machine from its BMC by Redfish (DMTF DSP0266, schemas DSP8010).
+// Package redfish reads the power or energy of the whole machine from its BMC by Redfish (DMTF
+// DSP0266, schemas DSP8010).
 //
 // The figure is taken from the first of these resources of the machine's own chassis that has one:
 //
@@ -8,8 +9,8 @@
 //	PowerSubsystem/PowerSupplies/{id}/Metrics      EnergykWh, InputPowerWatts, OutputPowerWatts: the sum of all supplies
 //	Power                                          PowerControl[].PowerConsumedWatts
 //
-// Several chassis are never added up: what contains several machines is not this one, and what is part of this one is in its
-// figure.
+// Several chassis are never added up: what contains several machines is not this one, and what is
+// part of this one is in its figure.
 package redfish
 
 import (
@@ -39,7 +40,8 @@ type Options struct {
 	Password func() (string, error)
 	// System and Chassis are the IDs of this machine's, where they cannot be found or are to be others.
 	System, Chassis string
-	// Root is where the host's root directory is: the machine's UUID and serial number tell which system it is.
+	// Root is the path of the host's root directory: the machine's UUID and serial number identify
+	// its system.
 	Root string
 }
 
@@ -69,7 +71,8 @@ func New(options Options) (*Sensor, error) {
 // ErrEndpoint is returned for an address that is not one of a service.
 var ErrEndpoint = errors.New("must be the address of a BMC, such as https://bmc.example, without a path, user or password")
 
-// ParseEndpoint returns the address of a service as a URL. Its error does not quote the text, which may have a password.
+// ParseEndpoint returns the address of a service as a URL. Its error does not quote the text, which
+// may have a password.
 func ParseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -80,8 +83,8 @@ func ParseEndpoint(text string) (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// Poll returns the machine's energy or power. At first, and when what it read is gone, it looks for the machine's system,
-// chassis and resource.
+// Poll returns the machine's energy or power. At first, and when what it read is gone, it looks for
+// the machine's system, chassis and resource.
 func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
 	value, err := s.poll(ctx)
 	if err != nil {
@@ -109,8 +112,8 @@ func (s *Sensor) poll(ctx context.Context) (power.Value, error) {
 // Warning returns why the BMC is read without a session although it has sessions, else nil.
 func (s *Sensor) Warning() error { return s.about(s.service.warning()) }
 
-// Close ends the session. It waits for the BMC for two seconds at most. A login that is not answered until then goes on in
-// the background, and the session is ended when the answer arrives.
+// Close ends the session. It waits for the BMC for two seconds at most. A login that is not
+// answered until then goes on in the background, and the session is ended when the answer arrives.
 func (s *Sensor) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxLogout)
 	defer cancel()

@@ -26,21 +26,24 @@ var (
 	errLink         = errors.New("a link is not a path")
 )
 
-// service is a Redfish service, with what authorizes requests: a session of the BMC (DSP0266, 13.3.4) or, while there is
-// none, the password in each request (basic authentication, 13.3.3), which every service has to accept as well. A session
-// is preferred because many BMCs check a password slowly and log each check.
+// service is a Redfish service, with what authorizes requests: a session of the BMC (DSP0266,
+// 13.3.4) or, while there is none, the password in each request (basic authentication, 13.3.3),
+// which every service has to accept as well. A session is preferred because many BMCs check a
+// password slowly and log each check.
 //
-// A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout, so at most one session is open at any
-// time:
+// A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout, so at
+// most one session is open at any time:
 //
-//   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC refuses that, they wait.
-//   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with the password if
-//     its token is refused for that, too.
-//   - A login is sent once, and its answer is waited for in the background after the request's timeout. A late session is
-//     used.
-//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next login follows after the
-//     session was ended, or after 24 hours, when it has expired. If the BMC refuses the password in requests, there is no
-//     other way to read it, and the next login follows after an hour.
+//   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC
+//     refuses that, they wait.
+//   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with
+//     the password if its token is refused for that, too.
+//   - A login is sent once, and its answer is waited for in the background after the request's
+//     timeout. A late session is used.
+//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next
+//     login follows after the session was ended, or after 24 hours, when it has expired. If the BMC
+//     refuses the password in requests, there is no other way to read it, and the next login
+//     follows after an hour.
 //
 // Without a username requests are sent as the client does.
 type service struct {
@@ -88,8 +91,8 @@ func (s *service) get(ctx context.Context, path string, resource any) (time.Time
 	return answer.At, answer.JSON(resource)
 }
 
-// readRoot reads the service root, once. It should need no authorization (DSP0266, 13.3.1); where it does, its links are taken
-// to be the usual ones.
+// readRoot reads the service root, once. It should need no authorization (DSP0266, 13.3.1); where
+// it does, its links are taken to be the usual ones.
 func (s *service) readRoot(ctx context.Context) error {
 	if s.root != nil {
 		return nil

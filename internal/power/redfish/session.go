@@ -45,8 +45,8 @@ type loginAnswer struct {
 	err      error
 }
 
-// authorized requests a resource. A refused request is repeated once in the same session, because some BMCs refuse a valid
-// one now and then, and then with other credentials.
+// authorized requests a resource. A refused request is repeated once in the same session, because
+// some BMCs refuse a valid one now and then, and then with other credentials.
 func (s *service) authorized(ctx context.Context, path string) (*fetch.Answer, error) {
 	for {
 		if err := s.open(ctx); err != nil {
@@ -211,8 +211,8 @@ func (s *service) take(ctx context.Context, l loginAnswer) error {
 	return nil
 }
 
-// sessionPath returns the path of the session that a login opened, empty if the answer has none: a DELETE of anything else
-// could do harm.
+// sessionPath returns the path of the session that a login opened, empty if the answer has none: a
+// DELETE of anything else could do harm.
 func sessionPath(a *fetch.Answer) string {
 	var created link
 	_ = a.JSON(&created) // mostly the header has it, too
@@ -236,9 +236,9 @@ func (s *service) refuse(password string, until time.Time, err error) error {
 	return err
 }
 
-// refuseBasic notes that the BMC refused the password in a request. Where it has sessions, it may accept no other
-// authorization, so that an hour after the last login is the time of the next one at the latest, or, if a session may be
-// open, at the earliest.
+// refuseBasic notes that the BMC refused the password in a request. Where it has sessions, it may
+// accept no other authorization, so that an hour after the last login is the time of the next one
+// at the latest, or, if a session may be open, at the earliest.
 func (s *service) refuseBasic(password string) error {
 	if s.why == nil {
 		s.next = time.Now().Add(loginPause)
@@ -306,8 +306,8 @@ func (s *service) endLeft(ctx context.Context, password string) bool {
 	return err == nil
 }
 
-// denies reports whether the BMC denied a read its credentials. A BMC that does not accept basic authentication in place of a
-// session may answer 400 or 403.
+// denies reports whether the BMC denied a read its credentials. A BMC that does not accept basic
+// authentication in place of a session may answer 400 or 403.
 func (s *service) denies(err error) bool {
 	switch fetch.Status(err) {
 	case http.StatusUnauthorized:
@@ -334,8 +334,8 @@ func (s *service) delete(ctx context.Context, path string) error {
 	return err
 }
 
-// close ends the session, also one whose login is not answered yet. If that takes longer than ctx allows, it goes on in the
-// background.
+// close ends the session, also one whose login is not answered yet. If that takes longer than ctx
+// allows, it goes on in the background.
 func (s *service) close(ctx context.Context) error {
 	if s.login == nil && s.token == "" && s.left.until.IsZero() {
 		return nil

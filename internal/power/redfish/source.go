@@ -21,8 +21,8 @@ const (
 	maxMisses = 3
 	// stale is how long a resource may carry the same time.
 	stale = 10 * time.Minute
-	// supplyChoice is how long the same power supplies are read, or supplyPatience times as long as it took to find them. One
-	// that was plugged in meanwhile is not counted.
+	// supplyChoice is how long the same power supplies are read, or supplyPatience times as long as
+	// it took to find them. One that was plugged in meanwhile is not counted.
 	supplyChoice   = time.Hour
 	supplyPatience = 100
 )

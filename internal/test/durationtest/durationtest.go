@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// NeedUnits checks that each duration of a configuration is decoded from a text with a unit, and refused as a number. It returns the
-// keys of the durations.
+// NeedUnits checks that each duration of a configuration is decoded from a text with a unit, and
+// refused as a number. It returns the keys of the durations.
 func NeedUnits(t *testing.T, newConfig func() any) []string {
 	t.Helper()
 	keys := Keys(reflect.TypeOf(newConfig()), "")
@@ -52,7 +52,8 @@ func decode(config any, key string, value any) error {
 	return confmap.NewFromStringMap(value.(map[string]any)).Unmarshal(&config) // as the collector does
 }
 
-// Keys returns the keys of the durations in a type. Of a list it has the first element, of a map the one with the key "any".
+// Keys returns the keys of the durations in a type. Of a list it has the first element, of a map
+// the one with the key "any".
 func Keys(t reflect.Type, path string) (keys []string) {
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
 		t = get.Type.Out(0)

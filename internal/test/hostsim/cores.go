@@ -4,11 +4,12 @@ package hostsim
 
 import "time"
 
-// cores are the CPUs of a socket on which it matters where tasks run. Pinned tasks run on their CPU and share it in
-// proportion to demand. The others share what is left, in proportion to demand too. Each of their threads runs where the
-// core is used least, as the kernel looks for an idle core before an idle CPU; a task has as many threads as it demands
-// CPUs. The busy parts of two siblings are independent of each other: a step in which they are busy for the parts a and
-// b has both busy for a·b.
+// cores are the CPUs of a socket on which it matters where tasks run. Pinned tasks run on their CPU
+// and share it in proportion to demand. The others share what is left, in proportion to demand too.
+// Each of their threads runs where the core is used least, as the kernel looks for an idle core
+// before an idle CPU; a task has as many threads as it demands CPUs. The busy parts of two siblings
+// are independent of each other: a step in which they are busy for the parts a and b has both busy
+// for a·b.
 type cores struct {
 	cpus     []logicalCPU
 	pieces   []piece
@@ -26,7 +27,7 @@ type logicalCPU struct {
 	clocks  cpuClocks
 }
 
-// piece is what a task uses of a CPU in a step.
+// piece is the CPU time that a task uses on one CPU in a step.
 type piece struct {
 	task *Task
 	cpu  int

@@ -33,7 +33,7 @@ const (
 	ListFails                              // the kernel's list cannot be read; B: how often
 	EndsLate                               // ends are reported late; B: how many reads later
 	EndsLost                               // ends do not fit in the kernel's buffer; B: how many
-	MeterLate                              // a slow meter tells what it measured before; B: how often
+	MeterLate                              // a slow meter reports late; B: how often
 	MeterFails                             // a slow meter cannot be read; B: how often
 	MeterRejects                           // a slow meter's readings are impossible; B: how often
 	MeterVanishes                          // a slow meter's zone is no longer listed, or is again
@@ -100,7 +100,7 @@ type Faults struct {
 	hidePID int // for so many scans
 }
 
-// SlowMeter is what a meter that has news only now and then does next.
+// SlowMeter sets the next faults of a meter that has new values only now and then.
 type SlowMeter struct {
 	Late, Fails, Rejects int  // for so many of its values
 	Vanished             bool // its zone is not listed

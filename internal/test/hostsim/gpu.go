@@ -15,11 +15,12 @@ import (
 
 // GPU is a graphics or compute card of a Machine that knows the true energy of each context on it.
 //
-// The physics: contexts keep units of engines busy. If those of an engine demand more units than it has, they share them
-// in proportion to demand. The card's load is the busy part of each engine times the engine's Weight and the context's
-// Intensity. The card draws Idle plus the difference between Curve at the load and at Curve's first point, and all power
-// above Idle is caused by the running contexts in proportion to what they add to the load. The card's energy is the sum of
-// its idle energy and of its contexts' energy.
+// The physics: contexts keep units of engines busy. If those of an engine demand more units than it
+// has, they share them in proportion to demand. The card's load is the busy part of each engine
+// times the engine's Weight and the context's Intensity. The card draws Idle plus the difference
+// between Curve at the load and at Curve's first point, and all power above Idle is caused by the
+// running contexts in proportion to what they add to the load. The card's energy is the sum of its
+// idle energy and of its contexts' energy.
 type GPU struct {
 	Address string // on the PCI bus: "0000:03:00.0"
 	// Driver is "amdgpu", which shows times of engines and its power, "xe", which shows cycles and an energy counter, or
@@ -30,8 +31,8 @@ type GPU struct {
 	Idle float64
 	// Curve is the power by load. Only the difference to its first point counts.
 	Curve model.Curve
-	// Slices are the parts of the first engine that MIG makes. A context is confined to the part of its Slice. The cards of
-	// other machines have none.
+	// Slices are the parts of the first engine that MIG makes. A context is confined to the part of
+	// its Slice. The cards of other machines have none.
 	Slices []float64
 
 	// Energy is the total energy and Idled the part of it that was drawn at rest, in µJ.
@@ -61,8 +62,8 @@ type Engine struct {
 
 func (e *Engine) units() float64 { return float64(max(e.Units, 1)) }
 
-// Context is what a task has open of a GPU: a DRM client, or a context of CUDA. Callers may change its exported settings at
-// any time.
+// Context is an open GPU handle of a task: a DRM client or a CUDA context. Callers may change its
+// exported settings at any time.
 type Context struct {
 	GPU  *GPU
 	Task *Task
@@ -199,7 +200,8 @@ func (g *GPU) node() string { return fmt.Sprintf("renderD%d", 128+g.number) }
 // vendors are the PCI vendors and one device of each driver.
 var vendors = map[string][2]string{"amdgpu": {"0x1002", "0x744c"}, "xe": {"0x8086", "0xe20b"}, "nvidia": {"0x10de", "0x2330"}}
 
-// show puts what the card's driver shows in sysfs into the host's files. Directories of hwmon chips are numbered as cards are.
+// show puts what the card's driver shows in sysfs into the host's files. Directories of hwmon chips
+// are numbered as cards are.
 func (g *GPU) show(h *Host) {
 	device := path.Join("sys/devices/pci0000:00", g.Address)
 	ids := vendors[g.Driver]
@@ -238,8 +240,9 @@ func (g *GPU) show(h *Host) {
 // cycles is the rate at which xe counts, in Hz.
 const cycles = 19_200_000
 
-// Info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu leaves out engines that were not used
-// (drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c), xe shows cycles of all (drivers/gpu/drm/xe/xe_drm_client.c).
+// Info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu leaves out
+// engines that were not used (drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c), xe shows cycles of all
+// (drivers/gpu/drm/xe/xe_drm_client.c).
 func (c *Context) Info() string {
 	g := c.GPU
 	var b strings.Builder

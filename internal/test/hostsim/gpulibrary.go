@@ -14,16 +14,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 )
 
-// Library is a vendor's library as the receiver's extension presents it: it reads the "nvidia" cards of a machine. A card's
-// energy counter is in millijoules and refreshed every 20 ms. The driver samples six times a second which percentage of the time
-// since its last sample each process used, and shows a sample Lag after it was taken. A poll tells of the time up to the last sample
-// that shows, with the energy of that moment, between the counter's values at two polls. Under MIG the activity of each slice is known, and not who of those in it caused it.
+// Library is a vendor's library as the receiver's extension presents it: it reads the "nvidia"
+// cards of a machine. A card's energy counter is in millijoules and refreshed every 20 ms. Six
+// times a second the driver samples the percentage of the time since its last sample that each
+// process used, and exposes a sample Lag after taking it. A poll covers the time up to the last
+// exposed sample, with the energy at that time, interpolated between the counter's values at two
+// polls. Under MIG the activity of each slice is known, but not its division among the processes in
+// the slice.
 //
 // Its methods may be called while time passes on the machine, by another goroutine.
 type Library struct {
 	// Lag is how late the driver shows a sample.
 	Lag time.Duration
-	// Fails is what polls fail with, nil if they do not.
+	// Fails returns the error of a poll, nil if the poll succeeds. A nil Fails means that no poll
+	// fails.
 	Fails func(poll int) error
 
 	mu      sync.Mutex
@@ -48,11 +52,11 @@ type libraryCard struct {
 	energy  uint64 // mJ
 	used    map[*Context]time.Duration
 	busy    time.Duration
-	samples []utilization // not told yet
+	samples []utilization // not reported yet
 	all     []utilization // of the last buffered seconds
 	taken   time.Duration // when the last sample was
 	counted time.Duration // when the counter was refreshed last
-	points  []point       // the counter at polls since the last moment that was told
+	points  []point       // the counter at polls since the last reported time
 	last    time.Duration // that moment
 	known   bool          // there was a poll
 	open    []openContext
@@ -73,8 +77,8 @@ type utilization struct {
 	used       map[openContext]time.Duration
 }
 
-// NewLibrary returns the library of a machine that has booted at a time with a monotonic clock reading. A machine has one. Its
-// cards must have been added before.
+// NewLibrary returns the library of a machine that has booted at a time with a monotonic clock
+// reading. A machine has one. Its cards must have been added before.
 func NewLibrary(m *Machine, booted time.Time) *Library {
 	l := &Library{machine: m, began: booted, now: m.Now(), Lag: 50 * time.Millisecond}
 	for _, g := range m.GPUs {
@@ -130,8 +134,9 @@ func (c *libraryCard) sample(now time.Duration) {
 	}
 }
 
-// Utilization returns the mean of all samples of a card that the driver has kept, by process: the answer to a request for what
-// came after the timestamp 0. With peak it is the largest sample of each.
+// Utilization returns the mean of all samples of a card that the driver has kept, by process: the
+// answer to a request for what came after the timestamp 0. With peak it is the largest sample of
+// each.
 func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +223,7 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	}
 	d.At, d.Energy = l.began.Add(c.last), c.energyAt(c.last)
 	for _, who := range c.open {
-		used[who] += 0 // lists who did not use it, too
+		used[who] += 0 // lists processes that did not use it, too
 	}
 	d.Users = c.users(used, func(who openContext) time.Time {
 		if at, ok := last[who]; ok {
@@ -229,7 +234,8 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	return d
 }
 
-// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and forgets what came before.
+// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and
+// forgets what came before.
 func (c *libraryCard) energyAt(at time.Duration) uint64 {
 	for len(c.points) > 1 && c.points[1].at <= at {
 		c.points = c.points[1:]
@@ -242,7 +248,7 @@ func (c *libraryCard) energyAt(at time.Duration) uint64 {
 	return uint64(a.energy + (b.energy-a.energy)*float64(at-a.at)/float64(b.at-a.at))
 }
 
-// users returns who has used the card and for how long: by process, or by slice.
+// users returns the users of the card and for how long they used it: by process, or by slice.
 func (c *libraryCard) users(used map[openContext]time.Duration, last func(openContext) time.Time) (users []gpulibrary.User) {
 	slice := -1
 	for _, who := range slices.SortedFunc(maps.Keys(used), func(a, b openContext) int {

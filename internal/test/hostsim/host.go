@@ -63,7 +63,7 @@ type Host struct {
 	shownCPUs     int
 	shownTopology []Place
 	shownFiles    map[int]bool // by process id
-	// processes and usage are what Render wrote last, if Cached.
+	// processes and usage are the last output of Render, if Cached.
 	processes map[int]Process
 	usage     map[string]cgroupUsage
 }
@@ -409,7 +409,8 @@ func (r *renderer) link(name, target string) {
 	r.fail(err)
 }
 
-// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it, as the kernel removes them.
+// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it,
+// as the kernel removes them.
 func (h *Host) goneCgroups() (gone []string) {
 	for path := range h.shownCgroups {
 		if _, ok := h.Cgroups[path]; !ok {
@@ -434,8 +435,9 @@ func (r *renderer) prune(dir string, gone func(name string) bool) {
 	}
 }
 
-// remove removes a file, or a directory with what is in it. The texts of descriptors, processes and cgroups become empty first: who
-// has one open sees that it is gone, as with the kernel's.
+// remove removes a file, or a directory with its contents. The texts of descriptors, processes and
+// cgroups become empty first: a reader with an open file sees that the object is gone, as with the
+// kernel's files.
 func (r *renderer) remove(dir string) {
 	texts, _ := filepath.Glob(filepath.Join(r.root, dir, "fdinfo/*")) // the pattern is well-formed
 	for _, name := range []string{"cpu.stat", "memory.current", "memory.numa_stat", "stat"} {

@@ -155,9 +155,9 @@ func (k *Kernel) addSlice(p *tasks.Process, cpu int, run uint64) {
 	p.Slice = uint32(len(k.slices) - 1)
 }
 
-// addSlices adds what the threads of a task used since the last listing. A thread counts for the CPU that it was on last, so a task
-// with one thread has no slices, and one with several has none of another socket. A task that used more than one CPU's time has
-// several.
+// addSlices adds what the threads of a task used since the last listing. A thread counts for the
+// CPU that it was on last, so a task with one thread has no slices, and one with several has none
+// of another socket. A task that used more than one CPU's time has several.
 func (k *Kernel) addSlices(p *tasks.Process, t *Task) {
 	before := k.placed[t]
 	used := time.Duration(0)

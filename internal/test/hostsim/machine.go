@@ -18,9 +18,10 @@ import (
 // running tasks in proportion to their weights. A socket's energy is the sum of its idle energy, of its tasks' energy
 // and of its interrupts' energy.
 //
-// On a socket with two threads a core, and on one with pinned tasks, each task runs on certain CPUs; see cores. The time
-// in which both threads of a core are busy has half of Socket.Siblings as its weight on each. The socket's load is the
-// sum of all weights over that of a machine that is busy everywhere.
+// On a socket with two threads a core, and on one with pinned tasks, each task runs on certain
+// CPUs; see cores. The time in which both threads of a core are busy has half of Socket.Siblings as
+// its weight on each. The socket's load is the sum of all weights over that of a machine that is
+// busy everywhere.
 type Machine struct {
 	Host    *Host
 	Sockets []*Socket

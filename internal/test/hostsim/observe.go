@@ -27,8 +27,9 @@ func (s *Socket) CPUTimes() (busy, stolen, total time.Duration) {
 	return busy, c.steal, busy + c.steal + c.idle + c.ioWait
 }
 
-// Ran returns how many CPUs the task kept busy in the last step, and the part of that in which the sibling thread of the core
-// was busy, too. The latter is known where two busy siblings draw less than two cores.
+// Ran returns how many CPUs the task kept busy in the last step, and the part of that in which the
+// sibling thread of the core was busy, too. The latter is known where two busy siblings draw less
+// than two cores.
 func (t *Task) Ran() (cpus, together float64) {
 	s := t.machine.Sockets[t.Socket]
 	if t.Demand == 0 {

@@ -89,7 +89,8 @@ func (s *Socket) eachCPU(to []CPU) []CPU {
 	return to
 }
 
-// chargeNode charges a cgroup with a task's memory on a node. A machine with one socket does not tell nodes apart.
+// chargeNode charges a cgroup with a task's memory on a node. A machine with one socket does not
+// distinguish nodes.
 func (m *Machine) chargeNode(path string, t *Task) {
 	if len(m.Sockets) < 2 {
 		return

@@ -66,8 +66,8 @@ func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
 	return t
 }
 
-// Spawn creates a child of t in the same cgroup, on the same socket and CPU and with the same program. It returns nil if no
-// process id is free.
+// Spawn creates a child of t in the same cgroup, on the same socket and CPU and with the same
+// program. It returns nil if no process id is free.
 func (t *Task) Spawn() *Task {
 	m := t.machine
 	pid := m.freePID()

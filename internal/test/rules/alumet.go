@@ -2,8 +2,9 @@
 
 package rules
 
-// Alumet is the rule of Alumet's plugin energy-estimation-tdp: TDP · CPU time / CPUs, for each consumer as for the node. It needs no
-// counter and says nothing of memory. It reads procfs every 5 s.
+// Alumet is the rule of Alumet's plugin energy-estimation-tdp: TDP · CPU time / CPUs, for each
+// consumer as for the node. It needs no counter and says nothing of memory. It reads procfs every 5
+// s.
 type Alumet struct{ Machine Machine }
 
 // Observe returns the consumers' energies.

@@ -4,10 +4,12 @@ package rules
 
 import "math"
 
-// EnergAt is the rule of EnergAt (energat/tracer.py; HotCarbon 2023): of what a socket used above its base power, which is measured on
-// the idle machine, a traced application has share^0.3, and of its DRAM's share^0.2. The share of the package is that of its CPU
-// time in the socket's, placed by where its threads ran last every 10 ms; the share of the DRAM is that of its private memory in
-// what is used of the NUMA node. Each application is traced on its own, so the parts of several do not add up to the whole.
+// EnergAt is the rule of EnergAt (energat/tracer.py; HotCarbon 2023): of what a socket used above
+// its base power, which is measured on the idle machine, a traced application has share^0.3, and of
+// its DRAM's share^0.2. The share of the package is that of its CPU time in the socket's, placed by
+// where its threads ran last every 10 ms; the share of the DRAM is that of its private memory in
+// what is used of the NUMA node. Each application is traced on its own, so the parts of several do
+// not add up to the whole.
 type EnergAt struct{ Machine Machine }
 
 // The exponents are γ and δ of the paper, as in configs/default.py.

@@ -4,10 +4,12 @@ package rules
 
 import "math"
 
-// Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy is the lowest that was seen, of
-// intervals with no more CPU time than the last that lowered it; the rest is dynamic and goes to processes by their use, rounded
-// up to mJ, or evenly if nothing was used. CPU time is from BPF, every 3 s. It stands in for instructions and
-// cache misses, as in Kepler where there are no hardware counters. Idle energy goes to all processes evenly and is left out here.
+// Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy
+// is the lowest that was seen, of intervals with no more CPU time than the last that lowered it;
+// the rest is dynamic and goes to processes by their use, rounded up to mJ, or evenly if nothing
+// was used. CPU time is from BPF, every 3 s. It stands in for instructions and cache misses, as in
+// Kepler where there are no hardware counters. Idle energy goes to all processes evenly and is left
+// out here.
 type Kepler09 struct {
 	idle []Energy // W by socket
 	used float64  // CPUs in use when idle was seen

@@ -4,10 +4,12 @@ package rules
 
 import "slices"
 
-// KubeWatt is the rule of KubeWatt (estimator/ContainerPowerEstimator.java, initializer/BootstrapInitializer.java): static power is the
-// constant of a straight line through samples of power and CPU use, once every tenth of the utilization from 20 to 80 % has at least half
-// the samples of the fullest; dynamic power goes to containers by their CPU use. It is asked every 15 s here. It reads a BMC; the
-// lab's machines have none, so it gets the counters. It knows containers only; every workload counts as one.
+// KubeWatt is the rule of KubeWatt (estimator/ContainerPowerEstimator.java,
+// initializer/BootstrapInitializer.java): static power is the constant of a straight line through
+// samples of power and CPU use, once every tenth of the utilization from 20 to 80 % has at least
+// half the samples of the fullest; dynamic power goes to containers by their CPU use. It is asked
+// every 15 s here. It reads a BMC; the lab's machines have none, so it gets the counters. It knows
+// containers only; every workload counts as one.
 type KubeWatt struct {
 	Machine Machine
 
@@ -60,7 +62,8 @@ func (k *KubeWatt) suffice() bool {
 	return most > 0
 }
 
-// taken returns the samples for the line: on a machine with two threads a core, those with at most half of the CPUs in use.
+// taken returns the samples for the line: on a machine with two threads a core, those with at most
+// half of the CPUs in use.
 func (k *KubeWatt) taken() []sample {
 	if k.Machine.Threads < 2 {
 		return k.samples

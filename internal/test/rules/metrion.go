@@ -2,13 +2,14 @@
 
 package rules
 
-// METRION is the energy attribution model of METRION (arXiv 2512.06806): of each socket, the energy above idle goes to threads by the
-// cycles that they ran there, and two threads that run on one core at the same time draw 1.15 times what one draws, each half.
-// Idle energy goes to all threads evenly and is left out here. Cycles are the simulation's. METRION shares DRAM by cache misses, which
-// the lab does not have: cycles stand in.
+// METRION is the energy attribution model of METRION (arXiv 2512.06806): of each socket, the energy
+// above idle goes to threads by the cycles that they ran there, and two threads that run on one
+// core at the same time draw 1.15 times what one draws, each half. Idle energy goes to all threads
+// evenly and is left out here. Cycles are the simulation's. METRION shares DRAM by cache misses,
+// which the lab does not have: cycles stand in.
 type METRION struct{ Machine Machine }
 
-// metrionTogether is what two siblings draw relative to one.
+// metrionTogether is the power of two busy siblings relative to one.
 const metrionTogether = 1.15
 
 // Observe returns the active energies.

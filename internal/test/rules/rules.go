@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules holds the attribution rules of other tools, each as its source has it, so that the lab can run them beside the
-// receiver's. A rule is a function of what its tool reads in one of its intervals; some remember what they have learned.
-// What a rule needs and the lab does not have is named at the rule.
+// Package rules holds the attribution rules of other tools, each as its source has it, so that the
+// lab can run them beside the receiver's. A rule is a function of what its tool reads in one of its
+// intervals; some remember what they have learned. What a rule needs and the lab does not have is
+// named at the rule.
 package rules
 
 // Energy is energy by zone kind, in J.
@@ -17,7 +18,7 @@ func (e Energy) Plus(o Energy) Energy { return Energy{e.Package + o.Package, e.D
 // Times returns e with both energies multiplied.
 func (e Energy) Times(f float64) Energy { return Energy{e.Package * f, e.DRAM * f} }
 
-// Machine is what a tool is told, or finds, of the hardware.
+// Machine describes the hardware as a tool is configured for it, or detects it.
 type Machine struct {
 	// CPUs is the number of logical CPUs.
 	CPUs int
@@ -29,7 +30,7 @@ type Machine struct {
 	Rest []Energy
 }
 
-// Interval is what can be read of a machine between two readings of a tool.
+// Interval holds the values that can be read of a machine between two readings of a tool.
 type Interval struct {
 	// Seconds is its length.
 	Seconds float64
@@ -39,9 +40,10 @@ type Interval struct {
 
 // Socket is a package with its memory.
 type Socket struct {
-	// Energy is what the counters counted.
+	// Energy is the energy that the counters counted.
 	Energy Energy
-	// Busy is the CPU time that was neither idle, nor waiting for I/O, nor stolen, and Steal what was stolen, in s.
+	// Busy is the CPU time that was neither idle, nor waiting for I/O, nor stolen, and Steal the
+	// stolen time, in s.
 	Busy, Steal float64
 	// Total is all CPU time, in s.
 	Total float64
@@ -61,11 +63,12 @@ type User struct {
 	On []Part
 }
 
-// Part is what a user used of a socket.
+// Part is a user's usage of a socket.
 type Part struct {
 	// CPU is the exact CPU time in s.
 	CPU float64
-	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for the CPU where it ran last.
+	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for
+	// the CPU where it ran last.
 	Last float64
 	// Cycles is CPU time multiplied by the clock rate relative to the nominal one.
 	Cycles float64
@@ -75,14 +78,16 @@ type Part struct {
 	Memory float64
 }
 
-// Report is what a tool reports for an interval.
+// Report is a tool's result for an interval.
 type Report struct {
 	// Whole is the tool's own figure of the node that Parts are parts of.
 	Whole float64
-	// Parts are the energies of the interval's users. If the rule divides active and idle energy apart, they are active energy.
+	// Parts are the energies of the interval's users. If the rule divides active and idle energy
+	// apart, they are active energy.
 	Parts []Energy
-	// Unattributed is what the rule would give to busy CPU time and memory that belong to no user: those of interrupts, and of processes
-	// that have ended. It is zero if the rule divides all energy among the users.
+	// Unattributed is the energy that the rule would assign to busy CPU time and memory that belong
+	// to no user: those of interrupts, and of exited processes. It is zero if the rule divides all
+	// energy among the users.
 	Unattributed Energy
 }
 
@@ -108,7 +113,8 @@ func (i *Interval) busy() (busy, steal, total float64) {
 	return busy, steal, total
 }
 
-// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an interval with ticks of the one before.
+// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an
+// interval with ticks of the one before.
 func (i *Interval) rest(of func(*User) float64) float64 {
 	busy, _, _ := i.busy()
 	return busy - i.sum(of)

@@ -13,8 +13,9 @@ import (
 // machine has 4 CPUs on one socket.
 var machine = Machine{CPUs: 4, TDP: 120, Rest: []Energy{{40, 2}}}
 
-// interval is 10 s in which two users had half of the CPUs. A part of the second user's processes has ended, and its clock
-// rate is half the nominal one. The sibling of the first is busy half of the time.
+// interval is 10 s in which two users had half of the CPUs. A part of the second user's processes
+// has ended, and its clock rate is half the nominal one. The sibling of the first is busy half of
+// the time.
 func interval() *Interval {
 	return &Interval{
 		Seconds: 10,

@@ -2,8 +2,9 @@
 
 package rules
 
-// Scaphandre is the rule of Scaphandre (src/sensors/mod.rs, get_all_per_process): a process has the host's energy, package and DRAM,
-// multiplied by its part of all CPU time, idle time included. Active and idle energy are one. CPU time is from procfs, every 2 s.
+// Scaphandre is the rule of Scaphandre (src/sensors/mod.rs, get_all_per_process): a process has the
+// host's energy, package and DRAM, multiplied by its part of all CPU time, idle time included.
+// Active and idle energy are one. CPU time is from procfs, every 2 s.
 type Scaphandre struct{}
 
 // Observe returns the processes' energies. The whole is the host's energy.

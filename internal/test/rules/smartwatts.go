@@ -7,12 +7,14 @@ import (
 	"slices"
 )
 
-// SmartWatts is the rule of SmartWatts (smartwatts-formula: handler/hwpc_report.py, model/power_model.py). On each socket and for each
-// layer of 100 MHz it fits power as a sum of events with coefficients that are not negative, to the last 60 samples of a second.
-// It fits again when the median error since the last fit, of 60 samples at most, is more than 2 W, with a constant once it has 60
-// samples, which must be below the TDP. A cgroup has the power that the model gives its events, and the constant in proportion: active
-// and idle energy are one. The events are cycles and CPU time of the simulation. What SmartWatts also counts, instructions and cache
-// misses, the lab does not have.
+// SmartWatts is the rule of SmartWatts (smartwatts-formula: handler/hwpc_report.py,
+// model/power_model.py). On each socket and for each layer of 100 MHz it fits power as a sum of
+// events with coefficients that are not negative, to the last 60 samples of a second. It fits again
+// when the median error since the last fit, of 60 samples at most, is more than 2 W, with a
+// constant once it has 60 samples, which must be below the TDP. A cgroup has the power that the
+// model gives its events, and the constant in proportion: active and idle energy are one. The
+// events are cycles and CPU time of the simulation. What SmartWatts also counts, instructions and
+// cache misses, the lab does not have.
 type SmartWatts struct {
 	Machine Machine
 

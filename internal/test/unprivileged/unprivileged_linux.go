@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reads makes the goroutine read files as an unprivileged user until restore is called. Files that it reads meanwhile must
-// be readable for all. Other systems than Linux have no user for file accesses alone, and the test is skipped there.
+// Reads makes the goroutine read files as an unprivileged user until restore is called. Files that
+// it reads meanwhile must be readable for all. Other systems than Linux have no user for file
+// accesses alone, and the test is skipped there.
 func Reads(t testing.TB) (restore func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {

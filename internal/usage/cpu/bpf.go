@@ -68,7 +68,7 @@ type updater interface {
 
 // shrinker is a lister that can free memory.
 type shrinker interface {
-	// Shrink leaves room for this many processes. After an error the room is what it was.
+	// Shrink leaves room for this many processes. An error leaves the room unchanged.
 	Shrink(room int) error
 }
 
@@ -196,8 +196,8 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 }
 
 // mustDescribe reports whether the lister must describe all processes: the table does not hold the
-// previous listing, or the sizes of those that sleep are asked for. Nothing else that anybody needs
-// to know of a process changes while it sleeps.
+// previous listing, or the sizes of those that sleep are asked for. No other property that is read
+// changes while a process sleeps.
 func (b *BPF) mustDescribe(t *scan.Table, now time.Duration) bool {
 	return b.table != t || t.Scans() == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
 }

@@ -121,7 +121,7 @@ const maxAwait = 60 * time.Second
 // maxGivenUp is how many processes are remembered whose end is no longer waited for.
 const maxGivenUp = 1 << 16
 
-// lost is what is not known of processes that ended.
+// lost counts the exited processes whose end was missed, and their CPU time.
 type lost struct {
 	count uint64
 	run   units.CPUTime // of whole lives

@@ -156,8 +156,8 @@ func (c *Command) addRow(t *scan.Table, pid int32) {
 // no cgroup.
 const groupPath = "/command"
 
-// claim makes the rows and ShortLived together show what the group used since the last scan. found
-// is what the rows show, which is in ticks and may be more than that.
+// claim makes the rows and ShortLived together show the CPU time that the group used since the last
+// scan. found is the sum of the rows, which is in ticks and may exceed that time.
 func (c *Command) claim(t *scan.Table, found units.CPUTime) {
 	used := c.used - c.claimed
 	c.claimed = c.used

@@ -85,7 +85,7 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	assert.Equal(t, 120*millisecond, rest)
 	assert.Equal(t, 300*millisecond, h.reader.Table().ShortLived)
 
-	h.group.used += 20 * millisecond // less than the names tell
+	h.group.used += 20 * millisecond // less than the names report
 	h.scan(t, time.Second)
 	by, rest = h.named()
 	assert.Equal(t, 20*millisecond, by["cc1"]+by["as"])

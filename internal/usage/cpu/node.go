@@ -48,7 +48,7 @@ type domainTime struct {
 	stolen units.CPUTime // the time that another machine had
 }
 
-// lastTicks is what was last read of a CPU.
+// lastTicks holds the last reading of a CPU.
 type lastTicks struct {
 	ticks, now cpuTicks
 	known      bool // it was read before
@@ -132,7 +132,7 @@ func (n *nodeReader) Domains() []Node {
 // lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.
 const lineRoom = 256
 
-// cpuLine is what the line of a CPU begins with.
+// cpuLine is the prefix of the line of a CPU.
 var cpuLine = []byte("cpu")
 
 // parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in

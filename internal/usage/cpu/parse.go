@@ -95,8 +95,8 @@ func IgnoresSIGCHLD(status []byte) bool {
 	return err == nil && n>>((sigchld-1)%4)&1 == 1
 }
 
-// parsePlaces reads on behind the start time. Where that is not what it should be the process is
-// nowhere: its times are known, which is what counts.
+// parsePlaces parses the fields after the start time. If they are malformed, the CPU of the process
+// is not known; its CPU time is valid all the same.
 func parsePlaces(f fields) (resident uint64, cpu int32) {
 	f.skip(1)            // 23 virtual size
 	pages := f.int()     // 24

@@ -10,14 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Past is what a Reader must know of an earlier one, of the same boot, to go on where that one
-// ended. It holds no pointers: all of it can be written down.
+// Past is the state of an earlier Reader of the same boot, from which a Reader resumes. It holds no
+// pointers, so all of it can be stored.
 type Past struct {
 	// Exact reports whether an exact source found the processes. It reports no child times.
 	Exact bool
 	// Now is when the last scan began, since boot.
 	Now time.Duration
-	// Node is what ReadNode returned last. After Resume the node's CPU time goes on from there.
+	// Node is the last result of ReadNode. After Resume the node's CPU time continues from there.
 	Node Node
 	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
 	// idle, iowait, irq, softirq and steal (proc_stat(5)).

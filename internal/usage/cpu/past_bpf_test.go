@@ -85,8 +85,8 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 	assert.Equal(t, 1000*units.CPUTime(1), table.Processes[0].Used)
 }
 
-// restart has another source and table go on. Nobody is told the ends that were not told yet. Those
-// between the start of the source and its first scan are told in time.
+// restart resumes with another source and table. Ends that were not reported yet are never
+// reported. Ends between the start of the source and its first scan are reported in time.
 func (w *randomKernel) restart() {
 	p := Past{Exact: true}
 	p.Now, p.Processes = w.table.Now, w.table.AppendPast(p.Processes[:0])

@@ -266,7 +266,7 @@ func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
 	p.Exact = true
 	for i := range p.Processes {
 		p.Processes[i].ChildCPU = 0
-		p.Processes[i].Start += 7 * time.Millisecond // it tells them in nanoseconds
+		p.Processes[i].Start += 7 * time.Millisecond // it reports start times in nanoseconds
 		p.Processes[i].CPU += units.CPUTime(3 * time.Millisecond)
 	}
 	require.NoError(t, h.reader.Close())

@@ -68,7 +68,7 @@ type Reader struct {
 	blind    *Node     // /proc/stat when scans began to fail
 }
 
-// domainNode is what a Reader knows of a domain, as of the node.
+// domainNode holds a Reader's CPU times of a domain, as those of the node.
 type domainNode struct{ node, earlier, blind Node }
 
 // OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails,

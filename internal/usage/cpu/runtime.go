@@ -18,10 +18,10 @@ import (
 const recheck = time.Second
 
 // Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy
-// is what the scans of an exact source found that ran, and time in interrupts. Total is the time
-// that the online CPUs had, without stolen time. The time in interrupts and the stolen time are
-// what /proc/stat counted in the window or, in windows that are shorter than the time between two
-// reads of it, the same part of the CPUs' time as between the last two reads.
+// is the run time that the scans of an exact source found, plus time in interrupts. Total is the
+// time of the online CPUs without stolen time. The time in interrupts and the stolen time are those
+// that /proc/stat counted in the window or, in windows that are shorter than the time between two
+// reads of /proc/stat, the same proportion of the CPUs' time as between the last two reads.
 //
 // A Runtime is not safe for concurrent use.
 type Runtime struct {
@@ -39,7 +39,7 @@ type Runtime struct {
 	domains []domainRuntime // by the topology's order
 }
 
-// domainRuntime is what Runtime knows of a domain.
+// domainRuntime holds the state of Runtime for a domain.
 type domainRuntime struct {
 	node Node
 	run  units.CPUTime
@@ -242,7 +242,7 @@ func newOnlineCPUs(root string) onlineCPUs {
 	return onlineCPUs{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
 }
 
-// count counts the CPUs. After an error the number is what it was.
+// count counts the CPUs. An error leaves the number unchanged.
 func (o *onlineCPUs) count() error {
 	list, err := o.dir.Read("online", o.buf)
 	if err != nil {

@@ -16,7 +16,7 @@ type Source interface {
 	// called right after a scan of the processes, which it may look at, and does not block. A GPU
 	// whose usage the source can never report is left out. The slice is valid until the next call.
 	//
-	// The error is what is wrong. The usage is returned as far as it is known.
+	// If the error is not nil, the usage is returned as far as it is known.
 	Read(now time.Time, processes *scan.Table) ([]Usage, error)
 	// Close releases what is open. No Read follows.
 	Close() error

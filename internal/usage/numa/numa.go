@@ -35,7 +35,7 @@ type Places struct {
 	read   []uint64 // scratch: what was read last
 }
 
-// place is what is known of the memory of one cgroup.
+// place holds the last known memory of one cgroup.
 type place struct {
 	file   *cgroup.File
 	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known

@@ -257,8 +257,8 @@ func emptyOf(t reflect.Type) any {
 	return ""
 }
 
-// allowed returns the values that the error about a setting with the value noSuchValue lists, nil if any value is valid. If the path
-// ends in the key noSuchValue, allowed returns the valid keys.
+// allowed returns the values that the error about a setting with the value noSuchValue lists, nil
+// if any value is valid. If the path ends in the key noSuchValue, allowed returns the valid keys.
 func allowed(path string, value any) ([]string, error) {
 	keys := strings.Split(path, "::")
 	for i := len(keys) - 1; i >= 0; i-- {

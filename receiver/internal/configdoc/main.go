@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command configdoc writes the JSON schema and the reference of the receiver's configuration from the Go structs, their doc comments
-// and their defaults. The allowed values of a setting are the values that the error of its validation lists.
+// Command configdoc writes the JSON schema and the reference of the receiver's configuration from
+// the Go structs, their doc comments and their defaults. The allowed values of a setting are the
+// values that the error of its validation lists.
 //
-// A field may have these tags: keys is an example of the keys of a map, and short lists the strings that may replace a map, an
-// upper-case word for any string. The directive reference:research in a doc comment moves a setting to the section for research.
+// A field may have these tags: keys is an example of the keys of a map, and short lists the strings
+// that may replace a map, an upper-case word for any string. The directive reference:research in a
+// doc comment moves a setting to the section for research.
 package main
 
 import (

@@ -23,8 +23,8 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// The settings of the collector, of HTTP clients, of single metrics and of resource attributes do not count. A setting that several
-// meters share, such as poll_interval, counts once.
+// The settings of the collector, of HTTP clients, of single metrics and of resource attributes do
+// not count. A setting that several meters share, such as poll_interval, counts once.
 func TestTheReceiverHasAtMost50SettingsOfItsOwn(t *testing.T) {
 	root, err := describe(config.Default())
 	require.NoError(t, err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// reference returns the reference of the configuration in Markdown: a table of the settings without a section, one for each section,
-// and one of the settings for research.
+// reference returns the reference of the configuration in Markdown: a table of the settings without
+// a section, one for each section, and one of the settings for research.
 func reference(root *setting) string {
 	var b strings.Builder
 	var scalars, research []*setting

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// processAttribute is an attribute of a process's resource. It has a text or a number, which is left out if it is empty or 0, or is
-// true or left out.
+// processAttribute is an attribute of a process's resource. It has a text or a number, which is
+// left out if it is empty or 0, or is true or left out.
 type processAttribute struct {
 	name          string
 	text          func(*identity.Process) string

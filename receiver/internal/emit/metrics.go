@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// generated is what the generated MetricsBuilder makes of a configuration.
+// generated holds the properties of the generated MetricsBuilder for a configuration.
 type generated struct {
 	schemaURL      string
 	scope, version string
@@ -25,8 +25,9 @@ type metric struct {
 	temporality             pmetric.AggregationTemporality
 }
 
-// generate records a point of each metric with the generated MetricsBuilder and takes apart what it emits. So each name,
-// unit and description is written once, in metadata.yaml. The MetricsBuilder itself is too slow for each collection.
+// generate records a point of each metric with the generated MetricsBuilder and takes apart what it
+// emits. So each name, unit and description is written once, in metadata.yaml. The MetricsBuilder
+// itself is too slow for each collection.
 func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) generated {
 	mb := metadata.NewMetricsBuilder(cfg, receiver.Settings{BuildInfo: info})
 	recordEach(mb)
@@ -78,8 +79,9 @@ func recordEach(mb *metadata.MetricsBuilder) {
 	mb.RecordVMPowerUncertaintyDataPoint(0, 0, 0, "", false)
 }
 
-// writer appends the points of one metric to one resource, and the metric itself with its first point, so that no metric
-// is without points. What is written to a writer without a metric is dropped.
+// writer appends the points of one metric to one resource, and the metric itself with its first
+// point, so that no metric is without points. What is written to a writer without a metric is
+// dropped.
 type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
@@ -90,7 +92,8 @@ type writer struct {
 	begun  bool
 }
 
-// write appends a point, after the zero point of its series if it has one. start is when the value was zero, and of no meaning for a gauge.
+// write appends a point, after the zero point of its series if it has one. start is when the value
+// was zero, and of no meaning for a gauge.
 func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float64) {
 	if w.metric == nil {
 		return

@@ -16,9 +16,10 @@ func hasUncertainty(k *attribution.KindTotals) bool {
 	return k.Model != attribution.NoModel && k.Doubt >= 0
 }
 
-// uncertainty returns the standard deviation of an account's active power of a kind in the current collection, in watts. Three
-// errors are independent of each other: that of the node's active power, of which the account has its share; that of the allocation
-// key; and the rounding of CPU times.
+// uncertainty returns the standard deviation of an account's active power of a kind in the current
+// collection, in watts. Three errors are independent of each other: that of the node's active
+// power, of which the account has its share; that of the allocation key; and the rounding of CPU
+// times.
 func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)
@@ -36,6 +37,7 @@ func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.Kind
 	return math.Sqrt(ofNode*ofNode + ofKey*ofKey + ofRounding*ofRounding)
 }
 
-// roundingError is the standard deviation of a process's CPU time in a collection, in units of the resolution. User and system
-// time are rounded down at both ends of the collection: four errors with the variance of a uniform distribution, 1/12 each.
+// roundingError is the standard deviation of a process's CPU time in a collection, in units of the
+// resolution. User and system time are rounded down at both ends of the collection: four errors
+// with the variance of a uniform distribution, 1/12 each.
 var roundingError = math.Sqrt(4.0 / 12)

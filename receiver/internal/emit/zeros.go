@@ -8,16 +8,17 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// zeroDelay is how long after the start of a series its zero point is. A point at the start itself would say that the start
-// is not known (https://opentelemetry.io/docs/specs/otel/metrics/data-model/#cumulative-streams-handling-unknown-start-time), and
-// may have the time of the last point of an earlier series with the same attributes.
+// zeroDelay is how long after the start of a series its zero point is. A point at the start itself
+// would say that the start is not known
+// (https://opentelemetry.io/docs/specs/otel/metrics/data-model/#cumulative-streams-handling-unknown-start-time),
+// and may have the time of the last point of an earlier series with the same attributes.
 const zeroDelay = time.Millisecond
 
-// zeroPoint returns the time of the zero point of a series, 0 if it has none: if it is settled. A series begins at the latest of
-// the times of began.
+// zeroPoint returns the time of the zero point of a series, 0 if it has none: if it is settled. A
+// series begins at the latest of the times of began.
 //
-// The zero point of a series that began before the last settled emission and was not in it is after that emission: an earlier
-// series with the same attributes may have a point there.
+// The zero point of a series that began before the last settled emission and was not in it is after
+// that emission: an earlier series with the same attributes may have a point there.
 func (m *emission) zeroPoint(settled bool, began ...time.Time) pcommon.Timestamp {
 	if settled || !m.zeros {
 		return 0

@@ -22,7 +22,8 @@ type feeding struct {
 	Gained attribution.GainedFunc // adds the row of a process
 
 	window feed.Window
-	// isOpen and vms are what readers use of the window. isOpen is false once it was handed out.
+	// isOpen and vms report which parts of the window readers use. isOpen is false after the window
+	// was handed out.
 	isOpen, vms bool
 	before      []nodeEnergy // by kind, before the window
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// toldUsage is a source that tells of some GPUs, and counts how often it is asked.
+// toldUsage is a source that reports some GPUs, and counts its reads.
 type toldUsage struct {
 	usage []gpu.Usage
 	err   error
@@ -36,8 +36,8 @@ func (u *toldUsage) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 
 func (u *toldUsage) Close() error { return nil }
 
-// Without the rule, a receiver without privileges would be degraded on each machine with a graphics chip in its CPU, and look at
-// descriptors of which nothing comes.
+// Without the rule, a receiver without privileges would be degraded on each machine with a graphics
+// chip in its CPU, and look at descriptors of which nothing comes.
 func TestDRMIsAskedOfGPUsWithAMeterOnly(t *testing.T) {
 	told, chip := units.GPU("0000:65:00.0"), units.GPU("0000:03:00.0")
 	library := &toldUsage{usage: []gpu.Usage{{Domain: told}}}

@@ -181,7 +181,8 @@ func TestAProxysPasswordIsInNoError(t *testing.T) {
 	}
 }
 
-// document is what a device answers at an address before and after it used some energy. The shapes are the vendors'.
+// document is the answer of a device at an address before and after it used some energy. The shapes
+// are the vendors'.
 type document struct {
 	address       string
 	before, after string

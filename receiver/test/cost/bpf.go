@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldBPF is what a process has of BPF, by its descriptors.
+// heldBPF holds the BPF objects of a process, by its descriptors.
 type heldBPF struct {
 	programs map[ebpf.ProgramID]bool // whether other processes run them: hooks
 	memory   float64                 // bytes of its programs and maps
@@ -85,15 +85,15 @@ func parseFdinfo(text string) map[string]string {
 	return info
 }
 
-// program is what the calls of a BPF program took during a time.
+// program is the cost of the calls of a BPF program during a time.
 type program struct {
 	name  string
 	hook  bool // other processes run it
 	calls float64
-	run   time.Duration // of all calls, as kernel.bpf_stats_enabled tells it
+	run   time.Duration // of all calls, as reported with kernel.bpf_stats_enabled
 }
 
-// price is what a call of an attached program costs besides what the program does.
+// price is the cost of a call of an attached program in addition to the program itself.
 type price struct {
 	call  time.Duration // of an empty program, by the CPU time of two threads that wake each other
 	stats time.Duration // what the kernel's own statistics show for an empty program

@@ -24,7 +24,7 @@ type pace struct {
 	hooks            time.Duration // what hooks cost is measured after measured, for this long
 }
 
-// turn is what one run of a variant cost.
+// turn holds the costs of one run of a variant.
 type turn struct {
 	share        float64       // CPU time by elapsed time, 1 is a CPU
 	user, system float64       // the same, by ticks
@@ -70,7 +70,7 @@ func takeTurn(v variant, pace pace, price price) (t turn, err error) {
 	return t, err
 }
 
-// firstEmission is what a line of the debug exporter has.
+// firstEmission is a substring of a line of the debug exporter.
 const firstEmission = "\tMetrics\t"
 
 func (t *turn) measureStart(p *process, emitted <-chan struct{}) (err error) {
@@ -110,7 +110,8 @@ func (t *turn) measureRunning(v variant, p *process, pace pace, price price) err
 	return err
 }
 
-// awaitWindows waits until a collector with windows tells of them, which it does late where all CPUs are busy.
+// awaitWindows waits until a collector with windows reports them, which is late if all CPUs are
+// busy.
 func awaitWindows(v variant, p *process) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		_, _, err := readWindows(v)
@@ -123,7 +124,8 @@ func awaitWindows(v variant, p *process) error {
 	}
 }
 
-// readWindows returns the number of windows that a collector has kept, by its own metrics, and when it told them.
+// readWindows returns the number of windows that a collector has kept according to its own metrics,
+// and the time of that report.
 func readWindows(v variant) (kept float64, at time.Time, err error) {
 	if v.window == 0 {
 		return 0, time.Now(), nil
@@ -143,7 +145,8 @@ func readWindows(v variant) (kept float64, at time.Time, err error) {
 	return kept, at, err
 }
 
-// parseWindows parses the number of windows that ended, less those that were skipped, in the collector's metrics, as Prometheus' text.
+// parseWindows parses the number of windows that ended, less those that were skipped, in the
+// collector's metrics, as Prometheus' text.
 func parseWindows(text string) (kept float64, err error) {
 	var found int
 	for line := range strings.Lines(text) {

@@ -54,7 +54,8 @@ func startProcess(command []string, text string) (p *process, firstLine <-chan s
 	return p, found, nil
 }
 
-// interrupted is closed when this program is told to end. It ends what it started, and removes its cgroups.
+// interrupted is closed when this program receives a signal to end. The program then ends the
+// processes that it started, and removes its cgroups.
 var interrupted = make(chan struct{})
 
 // wait waits for a time, and fails if the process exits before or this program is interrupted.
@@ -158,7 +159,7 @@ func parseTicks(b []byte) (ticks, error) {
 	return ticks{user, system}, err
 }
 
-// memory is what a process holds, in bytes.
+// memory is the memory of a process, in bytes.
 type memory struct {
 	resident, anonymous float64 // by /proc/<pid>/smaps_rollup; the rest of resident is of files
 	bpf                 float64 // of the kernel, for BPF programs and maps that the process has open

@@ -77,8 +77,8 @@ func readBusy() (time.Duration, error) {
 	return parseBusy(string(b))
 }
 
-// parseBusy parses the first line of /proc/stat, proc_stat(5): user, nice, system, idle, iowait, irq, softirq and steal.
-// Time that a hypervisor took is none of the machine's.
+// parseBusy parses the first line of /proc/stat, proc_stat(5): user, nice, system, idle, iowait,
+// irq, softirq and steal. Time that a hypervisor took is none of the machine's.
 func parseBusy(text string) (busy time.Duration, err error) {
 	const idle, waiting, stolen, tick = 4, 5, 8, 10 * time.Millisecond
 	line, _, _ := strings.Cut(text, "\n")

@@ -24,8 +24,8 @@ func (r result) figures(of func(turn) float64) (figures []float64) {
 	return figures
 }
 
-// report writes a line for each variant: medians, with the least and the most of the turns in brackets. Ratios are those
-// to the first variant in the same turn.
+// report writes a line for each variant: medians, with the least and the most of the turns in
+// brackets. Ratios are those to the first variant in the same turn.
 func report(w io.Writer, results []result) error {
 	const mebibyte = 1 << 20
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -39,7 +39,7 @@ type goal struct {
 
 const none = -1
 
-// bound is what a figure should be at most or at least. The zero bound is none.
+// bound is the maximum or minimum of a figure. The zero bound is none.
 type bound struct {
 	value   float64
 	atLeast bool
@@ -170,7 +170,7 @@ var (
 	withoutBPF    = collectors(defaultC, defaultP)
 )
 
-// scenarios are what the receiver is measured by. Neighbors with the same machine share it.
+// scenarios are the measurements of the receiver. Neighbors with the same machine share it.
 var scenarios = []scenario{
 	{name: "start", machine: beside(1000, 10), variants: collectors(starting, startingP), goals: []goal{
 		{0, none, firstAfter, atMost(200)}, {0, none, firstCPU, atMost(100)},

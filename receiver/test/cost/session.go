@@ -29,8 +29,8 @@ type session struct {
 	stop    func() error  // ends it; nil if none runs
 }
 
-// chosen returns the scenarios of those names, in the order of the table. "reach" are those that have a bound, "all" are
-// all.
+// chosen returns the scenarios of those names, in the order of the table. "reach" are those that
+// have a bound, "all" are all.
 func chosen(names string) (kept []scenario, err error) {
 	wanted := strings.Split(names, ",")
 	known := func(name string) bool {

@@ -11,8 +11,8 @@ import (
 // spread is the median of several figures, the least and the most.
 type spread struct{ least, median, most float64 }
 
-// spreadOf returns the spread of figures. The median of an even number is halfway between the two in the middle. Without
-// figures all three are NaN.
+// spreadOf returns the spread of figures. The median of an even number is halfway between the two
+// in the middle. Without figures all three are NaN.
 func spreadOf(figures []float64) spread {
 	if len(figures) == 0 {
 		return spread{math.NaN(), math.NaN(), math.NaN()}

@@ -25,7 +25,8 @@ type variant struct {
 	interval time.Duration
 	// scrape is the address that is fetched every second while the program runs. If it is empty, nothing is scraped.
 	scrape string
-	// window is the length of the windows that the program should keep, and tells of at telemetryAddress. 0 is none.
+	// window is the length of the windows that the program should keep and report at
+	// telemetryAddress. 0 means none.
 	window time.Duration
 	// starts has the program run until its first emission only.
 	starts bool
@@ -111,8 +112,8 @@ func (s settings) collector(name string) variant {
 	return v
 }
 
-// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers are in the second package, and each of
-// them shares a core with the one before.
+// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers
+// are in the second package, and each of them shares a core with the one before.
 var onDividedMachine = []string{"unshare", "--mount", "sh", "-ec", `
 mount -t tmpfs tmpfs /mnt
 echo 1 >/mnt/package
@@ -191,8 +192,8 @@ func ownFloor(name, dir string, every time.Duration) (variant, error) {
 	return variant{name: "floor " + name, interval: every, command: []string{self, "-be", name, "-every", every.String()}}, err
 }
 
-// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU meter. Its configuration is
-// written to a file, because no flag enables that meter.
+// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU
+// meter. Its configuration is written to a file, because no flag enables that meter.
 func kepler(binary, dir string, isScraped bool) (variant, error) {
 	const config = `
 log: {level: error}

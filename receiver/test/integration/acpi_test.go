@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acpiMeters are two ACPI power meters of a virtual machine, sensors/powermeters.asl. What they measure is in the machine's
-// memory, which is a file of the test.
+// acpiMeters are two ACPI power meters of a virtual machine, sensors/powermeters.asl. What they
+// measure is in the machine's memory, which is a file of the test.
 type acpiMeters struct {
 	tables   string
 	memory   *os.File
@@ -31,9 +31,11 @@ type acpiMeters struct {
 
 const (
 	guestMemory = 1 << 30
-	// acpiRegion is where the meters look: see sensors/powermeters.asl. QEMU puts the initial file system at the end of memory.
+	// acpiRegion is where the meters look: see sensors/powermeters.asl. QEMU puts the initial file
+	// system at the end of memory.
 	acpiRegion = 0x20000000
-	// cpuShare is what the second meter, of the CPU, measures of what the first one, of the socket, does.
+	// cpuShare is the power of the second meter, of the CPU, relative to that of the first one, of
+	// the socket.
 	cpuShare = 0.625
 )
 

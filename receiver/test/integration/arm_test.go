@@ -19,8 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The collector for ARM, on an emulated ARM machine: its BPF programs are loaded by an ARM kernel, and a power supply with
-// PMBus tells the machine's power. Two collectors, one with each CPU time source, see the same containers.
+// The collector for ARM, on an emulated ARM machine: its BPF programs are loaded by an ARM kernel,
+// and a power supply with PMBus reports the machine's power. Two collectors, one with each CPU time
+// source, see the same containers.
 func TestARMGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-aarch64", "qemu-system-arm")

@@ -192,9 +192,10 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for processes of other users")
 }
 
-// A process holds the lock of the directory in which powercap's zones are listed: while the collector runs, or from
-// before it starts. Any user who can list the directory can. It stands on sysfs in the collector's mount namespace
-// only: the machine may have no zones. Without zones the model stands in.
+// A process holds the lock of the directory in which powercap's zones are listed: while the
+// collector runs, or from before it starts. Any user with permission to list the directory can hold
+// it. The directory is mounted on sysfs in the collector's mount namespace only: the machine may
+// have no zones. Without zones the model stands in.
 func TestAttackSensorDirectoryBlocked(t *testing.T) {
 	need(t)
 	unshare := program(t, "unshare", "util-linux")

@@ -274,7 +274,8 @@ func TestAttackCommandLines(t *testing.T) {
 	})
 }
 
-// A user who names a cgroup after a container gets no part of the container's energy, and adds none to it.
+// A user that names a cgroup after a container gets no part of the container's energy, and adds
+// none to it.
 func TestAttackForgedContainer(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		load := build(t, "load")
@@ -441,8 +442,8 @@ func TestAttackOtherClocks(t *testing.T) {
 	}
 }
 
-// More processes end within a collection interval than the buffer for exits has room for, and those of a container among them.
-// Once the exits that did not fit left half of the energy unattributed.
+// More processes end within a collection interval than the buffer for exits has room for, and those
+// of a container among them. Once the exits that did not fit left half of the energy unattributed.
 func TestAttackForkStorm(t *testing.T) {
 	need(t)
 	hostile, load := build(t, "hostile"), build(t, "load")
@@ -745,9 +746,10 @@ func heap(t *testing.T, source string) (used int) {
 	return used
 }
 
-// Collections that a memory limiter refused are delivered when there is memory again. A collector uses more than twice as much memory
-// during a collection of 10,000 processes as between two, and a quarter more between two once they have ended. The limit is in the
-// middle. It is checked seldom enough that some collections meet no check.
+// Collections that a memory limiter refused are delivered when there is memory again. A collector
+// uses more than twice as much memory during a collection of 10,000 processes as between two, and a
+// quarter more between two once they have ended. The limit is in the middle. It is checked seldom
+// enough that some collections meet no check.
 func TestAttackMemoryLimit(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		const processes = 10_000

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// bmc is a BMC for QEMU's device ipmi-bmc-extern. It knows the power that the machine consumes by DCMI, and its energy by
-// IBM's Active Energy Manager, for which the kernel has the driver ibmaem.
+// bmc is a BMC for QEMU's device ipmi-bmc-extern. It knows the power that the machine consumes by
+// DCMI, and its energy by IBM's Active Energy Manager, for which the kernel has the driver ibmaem.
 type bmc struct {
 	*peripheral
 	consumed *consumption
@@ -134,8 +134,8 @@ func (b *bmc) execute(netFn, command byte, data []byte) ([]byte, error) {
 	return nil, errNoSuchCommand
 }
 
-// power answers Get Power Reading: the power now, and its least, most and mean over the window that was requested, or over
-// the last minute.
+// power answers Get Power Reading: the power now, and its least, most and mean over the window that
+// was requested, or over the last minute.
 func (b *bmc) power(now time.Time, request []byte) []byte {
 	over := time.Minute
 	if request[1] == 2 {

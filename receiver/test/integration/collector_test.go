@@ -74,8 +74,8 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startCollector starts a collector with a CPU time source and further settings of the receiver, and returns when it has its
-// baseline.
+// startCollector starts a collector with a CPU time source and further settings of the receiver,
+// and returns when it has its baseline.
 func startCollector(t *testing.T, source string, settings ...string) *collector {
 	t.Helper()
 	config := strings.ReplaceAll(receiverConfig, "SOURCE", source)
@@ -85,8 +85,8 @@ func startCollector(t *testing.T, source string, settings ...string) *collector 
 	return runCollector(t, source, config+fileExporter)
 }
 
-// runCollector starts a collector with a configuration whose exporter writes to OUT, and returns when it has its baseline. Its
-// output and its log are kept in build/integration/<test>.
+// runCollector starts a collector with a configuration whose exporter writes to OUT, and returns
+// when it has its baseline. Its output and its log are kept in build/integration/<test>.
 func runCollector(t *testing.T, name, text string) *collector {
 	t.Helper()
 	return runCollectorOf(t, collectorBinary(t), name, text)

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// consumption is the power of an imagined machine over time, which emulated sensors report in real time, and its exact
-// energy. It changes from one power to another as half a cosine does, so that a sensor's delay cancels out over a rise and
-// a fall.
+// consumption is the power of an imagined machine over time, which emulated sensors report in real
+// time, and its exact energy. It changes from one power to another as half a cosine does, so that a
+// sensor's delay cancels out over a rise and a fall.
 //
 // The methods may be called concurrently.
 type consumption struct {

@@ -135,7 +135,8 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 	}
 }
 
-// testContainerNames checks that every figure of a container has the name and the image that Docker knows, from the first one on.
+// testContainerNames checks that every figure of a container has the name and the image that Docker
+// knows, from the first one on.
 func testContainerNames(t *testing.T, emissions []emission, containers []*dockerContainer) {
 	t.Helper()
 	named := map[string]bool{}
@@ -327,8 +328,8 @@ func cgroupDirs(t *testing.T) map[string]bool {
 	return found
 }
 
-// removeCgroups removes empty cgroups that were not there before, or are of the pods of these tests and were left by a run that was
-// killed.
+// removeCgroups removes empty cgroups that were not there before, or are of the pods of these tests
+// and were left by a run that was killed.
 func removeCgroups(t *testing.T, before map[string]bool) {
 	t.Helper()
 	now := cgroupDirs(t)

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's DRM and hwmon cores with a GPU that a module of this project emulates, and with the kernel's own drivers of GPUs
-// that need none or one of QEMU. From Linux 6.5 on the core prints who is a client; before, each driver does.
+// The kernel's DRM and hwmon cores with a GPU that a module of this project emulates, and with the
+// kernel's own drivers of GPUs that need none or one of QEMU. From Linux 6.5 on the core prints the
+// clients; before, each driver does.
 func TestGPUsInAGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -109,7 +110,8 @@ func (g *gpuGuest) has(t *testing.T, name, how, as string) {
 	})
 }
 
-// measures runs a collector while processes use the GPU, whose power is 0 when the first readings are made and the last ones.
+// measures runs a collector while processes use the GPU, whose power is 0 when the first readings
+// are made and the last ones.
 func (g *gpuGuest) measures(t *testing.T) {
 	t.Helper()
 	g.uses(t, "late", 100, 0, "waits", "/tmp/open") // opens long after its start
@@ -164,7 +166,7 @@ func (g *gpuGuest) idles(t *testing.T, milliwatts int) {
 	g.writes(t, "/sys/module/emulated_gpu/parameters/idle_mw", fmt.Sprint(milliwatts))
 }
 
-// gpuTruth is what the module tells.
+// gpuTruth is the state that the module reports.
 type gpuTruth struct {
 	energy float64 // J
 	open   int     // clients that are not closed

@@ -29,15 +29,15 @@ import (
 
 const gridToken = "made-up-token-4c1"
 
-// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface. Each answer has another intensity,
-// for a period that ends soon, so that it is asked again soon.
+// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface.
+// Each answer has another intensity, for a period that ends soon, so that it is asked again soon.
 type grid struct {
 	address string
 
 	mu     sync.Mutex
 	server *httptest.Server
 	broken bool          // it answers as the zone says
-	told   map[int]bool  // all intensities that were told
+	told   map[int]bool  // all intensities that were sent
 	asked  int           // requests that had the token
 	hung   chan struct{} // is closed when those that hang are let go
 }
@@ -129,8 +129,8 @@ func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // emitters are the pipelines of one collector, by the zone that each asks for.
 var emitters = []string{"limits", "fails", "hangs", "restarts", "untrusted"}
 
-// emissionsConfig has a pipeline for each zone. Only the one without a certificate does not know whom to trust, and only the one
-// that fails forgets soon what it was told.
+// emissionsConfig has a pipeline for each zone. Only the pipeline without a certificate has no
+// trusted issuer, and only the one that fails discards intensities soon.
 func emissionsConfig(t *testing.T, main, restarts *grid, dir string) string {
 	t.Helper()
 	processors, exporters, pipelines := "processors:\n", "exporters:\n", "  pipelines:\n"
@@ -157,8 +157,8 @@ func emissionsConfig(t *testing.T, main, restarts *grid, dir string) string {
 		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
 }
 
-// Emissions of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
-// provider limits requests, fails, hangs, is restarted, or is somebody else.
+// Emissions of a collector's processes add up to the node's while the intensity changes every few
+// seconds, and while its provider limits requests, fails, hangs, is restarted, or is impersonated.
 func TestEmissionsInTheCollector(t *testing.T) {
 	need(t)
 	t.Parallel() // with the guests: most of its time it waits
@@ -214,7 +214,8 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	t.Run("TheLogTellsEachStateOnce", func(t *testing.T) { c.testEmissionLog(t) })
 }
 
-// told returns the last error that the processor of a pipeline logged with a message, or the message where there is no error.
+// told returns the last error that the processor of a pipeline logged with a message, or the
+// message if there is no error.
 func (c *collector) told(t *testing.T, name, message string) (last string) {
 	t.Helper()
 	for _, l := range c.emissionLog(t, name) {
@@ -277,8 +278,8 @@ func (c *collector) testEmissionLog(t *testing.T) {
 	assert.NotContains(t, string(text), gridToken)
 }
 
-// requireShares checks after each emission that what processes and unattributed energy have adds up to what the node has, to a
-// millionth for each series.
+// requireShares checks after each emission that what processes and unattributed energy have adds up
+// to what the node has, to a millionth for each series.
 func requireShares(t *testing.T, emissions []emission) {
 	t.Helper()
 	const zone, millionth = "energy.zone=package", 1e-6
@@ -302,7 +303,8 @@ func requireShares(t *testing.T, emissions []emission) {
 	t.Logf("%.6f g of the node's active energy, at most %.6f g more than %d series and unattributed", active[last], most, len(series))
 }
 
-// requireIntervals checks that what the node has grows in each interval by its energy times the gauge's rate times the PUE.
+// requireIntervals checks that what the node has grows in each interval by its energy times the
+// gauge's rate times the PUE.
 func requireIntervals(t *testing.T, emissions []emission) {
 	t.Helper()
 	const perKWh, pue, two = 3.6e6, 1.3, 2e-6
@@ -326,7 +328,8 @@ func requireIntervals(t *testing.T, emissions []emission) {
 	t.Logf("%d intervals with %d rates, %.9f by the gauge, %.6f added", len(emissions)-1, len(rates), wanted, grown)
 }
 
-// testTold checks that intensities are those of the provider, or between two of them where they change within an interval.
+// testTold checks that intensities are those of the provider, or between two of them where they
+// change within an interval.
 func (g *grid) testTold(t *testing.T, emissions []emission) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -346,7 +349,8 @@ func (g *grid) testTold(t *testing.T, emissions []emission) {
 	assert.Greater(t, whole, 5, "intervals of one intensity alone")
 }
 
-// testStale checks that the intensity is told as stale while the provider is away, and not when it is back.
+// testStale checks that the intensity is reported as stale while the provider is away, and not when
+// it is back.
 func testStale(t *testing.T, name string, emissions []emission, stop, back time.Time) {
 	t.Helper()
 	fresh, stale, again := 0, 0, 0
@@ -370,7 +374,8 @@ func testStale(t *testing.T, name string, emissions []emission, stop, back time.
 	assert.Positive(t, again, name)
 }
 
-// testUnknown checks that emissions stand still while no intensity is known, though energy is used, and go on after that.
+// testUnknown checks that emissions stand still while no intensity is known, though energy is used,
+// and go on after that.
 func testUnknown(t *testing.T, emissions []emission) {
 	active := []string{"energy.zone=package", "energy.state=active"}
 	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system.emissions", active...)

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guest is a virtual machine whose first process does what the test asks for: see guest/agent.go. It ends with the test.
+// guest is a virtual machine whose first process does what the test asks for: see guest/agent.go.
+// It ends with the test.
 type guest struct {
 	dir   string // of what it sent and said, kept for inspection
 	calls *rpc.Client
@@ -37,7 +38,8 @@ type guestOptions struct {
 	files map[string]string
 	// command is QEMU without the serial ports, and with the kernel's file and arguments.
 	command []string
-	// console and port are the options of QEMU for the console and for the port of the agent, which is the chardev "agent".
+	// console and port are the options of QEMU for the console and for the port of the agent, which
+	// is the chardev "agent".
 	console, port []string
 	// inherit are files that QEMU opens as /dev/fd/3 and so on.
 	inherit []*os.File

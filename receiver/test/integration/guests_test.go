@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostConfig is that of a hypervisor's collector. The power of the CPUs is constant, that of the memory is a counter which the
-// test serves; the virtual machines carry the idle energy too.
+// hostConfig is that of a hypervisor's collector. The power of the CPUs is constant, that of the
+// memory is a counter which the test serves; the virtual machines carry the idle energy too.
 const hostConfig = `
 extensions:
   energyguests: {path: TREES}
@@ -71,7 +71,8 @@ func (a told) plus(b told) told { return told{a.pkg + b.pkg, a.dram + b.dram} }
 
 func (a told) minus(b told) told { return told{a.pkg - b.pkg, a.dram - b.dram} }
 
-// tree is the directory in which a virtual machine is told its energy, and what was seen in it.
+// tree is the directory in which a virtual machine receives its energy, and the states that were
+// seen in it.
 type tree struct {
 	path string
 
@@ -184,8 +185,8 @@ func microjoules(emissions []emission, metric string, want ...string) (all []tol
 	return all
 }
 
-// attributed returns what collectors of the host, one after the other, attributed to a virtual machine: all totals that they
-// sent, each collector's on top of the last of the one before.
+// attributed returns what collectors of the host, one after the other, attributed to a virtual
+// machine: all totals that they sent, each collector's on top of the last of the one before.
 func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
 	t.Helper()
 	all := map[told]bool{}
@@ -200,8 +201,9 @@ func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
 	return all
 }
 
-// requireHosts checks that the totals of the collector are the host's: those that it attributed, from one of some states on that it
-// told. Processes, unattributed and idle energy count together, to the microjoule.
+// requireHosts checks that the totals of the collector are the host's: the energy that it
+// attributed, from one of several exported states on. Processes, unattributed and idle energy count
+// together, to the microjoule.
 func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map[told]bool, zones ...string) {
 	t.Helper()
 	requireBalance(t, c.emissions, zones...)
@@ -229,8 +231,8 @@ func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map
 	c.requireReported(t)
 }
 
-// requireTold checks that every generation of the tree has what the host attributed at some collection, and that the totals of
-// each collector of the guest are those of generations.
+// requireTold checks that every generation of the tree has what the host attributed at some
+// collection, and that the totals of each collector of the guest are those of generations.
 func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCollector) {
 	t.Helper()
 	w.requireOneSeries(t)
@@ -254,7 +256,7 @@ func (c *guestCollector) requireReported(t *testing.T) {
 	}
 }
 
-// toldMachine is a machine of libvirt with a directory in which it is told its energy.
+// toldMachine is a machine of libvirt with a directory in which it receives its energy.
 type toldMachine struct {
 	machine
 	*guest
@@ -314,8 +316,8 @@ func sharedDirectory(t *testing.T) string {
 	return dir
 }
 
-// Two machines of libvirt read what the host's collector attributed to them. One is stopped and started, the other paused, and
-// the host's collector is stopped for a while.
+// Two machines of libvirt read what the host's collector attributed to them. One is stopped and
+// started, the other paused, and the host's collector is stopped for a while.
 func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")

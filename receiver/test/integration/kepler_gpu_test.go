@@ -23,7 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keplerGPULabels are the labels of Kepler's metrics of GPUs, in the order of their names, but gpu, the index of the GPU.
+// keplerGPULabels are the labels of Kepler's metrics of GPUs, in the order of their names, but gpu,
+// the index of the GPU.
 var keplerGPULabels = map[string]string{
 	"kepler_node_gpu_info":                "gpu_name gpu_uuid node_name vendor",
 	"kepler_node_gpu_joules_total":        "gpu_name gpu_uuid node_name vendor",

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One command installs the chart on a real API server, and its pod on a real kubelet sends metrics to a gateway. An upgrade changes
-// the configuration.
+// One command installs the chart on a real API server, and its pod on a real kubelet sends metrics
+// to a gateway. An upgrade changes the configuration.
 func TestKubernetesChart(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)

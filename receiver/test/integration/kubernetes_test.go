@@ -132,8 +132,8 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	requireSameRate(t, emissions, members)
 }
 
-// testNames checks that every figure of a pod has the names that the API server knows, from the first one on, a container's its
-// own, and that every figure has the node's name.
+// testNames checks that every figure of a pod has the names that the API server knows, from the
+// first one on, a container's its own, and that every figure has the node's name.
 func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podUIDs []string) {
 	t.Helper()
 	containers, pods, processes := map[string]bool{}, map[string]bool{}, map[string]bool{}

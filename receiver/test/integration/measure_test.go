@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured is what `energy measure -json` writes, as far as these tests read it.
+// measured is the output of `energy measure -json`, as far as these tests read it.
 type measured struct {
 	Started       time.Time `json:"started"`
 	ExitStatus    int       `json:"exit_status"`
@@ -57,8 +57,8 @@ type measured struct {
 	} `json:"left_behind"`
 }
 
-// straight is the configuration of a receiver whose power model is a straight line from 20 to 120 W: by any other curve, the
-// joules of a CPU second depend on how busy the machine is.
+// straight is the configuration of a receiver whose power model is a straight line from 20 to 120
+// W: by any other curve, the joules of a CPU second depend on how busy the machine is.
 const straight, straightWatts = "model: {points: [{utilization: 0, power: 20}, {utilization: 1, power: 120}]}\n", 100
 
 // straightModel returns the path of a file with that configuration, which every user can read.
@@ -96,7 +96,8 @@ func energyBinary(t *testing.T) string {
 	return path
 }
 
-// measureCommand returns the command `energy measure` by that model with further arguments, whose result is in a file as JSON.
+// measureCommand returns the command `energy measure` by that model with further arguments, whose
+// result is in a file as JSON.
 func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {
 	t.Helper()
 	result = filepath.Join(t.TempDir(), "result.json")
@@ -150,8 +151,9 @@ func (m *measured) requireSums(t *testing.T) {
 	require.InDelta(t, m.CPUSeconds, cpu, 1e-6, "CPU time of samples")
 }
 
-// buildScript builds a package of this project and what it imports, and then two packages without inlining, in a phase each. It
-// prints its cgroups, the CPU time of each build, and at the end that of the shell and of all its children.
+// buildScript builds a package of this project and what it imports, and then two packages without
+// inlining, in a phase each. It prints its cgroups, the CPU time of each build, and at the end that
+// of the shell and of all its children.
 const buildScript = `
 set -e
 energy phase begin build
@@ -189,8 +191,8 @@ func TestMeasureRealBuild(t *testing.T) {
 	}
 }
 
-// withoutTelemetry returns a configuration directory with which go starts no process of its own for its telemetry, which nobody
-// would wait for.
+// withoutTelemetry returns a configuration directory with which go starts no process of its own for
+// its telemetry, which no process would wait for.
 func withoutTelemetry(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -199,7 +201,7 @@ func withoutTelemetry(t *testing.T) string {
 	return dir
 }
 
-// testBuild compares the joules of a build with those of the CPU time that its shell tells.
+// testBuild compares the joules of a build with those of the CPU time that its shell reports.
 func testBuild(t *testing.T, m *measured, printed string) {
 	t.Helper()
 	all := 0.0
@@ -266,7 +268,7 @@ func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 	}
 }
 
-// How a command ends, and what a limit makes of it, is told by the exit status.
+// The exit status reports how a command ended, and whether a limit was exceeded.
 func TestMeasureEndsAsItsCommand(t *testing.T) {
 	need(t)
 	load := build(t, "load")
@@ -320,7 +322,8 @@ func TestMeasureNamesADaemonThatIsLeftBehind(t *testing.T) {
 	testCgroupIsGone(t, m, printed)
 }
 
-// cronScript starts jobs as cron does: without a terminal, in another directory and with a small environment. They overlap.
+// cronScript starts jobs as cron does: without a terminal, in another directory and with a small
+// environment. They overlap.
 const cronScript = `
 i=0
 for seconds in 0.4 0.8 1.2; do
@@ -368,8 +371,9 @@ func TestMeasureAsAUser(t *testing.T) {
 	testKnownTime(t, m, 1)
 }
 
-// testKnownTime checks the joules of a command that used a known CPU time, and more while it began and ended: on a busy virtual
-// machine also what the host took meanwhile. So they are compared with the CPU time that was measured, and that with the known.
+// testKnownTime checks the joules of a command that used a known CPU time, and more while it began
+// and ended: on a busy virtual machine also what the host took meanwhile. So they are compared with
+// the CPU time that was measured, and that with the known.
 func testKnownTime(t *testing.T, m *measured, seconds float64) {
 	t.Helper()
 	m.requireSums(t)

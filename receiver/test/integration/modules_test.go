@@ -57,8 +57,9 @@ func (k kernel) modules(t *testing.T) map[string]string {
 	return available
 }
 
-// addModules adds kernel modules, and those that they need, to the files of an initial file system. It returns their
-// paths there in the order in which they can be loaded. A module of a name that the kernel has not as a file is taken to be built in.
+// addModules adds kernel modules, and those that they need, to the files of an initial file system.
+// It returns their paths there in the order in which they can be loaded. A module of a name that
+// the kernel has not as a file is taken to be built in.
 func (k kernel) addModules(t *testing.T, files map[string]string, names ...string) []string {
 	t.Helper()
 	available := k.modules(t)

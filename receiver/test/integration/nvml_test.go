@@ -34,7 +34,7 @@ func gpuCollectorBinary(t *testing.T) string {
 // sleeps are the arguments of a load that uses nearly no CPU time.
 var sleeps = []string{"burn", "0", "0"}
 
-// The model of the CPUs tells that collections go on while no GPU can be read.
+// The model of the CPUs shows that collections continue while no GPU can be read.
 const nvmlConfig = `
 extensions:
   nvml: {library: LIBRARY}
@@ -59,8 +59,9 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first one, whose power is 300 W. The first
-// of them always uses the other one, too, whose power is 100 W.
+// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first
+// one, whose power is 300 W. The first of them always uses the other one, too, whose power is 100
+// W.
 type scriptedNVML struct {
 	library string
 	users   [2]string // PIDs
@@ -94,7 +95,7 @@ func (s *scriptedNVML) energyAt(at time.Time) uint64 {
 	return 1000 + uint64(firstGPUWatts*at.Sub(s.start).Microseconds()/1000)
 }
 
-// tells writes the script: what the library tells from now on.
+// tells writes the script: the state that the library reports from now on.
 func (s *scriptedNVML) tells(t *testing.T) {
 	t.Helper()
 	energy, load := fmt.Sprintf("energy %d", s.energyAt(time.Now())), ""
@@ -130,8 +131,9 @@ func (r *nvmlRun) says(t *testing.T, what string, count int) {
 	})
 }
 
-// NVIDIA's library as a real file that the collector of `make build-gpu` loads, with GPUs that a script makes up. Who uses them are
-// processes of this machine, one of them in a container. Then the library fails in each way that it can.
+// NVIDIA's library as a real file that the collector of `make build-gpu` loads, with GPUs that a
+// script simulates. Their users are processes of this machine, one of them in a container. Then the
+// library fails in each way that it can.
 func TestNVIDIALibraryWithScriptedGPUs(t *testing.T) {
 	need(t)
 	binary, load := gpuCollectorBinary(t), build(t, "load")
@@ -282,7 +284,8 @@ func (r *nvmlRun) removes(t *testing.T) during {
 	return d
 }
 
-// testCounter compares what the GPUs used with the counter of the library and with the parts of it, after each emission.
+// testCounter compares what the GPUs used with the counter of the library and with the parts of it,
+// after each emission.
 func (r *nvmlRun) testCounter(t *testing.T, emissions []emission) {
 	counters := totals(emissions, "hw.energy", "hw.type=gpu")
 	active := totals(emissions, "system.energy", "energy.zone=gpu", "energy.state=active")
@@ -310,8 +313,8 @@ func gainedIn(emissions []emission, d during, metric string, want ...string) flo
 	return sums[d.to-1] - sums[d.from-1]
 }
 
-// testShares compares what processes have of the first GPU, in a time in which their loads are steady. The other GPU is the first
-// process's alone.
+// testShares compares what processes have of the first GPU, in a time in which their loads are
+// steady. The other GPU is the first process's alone.
 func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, container string) {
 	const zone = "energy.zone=gpu"
 	gained := func(metric string, want ...string) float64 { return gainedIn(emissions, steady, metric, want...) }
@@ -328,7 +331,7 @@ func (r *nvmlRun) testShares(t *testing.T, emissions []emission, steady during, 
 	}
 }
 
-// testGoesOn tells how far collections are apart. The bound is for a busy machine.
+// testGoesOn checks the time between collections. The bound is for a busy machine.
 func testGoesOn(t *testing.T, emissions []emission, what string, d during) {
 	longest := time.Duration(0)
 	for i := d.from; i < d.to; i++ {

@@ -255,8 +255,10 @@ func child(m map[string]any, keys ...string) map[string]any {
 	return m
 }
 
-// startPipeline starts a collector with a shipped configuration. Only its ends are changed: the receiver uses a model
-// and collects every second, and it keeps its totals in a directory of its own if the configuration keeps them. There is no API server for k8s_attributes; TestKubernetesDaemonSet has one.
+// startPipeline starts a collector with a shipped configuration. Only its ends are changed: the
+// receiver uses a model and collects every second, and it keeps its totals in a directory of its
+// own if the configuration keeps them. There is no API server for k8s_attributes;
+// TestKubernetesDaemonSet has one.
 func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../..", config))

@@ -49,7 +49,7 @@ type simulatedWorkload struct {
 	executable                                     string
 	pid                                            int64
 	weight                                         func(hour float64) float64
-	gpuWeight                                      float64 // of the node's GPU, 0 for who does not use it
+	gpuWeight                                      float64 // of the node's GPU, 0 for workloads that do not use it
 	noise                                          noise
 }
 
@@ -447,8 +447,8 @@ func (p *prometheusServer) feed(t *testing.T) {
 	}
 }
 
-// requireDocumented checks that the receiver, or the processor, documents a metric of each name. Metrics of other components are
-// covered by the real collector.
+// requireDocumented checks that the receiver, or the processor, documents a metric of each name.
+// Metrics of other components are covered by the real collector.
 func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string) {
 	t.Helper()
 	for _, rm := range metrics.ResourceMetrics {

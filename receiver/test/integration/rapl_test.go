@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raplRun is what a guest has sent of its run: see guest/rapl.go.
+// raplRun holds the data that a guest has sent of its run: see guest/rapl.go.
 type raplRun struct {
 	dir   string
 	truth []truth
@@ -74,9 +74,9 @@ func raplSeconds(t *testing.T) int {
 	return n
 }
 
-// The kernel's own RAPL driver, on registers whose true energy is known, and collectors that read it side by side: as root, as
-// a user with CAP_DAC_READ_SEARCH alone, and as a user without. One more reads the same energy by perf events, as a user with
-// CAP_PERFMON alone.
+// The kernel's own RAPL driver, on registers whose true energy is known, and collectors that read
+// it side by side: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without. One
+// more reads the same energy by perf events, as a user with CAP_PERFMON alone.
 func TestRAPLDriverInAGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -169,9 +169,10 @@ func (r *raplRun) testTotals(t *testing.T) {
 	}
 }
 
-// Perf events count from 0 in 2^-32 J, so nothing is lost to the driver's units. One CPU of the second package goes offline
-// meanwhile, and the other takes over its counters. For some milliseconds of that, an RCU grace period, none counts
-// (perf_pmu_migrate_context). Psys is a zone from when it has counted, so its first interval is missing.
+// Perf events count from 0 in 2^-32 J, so nothing is lost to the driver's units. One CPU of the
+// second package goes offline meanwhile, and the other takes over its counters. For some
+// milliseconds of that, an RCU grace period, none counts (perf_pmu_migrate_context). Psys is a zone
+// from when it has counted, so its first interval is missing.
 func (r *raplRun) testPerf(t *testing.T) {
 	assert.Equal(t, []string{"0,2", "0,3", "0,3"}, r.facts.CPUMasks)
 	for _, zone := range zones {
@@ -359,8 +360,9 @@ func (r *raplRun) testContainers(t *testing.T) {
 	assert.InDelta(t, energy[0], pod, 1e-3, "the pod has the energy of its container")
 }
 
-// A busy CPU adds 30 W to its package and 3 W to its memory, whatever keeps it busy. The module knows that by ticks, which on an
-// emulated CPU differ by some percent from the time that the scheduler counts for a process.
+// A busy CPU adds 30 W to its package and 3 W to its memory, whatever keeps it busy. The module
+// knows that by ticks, which on an emulated CPU differ by some percent from the time that the
+// scheduler counts for a process.
 func (r *raplRun) testMeasure(t *testing.T) {
 	const seconds, starts, ticks = 3, 1.2, 0.25
 	assert.Equal(t, map[string]int{"root": 124, "user": 0}, r.facts.Measured, "exit statuses; root has a limit of 10 J")
@@ -431,8 +433,8 @@ func (r *raplRun) points(t *testing.T, name, zone string) []sentPoint {
 	return found
 }
 
-// id returns a collector's id of a zone. Of powercap's, those outside of packages are numbered in order of registration: psys
-// comes between the packages.
+// id returns a collector's id of a zone. Of powercap's, those outside of packages are numbered in
+// order of registration: psys comes between the packages.
 func (r *raplRun) id(t *testing.T, collector, zone string) string {
 	t.Helper()
 	socket, kind, _ := strings.Cut(zone, "/")

@@ -20,7 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
 
-// watts is what the machines of these tests draw.
+// watts is the power of the machines of these tests.
 const watts = 314.0
 
 var redfishShapes = map[string]struct {

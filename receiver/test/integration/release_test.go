@@ -25,8 +25,9 @@ const (
 	checkout       = "../../.."
 )
 
-// The modules of the last commit, released, can be installed and built into a collector without the checkout. A module proxy
-// in the file system has them; everything else comes from the module cache.
+// The modules of the last commit, released, can be installed and built into a collector without the
+// checkout. A module proxy in the file system has them; everything else comes from the module
+// cache.
 func TestReleasedModules(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
@@ -54,8 +55,8 @@ func TestReleasedModules(t *testing.T) {
 	}
 }
 
-// releaseModules writes the modules of the last commit into a proxy below dir, in the version that they require of each other, and
-// returns the version and an environment of go that uses the proxy.
+// releaseModules writes the modules of the last commit into a proxy below dir, in the version that
+// they require of each other, and returns the version and an environment of go that uses the proxy.
 func releaseModules(t *testing.T, dir string) (version string, env []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(checkout, "go.work"))

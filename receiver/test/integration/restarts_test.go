@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restarted is a collector that is started again and again, with the sensor that it reads and the directory in which it keeps its
-// state. What it sends goes to a file a run.
+// restarted is a collector that is started again and again, with the sensor that it reads and the
+// directory in which it keeps its state. What it sends goes to a file a run.
 type restarted struct {
 	sensor *simulatedSensor
 	root   string
@@ -126,8 +126,8 @@ func (r *restarted) sumActive(metric string, attributes ...string) float64 {
 	return all - idle
 }
 
-// balances checks that everything that was ever sent adds up: zones to the sensor's energy, if nothing is lost, and processes to what
-// is active.
+// balances checks that everything that was ever sent adds up: zones to the sensor's energy, if
+// nothing is lost, and processes to what is active.
 func (r *restarted) balances(t *testing.T, lost bool) {
 	t.Helper()
 	for id, kind := range map[string]string{"intel-rapl:0": "package", "intel-rapl:0:0": "dram"} {
@@ -151,7 +151,8 @@ func (r *restarted) balances(t *testing.T, lost bool) {
 
 var restartedPower = map[string]float64{"intel-rapl:0": 120, "intel-rapl:0:0": 15}
 
-// The collector is stopped and killed while its counters go on, and wrap. A process runs all the time, and others come and go.
+// The collector is stopped and killed while its counters go on, and wrap. A process runs all the
+// time, and others come and go.
 func TestRestartsLoseNoEnergy(t *testing.T) {
 	r := newRestarted(t)
 	load := build(t, "load")

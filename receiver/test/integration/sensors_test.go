@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own drivers for ACPI power meters, a BMC, IBM's Active Energy Manager and PMBus, on devices that the test
-// emulates. The truth is a consumption that changes while collectors read it, and what they read fails meanwhile.
+// The kernel's own drivers for ACPI power meters, a BMC, IBM's Active Energy Manager and PMBus, on
+// devices that the test emulates. The truth is a consumption that changes while collectors read it,
+// and what they read fails meanwhile.
 func TestSensorsInAGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -46,8 +47,8 @@ type sensors struct {
 	chip     *usbChip // nil where the kernel has no driver
 
 	hwmon, ipmi, named *guestCollector
-	// repeats reports whether the ACPI driver repeats its last value where the firmware's method fails: it forgets the error
-	// in Linux 6.1.
+	// repeats reports whether the ACPI driver repeats its last value where the firmware's method
+	// fails: it forgets the error in Linux 6.1.
 	repeats bool
 	// patient reports whether the BMC stays away until its energy counter, which the driver repeats, counts as standing
 	// still. That takes a minute.
@@ -58,7 +59,7 @@ type sensors struct {
 	unplugged        during // of the chip, in emissions of named
 }
 
-// ids are what the collector calls the sensors.
+// ids are the collector's IDs of the sensors.
 const (
 	grace = "ACPI000D:00:Grace Power Socket 0"
 	cpu   = "ACPI000D:01:CPU Power Socket 0"

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// usbChip is a power supply with a PMBus interface, on the I2C bus of a USB adapter. QEMU's device usb-redir connects the
-// adapter. The kernel's drivers i2c-tiny-usb and pmbus are on the other side.
+// usbChip is a power supply with a PMBus interface, on the I2C bus of a USB adapter. QEMU's device
+// usb-redir connects the adapter. The kernel's drivers i2c-tiny-usb and pmbus are on the other
+// side.
 type usbChip struct {
 	*peripheral
 	consumed *consumption
@@ -74,7 +75,7 @@ type usbHeader struct {
 func (u *usbChip) serve(conn net.Conn) {
 	write := func(kind uint32, id uint64, body []byte) {
 		packet, _ := binary.Append(nil, binary.LittleEndian, usbHeader{kind, uint32(len(body)), id})
-		_, _ = conn.Write(append(packet, body...)) // the next read tells
+		_, _ = conn.Write(append(packet, body...)) // the next read reports the error
 	}
 	if !greet(conn) {
 		return

@@ -56,8 +56,8 @@ func debianKernel(t *testing.T) kernel {
 	return k
 }
 
-// unpackHeaders unpacks what modules are built with, once. The version is as in the name of linux-kbuild-6.1. The test is skipped where
-// something was not downloaded.
+// unpackHeaders unpacks what modules are built with, once. The version is as in the name of
+// linux-kbuild-6.1. The test is skipped where something was not downloaded.
 func (k kernel) unpackHeaders(t *testing.T, version string) {
 	t.Helper()
 	ready := filepath.Join(k.root, "headers-ready")
@@ -154,8 +154,8 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 	}
 }
 
-// startCollectors starts a collector for each CPU time source, with further settings of the receiver. If BPF is unavailable
-// bpfLacks is the reason.
+// startCollectors starts a collector for each CPU time source, with further settings of the
+// receiver. If BPF is unavailable bpfLacks is the reason.
 func startCollectors(t *testing.T, settings ...string) (all map[string]*collector, bpfLacks string) {
 	t.Helper()
 	all = map[string]*collector{}

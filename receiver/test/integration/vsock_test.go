@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own vsock, without a machine of the hypervisor. By its loopback the tests of internal/power/guest tell a machine its
-// energy. A collector beside the hypervisor's, which has no context ID of a machine, reaches its port and is told nothing.
+// The kernel's own vsock, without a machine of the hypervisor. Over its loopback the tests of
+// internal/power/guest send a machine its energy. A collector beside the hypervisor's, which has no
+// context ID of a machine, reaches its port and receives nothing.
 func TestVsockTellsMachinesOnly(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")

@@ -158,7 +158,7 @@ func readLoad(path string) (*load, error) {
 	return l, nil
 }
 
-// experiments is what experiments.json tells of a run whose load was not measured.
+// experiments is the description in experiments.json of a run whose load was not measured.
 type experiments struct {
 	Experiments []struct {
 		Name       string

@@ -20,8 +20,8 @@ var (
 	page   = flag.String("page", "", "page to write the table to")
 )
 
-// TestTable prints the figures of the series in -traces. With -page it writes them to dev/replay.md, and those for users to the page.
-// make replay runs it.
+// TestTable prints the figures of the series in -traces. With -page it writes them to
+// dev/replay.md, and those for users to the page. make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
 		t.Skip("lacks the published series, which make replay TRACES=DIR names")

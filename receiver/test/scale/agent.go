@@ -17,8 +17,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 )
 
-// agent is a node's collector. As shipped, it sends each collection once and waits for the answer; what is refused is in the next one.
-// With a queue it takes a collection as delivered at once, and sends it until it is acknowledged, as an exporter's default settings do.
+// agent is a node's collector. As shipped, it sends each collection once and waits for the answer;
+// what is refused is in the next one. With a queue it takes a collection as delivered at once, and
+// sends it until it is acknowledged, as an exporter's default settings do.
 type agent struct {
 	node   *node
 	truth  *truth
@@ -64,7 +65,8 @@ func (s *schedule) due(round int) time.Time {
 	return s.start.Add(time.Duration(float64(s.at(round).Sub(s.begin)) / s.speed))
 }
 
-// next returns the round after one that has ended by now. Rounds that have passed meanwhile are left out, but never the last.
+// next returns the round after one that has ended by now. Rounds that have passed meanwhile are
+// left out, but never the last.
 func (s *schedule) next(round int, now time.Time) int {
 	for round++; round < s.rounds-1 && now.After(s.due(round+1)); round++ {
 	}

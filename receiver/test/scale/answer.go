@@ -21,21 +21,22 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/stores"
 )
 
-// window is the time that the store is asked about. Its begin is between two collections of each node, and so is its end.
+// window is the time that the store is asked about. Its begin is between two collections of each
+// node, and so is its end.
 type window struct {
 	begin, end time.Time
 }
 
 func (w window) length() string { return fmt.Sprintf("%dms", w.end.Sub(w.begin).Milliseconds()) }
 
-// answer is what the store has of one series.
+// answer holds the data of one series in the backend.
 type answer struct {
 	points   int
 	last     float64 // joules or watts
 	increase float64 // joules in the window
 }
 
-// comparison is what the store has of a metric against what the nodes made.
+// comparison compares the series of a metric in the backend with those that the nodes sent.
 type comparison struct {
 	metric                       string
 	series, missing, extra       int

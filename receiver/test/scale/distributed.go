@@ -30,8 +30,8 @@ type layers struct {
 	api      string // the address of the store's queries
 }
 
-// runDistributed sends the nodes' collections through balancers and gateways to several processes of Mimir, and compares what Mimir
-// answers with what the nodes made.
+// runDistributed sends the nodes' collections through balancers and gateways to several processes
+// of Mimir, and compares what Mimir answers with what the nodes made.
 func (p *plan) runDistributed(out io.Writer) error {
 	faults, err := parseFaults(p.kill, p.down)
 	if err != nil {
@@ -217,7 +217,7 @@ func (l *layers) end() {
 	}
 	for _, kind := range []layer{balancerLayer, gatewayLayer, storeLayer} {
 		for _, p := range l.of(kind) {
-			_ = p.kill() // an orderly end would write what nobody reads
+			_ = p.kill() // an orderly end would write data that is never read
 		}
 	}
 }

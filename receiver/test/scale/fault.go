@@ -31,7 +31,8 @@ type fault struct {
 	down  time.Duration // until the process is started again
 }
 
-// parseFaults parses faults such as "gateway@20s,store2@40s": the layer, the number of the process (1 if left out), and when it is killed.
+// parseFaults parses faults such as "gateway@20s,store2@40s": the layer, the number of the process
+// (1 if left out), and when it is killed.
 func parseFaults(text string, down time.Duration) (faults []fault, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item == "" {

@@ -224,7 +224,8 @@ func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	return md
 }
 
-// measure returns the node's next collection, with its name on each resource. The engine waits to know what became of it.
+// measure returns the node's next collection, with its name on each resource. The engine waits to
+// know what became of it.
 func (n *node) measure(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
 	md := n.emitter.Emit(n.engine.Ledger(), zones, nil, n.now)

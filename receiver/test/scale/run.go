@@ -333,7 +333,7 @@ type program struct {
 	baseline usage
 }
 
-// usage is what a program has used.
+// usage is the resource usage of a program.
 type usage struct {
 	cpu      time.Duration
 	in, out  int64 // bytes that it read and wrote, of files and connections

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// service balances connections over several addresses, as a Kubernetes Service or HAProxy does: each connection goes to the next
-// address that accepts one. A connection ends with either of its ends.
+// service balances connections over several addresses, as a Kubernetes Service or HAProxy does:
+// each connection goes to the next address that accepts one. A connection ends with either of its
+// ends.
 type service struct {
 	listener  net.Listener
 	addresses []string

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// truth is what one node measured, whether or not it was delivered.
+// truth is the measurement of one node, whether or not it was delivered.
 type truth struct {
 	mark   time.Time         // totals until then are before the window
 	byOTLP map[string]*track // by metric and attributes in the order of OTLP
@@ -78,7 +78,8 @@ func (t *track) add(at time.Time, value float64) {
 	t.at, t.last = at, value
 }
 
-// acknowledged notes that the last collection was delivered. If it was before the window, the window begins with its totals.
+// acknowledged notes that the last collection was delivered. If it was before the window, the
+// window begins with its totals.
 func (t *truth) acknowledged() {
 	for _, s := range t.tracks {
 		if s.at.Before(t.mark) {

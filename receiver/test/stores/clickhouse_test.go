@@ -75,7 +75,8 @@ func (c *clickHouse) settle() error {
 
 var nowInSQL = regexp.MustCompile(`\bnow\(\)`)
 
-// query asks at a time, which takes the place of now(). The column joules is the value of a row, the others are its labels.
+// query asks at a time, which takes the place of now(). The column joules is the value of a row,
+// the others are its labels.
 func (c *clickHouse) query(text string, at time.Time) (rows []row, err error) {
 	sql := nowInSQL.ReplaceAllString(text, fmt.Sprintf("toDateTime(%d)", at.Unix()))
 	answer, err := http.Post(c.address+"?default_format=JSONEachRow", "text/plain", strings.NewReader(sql))

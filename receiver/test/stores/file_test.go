@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// file is what the collector's file exporter has written, and is asked with deploy/file/joules.py.
+// file is the output of the collector's file exporter. It is queried with deploy/file/joules.py.
 type file struct {
 	relay
 	path string

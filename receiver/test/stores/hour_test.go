@@ -29,14 +29,15 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// hour is what the receiver sent in an hour and some minutes before it, with the truth about it.
+// hour is the data that the receiver sent in an hour and some minutes before it, with the truth
+// about it.
 type hour struct {
 	collections []collection
 	truth       Truth
 	by          time.Duration // is added to all times that were sent
 }
 
-// collection is what was handed to the next consumer at once, as gzipped OTLP.
+// collection is the data that was passed to the next consumer at once, as gzipped OTLP.
 type collection struct {
 	at   time.Time
 	body []byte

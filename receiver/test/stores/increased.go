@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// identities are what tells series of a metric apart in ClickHouse, besides their data points' attributes and start times. Names are
-// not among them: a series goes on when its names become known.
+// identities lists the attributes that distinguish series of a metric in ClickHouse, in addition to
+// their data points' attributes and start times. Names are not among them: a series continues when
+// its names become known.
 var identities = map[string][]string{
 	"process.energy":   {"process.pid", "process.creation.time"},
 	"container.energy": {"container.id"},
 	"k8s.pod.energy":   {"k8s.pod.uid"},
 }
 
-// increased returns what counters of a metric increased by within an interval that ends now, in the zone package, as SQL of
-// ClickHouse on the tables of its exporter: by the values of an attribute, unless it is empty. A total begins at 0 at its start
-// time.
+// increased returns what counters of a metric increased by within an interval that ends now, in the
+// zone package, as SQL of ClickHouse on the tables of its exporter: by the values of an attribute,
+// unless it is empty. A total begins at 0 at its start time.
 func increased(metric, attribute, interval string) string {
 	by, named, groups := "", "", ""
 	if attribute != "" {

@@ -17,7 +17,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// A total before the window is subtracted, one that began again adds up, and a series goes on when its names become known.
+// A total before the window is subtracted, one that began again adds up, and a series goes on when
+// its names become known.
 func TestJoulesOfAFile(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("lacks python3")

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// openMimir starts one Mimir with all of its parts. Resource attributes become labels as the shipped configuration of Prometheus
-// has it.
+// openMimir starts one Mimir with all of its parts. Resource attributes become labels as the
+// shipped configuration of Prometheus has it.
 func openMimir(t *testing.T, dir string) (backend, error) {
 	binary, err := program(t, "mimir", "mimir")
 	if err != nil {

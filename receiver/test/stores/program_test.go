@@ -34,8 +34,8 @@ func freeEndpoint(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// start starts a program, whose log goes to a file, and waits until an address answers, with whatever but an error of the server.
-// The test's end stops the program.
+// start starts a program, whose log goes to a file, and waits until an address answers, with
+// whatever but an error of the server. The test's end stops the program.
 func start(t *testing.T, cmd *exec.Cmd, log, ready string) error {
 	t.Helper()
 	f, err := os.Create(log)

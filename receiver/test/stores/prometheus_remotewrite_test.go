@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// remoteWritten is a database that answers like Prometheus, to which the collector's prometheus_remote_write exporter sends.
+// remoteWritten is a database that answers like Prometheus, to which the collector's
+// prometheus_remote_write exporter sends.
 type remoteWritten struct {
 	prometheus
 	relay

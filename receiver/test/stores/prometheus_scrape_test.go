@@ -42,12 +42,13 @@ service:
 	return r, start(t, exec.Command(binary, "--config", config), filepath.Join(dir, "collector.log"), "http://"+endpoint)
 }
 
-// scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour. Prometheus scrapes every
-// half a second in fact, and what it scrapes is handed to it: the page of the collector after the collections of another
-// 15 s. The samples have the times of their collections.
+// scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour.
+// Prometheus scrapes every half a second in fact, and what it scrapes is handed to it: the page of
+// the collector after the collections of another 15 s. The samples have the times of their
+// collections.
 //
-// Not simulated: that a series is served for metric_expiration after its end, and the staleness markers, which Prometheus gives
-// the time of its own clock. They are later than the hour.
+// Not simulated: that a series is served for metric_expiration after its end, and the staleness
+// markers, which Prometheus gives the time of its own clock. They are later than the hour.
 type scraped struct {
 	prometheus
 	relay

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Language is what a database is asked in.
+// Language is the query language of a database.
 type Language string
 
 // The languages. MetricsQL is VictoriaMetrics's; a query without a text of its own in it is asked in PromQL.
@@ -24,16 +24,17 @@ const (
 type Query struct {
 	// Name names it in tables and tests.
 	Name string
-	// Question is what it answers, in a user's words.
+	// Question is the question that the query answers, in a user's words.
 	Question string
-	// Text is how it is asked. A language without a text cannot ask it.
+	// Text is the text of the query by language. A language without a text cannot express the
+	// query.
 	Text map[Language]string
 	// By is the attribute by which the rows of the answer differ, as in OTLP. It is empty where there is one row.
 	By string
-	// Truth is what the answer must be at a time, by the value of By.
+	// Truth returns the correct answer at a time, by the value of By.
 	Truth func(t *Truth, at time.Time) map[string]float64
-	// Within is the largest relative difference of a row. 0 states that there is no bound: the query is in the table to show
-	// what it gives.
+	// Within is the largest relative difference of a row. 0 states that there is no bound: the
+	// query is in the table to show what it gives.
 	Within float64
 	// WithinIn is the same in languages in which it is another one.
 	WithinIn map[Language]float64
@@ -41,7 +42,8 @@ type Query struct {
 	Least float64
 	// Except, if it is set, is which values of By are not compared.
 	Except func(*Truth) map[string]bool
-	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the beginning of the hour to its end.
+	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the
+	// beginning of the hour to its end.
 	Every time.Duration
 }
 
@@ -210,8 +212,9 @@ var Queries = []Query{
 	},
 }
 
-// used returns what counters increased by within a window that ends now, as the rules of deploy/prometheus have it, in words that PromQL
-// and MetricsQL have in common. It extrapolates only what began again in the window, and adds up from window to window.
+// used returns what counters increased by within a window that ends now, as the rules of
+// deploy/prometheus have it, in words that PromQL and MetricsQL have in common. It extrapolates
+// only what began again in the window, and adds up from window to window.
 func used(counters, window string) string {
 	return strings.NewReplacer("X", counters, "W", window).Replace(
 		"(increase(X[W]) and resets(X[W]) > 0" +
@@ -233,7 +236,7 @@ func beganAgain(metric, attribute string) func(*Truth) map[string]bool {
 	}
 }
 
-// meter is what the machine's meters counted in a window.
+// meter returns the energy that the machine's meters counted in a window.
 func meter(kind string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
 	return func(t *Truth, at time.Time) map[string]float64 {
 		return map[string]float64{"": t.Meter(kind, at.Add(-window), at)}
@@ -255,7 +258,8 @@ func powerOfProcesses(t *Truth, at time.Time) map[string]float64 {
 	return by
 }
 
-// By returns the energy of the zone package that the series of a metric had between two times, by the value of an attribute.
+// By returns the energy of the zone package that the series of a metric had between two times, by
+// the value of an attribute.
 func (t *Truth) By(metric, attribute string, from, to time.Time) map[string]float64 {
 	sums := map[string]float64{}
 	for _, s := range t.Match(metric, map[string]string{"energy.zone": "package"}) {

@@ -81,7 +81,7 @@ var Recipes = []Query{
 	},
 }
 
-// Grown is what each counter increased by within a window that ends now.
+// Grown returns a query for the increase of each counter within a window that ends now.
 func Grown(counters, window string) string {
 	return fmt.Sprintf(`  increase(%[1]s[%[2]s]) and resets(%[1]s[%[2]s]) > 0
   or last_over_time(%[1]s[%[2]s]) - last_over_time(%[1]s[1h] offset %[2]s) >= 0

@@ -66,8 +66,8 @@ var storesTable = []store{
 
 // looser has bounds of databases that cannot keep the table's, by their name and the query's.
 var looser = map[[2]string]float64{
-	// The last scrape is up to 15 s old. What a collector collects last is in no scrape, and after a change of settings its totals
-	// begin again.
+	// The last scrape is up to 15 s old. What a collector collects last is in no scrape, and after
+	// a change of settings its totals begin again.
 	{"Prometheus 3.15, scraped", "node, increase"}: 0.01,
 }
 

@@ -12,7 +12,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// Truth is what happened in the hour: what the machine's meters counted, and what the receiver sent of each workload.
+// Truth is the ground truth of the hour: the counts of the machine's meters, and the data that the
+// receiver sent for each workload.
 type Truth struct {
 	// Begin and End are the bounds of the hour. Before it the receiver has run for some minutes.
 	Begin, End time.Time
@@ -20,8 +21,8 @@ type Truth struct {
 	Births int
 	// Restarts are the restarts of the receiver.
 	Restarts []Restart
-	// Meters are what the simulated machine's zones had counted at each collection, by zone kind, in joules since the
-	// receiver's first baseline. The receiver has no part in these figures.
+	// Meters are the counts of the simulated machine's zones at each collection, by zone kind, in
+	// joules since the receiver's first baseline. The receiver has no part in these figures.
 	Meters map[string][]Point
 	// Series are the counters that were sent, by their keys.
 	Series map[string]*Series

@@ -17,16 +17,16 @@ var (
 )
 
 const (
-	// leastCorrelation is what two records of the same machine have at least.
+	// leastCorrelation is the minimum correlation of two records of the same machine.
 	leastCorrelation = 0.7
-	// leastSteps is how many steps of the coarser record are needed to align them.
+	// leastSteps is the minimum number of steps of the coarser record for an alignment.
 	leastSteps = 30
 	// longest is how much time, in seconds, two records have in common at most.
 	longest = 30 * 86_400
 )
 
-// Align returns how many seconds the series lags behind the load: what happens at t is in the series at t + lag. It is the lag
-// with the highest correlation, up to most seconds to either side.
+// Align returns how many seconds the series lags behind the load: what happens at t is in the
+// series at t + lag. It is the lag with the highest correlation, up to most seconds to either side.
 func Align(load, series *Series, most float64) (lag, correlation float64, err error) {
 	from, to, err := common(load, series)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// Energy returns the power of an energy counter in joules that may be read more often than it counts: a value that is the one before is
-// no news. A step back is a restart, and a gap; so is a time that is longer than five times the usual one between two news.
+// Energy returns the power of an energy counter in joules that may be read more often than it
+// counts: a value that is the one before is no news. A step back is a restart, and a gap; so is a
+// time that is longer than five times the usual one between two news.
 func Energy(points []Point) Series {
 	var news []Point
 	for _, p := range points {
@@ -40,8 +41,9 @@ type WindowOptions struct {
 	MaxWatts float64 // what the power never exceeds
 }
 
-// Windows returns what load and power were together. A window is one pair of times of the load, or as many as the power needs
-// for two of its own. impossible is how many were left out because their power cannot be.
+// Windows returns what load and power were together. A window is one pair of times of the load, or
+// as many as the power needs for two of its own. impossible is how many were left out because their
+// power cannot be.
 func Windows(load, power *Series, o WindowOptions) (windows []Window, impossible int) {
 	shortest := 0.99 * power.step()
 	for first, i := 0, 0; i < len(load.from); i++ {
@@ -85,8 +87,8 @@ const (
 type Learned struct {
 	// Curve never falls, and goes from a utilization of 0 to 1.
 	Curve Curve
-	// Error is the mean absolute error of the power, relative to the mean power, where each tenth of the time is predicted from
-	// the others.
+	// Error is the mean absolute error of the power, relative to the mean power, where each tenth
+	// of the time is predicted from the others.
 	Error float64
 	// Seconds is how much time there was.
 	Seconds float64
@@ -96,8 +98,8 @@ type Learned struct {
 	Bins int
 }
 
-// Learn fits a curve to the windows: the means of bins of utilization, weighted by time, of which those that fall are evened out.
-// leastRange is how far the utilization must vary.
+// Learn fits a curve to the windows: the means of bins of utilization, weighted by time, of which
+// those that fall are evened out. leastRange is how far the utilization must vary.
 func Learn(windows []Window, leastRange float64) (*Learned, error) {
 	l := &Learned{}
 	for i := range windows {
@@ -180,8 +182,8 @@ func slope(knots Curve) float64 {
 	return 0
 }
 
-// crossValidated returns the mean absolute error where each of the blocks is predicted from the others, relative to the mean power. A
-// block without which no bin has enough time is left out.
+// crossValidated returns the mean absolute error where each of the blocks is predicted from the
+// others, relative to the mean power. A block without which no bin has enough time is left out.
 func crossValidated(windows []Window, seconds float64) float64 {
 	var off, joules, passed float64
 	for first := 0; first < len(windows); {

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Curve is power over X: straight lines between its points, and beyond the first and the last as the lines next to them.
+// Curve is power over X: straight lines between its points, and beyond the first and the last as
+// the lines next to them.
 type Curve []Knot
 
 // Knot is a point of a Curve.
@@ -63,9 +64,10 @@ const (
 	exact = 0.0005
 )
 
-// Fit returns the monotone curve of straight lines with the smallest squared error, weighted by how long the levels lasted. It has
-// as many knots as Bayes's information criterion allows. errs are the errors with which curves through the other levels predict
-// each level, as shares of Y, in the order of the levels.
+// Fit returns the monotone curve of straight lines with the smallest squared error, weighted by how
+// long the levels lasted. It has as many knots as Bayes's information criterion allows. errs are
+// the errors with which curves through the other levels predict each level, as shares of Y, in the
+// order of the levels.
 func Fit(levels []Level) (curve Curve, errs []float64) {
 	best := math.Inf(1)
 	n := float64(len(levels))
@@ -156,8 +158,8 @@ func squares(levels []Level, c Curve) float64 {
 	return sum
 }
 
-// through returns the monotone curve with knots at the places. It solves the normal equations of the hat functions, in errors
-// as shares of Y, and then evens out what falls.
+// through returns the monotone curve with knots at the places. It solves the normal equations of
+// the hat functions, in errors as shares of Y, and then evens out what falls.
 func through(levels []Level, at []float64) Curve {
 	n := len(at)
 	m := make([][]float64, n) // the equations, with the right side last
@@ -253,8 +255,8 @@ func rising(v, weights []float64) []float64 {
 // Line is y = offset + factor x.
 type Line struct{ Factor, Offset float64 }
 
-// FitLine returns the straight line with the smallest squared error, and the errors of its predictions of each level from the
-// others, as shares of Y.
+// FitLine returns the straight line with the smallest squared error, and the errors of its
+// predictions of each level from the others, as shares of Y.
 func FitLine(levels []Level) (line Line, errs []float64) {
 	c := fitKnots(levels, 2)
 	line.Factor = (c[1].Y - c[0].Y) / (c[1].X - c[0].X)

@@ -23,8 +23,8 @@ type PlateauOptions struct {
 // steady is how far the load may be from its mean on a plateau, as a share of its range in the record.
 const steady = 0.03
 
-// Plateaus returns the stretches of the load, between two times, on which it stays within 3 % of its range, or within three
-// times its noise.
+// Plateaus returns the stretches of the load, between two times, on which it stays within 3 % of
+// its range, or within three times its noise.
 func Plateaus(load *Series, from, to float64, o PlateauOptions) []Plateau {
 	step := max(load.step(), o.Shortest/60)
 	values := sampled(load, from, to, step, 0)
@@ -97,8 +97,8 @@ const (
 	drift = 0.03
 )
 
-// Levels returns what x and y were on the plateaus, and how many plateaus were left out because y was not steady or one of both was
-// not known.
+// Levels returns what x and y were on the plateaus, and how many plateaus were left out because y
+// was not steady or one of both was not known.
 func Levels(plateaus []Plateau, x, y *Series, o LevelOptions) (levels []Level, left int, err error) {
 	for _, p := range plateaus {
 		l := Level{p, x.Mean(p.From+o.XLag, p.To+o.XLag), y.Mean(p.From+o.YLag, p.To+o.YLag)}

@@ -51,8 +51,8 @@ func spacing(points []Point) float64 {
 // gapAfter is how many median steps apart two points are with a gap in between.
 const gapAfter = 5
 
-// Samples returns the series of a power that was read at the times of the points. Between two points it is taken to change
-// evenly. A value that is not a number is a gap.
+// Samples returns the series of a power that was read at the times of the points. Between two
+// points it is taken to change evenly. A value that is not a number is a gap.
 func Samples(points []Point) Series {
 	var s Series
 	longest := gapAfter * spacing(points)

@@ -55,7 +55,7 @@ func besides(t *testing.T, burn string, n int) {
 	}
 }
 
-// measured is what was measured of a command, and what it had in truth.
+// measured holds the measurement of a command, and the truth.
 type measured struct {
 	energies
 	truth, wall time.Duration
@@ -97,7 +97,8 @@ func measure(t *testing.T, g *Group, args ...string) (m measured) {
 	return m
 }
 
-// log prints what was measured, and what the energy of the whole node would have shown, as `perf stat -a -e power/energy-pkg/` does.
+// log prints what was measured, and what the energy of the whole node would have shown, as `perf
+// stat -a -e power/energy-pkg/` does.
 func (m *measured) log(t *testing.T, what string) {
 	truth := joulesOf(t, m.truth)
 	percent := func(joules float64) string { return fmt.Sprintf("%+.1f %%", 100*(joules/truth-1)) }

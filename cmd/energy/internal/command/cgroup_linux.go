@@ -40,7 +40,7 @@ type cgroup struct {
 	buf               []byte
 }
 
-// hierarchy tells the hierarchies apart.
+// hierarchy describes one kind of cgroup hierarchy.
 type hierarchy struct {
 	name    string
 	isMount func(*procfs.MountInfo) bool
@@ -211,12 +211,12 @@ func eachProcess(dir string, yield func(pid int32)) error {
 	return nil
 }
 
-// attempts is how often a cgroup is made that another process removes, and how often processes are moved out of one in which new
-// ones may be made meanwhile.
+// attempts is how often a cgroup is made that another process removes, and how often processes are
+// moved out of one in which new ones may be made meanwhile.
 const attempts = 20
 
-// close moves the processes that are in the cgroup itself or in its leaf to the one around it, and removes the cgroup. Other
-// cgroups below it stay with their processes.
+// close moves the processes that are in the cgroup itself or in its leaf to the one around it, and
+// removes the cgroup. Other cgroups below it stay with their processes.
 func (c *cgroup) close() error {
 	_ = c.counter.Close() // it was only read from
 	if c.held == nil {
@@ -298,8 +298,9 @@ func (c *cgroupV2) Used() (units.CPUTime, error) {
 
 // cgroupV1 counts in a cgroup of the cpuacct hierarchy. Its cpuacct.usage is in nanoseconds.
 //
-// A child is in the cgroup of the thread that forks it, so a thread of this process enters the leaf. The kernel lets it wait for
-// milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c), which pass beside the preparation of what measures the command.
+// A child is in the cgroup of the thread that forks it, so a thread of this process enters the
+// leaf. The kernel lets it wait for milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c),
+// which pass beside the preparation of what measures the command.
 type cgroupV1 struct {
 	*cgroup
 	forks  chan func() error // to the thread
@@ -320,8 +321,8 @@ func newCgroupV1(root string) (*cgroupV1, error) {
 	return v1, nil
 }
 
-// forkInside closes known when its thread is known, enters the leaf, and calls what it is sent. The thread stays locked, so it ends
-// with the goroutine.
+// forkInside closes known when its thread is known, enters the leaf, and calls what it is sent. The
+// thread stays locked, so it ends with the goroutine.
 func (c *cgroupV1) forkInside(known chan<- struct{}) {
 	defer close(c.done)
 	runtime.LockOSThread()

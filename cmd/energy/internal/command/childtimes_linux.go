@@ -13,9 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// childTimes counts the descendants of this process: the clocks of those that run, and the times of those that were waited for,
-// which the kernel adds up (getrusage(2), RUSAGE_CHILDREN). A process that ignores SIGCHLD does not wait for its children, and
-// their times are lost.
+// childTimes counts the descendants of this process: the clocks of those that run, and the times of
+// those that were waited for, which the kernel adds up (getrusage(2), RUSAGE_CHILDREN). A process
+// that ignores SIGCHLD does not wait for its children, and their times are lost.
 type childTimes struct {
 	tree    *processTree
 	before  units.CPUTime // of those that were waited for before
@@ -46,8 +46,8 @@ func waitedFor() (units.CPUTime, error) {
 
 // Used implements cpu.Group.
 //
-// Each process is read before its children. So what is waited for meanwhile is missed until the next call, and never counted
-// twice.
+// Each process is read before its children. So what is waited for meanwhile is missed until the
+// next call, and never counted twice.
 func (c *childTimes) Used() (units.CPUTime, error) {
 	waited, err := waitedFor()
 	if err != nil {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command runs a command in a group of its own, so that the CPU time of all its descendants is known: those that live
-// for milliseconds, and those that it leaves behind.
+// Package command runs a command in a group of its own, so that the CPU time of all its descendants
+// is known: those that live for milliseconds, and those that it leaves behind.
 //
-// The group is a cgroup, in which the command is from its first instruction: of version 2, or of the cpuacct hierarchy of
-// version 1. What others put into it, as container runtimes do that are asked to, counts, too. Where none can be made, the group
-// is all descendants of this process, and their CPU time is the sum of their clocks and of the times of those that were waited
-// for. Either way this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps them.
+// The group is a cgroup, in which the command is from its first instruction: of version 2, or of
+// the cpuacct hierarchy of version 1. What others put into it, as container runtimes do that are
+// asked to, counts, too. Where none can be made, the group is all descendants of this process, and
+// their CPU time is the sum of their clocks and of the times of those that were waited for. Either
+// way this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps
+// them.
 //
-// What leaves the cgroup is not counted: services that systemd, cron or a container runtime start because the command asked
-// them to.
+// What leaves the cgroup is not counted: services that systemd, cron or a container runtime start
+// because the command asked them to.
 package command
 
 import (
@@ -28,7 +30,7 @@ const (
 	ChildTimes Method = "child times"
 )
 
-// Options are what a group needs to know.
+// Options configures a group.
 type Options struct {
 	// Root is where the host's root directory is, "/" if it is empty.
 	Root string
@@ -48,7 +50,8 @@ type Command struct {
 
 // Status is how a command ended.
 type Status struct {
-	// Code is the exit status as a shell tells it: 128 + the number of the signal if one ended it.
+	// Code is the exit status as a shell reports it: 128 + the signal number if a signal ended the
+	// command.
 	Code int
 	// Signal is the number of the signal that ended it, 0 if none did.
 	Signal int
@@ -64,6 +67,6 @@ var (
 type Left struct {
 	PID  int
 	Name string // of its task, at most 15 bytes
-	// CPU is what it used so far, with the resolution of a clock tick.
+	// CPU is the CPU time used so far, with the resolution of a clock tick.
 	CPU time.Duration
 }

@@ -31,7 +31,7 @@ func modeled(idle, full float64) *energyreceiver.Config {
 	return cfg
 }
 
-// energies are what a ledger tells of the node and of the container, in microjoules.
+// energies are a ledger's energies of the node and of the container, in microjoules.
 type energies struct {
 	active, idle, unattributed, container units.Energy
 	containers                            int

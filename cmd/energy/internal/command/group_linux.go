@@ -41,17 +41,18 @@ type counter interface {
 	cpu.Group
 	method() Method
 	path() string
-	// start calls fork, whose child must be in the group. fork makes the child in the cgroup v2 of a descriptor, unless that
-	// is negative.
+	// start calls fork, whose child must be in the group. fork makes the child in the cgroup v2 of
+	// a descriptor, unless that is negative.
 	start(fork func(cgroup int) error) error
 	close() error
 }
 
-// preferred are the methods from the best. Where the CPU time of cgroups is counted in version 1, container runtimes use it, and
-// the group's path is of use to them.
+// preferred are the methods from the best. Where the CPU time of cgroups is counted in version 1,
+// container runtimes use it, and the group's path is of use to them.
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
-// New makes a group. It does not fail for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
+// New creates a group. It does not fail if no cgroup is available: Method reports how the group is
+// counted, and Rejected why no better method is used.
 func New(o Options) (*Group, error) {
 	if o.ChildTimes {
 		return newGroup(o, ChildTimes)
@@ -104,8 +105,9 @@ func (g *Group) open(method Method) (counter, error) {
 // Source returns a CPU time source of the group. The Group outlives the source.
 func (g *Group) Source() cpu.Source { return cpu.NewCommand(g.options.Root, g) }
 
-// NamedSource returns a CPU time source of the group that reports the names of short-lived processes, by a source of the whole machine.
-// Closing the returned source closes the other one. The Group outlives both.
+// NamedSource returns a CPU time source of the group that reports the names of short-lived
+// processes, by a source of the whole machine. Closing the returned source closes the other one.
+// The Group outlives both.
 func (g *Group) NamedSource(names cpu.Source) cpu.Source {
 	c := cpu.NewCommand(g.options.Root, g)
 	c.NameBy(names, func() string {
@@ -141,8 +143,8 @@ func (g *Group) Lost() error {
 	return nil
 }
 
-// Path returns the path of the group's cgroup in its hierarchy, for instance for `docker run --cgroup-parent`. It is empty if
-// there is none.
+// Path returns the path of the group's cgroup in its hierarchy, for instance for `docker run
+// --cgroup-parent`. It is empty if there is none.
 func (g *Group) Path() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,7 +174,8 @@ func (g *Group) Counted() units.CPUTime {
 	return g.used
 }
 
-// End ends the counting: for the sources of the group it has no processes from now on, and uses nothing more than what was counted.
+// End ends the counting: for the sources of the group it has no processes from now on, and uses
+// nothing more than what was counted.
 func (g *Group) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,7 +192,8 @@ func (g *Group) Processes(yield func(pid int32)) error {
 	return g.counter.Processes(yield)
 }
 
-// Close hands the processes of the group that still run over to the cgroup around it, and removes the group's. It kills none.
+// Close hands the processes of the group that still run over to the cgroup around it, and removes
+// the group's. It kills none.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -202,8 +202,8 @@ func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
 	}
 }
 
-// A container runtime enables controllers for the cgroups that it makes below a group's. In version 2 that needs a cgroup without
-// processes of its own.
+// A container runtime enables controllers for the cgroups that it makes below a group's. In version
+// 2 that needs a cgroup without processes of its own.
 func TestTheCgroupItselfHasNoProcesses(t *testing.T) {
 	g, err := newGroup(Options{}, CgroupV2)
 	if err != nil {

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that Relay passes on. A terminal sends the first three to all of its foreground process group. SIGTSTP
-// and SIGCONT are left to the kernel: at a terminal they reach the command, too.
+// passedOn are the signals that Relay passes on. A terminal sends the first three to all of its
+// foreground process group. SIGTSTP and SIGCONT are left to the kernel: at a terminal they reach
+// the command, too.
 var (
 	fromTerminal = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH}
 	fromOthers   = []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 )
 
-// Relay passes the signals that this process gets on to the command, until stop is called. Meanwhile they do not end this
-// process. Those that this process ignores stay ignored.
+// Relay passes the signals that this process gets on to the command, until stop is called.
+// Meanwhile they do not end this process. Those that this process ignores stay ignored.
 //
 // What Ctrl-C and the like send, the command has got from the terminal already if this process is in the terminal's
 // foreground process group, and it is not sent again.

@@ -30,8 +30,9 @@ var (
 	errHasBegun = errors.New("processes of the group run already")
 )
 
-// Start starts a command in the group. If the kernel refuses to start it in the cgroup, the group's method becomes the next one.
-// The error is ErrNotFound or ErrNotExecutable where it is the program's.
+// Start starts a command in the group. If the kernel refuses to start it in the cgroup, the group's
+// method becomes the next one. The error is ErrNotFound or ErrNotExecutable where it is the
+// program's.
 func (g *Group) Start(c Command) (*Process, error) {
 	if len(c.Args) == 0 {
 		return nil, errNoArgs

@@ -16,13 +16,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// processTree tells who is whose child.
+// processTree reads the parent-child relations of processes.
 type processTree struct {
 	proc procfs.FS
 	dir  *kernfs.Dir // of proc
 	buf  []byte
-	// scan reports whether the kernel does not list a process's children (CONFIG_PROC_CHILDREN), so that the parents of all
-	// processes are read.
+	// scan reports whether the kernel does not list a process's children (CONFIG_PROC_CHILDREN), so
+	// that the parents of all processes are read.
 	scan     bool
 	children map[int][]int // by parent, as of the last refresh
 }

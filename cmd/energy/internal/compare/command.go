@@ -20,11 +20,12 @@ type Command struct {
 	// Zones are all zones of the runs, in the order of the first run that has them.
 	Zones  []Zone
 	Phases []Phase
-	// Energy is that of all zones that are added up, in joules, and Power its mean power in watts. Wall and CPU are in seconds.
+	// Energy is that of all zones that are added up, in joules, and Power its mean power in watts.
+	// Wall and CPU are in seconds.
 	Energy, Power, Wall, CPU Summary
 	// RunNotes are the notes of the runs. Those that differ in their figures only are there once.
 	RunNotes []string
-	// Notes are what all runs together show.
+	// Notes are the remarks on all runs together.
 	Notes []string
 }
 
@@ -35,7 +36,8 @@ type Zone struct {
 	values                []float64 // of each run, 0 where the run does not have the zone
 }
 
-// Phase is a phase over the runs. A run without it counts with 0, so that the means of the phases add up to that of the runs.
+// Phase is a phase over the runs. A run without it counts with 0, so that the means of the phases
+// add up to that of the runs.
 type Phase struct {
 	Name              string
 	Energy, Wall, CPU Summary // J, s, s
@@ -238,7 +240,8 @@ type ZoneRatio struct {
 
 // Values below these are not compared: they stand for nothing that was measured.
 const (
-	// leastEnergy is 1 mJ. Counters of energy step each millisecond at best, so that a smaller energy is that of no step or of one.
+	// leastEnergy is 1 mJ. Counters of energy step each millisecond at best, so that a smaller
+	// energy is that of no step or of one.
 	leastEnergy = 1e-3
 	leastPower  = 1e-6 // W
 	leastTime   = 1e-6 // s

@@ -18,8 +18,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The hours of sleep that ten patients gained by two drugs: the example of Student's article of 1908 and, with the results below, of
-// many textbooks (Student, The probable error of a mean, Biometrika 6, section IX; the data set "sleep" of R).
+// The hours of sleep that ten patients gained by two drugs: the example of Student's article of
+// 1908 and, with the results below, of many textbooks (Student, The probable error of a mean,
+// Biometrika 6, section IX; the data set "sleep" of R).
 var (
 	dextro = []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
 	laevo  = []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
@@ -99,7 +100,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// How often an interval contains the true ratio is what its confidence promises.
+// The proportion of intervals that contain the true ratio is the confidence level.
 func TestTheIntervalContainsTheTrueRatioIn95OfACentOfAllCases(t *testing.T) {
 	for name, truth := range map[string]float64{"a command and itself": 1, "a command that uses less": 0.8} {
 		t.Run(name, func(t *testing.T) {
@@ -125,8 +126,8 @@ func TestTheIntervalContainsTheTrueRatioIn95OfACentOfAllCases(t *testing.T) {
 	}
 }
 
-// simulate returns the ratio of two commands whose energies vary by 5 %, while the machine's temperature makes the runs of each pair
-// use up to a tenth more or less.
+// simulate returns the ratio of two commands whose energies vary by 5 %, while the machine's
+// temperature makes the runs of each pair use up to a tenth more or less.
 func simulate(random *rand.Rand, pairs int, truth float64) Ratio {
 	a, b := make([]float64, pairs), make([]float64, pairs)
 	for i := range pairs {

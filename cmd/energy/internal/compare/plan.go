@@ -23,8 +23,8 @@ type Step struct {
 	Warmup  bool
 }
 
-// Steps returns all runs in their order. Two commands run in pairs, in turn A B and B A: what grows steadily over the runs, such as
-// the temperature of the CPU, weighs on both alike.
+// Steps returns all runs in their order. Two commands run in pairs, in turn A B and B A: what grows
+// steadily over the runs, such as the temperature of the CPU, weighs on both alike.
 func (p Plan) Steps() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		for i := range p.Warmup + p.Runs {
@@ -79,8 +79,9 @@ func (p Plan) Name(s Step) string {
 	return name
 }
 
-// Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends with the first error. Unless
-// failures are ignored, a command's exit status other than 0 is one, a *FailedError. The results until then are returned, too.
+// Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends
+// with the first error. Unless failures are ignored, a command's exit status other than 0 is one, a
+// *FailedError. The results until then are returned, too.
 func (p Plan) Run(run func(Step) (measure.Result, error)) (results [2][]measure.Result, err error) {
 	for step := range p.Steps() {
 		r, err := run(step)

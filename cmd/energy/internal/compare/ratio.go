@@ -25,12 +25,14 @@ func (r Ratio) Spread() bool { return r.Pairs > 1 }
 // Significant reports whether A and B differ with Confidence: whether the interval leaves out 1.
 func (r Ratio) Significant() bool { return r.Spread() && (r.Low > 1 || r.High < 1) }
 
-// Ratios compares the values of A with those of B, pair by pair: what changes slowly, such as temperature and load, is the same in
-// both runs of a pair, and cancels. Pairs with a value below least, which must be above 0, are left out.
+// Ratios compares the values of A with those of B, pair by pair: what changes slowly, such as
+// temperature and load, is the same in both runs of a pair, and cancels. Pairs with a value below
+// least, which must be above 0, are left out.
 //
-// It is the paired t-test of the logarithms: with dᵢ = ln(aᵢ/bᵢ), the geometric mean is exp(mean d), and its interval
-// exp(mean d ± t·s/√n) (Student 1908, whose first example is of pairs; of ratios: Fleming and Wallace, How not to lie with
-// statistics: the correct way to summarize benchmark results, CACM 29, 1986).
+// It is the paired t-test of the logarithms: with dᵢ = ln(aᵢ/bᵢ), the geometric mean is exp(mean
+// d), and its interval exp(mean d ± t·s/√n) (Student 1908, whose first example is of pairs; of
+// ratios: Fleming and Wallace, How not to lie with statistics: the correct way to summarize
+// benchmark results, CACM 29, 1986).
 func Ratios(a, b []float64, least float64) Ratio {
 	var r Ratio
 	var logs []float64
@@ -53,7 +55,8 @@ func Ratios(a, b []float64, least float64) Ratio {
 	return r
 }
 
-// Verdict says in words what the ratio of a quantity means. verb is what the commands did with it: "used", "took".
+// Verdict describes the ratio of a quantity in words. verb is the past tense of what the commands
+// did with the quantity: "used", "took".
 func (r Ratio) Verdict(verb, quantity string) string {
 	switch {
 	case r.Pairs == 0 && r.Left > 0:

@@ -16,14 +16,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Report is what all runs of a plan have shown.
+// Report holds the results of all runs of a plan.
 type Report struct {
 	Plan Plan
 	A    *Command
 	// B and Comparison are nil where there is one command.
 	B          *Command
 	Comparison *Comparison
-	// Notes are what the reader of the figures should know.
+	// Notes are remarks that readers of the figures should know.
 	Notes []string
 }
 
@@ -238,9 +238,10 @@ func (r Ratio) document() jsonRatio {
 
 var csvHead = []string{"command", "run", "phase", "zone", "source", "added", "seconds", "cpu_seconds", "joules", "mean_watts"}
 
-// WriteCSV writes the report as CSV (RFC 4180). Each run has a row for all zones together, whose zone is empty, one for each zone, and
-// one for each zone of each phase. The column run has the number of the run, or which figure of all runs a row has: mean, stddev,
-// ci95_low, ci95_high, min and max. The command A/B has the ratios: mean, ci95_low and ci95_high.
+// WriteCSV writes the report as CSV (RFC 4180). Each run has a row for all zones together, whose
+// zone is empty, one for each zone, and one for each zone of each phase. The column run has the
+// number of the run, or which figure of all runs a row has: mean, stddev, ci95_low, ci95_high, min
+// and max. The command A/B has the ratios: mean, ci95_low and ci95_high.
 func (r *Report) WriteCSV(w io.Writer) error {
 	rows := [][]string{csvHead}
 	for i, c := range r.commands() {

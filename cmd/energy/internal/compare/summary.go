@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compare repeats the measurement of a command, or of two commands side by side, and says what the figures of all runs
-// are worth: how far they vary, where their mean lies, and whether two commands differ.
+// Package compare repeats the measurement of a command, or of two commands side by side, and says
+// what the figures of all runs are worth: how far they vary, where their mean lies, and whether two
+// commands differ.
 package compare
 
 import (
@@ -45,7 +46,8 @@ func Summarize(values []float64) Summary {
 	return s
 }
 
-// studentsT returns the t that a value of Student's distribution exceeds, in either direction, with a probability of 1-Confidence.
+// studentsT returns the t that a value of Student's distribution exceeds, in either direction, with
+// a probability of 1-Confidence.
 func studentsT(degrees int) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(degrees)}.Quantile((1 + Confidence) / 2)
 }
@@ -55,16 +57,18 @@ const OutlierRule = "more than 10 standard deviations from the median, these est
 
 const (
 	fewestForOutliers = 5
-	// outlierDeviations is how far away an outlier is. Of normal values 3.5, as Iglewicz and Hoaglin propose, would make an outlier
-	// in every fifth series of 5 runs; 10, as hyperfine has it, does in every thirtieth.
+	// outlierDeviations is how far away an outlier is. Of normal values 3.5, as Iglewicz and
+	// Hoaglin propose, would make an outlier in every fifth series of 5 runs; 10, as hyperfine has
+	// it, does in every thirtieth.
 	outlierDeviations = 10
 	// madToStdDev makes a standard deviation of a median absolute deviation: 1/Φ⁻¹(3/4).
 	madToStdDev = 1.4826
 )
 
-// outliers returns the indices of values that the others make implausible, by the modified Z-score of the median absolute
-// deviation (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993). Less than 5 values have no outliers, and neither have
-// values of which most are the same. An outlier is told. It is never left out: a mean without it would be another quantity.
+// outliers returns the indices of values that the others make implausible, by the modified Z-score
+// of the median absolute deviation (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
+// Less than 5 values have no outliers, and neither have values of which most are the same. Outliers
+// are reported but never excluded: a mean without them would be another quantity.
 func outliers(values []float64) []int {
 	if len(values) < fewestForOutliers {
 		return nil

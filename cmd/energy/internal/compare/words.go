@@ -10,15 +10,17 @@ import (
 // ErrNoCommand is that of a command line without a word.
 var ErrNoCommand = errors.New("the command is empty")
 
-// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command Language, 2.2 Quoting): anywhere, or at
-// the start of a word. In the first word, = is special, too: it sets a variable.
+// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command
+// Language, 2.2 Quoting): anywhere, or at the start of a word. In the first word, = is special,
+// too: it sets a variable.
 const (
 	special        = "|&;<>()$`*?[\n"
 	specialAtStart = "~#!{"
 )
 
-// Words returns what runs a command line. A line of plain and quoted words is split into these, so that no shell is measured with
-// it. A line that needs a shell, for a pipe, a variable or a pattern, is run by sh -c; byShell reports that.
+// Words returns what runs a command line. A line of plain and quoted words is split into these, so
+// that no shell is measured with it. A line that needs a shell, for a pipe, a variable or a
+// pattern, is run by sh -c; byShell reports that.
 func Words(line string) (words []string, byShell bool, err error) {
 	words, ok := split(line)
 	switch {

@@ -12,9 +12,10 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// Characters yields the characters of a text as a terminal may show them, and the number of columns that each needs, 1 or 2.
-// A question mark replaces each invisible character. Control characters could control the terminal, some characters
-// change the direction of a line, and characters without a width could make two names look the same.
+// Characters yields the characters of a text as a terminal may show them, and the number of columns
+// that each needs, 1 or 2. A question mark replaces each invisible character. Control characters
+// could control the terminal, some characters change the direction of a line, and characters
+// without a width could make two names look the same.
 func Characters(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		rest, state := strings.Map(visible, strings.ToValidUTF8(text, "?")), -1

@@ -14,7 +14,7 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// nobody is a group without processes.
+// nobody is the empty group, without processes.
 type nobody struct{}
 
 // Used implements cpu.Group.
@@ -23,10 +23,10 @@ func (nobody) Used() (units.CPUTime, error) { return 0, nil }
 // Processes implements cpu.Group.
 func (nobody) Processes(func(pid int32)) error { return nil }
 
-// Baseline is what was measured before a command.
+// Baseline holds the measurement of the machine before a command.
 type Baseline struct {
 	watts       map[power.Class]float64 // of measured zones
-	unknown     []power.Class           // zones whose meter told nothing
+	unknown     []power.Class           // zones whose meter reported nothing
 	utilization float64                 // negative where it is not known
 }
 

@@ -16,8 +16,9 @@ var csvHead = []string{
 	"phase", "zone", "source", "added", "seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "static_power", "missing_seconds",
 }
 
-// WriteCSV writes the result as CSV (RFC 4180): a row for each zone of the run, whose phase is empty, and for each zone of each phase.
-// Where nothing is known of energy there is one row without a zone.
+// WriteCSV writes the result as CSV (RFC 4180): a row for each zone of the run, whose phase is
+// empty, and for each zone of each phase. Where nothing is known of energy there is one row without
+// a zone.
 func (r *Result) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{csvHead}

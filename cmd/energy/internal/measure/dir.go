@@ -17,8 +17,8 @@ const (
 	socketName = "phases.sock"
 )
 
-// ownDir is a directory of this process. It is locked as long as the process exists, so that another one can remove it if this one
-// was killed.
+// ownDir is a directory of this process. It is locked as long as the process exists, so that
+// another one can remove it if this one was killed.
 type ownDir struct {
 	path string
 	held *os.File
@@ -79,8 +79,8 @@ func removeStale(parent string) {
 	}
 }
 
-// remove removes the directory and the socket in it. Others may write to the parent, so the socket is named relative to the directory
-// that is open, and nothing else is removed.
+// remove removes the directory and the socket in it. Others may write to the parent, so the socket
+// is named relative to the directory that is open, and nothing else is removed.
 func (d *ownDir) remove() {
 	if d.held != nil {
 		_ = unix.Unlinkat(int(d.held.Fd()), socketName, 0) // there may be none

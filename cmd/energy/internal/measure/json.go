@@ -11,7 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// SchemaVersion is the version of the JSON document. It changes only where a field changes its meaning or goes: fields may be added.
+// SchemaVersion is the version of the JSON document. It changes only where a field changes its
+// meaning or goes: fields may be added.
 const SchemaVersion = 1
 
 // document is the JSON document. docs/command-line.md describes it. Energies are in joules with up

@@ -26,13 +26,14 @@ var (
 	errMarks  = fmt.Errorf("the run has %d marks already", maxMarks)
 )
 
-// mark is a boundary between phases. done is told once it is measured, and has room for that.
+// mark is a boundary between phases. The result is sent to done, which is buffered, once the mark
+// is measured.
 type mark struct {
 	phase.Mark
 	done chan<- error
 }
 
-// marked is what was marked so far.
+// marked holds the marks so far.
 type marked struct {
 	marks int
 	names map[string]struct{}
@@ -44,7 +45,8 @@ type markServer struct {
 	dir *ownDir
 }
 
-// serveMarks begins to take marks and returns the path of the socket. If that fails the path is empty, and a note says why.
+// serveMarks begins to take marks and returns the path of the socket. If that fails the path is
+// empty, and a note says why.
 func (r *run) serveMarks() (server *markServer, socket string) {
 	dir, err := makeOwnDir(os.TempDir())
 	if err != nil {
@@ -80,7 +82,8 @@ func (r *run) take(ctx context.Context, m phase.Mark) error {
 	return <-done
 }
 
-// begin begins a phase, after it has measured until then. Where that fails, the phase has the energy since the last sample, too.
+// begin begins a phase, after it has measured until then. Where that fails, the phase has the
+// energy since the last sample, too.
 func (r *run) begin(ctx context.Context, name string) error {
 	if name == r.phase {
 		return nil

@@ -32,8 +32,8 @@ type meter struct {
 	read     map[*power.Zone]time.Time
 }
 
-// openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
-// closes source if it fails.
+// openMeter takes the first readings. static is the static power of measured zones in watts, nil
+// where energy need not be split. It closes source if it fails.
 func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
 		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static,
@@ -49,7 +49,8 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power
 	return m, nil
 }
 
-// measure brings the ledger up to date. It returns the zone kinds whose meters have told something since the last measurement.
+// measure brings the ledger up to date. It returns the zone kinds whose meters have reported energy
+// since the last measurement.
 func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err error) {
 	m.at = time.Now()
 	md, err := m.collect(ctx)
@@ -61,7 +62,8 @@ func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err e
 	return m.note(), nil
 }
 
-// note notes when the zones were read, and returns the kinds of which all have told something since the last note.
+// note records when the zones were read, and returns the kinds of which all zones have reported
+// energy since the last note.
 func (m *meter) note() (told func(power.Class) bool) {
 	silent := map[power.Class]bool{}
 	for _, r := range m.attributed {
@@ -75,7 +77,8 @@ func (m *meter) note() (told func(power.Class) bool) {
 
 func kindOf(z *power.Zone) power.Class { return power.Class{Zone: z.Kind, Method: z.Method} }
 
-// pending returns until when the zones of each kind have told their energy, of the kinds that have not told all until the end.
+// pending returns, for each kind whose energy is not complete until the end, the time until which
+// its zones have reported energy.
 func (m *meter) pending(end time.Time) map[power.Class]time.Time {
 	pending := map[power.Class]time.Time{}
 	for _, r := range m.attributed {
@@ -130,7 +133,8 @@ func (m *meter) isAttributed(kind power.Class) bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
-// watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.
+// watts returns the mean power of each kind of measured zones since the readings before, and the
+// kinds of which it is not known.
 func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
 	known = map[power.Class]float64{}
 	for _, r := range after {

@@ -26,16 +26,18 @@ type Options struct {
 	Baseline time.Duration
 	// Before, if set, is the baseline of an earlier run, which is taken in place of another.
 	Before *Baseline
-	// Wait is how long to wait for meters that are read seldom: for their first answer before the command starts, and for what they
-	// have not told yet when it has ended. 0 means not at all.
+	// Wait is the maximum wait for meters that are read seldom: for their first answer before the
+	// command starts, and for their outstanding energy after the command has ended. 0 means not at
+	// all.
 	Wait time.Duration
-	// MaxUsed, if it is not 0, is more energy than the command may use. It keeps the command from being started where no energy
-	// would be known.
+	// MaxUsed, if it is not 0, is more energy than the command may use. It keeps the command from
+	// being started where no energy would be known.
 	MaxUsed units.Energy
 	// Node has the table report the energy of the whole machine in addition to that of the command, and by phase.
 	Node bool
 	// Say takes what the user should know while nothing else happens. It may be nil.
 	Say func(text string)
-	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading them delays the start of the command.
+	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
+	// them delays the start of the command.
 	Names bool
 }

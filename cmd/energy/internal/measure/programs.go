@@ -54,8 +54,9 @@ func (t programTotals) add(md pmetric.Metrics) {
 	}
 }
 
-// result fills the programs of a result whose zones are filled, by descending energy. What no program has used is that of the command's
-// descendants. It is empty if no programs can be distinguished.
+// result fills the programs of a result whose zones are filled, by descending energy. What no
+// program has used is that of the command's descendants. It is empty if no programs can be
+// distinguished.
 func (t programTotals) result(into *Result) {
 	index := map[power.Class]int{}
 	rest := make([]units.Energy, len(into.Zones))

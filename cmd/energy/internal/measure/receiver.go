@@ -20,8 +20,9 @@ const hangsAfter = 3 * time.Second
 // errHangs is the error of a call that was not waited for, and of those after it until it has returned.
 var errHangs = errors.New("the receiver hangs: a read of this machine does not return")
 
-// receiver is the embedded receiver. A call of it that hangs is not waited for longer than hangsAfter, so that the end of the
-// command and signals are noticed whatever hangs. A receiver is not safe for concurrent use.
+// receiver is the embedded receiver. A call of it that hangs is not waited for longer than
+// hangsAfter, so that the end of the command and signals are noticed whatever hangs. A receiver is
+// not safe for concurrent use.
 type receiver struct {
 	embedded   embedded
 	ctx        context.Context      //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already

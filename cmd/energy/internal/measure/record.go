@@ -16,8 +16,9 @@ import (
 
 // record is a run while it is measured.
 //
-// A meter that is read seldom tells energy of several intervals at once. It is divided among them: the command's in proportion to the
-// CPU time that the command used in each, the node's in proportion to time.
+// A meter that is read seldom reports the energy of several intervals at once. This energy is
+// divided among the intervals: the command's in proportion to the CPU time that the command used in
+// each, the node's in proportion to time.
 type record struct {
 	samples []Sample // without energies
 	kinds   map[power.Class]*kindRecord
@@ -46,14 +47,15 @@ func (r *record) end() time.Duration {
 	return 0
 }
 
-// add adds an interval, whose energy is in t as far as it is told. told reports whether the meters of a kind have told something since
-// the interval before.
+// add adds an interval, whose energy is in t as far as it is reported. told reports whether the
+// meters of a kind have reported energy since the interval before.
 func (r *record) add(s Sample, t totals, told func(power.Class) bool) {
 	r.samples = append(r.samples, s)
 	r.tell(t, told)
 }
 
-// tell adds energy of the intervals so far. told reports whether the meters of a kind have told something.
+// tell adds energy of the intervals so far. told reports whether the meters of a kind have reported
+// energy.
 func (r *record) tell(t totals, told func(power.Class) bool) {
 	for kind, now := range t.kinds {
 		if r.kinds[kind] == nil {
@@ -107,8 +109,8 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 	}
 }
 
-// result fills the zones, the samples and the phases of a result. A kind that used nothing is left out where it is not attributed
-// any more: another meter has taken its place.
+// result fills the zones, the samples and the phases of a result. A kind that used nothing is left
+// out where it is not attributed any more: another meter has taken its place.
 func (r *record) result(into *Result, isAttributed func(power.Class) bool) {
 	maps.DeleteFunc(r.kinds, func(kind power.Class, k *kindRecord) bool {
 		d := k.last.since(k.base)
@@ -137,7 +139,8 @@ func (r *record) result(into *Result, isAttributed func(power.Class) bool) {
 	into.Phases = phasesOf(into.Samples, len(into.Zones))
 }
 
-// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil if no sample is of any.
+// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil
+// if no sample is of any.
 func phasesOf(samples []Sample, zones int) (phases []Phase) {
 	marked := false
 	for i := range samples {

@@ -89,7 +89,7 @@ func TestEnergyOfNoTimeIsNotLost(t *testing.T) {
 	assert.Equal(t, []units.Energy{4}, result(r).Samples[0].Used)
 }
 
-// Sums hold to the microjoule whatever meters tell, and whenever.
+// Sums are exact to the microjoule whatever meters report, and whenever.
 func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	phases := []string{"", "build", "test"}

@@ -9,7 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Result is what one run of a command used, from right before it was started until right after it ended.
+// Result is the measurement of one run of a command, from right before its start until right after
+// its end.
 type Result struct {
 	Command []string
 	Started time.Time
@@ -17,7 +18,8 @@ type Result struct {
 	Wall, CPU time.Duration
 	// CPUTime says what the CPU time was counted by, for people: "the command's cgroup".
 	CPUTime string
-	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where nothing measures or models energy.
+	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where
+	// nothing measures or models energy.
 	Zones []Zone
 	// Programs divide the energy of the command, by descending energy.
 	Programs []Program
@@ -29,11 +31,13 @@ type Result struct {
 	Before *Baseline
 	// Left are the processes that the command left behind.
 	Left []Process
-	// Exit is the exit status of the command as a shell tells it: 128 + the number of the signal if one ended it.
+	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a
+	// signal ended the command.
 	Exit int
 	// WholeNode has the table report the energy of the whole machine, too.
 	WholeNode bool
-	// Notes are what the reader of the figures should know: what was not measured, or not exactly.
+	// Notes are remarks that readers of the figures should know: quantities that were not measured,
+	// or not exactly.
 	Notes []string
 }
 
@@ -60,24 +64,25 @@ func (r *Result) Node() (sum units.Energy) {
 // Zone is a zone kind: package, dram, gpu, ...
 type Zone struct {
 	Name, Source string // energy.zone, energy.method
-	// Besides names the zone that contains this one, or overlaps with it, so that their energies are not added up. It is empty for
-	// zones that are added up.
+	// Besides names the zone that contains this one, or overlaps with it, so that their energies
+	// are not added up. It is empty for zones that are added up.
 	Besides string
-	// Static is what the zone's static power is known from.
+	// Static is the source of the zone's static power.
 	Static Static
 	// Used is the energy of the command: its share of Active. Active and Idle are the node's.
 	Used, Active, Idle units.Energy
-	// Missing is how much of the run's end the zone's meter had not told yet. What was used in it is in none of the energies.
+	// Missing is the duration at the run's end for which the zone's meter has not reported energy
+	// yet. None of the energies includes it.
 	Missing time.Duration
 }
 
 // Node returns the node's energy in the zone, active and idle.
 func (z *Zone) Node() units.Energy { return units.AddSaturating(z.Active, z.Idle) }
 
-// Static is what the static power of a zone is known from.
+// Static is the source of the static power of a zone.
 type Static string
 
-// What static power is known from.
+// The sources of static power.
 const (
 	StaticModel         Static = "model"         // the power model's idle power
 	StaticConfiguration Static = "configuration" // attribution::static_power

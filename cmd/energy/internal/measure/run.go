@@ -22,7 +22,8 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// CgroupVariable is the environment variable that tells the command the path of its cgroup in the hierarchy, where it has one.
+// CgroupVariable is the environment variable with the path of the command's cgroup in the
+// hierarchy, if the command has a cgroup.
 const CgroupVariable = "ENERGY_CGROUP"
 
 // ErrNoMeter is why a command with a limit is not started.
@@ -40,9 +41,10 @@ type run struct {
 	phase  string
 	begun  marked
 	used   units.CPUTime // until the last sample
-	// baseline is what was measured before, nil if nothing was.
+	// baseline is the measurement before the command, nil if there was none.
 	baseline *Baseline
-	// late has until when the zones of kinds have told their energy that have not told it all.
+	// late has, for each kind whose energy is incomplete, the time until which its zones have
+	// reported energy.
 	late map[power.Class]time.Time
 	// busy is the node's utilization times seconds of the samples.
 	busy float64
@@ -50,9 +52,10 @@ type run struct {
 
 // Run runs a command and measures what it used.
 //
-// An error tells why the command was not started: command.ErrNotFound, command.ErrNotExecutable, ErrNoMeter, that ctx ended, or what is
-// wrong with the receiver. Once the command runs, nothing changes what it does: what cannot be measured is in the notes of the
-// result. Signals are passed on to it, and ctx does not end it: it only ends the wait for slow meters.
+// An error reports why the command was not started: command.ErrNotFound, command.ErrNotExecutable,
+// ErrNoMeter, that ctx ended, or what is wrong with the receiver. Once the command runs, nothing
+// changes what it does: what cannot be measured is in the notes of the result. Signals are passed
+// on to it, and ctx does not end it: it only ends the wait for slow meters.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	n := notes.New()
 	cfg, without := embeddedConfig(&o)
@@ -63,7 +66,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = group.Close() }() // the command has ended: what stays of its cgroup harms nobody
+	defer func() { _ = group.Close() }() // the command has ended: a remaining cgroup does no harm
 	static := map[power.Class]float64{}
 	before := o.Before
 	if o.Baseline > 0 && before == nil && isThere(o.Command[0]) {
@@ -86,8 +89,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r.run(ctx)
 }
 
-// sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if that is wanted and BPF programs can be
-// loaded.
+// sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if
+// that is wanted and BPF programs can be loaded.
 func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.Source {
 	if !o.Names || cfg.CPUTime == cpu.KindProcfs || cfg.CPUTime == cpu.KindClocks {
 		return group.Source()
@@ -105,7 +108,7 @@ func isThere(program string) bool {
 	return err == nil || errors.Is(err, exec.ErrDot)
 }
 
-// say tells the user something while nothing else happens.
+// say prints a message to the user while nothing else happens.
 func (o *Options) say(format string, args ...any) {
 	if o.Say != nil {
 		o.Say(fmt.Sprintf(format, args...))
@@ -238,8 +241,8 @@ func (r *run) finish(ctx context.Context) {
 	r.explain()
 }
 
-// awaitLate waits for the meters that have not told all until the end, and returns until when those of each kind have that still have
-// not.
+// awaitLate waits for the meters whose energy is not complete until the end. For each kind that is
+// still incomplete it returns the time until which energy is known.
 func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[power.Class]time.Time) {
 	late := r.meter.pending(end)
 	if len(late) == 0 {

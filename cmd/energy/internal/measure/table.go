@@ -76,7 +76,8 @@ var shortStatic = map[Static]string{
 // maxPrograms is the maximum number of programs with a row each.
 const maxPrograms = 6
 
-// writePrograms writes a row for each of the programs that used the most, and one for the others, if there are several programs.
+// writePrograms writes a row for each of the programs that used the most, and one for the others,
+// if there are several programs.
 func (r *Result) writePrograms(b *strings.Builder) {
 	if len(r.Programs) < 2 {
 		return

@@ -18,8 +18,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
-// Notes is a log of which only that is kept what says how good the figures are: warnings, what was taken because something better
-// was rejected, and what a model is made from. A condition is forgotten when it has ended.
+// Notes is a log of which only that is kept what says how good the figures are: warnings, what was
+// taken because something better was rejected, and what a model is made from. A condition is
+// forgotten when it has ended.
 //
 // Its methods may be called concurrently.
 type Notes struct {

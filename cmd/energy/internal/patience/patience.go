@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience bounds how long a program waits for calls that may never return: of a FIFO that nobody reads, a file system
-// that does not answer, or a process that another user holds up.
+// Package patience bounds how long a program waits for calls that may never return: of a FIFO
+// without a reader, a file system that does not answer, or a process that another user holds up.
 package patience
 
 import (
@@ -15,8 +15,8 @@ import (
 // ErrBlocked is the error of a call that did not return in time.
 var ErrBlocked = errors.New("the call did not return in time")
 
-// Call calls do and returns its results. Once ctx has ended, it waits for do as long as grace, and then returns ErrBlocked. do goes
-// on in that case: what it uses must be left to it.
+// Call calls do and returns its results. Once ctx has ended, it waits for do as long as grace, and
+// then returns ErrBlocked. do goes on in that case: what it uses must be left to it.
 func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error)) (T, error) {
 	type results struct {
 		value T
@@ -43,8 +43,8 @@ func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error))
 	}
 }
 
-// Writer writes like another writer until a write blocks for longer than grace after ctx has ended. From then on it writes nothing,
-// and returns ErrBlocked. It is not safe for concurrent use.
+// Writer writes like another writer until a write blocks for longer than grace after ctx has ended.
+// From then on it writes nothing, and returns ErrBlocked. It is not safe for concurrent use.
 type Writer struct {
 	ctx     context.Context //nolint:containedctx // it bounds each write, and io.Writer takes none
 	grace   time.Duration

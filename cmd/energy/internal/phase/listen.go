@@ -29,12 +29,13 @@ type listener struct {
 	own  fs.FileInfo
 }
 
-// listen listens at a path, in a directory that is made if only it is missing. A socket there that no process serves is replaced.
+// listen listens at a path, in a directory that is made if only it is missing. A socket there that
+// no process serves is replaced.
 func listen(path string) (*listener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, not %d", MaxPath, len(path))
 	}
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // the socket's mode says who may connect
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // the socket's mode controls which users can connect
 		return nil, plain(err)
 	}
 	address := &net.UnixAddr{Name: path, Net: "unix"}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phase implements the events that divide a run into phases such as install, build and test. A phase lasts until the
-// next one begins, or until it ends. Outside of all phases the phase is None.
+// Package phase implements the events that divide a run into phases such as install, build and
+// test. A phase lasts until the next one begins, or until it ends. Outside of all phases the phase
+// is None.
 //
 // An event is a Mark. Marks are sent as lines of text over a Unix socket (Send) and received by a Server.
 package phase
@@ -19,7 +20,7 @@ const (
 	None = "none"
 	// MaxName is the longest name of a phase, in bytes.
 	MaxName = 100
-	// Variable is the environment variable that tells a command the path of the socket.
+	// Variable is the environment variable with the path of the socket, for the command.
 	Variable = "ENERGY_PHASE_SOCKET"
 )
 
@@ -45,7 +46,8 @@ func (m Mark) String() string {
 	return "begin " + m.Phase
 }
 
-// Parse returns the mark of a line without its end: "begin NAME" or "end". White space around the line and the name is ignored.
+// Parse returns the mark of a line without its end: "begin NAME" or "end". White space around the
+// line and the name is ignored.
 func Parse(line string) (Mark, error) {
 	verb, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 	name = strings.TrimSpace(name)

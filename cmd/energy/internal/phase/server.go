@@ -29,16 +29,17 @@ var (
 	errEnded = errors.New("the measurement has ended")
 )
 
-// ServerOptions say where marks are taken, and who takes them.
+// ServerOptions configures a Server: its socket and the receiver of the marks.
 type ServerOptions struct {
 	// Path is the path of the Unix socket. Its owner and its group may connect.
 	Path string
-	// Mark takes a mark, and returns once the boundary was measured. It is called from several goroutines. Its context ends when the
-	// server is closed.
+	// Mark takes a mark, and returns once the boundary was measured. It is called from several
+	// goroutines. Its context ends when the server is closed.
 	Mark func(context.Context, Mark) error
 }
 
-// Server takes marks from a Unix socket. It answers each line with "ok" once the boundary was measured, or "error: " and why not.
+// Server takes marks from a Unix socket. It answers each line with "ok" once the boundary was
+// measured, or "error: " and why not.
 //
 // It serves 64 clients at once, and hangs up on a client that sends no line for half a minute.
 type Server struct {
@@ -65,7 +66,8 @@ func NewServer(options ServerOptions) *Server {
 	return s
 }
 
-// Start begins to listen. If that fails, it returns why, and the server tries again every ten seconds until it is closed.
+// Start begins to listen. If that fails, it returns why, and the server tries again every ten
+// seconds until it is closed.
 func (s *Server) Start() error {
 	s.open()
 	s.running.Go(func() {
@@ -210,7 +212,7 @@ func (s *Server) take(line string) error {
 	return nil
 }
 
-// answer tells a client what became of its line.
+// answer reports the outcome of a line to its client.
 func (s *Server) answer(conn net.Conn, outcome error) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(s.patient)); err != nil {
 		return err

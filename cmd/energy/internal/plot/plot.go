@@ -33,8 +33,9 @@ const (
 
 // SVG writes panels, at least one, below each other and of the same scales. The same panels are always the same bytes.
 //
-// The command's zones are stacked, so that their upper edge is the command's power. Zones that are not added to others are dashed
-// lines. The power of the node, idle power included, is a thin line; where it is far above the command's, the scale is the command's.
+// The command's zones are stacked, so that their upper edge is the command's power. Zones that are
+// not added to others are dashed lines. The power of the node, idle power included, is a thin line;
+// where it is far above the command's, the scale is the command's.
 func SVG(w io.Writer, panels ...Panel) error {
 	drawn := make([]*panel, len(panels))
 	for i, p := range panels {
@@ -52,8 +53,8 @@ func SVG(w io.Writer, panels ...Panel) error {
 	return err
 }
 
-// The colors are those of Okabe and Ito (Color Universal Design, 2008), which the color-blind can tell apart, in the order in which
-// they read best as areas.
+// The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers
+// can distinguish, in the order in which they read best as areas.
 var (
 	palette = []string{"#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2"}
 	tints   = []string{"#E3E9F2", "#F3EDE0"}
@@ -111,7 +112,7 @@ type scale struct {
 	x, y           unit
 }
 
-// unit is what an axis is labeled in.
+// unit is the unit of an axis.
 type unit struct {
 	name   string
 	factor float64 // of seconds or watts
@@ -148,7 +149,8 @@ func commonScale(panels []*panel) scale {
 	return s
 }
 
-// pick returns the largest unit, in the order given, in which a value is at least 3, and of an unknown one the unit of factor 1.
+// pick returns the largest unit, in the order given, in which a value is at least 3, and of an
+// unknown one the unit of factor 1.
 func pick(value float64, units ...unit) unit {
 	best := units[0]
 	for _, u := range units {
@@ -355,7 +357,8 @@ func (p *panel) outline(area box, s scale, watts []float64) (points []point) {
 	return points
 }
 
-// fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is empty where next to nothing fits.
+// fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is
+// empty where next to nothing fits.
 func fit(style style, s string, width float64) string {
 	if style.width(s) <= width {
 		return s

@@ -25,7 +25,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes both, and a GPU that nobody uses.
+// build is a run of a build with two phases: a package and a DRAM meter, a psys meter that includes
+// both, and an unused GPU.
 func build(seconds int) *measure.Result {
 	r := &measure.Result{Command: []string{"make", "test"}, Zones: []measure.Zone{
 		{Name: "psys", Source: "measured", Besides: "package"},
@@ -93,8 +94,8 @@ func texts(t *testing.T, image string) (all []string) {
 	}
 }
 
-// nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to 89 % of its CPUs. The power above
-// the power at rest is the program's.
+// nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to
+// 89 % of its CPUs. The power above the power at rest is the program's.
 func nx12(t *testing.T) *measure.Result {
 	t.Helper()
 	file, err := os.Open("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
@@ -230,7 +231,7 @@ func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
 		if i > 0 {
 			r.Samples[i].End += r.Samples[i-1].End
 		}
-		if i%15 != 3 { // psys is told seldom
+		if i%15 != 3 { // psys is reported seldom
 			r.Samples[i].Used[0], r.Samples[i].NodeUsed[0] = 0, 0
 		}
 	}

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// mostSteps bounds the points of a line: more than these cannot be told apart at the width of a plot.
+	// mostSteps bounds the points of a line: more points cannot be distinguished at the width of a
+	// plot.
 	mostSteps = 600
-	// shortestStep is what an energy must be measured over to give a power. Counters step each millisecond: over 20 ms a power is
-	// wrong by a step at most, 5 %.
+	// shortestStep is the minimum duration over which a power is computed from an energy. Counters
+	// step every millisecond: over 20 ms a power is wrong by at most one step, 5 %.
 	shortestStep = 20 * time.Millisecond
 )
 
@@ -66,8 +67,9 @@ func bounds(samples []measure.Sample) (ends []int) {
 	return ends
 }
 
-// spread returns the joules of a zone in each sample, of the command and of the node. A meter that is read seldom tells the energy of
-// several samples in one, and none in the others: it belongs to all of them.
+// spread returns the joules of a zone in each sample, of the command and of the node. A meter that
+// is read seldom reports the energy of several samples in one of them. spread divides it among all
+// of them.
 func spread(samples []measure.Sample, zone int) (used, node []float64) {
 	used, node = make([]float64, len(samples)), make([]float64, len(samples))
 	share := func(from, to int) {
@@ -87,7 +89,7 @@ func spread(samples []measure.Sample, zone int) (used, node []float64) {
 			from, last = i+1, from
 		}
 	}
-	if from < len(samples) { // the meter told nothing since
+	if from < len(samples) { // the meter has reported nothing since
 		share(last, len(samples))
 	}
 	return used, node

@@ -24,12 +24,14 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// Load reads the configuration of an energy receiver from a file: that of a whole collector, or the receiver's section alone, with or
-// without its name. ${env:NAME} and ${file:NAME} are replaced as a collector does. id selects one of several energy receivers:
-// "energy" or "energy/name". It may be empty where there is only one.
+// Load reads the configuration of an energy receiver from a file: that of a whole collector, or the
+// receiver's section alone, with or without its name. ${env:NAME} and ${file:NAME} are replaced as
+// a collector does. id selects one of several energy receivers: "energy" or "energy/name". It may
+// be empty where there is only one.
 //
-// Extensions that the configuration names are not there, so Load leaves out the settings that need them, and returns their names.
-// If storage is a directory, Load replaces it by the path of the receiver's state file.
+// Extensions that the configuration names are not there, so Load leaves out the settings that need
+// them, and returns their names. If storage is a directory, Load replaces it by the path of the
+// receiver's state file.
 func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, without []string, err error) {
 	conf, err := resolve(ctx, file)
 	if err != nil {
@@ -115,8 +117,8 @@ func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
 	return without
 }
 
-// Model returns the power model of a short form: auto, the path of a trained model or of a directory of them, or two powers in
-// watts, idle and full load, as 35-120.
+// Model returns the power model of a short form: auto, the path of a trained model or of a
+// directory of them, or two powers in watts, idle and full load, as 35-120.
 func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], error) {
 	var model any
 	idle, full, isPair := strings.Cut(value, "-")

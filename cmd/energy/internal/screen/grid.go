@@ -2,7 +2,8 @@
 
 // Package screen shows cells on a terminal, and writes them as text and as SVG.
 //
-// A [Grid] takes texts that nobody has checked: what could control a terminal is replaced before it becomes a cell.
+// A [Grid] accepts unchecked text: characters that could control a terminal are replaced before
+// they become cells.
 package screen
 
 import (
@@ -33,7 +34,7 @@ type Cell struct {
 	Style Style
 }
 
-// Grid is what a terminal shows. The zero Grid has no cells; call NewGrid.
+// Grid is the content of a terminal screen. The zero Grid has no cells; call NewGrid.
 type Grid struct {
 	width, height int
 	cells         []Cell
@@ -55,8 +56,8 @@ func (g *Grid) Size() (width, height int) { return g.width, g.height }
 // At returns a cell, which must be in the grid.
 func (g *Grid) At(x, y int) Cell { return g.cells[y*g.width+x] }
 
-// Put writes a text from a cell on, in at most width columns, and returns how many it used. A text that is longer ends with "…".
-// What is not in the grid is left out.
+// Put writes a text from a cell on, in at most width columns, and returns how many it used. A text
+// that is longer ends with "…". What is not in the grid is left out.
 func (g *Grid) Put(x, y, width int, style Style, text string) (used int) {
 	if y < 0 || y >= g.height || x < 0 {
 		return 0

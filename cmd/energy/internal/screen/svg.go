@@ -57,8 +57,8 @@ func (g *Grid) run(x, y int) (text string, cells int) {
 	return b.String(), cells
 }
 
-// writeRun writes text of one style. Viewers show several spaces as one, so what stands between those is written by itself. Its length is
-// told, so that a viewer's own font does not shift it.
+// writeRun writes text of one style. Viewers show several spaces as one, so the text between them
+// is written separately, with an explicit length, so that a viewer's own font does not shift it.
 func (g *Grid) writeRun(b *strings.Builder, x, y, cells int, text string) {
 	style := inks[g.At(x, y).Style]
 	left, top := margin+cellWidth*float64(x), margin+cellHeight*float64(y)

@@ -11,7 +11,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Event is what happened at a terminal: a Key, a Resized or a Lost.
+// Event is an event of a terminal: a Key, a Resized or a Lost.
 type Event interface{ event() }
 
 // Key is a key that was pressed: the character that it writes, or one of the names below.
@@ -55,8 +55,9 @@ type Lost struct{ Err error }
 
 func (Lost) event() {}
 
-// Terminal is this process's terminal while it shows cells in place of what was written to it. Its methods must be called from one
-// goroutine. It must be closed, also where the process panics, or the terminal stays unusable.
+// Terminal is this process's terminal while it shows cells in place of what was written to it. Its
+// methods must be called from one goroutine. It must be closed, also where the process panics, or
+// the terminal stays unusable.
 type Terminal struct {
 	screen tcell.Screen
 	tty    *tty // of screen; nil in a simulation
@@ -64,8 +65,8 @@ type Terminal struct {
 	done   chan struct{}
 }
 
-// Open enters the alternate screen of the terminal. It fails, and changes nothing, if there is no terminal, or its capabilities
-// are unknown.
+// Open enters the alternate screen of the terminal. It fails, and changes nothing, if there is no
+// terminal, or its capabilities are unknown.
 func Open() (*Terminal, error) {
 	device, err := tcell.NewDevTty()
 	if err != nil {
@@ -163,8 +164,8 @@ func (t *Terminal) Redraw() { t.screen.Sync() }
 // undelivered is the time after which a signal that stops this process is taken for one that the kernel dropped.
 const undelivered = 500 * time.Millisecond
 
-// Suspend gives the terminal back, stops the process group as the shell's key does, and shows the cells again when it continues.
-// The kernel stops no process that no shell could continue.
+// Suspend gives the terminal back, stops the process group as the shell's key does, and shows the
+// cells again when it continues. The kernel stops no process that no shell could continue.
 func (t *Terminal) Suspend() error {
 	if err := t.screen.Suspend(); err != nil {
 		return err
@@ -173,8 +174,8 @@ func (t *Terminal) Suspend() error {
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
 	stopped := syscall.Kill(0, syscall.SIGTSTP)
-	// Another thread takes the signal, so this one goes on for a moment. A terminal that it took back now would have the shell's
-	// settings afterwards.
+	// Another thread takes the signal, so this one goes on for a moment. A terminal that it took
+	// back now would have the shell's settings afterwards.
 	select {
 	case <-continued:
 	case <-time.After(undelivered):
@@ -197,8 +198,8 @@ func (t *Terminal) Close() {
 	t.screen.Fini()
 }
 
-// looks are the styles on a terminal. The colors are those of its palette, so that they fit its background; where it has none, or
-// NO_COLOR is set, the attributes remain.
+// looks are the styles on a terminal. The colors are those of its palette, so that they fit its
+// background; where it has none, or NO_COLOR is set, the attributes remain.
 var looks = [...]tcell.Style{
 	Plain:   tcell.StyleDefault,
 	Dim:     tcell.StyleDefault.Dim(true),

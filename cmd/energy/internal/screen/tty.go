@@ -13,8 +13,8 @@ import (
 // takesWithin is how long a terminal may take to accept a write.
 const takesWithin = 2 * time.Second
 
-// tty is a terminal whose writes do not block for longer than takesWithin. A terminal that accepts no output, such as one of a
-// multiplexer that was stopped, loses what is written meanwhile.
+// tty is a terminal whose writes do not block for longer than takesWithin. A terminal that accepts
+// no output, such as one of a multiplexer that was stopped, loses what is written meanwhile.
 type tty struct {
 	tcell.Tty
 

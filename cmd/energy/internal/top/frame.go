@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top is the screen of energy top: what it shows, how its keys change that, and how it is drawn. It reads nothing and has
-// no clock.
+// Package top is the screen of energy top: what it shows, how its keys change that, and how it is
+// drawn. It reads nothing and has no clock.
 package top
 
 import (
@@ -13,7 +13,7 @@ import (
 // Frame is one reading of all figures.
 type Frame struct {
 	At    time.Time
-	Since time.Time // of which Energy is told: the first reading
+	Since time.Time // start of Energy: the first reading
 	Host  string
 	Zones []Zone
 	// Node is all zones that are added, active and idle, since the first reading.
@@ -76,7 +76,7 @@ type Row struct {
 	Text    [numTexts]string
 }
 
-// Text is what a row is described by. It may hold whatever a workload is called.
+// Text is a descriptive text of a row. A text may contain any name that a workload has.
 type Text uint8
 
 // The texts of a row.

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Model is what the screen shows. The zero Model is not usable; call New. Its methods return a changed model and leave the one that
-// they are called of as it was.
+// Model is the state of the screen. The zero Model is not usable; call New. Its methods return a
+// changed model and do not modify the receiver.
 type Model struct {
 	frame   *Frame // nil before the first
 	newest  *Frame // while it is paused: shown afterwards
@@ -38,7 +38,7 @@ type Model struct {
 // New returns a model that shows what is done until there are figures.
 func New(status string) Model { return Model{status: status, order: ByPower} }
 
-// Action is what a key asks of the program, beside another model.
+// Action is a request of a key to the program, in addition to a changed model.
 type Action uint8
 
 // The actions.
@@ -235,8 +235,8 @@ func (m Model) movedIn(rows, by int) Model {
 	return m
 }
 
-// rows returns the rows that the filter leaves, sorted. Rows that compare equal are in the order of their keys, so that they do not
-// change places.
+// rows returns the rows that the filter leaves, sorted. Rows that compare equal are in the order of
+// their keys, so that they do not change places.
 func (m Model) rows() (rows []*Row) {
 	if m.frame == nil {
 		return nil

@@ -350,7 +350,7 @@ func (p *painter) help(m *Model) {
 	p.put(0, screen.Dim, "Any key goes back")
 }
 
-// keys are what is shown by ?, and by docs/command-line.md.
+// keys lists the keys that ? and docs/command-line.md show.
 var keys = [][2]string{
 	{"q, Ctrl-C", "quit"},
 	{"Tab, 1 to 9", "the next view, or the one of that number"},

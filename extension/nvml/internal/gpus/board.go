@@ -23,8 +23,8 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten milliseconds, and the energy
-// counter is refreshed every 20 to 100 ms.
+// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten
+// milliseconds, and the energy counter is refreshed every 20 to 100 ms.
 const limitMargin = 2
 
 // attach gives the board a new handle, after NVML was opened.
@@ -38,7 +38,7 @@ func (b *board) attach(device nvml.Device) {
 	}
 }
 
-// poll reads the energy and who used the GPU.
+// poll reads the energy and the users of the GPU.
 func (b *board) poll(d *gpulibrary.Device) {
 	if b.lost == nil {
 		b.describe(d)
@@ -61,7 +61,7 @@ func (b *board) describe(d *gpulibrary.Device) {
 	}
 }
 
-// readUsage finds out who used the GPU, and returns the moment up to which that is known.
+// readUsage reads the users of the GPU, and returns the time up to which they are known.
 func (b *board) readUsage(d *gpulibrary.Device) time.Time {
 	mig, err := b.device.MIG()
 	if err != nil && !isMissing(err) {

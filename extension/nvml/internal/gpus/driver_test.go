@@ -43,7 +43,7 @@ type gpu struct {
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32
-	// open returns who has the GPU open.
+	// open returns the PIDs that have the GPU open.
 	open func(at time.Duration) []uint32
 	// watts is the power while a process runs, and at index 0 that of the idle GPU.
 	watts map[uint32]float64
@@ -53,8 +53,8 @@ type gpu struct {
 	keeps   int           // samples
 	lag     func(sample int) time.Duration
 	clock   func(at time.Time) uint64
-	// lists is set for a driver that lists samples rather than means, each for a process that ran since the one before. Otherwise
-	// a sample is that of the process that ran last.
+	// lists is set for a driver that lists samples rather than means, each for a process that ran
+	// since the one before. Otherwise a sample is that of the process that ran last.
 	lists bool
 	dry   bool // the driver does not sample while the GPU is idle
 
@@ -71,7 +71,7 @@ type gpu struct {
 	used    map[uint32]time.Duration // true GPU time
 	active  map[uint32]float64       // true energy in J above that of the idle GPU
 	part    map[uint32]int           // steps since the last sample
-	last    uint32                   // who ran last
+	last    uint32                   // the PID that ran last
 	samples []sample
 	taken   int
 	shown   time.Duration // when the last sample shows
@@ -229,7 +229,8 @@ func mean(samples []sample, pid uint32) (sum float64) {
 	return sum / float64(len(samples))
 }
 
-// account adds up what polls tell of one GPU, as the receiver does: the energy above that of the idle GPU belongs to its users.
+// account sums the results of polls of one GPU, as the receiver does: the energy above that of the
+// idle GPU belongs to its users.
 type account struct {
 	idle         float64 // W
 	at           time.Time
@@ -240,7 +241,7 @@ type account struct {
 	busy         time.Duration
 	elapsed      time.Duration
 	unattributed time.Duration
-	lost         float64 // J of nobody
+	lost         float64 // unattributed J
 }
 
 func newAccount(idle float64) *account {

@@ -31,7 +31,8 @@ type reader struct {
 	devices []gpulibrary.Device
 }
 
-// New returns a reader of the GPUs of a library. open loads and initializes NVML; it is called by Poll, again after failures.
+// New returns a reader of the GPUs of a library. open loads and initializes NVML; it is called by
+// Poll, again after failures.
 func New(open func() (nvml.Library, error)) gpulibrary.Reader { return &reader{open: open} }
 
 // Poll implements gpulibrary.Reader. Where NVML is not there, or must be initialized again, the next call opens it.

@@ -14,7 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// faulty is a GPU whose calls fail with err, and whose energy is what counter says if that is set.
+// faulty is a GPU whose calls fail with err, and whose energy is the value of counter if counter is
+// set.
 type faulty struct {
 	*script
 	err     error

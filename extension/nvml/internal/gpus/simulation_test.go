@@ -58,7 +58,8 @@ func bursts(seed uint64, processes int, shortest, longest time.Duration) func(at
 	}
 }
 
-// misattributed returns how far the energy of a process is off at most, and how much of all active energy its process did not get.
+// misattributed returns how far the energy of a process is off at most, and how much of all active
+// energy its process did not get.
 func misattributed(g *gpu, got map[uint32]float64) (worst, all float64) {
 	var missing, sum float64
 	for pid, truth := range g.active {
@@ -84,8 +85,8 @@ func sinceBoot(began time.Time) func(at time.Time) uint64 {
 	return func(at time.Time) uint64 { return uint64((58*24*time.Hour + at.Sub(began)).Microseconds()) }
 }
 
-// Bursts of five processes, 0.1 to 3 s long, that draw the same power. The energy of a window is that of the time that its samples
-// are of, however late they show.
+// Bursts of five processes, 0.1 to 3 s long, that draw the same power. The energy of a window is
+// that of the time that its samples are of, however late they show.
 func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		for _, boot := range []bool{false, true} {
@@ -119,8 +120,9 @@ func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
 	}
 }
 
-// jobs are processes that are born and end: each has the GPU open for 40 s, one starts every 8 s, and those that have it open take turns
-// in bursts. Process 1 only holds memory. The first of every five works twice as often.
+// jobs are processes that are born and end: each has the GPU open for 40 s, one starts every 8 s,
+// and those that have it open take turns in bursts. Process 1 only holds memory. The first of every
+// five works twice as often.
 func jobs(seed uint64) (runs func(time.Duration) uint32, open func(time.Duration) []uint32) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	open = func(at time.Duration) []uint32 {

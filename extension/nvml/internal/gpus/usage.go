@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// usage finds out who used a GPU that is not divided.
+// usage determines which processes used a GPU that is not divided.
 //
 // The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how
 // busy the GPU was since the instant before, and with which process. UtilizationSamples lists the instants.
@@ -61,7 +61,7 @@ type window struct {
 	lost     time.Duration // time of which the samples are lost
 }
 
-// forget starts again. Who used the GPU until the next poll is not known.
+// forget starts again. The usage of the GPU until the next poll is not known.
 func (u *usage) forget() {
 	*u = usage{until: u.until, users: u.users}
 }
@@ -222,7 +222,8 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	})
 }
 
-// listsSamples reports whether entries are samples, not means. sum is what they add up to as means.
+// listsSamples reports whether entries are samples, not means. sum is the sum of the entries as
+// means.
 func (u *usage) listsSamples(sum time.Duration, w *window) bool {
 	if !u.noInstants && w.instants > 1 {
 		u.asMeans = u.asMeans*7/8 + (sum - w.busy).Abs()

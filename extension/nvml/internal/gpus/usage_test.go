@@ -201,7 +201,7 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 	}
 }
 
-// A driver that lists a process twice, as for two guests of a virtual GPU, still tells means.
+// A driver that lists a process twice, as for two guests of a virtual GPU, still reports means.
 func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
 	begun(t, func(s *script, p *polling) {
 		for end := 2; end < 10; end++ {

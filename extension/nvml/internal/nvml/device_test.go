@@ -27,7 +27,7 @@ device 0:1:0.0
 	assert.Equal(t, []Sample{
 		{PID: 10, Timestamp: 1_000_000, SM: 40, Encoder: 6, Decoder: 7},
 		{PID: 11, Timestamp: 1_000_000, SM: 20},
-		{PID: 10, Timestamp: 1_166_667, SM: 110}, // as the driver tells it
+		{PID: 10, Timestamp: 1_166_667, SM: 110}, // as the driver reports it
 	}, samples)
 	samples, err = d.ProcessUtilization(1_000_000)
 	require.NoError(t, err)

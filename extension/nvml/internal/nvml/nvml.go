@@ -3,8 +3,8 @@
 // Package nvml calls the part of NVIDIA's management library (NVML) that the extension needs.
 package nvml
 
-// Library is the loaded library. Its methods may hang, as where a GPU has fallen off the bus. One goroutine at a time uses it.
-// Errors are of type Return where NVML returned one.
+// Library is the loaded library. Its methods may hang, as where a GPU has fallen off the bus. One
+// goroutine at a time uses it. Errors are of type Return where NVML returned one.
 type Library interface {
 	DeviceCount() (int, error)
 	Device(index int) (Device, error)
@@ -17,7 +17,8 @@ type Device interface {
 	UUID() (string, error)
 	Name() (string, error)
 	PCIAddress() (string, error) // "0000:65:00.0"
-	// TotalEnergy returns the energy since the driver was loaded, in mJ (nvmlDeviceGetTotalEnergyConsumption, Volta and later).
+	// TotalEnergy returns the energy since the driver was loaded, in mJ
+	// (nvmlDeviceGetTotalEnergyConsumption, Volta and later).
 	TotalEnergy() (uint64, error)
 	// Power returns the power in mW, and whether it is an average over a second or the power of the moment.
 	Power() (milliwatts uint32, averaged bool, err error)
@@ -25,13 +26,15 @@ type Device interface {
 	PowerLimit() (uint32, error)
 	// Utilization returns the percent of the driver's last sample period in which a kernel ran.
 	Utilization() (uint32, error)
-	// UtilizationSamples returns how busy the graphics and compute engine was at each sampling of the driver since a timestamp in
-	// µs, which is exclusive; 0 stands for all that the driver has kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES).
-	// None, as where the driver does not sample an idle GPU, is no error. The slice is valid until the next call.
+	// UtilizationSamples returns how busy the graphics and compute engine was at each sampling of
+	// the driver since a timestamp in µs, which is exclusive; 0 stands for all that the driver has
+	// kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES). None, as where the driver does not
+	// sample an idle GPU, is no error. The slice is valid until the next call.
 	UtilizationSamples(since uint64) ([]Utilization, error)
-	// ProcessUtilization returns who used the GPU since a timestamp in µs, which is exclusive (nvmlDeviceGetProcessUtilization).
-	// Drivers sample the GPU some six times a second, and answer with one entry per process: the mean over all samples since the
-	// timestamp, and the timestamp of the last one in which the process ran. None is no error. The slice is valid until the next
+	// ProcessUtilization returns the usage of the GPU by process since a timestamp in µs, exclusive
+	// (nvmlDeviceGetProcessUtilization). Drivers sample the GPU some six times a second, and answer
+	// with one entry per process: the mean over all samples since the timestamp, and the timestamp
+	// of the last one in which the process ran. None is no error. The slice is valid until the next
 	// call.
 	ProcessUtilization(since uint64) ([]Sample, error)
 	// Processes returns the PIDs of those that have the GPU open: compute, graphics and MPS processes, each PID once.

@@ -2,8 +2,9 @@
 
 //go:build linux && (amd64 || arm64)
 
-// Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are those of a script, so that tests load a real library where there
-// is no GPU. The head of libnvidia-ml/libnvidia-ml.c lists the statements of a script.
+// Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are those of a script, so that tests load
+// a real library where there is no GPU. The head of libnvidia-ml/libnvidia-ml.c lists the
+// statements of a script.
 package nvmltest
 
 import (
@@ -27,8 +28,8 @@ type Library struct {
 	Path string
 }
 
-// New builds a library with an empty script, without the functions that are listed: an older driver's. It skips the test where
-// there is no C compiler.
+// New builds a library with an empty script, without the functions that are listed: an older
+// driver's. It skips the test where there is no C compiler.
 func New(t testing.TB, without ...string) *Library {
 	t.Helper()
 	l := &Library{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}
@@ -82,8 +83,8 @@ func (l *Library) Script(t testing.TB, script string) {
 	require.NoError(t, os.Rename(next, l.Path+".script"))
 }
 
-// Calls returns the functions that were called while the script had the statement trace, each with the device's handle, and
-// forgets them.
+// Calls returns the functions that were called while the script had the statement trace, each with
+// the device's handle, and forgets them.
 func (l *Library) Calls(t testing.TB) []string {
 	t.Helper()
 	path := l.Path + ".calls"
@@ -122,8 +123,8 @@ func (h Hang) release() string { return h.Path + ".release" }
 // Wait returns as soon as a call hangs. It is called once for each call.
 func (h Hang) Wait(t testing.TB) { h.open(t, h.entered(), os.O_RDONLY) }
 
-// Release lets the call go on, after Wait. The script in effect then decides what it returns; one that still has the statement
-// lets it hang again.
+// Release lets the call go on, after Wait. The script in effect then decides what it returns; one
+// that still has the statement lets it hang again.
 func (h Hang) Release(t testing.TB) { h.open(t, h.release(), os.O_WRONLY) }
 
 func (h Hang) open(t testing.TB, path string, flags int) {

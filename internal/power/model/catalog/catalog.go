@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog makes power curves from what a machine is: measured curves of a few CPUs, the thermal design power (TDP) of a
-// few thousand, their families, and the hosts of cloud instance types. The lists are embedded; each says its source and licence.
+// Package catalog makes power curves from what a machine is: measured curves of a few CPUs, the
+// thermal design power (TDP) of a few thousand, their families, and the hosts of cloud instance
+// types. The lists are embedded; each says its source and licence.
 package catalog
 
 import (
@@ -30,10 +31,12 @@ const (
 	maxMemory  = 1 << 50 // bytes
 )
 
-// Curves returns the curves of the machine. The error says which curves could not be made, and why; the others are returned.
+// Curves returns the curves of the machine. The error says which curves could not be made, and why;
+// the others are returned.
 //
-// The power of a package is that of, in this order: the machine's own CPU model where it was measured, the TDP of the CPU model,
-// its family, any server. A virtual machine has the part of its host that its CPUs are of the host's threads.
+// The power of a package is that of, in this order: the machine's own CPU model where it was
+// measured, the TDP of the CPU model, its family, any server. A virtual machine has the part of its
+// host that its CPUs are of the host's threads.
 func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	if m.Threads < 1 || m.Threads > maxThreads {
 		return nil, fmt.Errorf("the machine has %d CPUs", m.Threads)
@@ -92,8 +95,8 @@ func find(m machine.Machine) host {
 	return h
 }
 
-// instanceType returns the machine's type in its cloud, with the CPU that is listed for it. That is the zero cpu where the machine shows a CPU
-// of another family: types have several.
+// instanceType returns the machine's type in its cloud, with the CPU that is listed for it. That is
+// the zero cpu where the machine shows a CPU of another family: types have several.
 func (h *host) instanceType() (instance, cpu) {
 	i := lookupInstance(h.Cloud, h.Instance)
 	its := lookupCPU(i.cpu)
@@ -106,8 +109,9 @@ func (h *host) instanceType() (instance, cpu) {
 	return i, its
 }
 
-// threadsOfChip returns the threads of one chip: its listed cores by the threads of a core, else what the TDP is worth at the TDP of a core of
-// the family, as a whole part of the host's threads where they are known. 0 where the CPU is not listed.
+// threadsOfChip returns the threads of one chip: its listed cores by the threads of a core, else
+// what the TDP is worth at the TDP of a core of the family, as a whole part of the host's threads
+// where they are known. 0 where the CPU is not listed.
 func (h *host) threadsOfChip(ofHost int) int {
 	switch {
 	case h.cpu.tdp == 0:
@@ -198,7 +202,8 @@ func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	return z, err
 }
 
-// cores returns the cores of the machine, for a CPU that is not listed. A virtual machine has what its threads are of its host's cores.
+// cores returns the cores of the machine, for a CPU that is not listed. A virtual machine has what
+// its threads are of its host's cores.
 func (h *host) cores() float64 {
 	if !h.Virtual && h.Cores > 0 && h.Cores <= h.Threads {
 		return float64(h.Cores)

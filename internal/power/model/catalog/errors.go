@@ -16,16 +16,19 @@ const (
 	scalableError = 0.098
 	// otherError is of TDP and shape on other CPUs.
 	otherError = 0.634
-	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a CPU that is not listed. They add to the above as squares.
+	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a
+	// CPU that is not listed. They add to the above as squares.
 	familyError, serverError = 0.34, 0.428
-	// scalableShapeError and otherShapeError are of the default shape where idle and full power are known, and the others of a straight line.
+	// scalableShapeError and otherShapeError are of the default shape where idle and full power are
+	// known, and the others of a straight line.
 	scalableShapeError, otherShapeError = 0.021, 0.257
 	scalableLineError, otherLineError   = 0.17, 0.213
 	// memoryError is of memory by its size.
 	memoryError = 0.229
 )
 
-// errorOfPart returns the error to be expected of the machine's power, by that of its host's, which it is unless it is virtual.
+// errorOfPart returns the error to be expected of the machine's power, by that of its host's, which
+// it is unless it is virtual.
 func (h *host) errorOfPart(ofHost float64) float64 {
 	if h.Virtual {
 		return model.ErrorOfPart(ofHost)
@@ -51,8 +54,8 @@ func (h *host) packageError() float64 {
 	return math.Hypot(expected, serverError)
 }
 
-// BetweenError returns the error to be expected of the packages' power by Between, where both powers are right. It is 0, not known, for
-// the shape of one machine.
+// BetweenError returns the error to be expected of the packages' power by Between, where both
+// powers are right. It is 0, not known, for the shape of one machine.
 func BetweenError(m machine.Machine, shape string) float64 {
 	h := find(m)
 	scalable := h.isXeonScalable()

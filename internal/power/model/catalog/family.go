@@ -8,8 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
-// x86Families are the families of the lists by the family and model of CPUID (Linux, arch/x86/include/asm/intel-family.h and
-// arch/x86/kernel/cpu/amd.c). Of models with several lines the first counts whose highest stepping is not below the machine's.
+// x86Families are the families of the lists by the family and model of CPUID (Linux,
+// arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c). Of models with several lines
+// the first counts whose highest stepping is not below the machine's.
 var x86Families = []struct {
 	vendor        string
 	family        int
@@ -47,8 +48,9 @@ var x86Families = []struct {
 	{"AuthenticAMD", 26, 0, 31, 15, "amd-epyc-gen5"},
 }
 
-// familyWords are what names say of the family: those of hypervisors' CPU models ("Intel Xeon Processor (Cascadelake)"), of instance types and
-// of Arm's cores. Words are as key makes them, without spaces.
+// familyWords maps words in names to the CPU family. The names are those of hypervisors' CPU models
+// ("Intel Xeon Processor (Cascadelake)"), of instance types and of Arm's cores. Words are as key
+// makes them, without spaces.
 var familyWords = []struct{ word, name string }{
 	{"sandybridge", "intel-sandybridge"},
 	{"ivybridge", "intel-ivybridge"},
@@ -84,8 +86,9 @@ var familyWords = []struct{ word, name string }{
 	{"graviton", "arm"},
 }
 
-// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its names, or the CPU that its instance type has. It is
-// "arm" for any other Arm CPU, and empty where nothing says it.
+// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its
+// names, or the CPU that its instance type has. It is "arm" for any other Arm CPU, and empty where
+// nothing says it.
 func familyOf(m machine.Machine, instanceCPU string) string {
 	for _, f := range x86Families {
 		if m.Vendor == f.vendor && m.Family == f.family && m.Model >= f.model && m.Model <= f.toward && m.Stepping <= f.stepping {
@@ -111,8 +114,8 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 
 var together = strings.NewReplacer(" ", "", "-", "", "_", "")
 
-// threadsPerCore returns how many of the machine's threads are on one core of the host: 2 on x86, where servers have simultaneous
-// multithreading, and 1 on Arm, where none of the list's has.
+// threadsPerCore returns how many of the machine's threads are on one core of the host: 2 on x86,
+// where servers have simultaneous multithreading, and 1 on Arm, where none of the list's has.
 func (h *host) threadsPerCore() int {
 	if isArm(h.family) || h.hasWholeCores() {
 		return 1
@@ -120,16 +123,18 @@ func (h *host) threadsPerCore() int {
 	return 2
 }
 
-// hasWholeCores reports whether the machine is a virtual one on x86 whose threads are a core each. AWS and GCP show that by the topology
-// (docs/virtual-machines.md has the types). Other hypervisors make the topology up.
+// hasWholeCores reports whether the machine is a virtual one on x86 whose threads are a core each.
+// AWS and GCP show that by the topology (docs/virtual-machines.md has the types). Other hypervisors
+// make the topology up.
 func (h *host) hasWholeCores() bool {
 	return h.Virtual && h.Arch == "amd64" && h.Threads > 1 && h.Cores == h.Threads && (h.Cloud == "aws" || h.Cloud == "gcp")
 }
 
 func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 
-// isXeonScalable reports whether the machine's CPU is like those that the median curve was measured on: Xeon Gold and Platinum of two
-// generations. The families have smaller CPUs too (Silver, Bronze, W, D, E3). One that is not listed is taken by its family.
+// isXeonScalable reports whether the machine's CPU is like those that the median curve was measured
+// on: Xeon Gold and Platinum of two generations. The families have smaller CPUs too (Silver,
+// Bronze, W, D, E3). One that is not listed is taken by its family.
 func (h *host) isXeonScalable() bool {
 	if h.cpu.name != "" && !strings.Contains(h.cpu.name, "Gold") && !strings.Contains(h.cpu.name, "Platinum") {
 		return false

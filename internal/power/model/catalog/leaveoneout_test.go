@@ -106,7 +106,8 @@ func mean(values []float64) (sum float64) {
 	return sum
 }
 
-// tdpErrors returns the error of the TDP per core of each listed CPU of a family, by the others: of its own family, and of all families.
+// tdpErrors returns the error of the TDP per core of each listed CPU of a family, by the others: of
+// its own family, and of all families.
 func tdpErrors() (ofFamily, ofAll []float64) {
 	families := map[string][]float64{}
 	for fields := range lines(cpuList) {
@@ -132,9 +133,10 @@ func tdpErrors() (ofFamily, ofAll []float64) {
 	return ofFamily, withoutOne(every)
 }
 
-// neighborErrors returns how far the power of a virtual machine is off because the load of its host is not known, on a host of the reference: at
-// each load of its own, and each of the host from 5 to 100 %. Its actual power is its part of the host's idle power and, in proportion to
-// CPU time, of the rest.
+// neighborErrors returns how far the power of a virtual machine is off because the load of its host
+// is not known, on a host of the reference: at each load of its own, and each of the host from 5 to
+// 100 %. Its actual power is its part of the host's idle power and, in proportion to CPU time, of
+// the rest.
 func neighborErrors() (e []float64) {
 	host := reference("")
 	for own := range 21 {

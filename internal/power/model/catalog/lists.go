@@ -22,8 +22,8 @@ var (
 	familyList string
 )
 
-// lines returns the fields of each line of a list, without comments and the line of titles. No field has a comma or a quote in it. The fields
-// are valid until the next line.
+// lines returns the fields of each line of a list, without comments and the line of titles. No
+// field has a comma or a quote in it. The fields are valid until the next line.
 func lines(list string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		fields := make([]string, 0, 16)
@@ -104,7 +104,8 @@ type perCore struct {
 	ofFamily bool
 }
 
-// typicalCore returns the typical CPU of the family, or that of all Arm servers or all other servers where the list has none of the family.
+// typicalCore returns the typical CPU of the family, or that of all Arm servers or all other
+// servers where the list has none of the family.
 func typicalCore(family string) perCore {
 	if family != "" {
 		if tdp := tdpPerCore(func(f string) bool { return f == family }); len(tdp) > 0 {
@@ -176,7 +177,8 @@ func lookupSystems(family string) systems {
 	return medianSystems(all)
 }
 
-// medianSystems returns a system of the median power per thread. Its spread is the mean deviation of the families' powers from it.
+// medianSystems returns a system of the median power per thread. Its spread is the mean deviation
+// of the families' powers from it.
 func medianSystems(all []systems) systems {
 	var idle, full []float64
 	for _, s := range all {

@@ -37,8 +37,8 @@ func (m *measuredMachine) over(watts func(measurement) float64) func(u float64) 
 	return c.Watts
 }
 
-// shape returns the power of all chips from 0, at the first load, to 1, at the highest power. It never goes down: a measured power that does is
-// noise, or a CPU that became too hot.
+// shape returns the power of all chips from 0, at the first load, to 1, at the highest power. It
+// never goes down: a measured power that does is noise, or a CPU that became too hot.
 func (m *measuredMachine) shape() func(u float64) float64 {
 	most := slices.MaxFunc(m.points, func(a, b measurement) int { return int(a.packages*1000) - int(b.packages*1000) }).packages
 	idle := m.points[0].packages

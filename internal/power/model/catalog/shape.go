@@ -44,7 +44,8 @@ func ShapeNames() []string {
 	return names
 }
 
-// Shape returns a curve from 0, with no CPU busy, to 1, with all CPUs busy. The empty name is the default's. The error lists the names.
+// Shape returns a curve from 0, with no CPU busy, to 1, with all CPUs busy. The empty name is the
+// default's. The error lists the names.
 func Shape(name string) (model.Curve, error) {
 	switch name {
 	case LinearShape:

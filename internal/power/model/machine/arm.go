@@ -4,8 +4,9 @@ package machine
 
 import "fmt"
 
-// armName returns the name of an implementer of Arm CPUs, and the name of a CPU by the implementer and the part in MIDR_EL1. What has
-// no name is told by its number; part is -1 where it is not known.
+// armName returns the name of an implementer of Arm CPUs, and the name of a CPU by the implementer
+// and the part in MIDR_EL1. An implementer or CPU without a name is given as its number; part is -1
+// if it is not known.
 func armName(implementer, part int) (vendor, cpu string) {
 	vendor = implementers[implementer]
 	if vendor == "" {
@@ -29,8 +30,8 @@ var implementers = map[int]string{
 // midr is the implementer and the part of MIDR_EL1.
 type midr struct{ implementer, part int }
 
-// parts are CPUs of servers and of boards that serve as such, by *_CPU_PART_* in the kernel's arch/arm64/include/asm/cputype.h.
-// Apple's are called after the chip, which has two kinds.
+// parts are CPUs of servers and of boards that serve as such, by *_CPU_PART_* in the kernel's
+// arch/arm64/include/asm/cputype.h. Apple's are called after the chip, which has two kinds.
 var parts = map[midr]string{
 	{0x41, 0xd03}: "Arm Cortex-A53", {0x41, 0xd04}: "Arm Cortex-A35", {0x41, 0xd05}: "Arm Cortex-A55", {0x41, 0xd07}: "Arm Cortex-A57",
 	{0x41, 0xd08}: "Arm Cortex-A72", {0x41, 0xd09}: "Arm Cortex-A73", {0x41, 0xd0a}: "Arm Cortex-A75", {0x41, 0xd0b}: "Arm Cortex-A76",
@@ -56,7 +57,8 @@ var parts = map[midr]string{
 // chip returns the processor that a cloud has with CPUs of the name, empty where that is not known.
 func chip(cloud, cpu string) string { return chips[[2]string{cloud, cpu}] }
 
-// chips are told by the clouds' pages of their machines, which docs/virtual-machines.md links.
+// chips holds the names of CPUs by cloud, from the clouds' pages of their machines, which
+// docs/virtual-machines.md links.
 var chips = map[[2]string]string{
 	{"aws", "Arm Cortex-A72"}:           "AWS Graviton",
 	{"aws", "Arm Neoverse-N1"}:          "AWS Graviton2",

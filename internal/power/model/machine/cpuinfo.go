@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// cpuInfo is what /proc/cpuinfo says. prometheus/procfs reads it in the format of the architecture that it was built for only,
-// and fails as a whole where one line is not as expected.
+// cpuInfo is the content of /proc/cpuinfo. prometheus/procfs reads it only in the format of the
+// architecture that it was built for, and fails as a whole if one line is not as expected.
 type cpuInfo struct {
 	kinds      []cpuKind // in order of appearance
 	processors int
@@ -49,9 +49,10 @@ func readCPUInfo(path string) (cpuInfo, error) {
 	return parseCPUInfo(io.LimitReader(file, maxInfo)), nil
 }
 
-// parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm (arch/arm64/kernel/cpuinfo.c), one after another,
-// each from its line "processor". It skips what it does not know, lines that are too long and a last line that may be cut off. Those
-// of other architectures are counted.
+// parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm
+// (arch/arm64/kernel/cpuinfo.c), one after another, each from its line "processor". It skips what
+// it does not know, lines that are too long and a last line that may be cut off. Those of other
+// architectures are counted.
 func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var current cpuID
@@ -121,7 +122,8 @@ func (info *cpuInfo) add(id cpuID) {
 	}
 }
 
-// maxKinds bounds how many kinds of CPUs are told apart. Real machines have up to four.
+// maxKinds is the maximum number of kinds of CPUs that are distinguished. Real machines have up to
+// four.
 const maxKinds = 64
 
 // hasWord reports whether the word is in the text.
@@ -146,8 +148,8 @@ func number(text []byte) int {
 // maxText bounds a name, in bytes. CPUID's brand string has 48, SMBIOS asks for 64 at most.
 const maxText = 128
 
-// printable returns the text without white space around it. Bytes that are no printable ASCII become question marks: names are written
-// to logs.
+// printable returns the text without white space around it. Bytes that are no printable ASCII
+// become question marks: names are written to logs.
 func printable(text []byte) string {
 	text = bytes.TrimSpace(text)
 	if len(text) > maxText {

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// firmware is what the firmware tells of the machine: SMBIOS's tables in /sys/class/dmi/id (drivers/firmware/dmi-id.c), of which
-// those that only root may read are left out, else a device tree.
+// firmware is the firmware's description of the machine: SMBIOS's tables in /sys/class/dmi/id
+// (drivers/firmware/dmi-id.c), except those that only root can read, or else a device tree.
 type firmware struct {
 	vendor, productName, biosVendor, biosVersion, assetTag string
 	model                                                  string // of the device tree
@@ -41,8 +41,8 @@ func readFirmware(root string) firmware {
 	return f
 }
 
-// readSmall returns the beginning of a file, up to a NUL, with which strings of a device tree end. It is empty if the file cannot be
-// read.
+// readSmall returns the beginning of a file, up to a NUL, with which strings of a device tree end.
+// It is empty if the file cannot be read.
 func readSmall(path string) []byte {
 	file := kernfs.File{Path: path}
 	defer func() { _ = file.Close() }() // it was only read
@@ -62,8 +62,9 @@ func (f *firmware) product() string {
 	return strings.TrimSpace(f.vendor + " " + f.productName)
 }
 
-// cloud returns the public cloud, and the type of the machine, empty where they are not known. The variable ENERGY_INSTANCE_TYPE comes
-// before what the firmware shows, and that before host.type and cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
+// cloud returns the public cloud, and the type of the machine, empty where they are not known. The
+// variable ENERGY_INSTANCE_TYPE comes before what the firmware shows, and that before host.type and
+// cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
 func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 	i := slices.IndexFunc(clouds, func(c sign) bool { return c.shownBy(f) })
 	if i >= 0 {
@@ -84,11 +85,13 @@ func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 	return cloud, instance
 }
 
-// InstanceVariable is the environment variable that tells the machine's type in its cloud, where nothing on the machine does.
+// InstanceVariable is the environment variable with the machine's type in its cloud, for machines
+// that do not report the type themselves.
 const InstanceVariable = "ENERGY_INSTANCE_TYPE"
 
-// resourceAttributes returns the attributes in a list of key=value pairs, with commas between them and percent-encoded values
-// (https://opentelemetry.io/docs/specs/otel/resource/sdk/). Pairs that are not well-formed are left out.
+// resourceAttributes returns the attributes in a list of key=value pairs, with commas between them
+// and percent-encoded values (https://opentelemetry.io/docs/specs/otel/resource/sdk/). Pairs that
+// are not well-formed are left out.
 func resourceAttributes(list string) map[string]string {
 	attributes := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {
@@ -114,8 +117,8 @@ func productName(f *firmware) string { return f.productName }
 func biosVersion(f *firmware) string { return f.biosVersion }
 func assetTag(f *firmware) string    { return f.assetTag }
 
-// clouds are the signs by which cloud-init, too, knows a cloud without a network (its tools/ds-identify), in the words of
-// cloud.provider where the semantic conventions have one.
+// clouds are the signs by which cloud-init, too, knows a cloud without a network (its
+// tools/ds-identify), in the words of cloud.provider where the semantic conventions have one.
 var clouds = []sign{
 	{vendor, "Amazon EC2", "aws"},
 	{biosVersion, "amazon", "aws"}, // Xen: "4.11.amazon"
@@ -134,8 +137,8 @@ var clouds = []sign{
 	{productName, "Exoscale", "exoscale"},
 }
 
-// virtual reports whether the machine is virtual. On x86 the CPU tells. Elsewhere the firmware does, and a type of a cloud's machine
-// that is called metal has no hypervisor.
+// virtual reports whether the machine is virtual. On x86 the CPU reports that. On other
+// architectures the firmware does, and instance types named metal have no hypervisor.
 func (f *firmware) virtual(info *cpuInfo, instance string) bool {
 	switch {
 	case info.hypervisor || f.hypervisor != "" || f.hypervisorNode || f.virtualBoard:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine finds out what a machine is, without a network: its CPU, its memory, whether it is virtual, and its type in a
-// cloud.
+// Package machine finds out what a machine is, without a network: its CPU, its memory, whether it
+// is virtual, and its type in a cloud.
 package machine
 
 import (
@@ -12,21 +12,23 @@ import (
 	"strings"
 )
 
-// Machine is what is known of a machine. Fields that are not known are zero.
+// Machine describes a machine. Fields that are not known are zero.
 type Machine struct {
 	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
 	Arch string
-	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On Arm it is the implementer's
-	// name and the part's: "Arm Neoverse-N1". Where CPUs are of several kinds, it is that of most.
+	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On
+	// Arm it is the implementer's name and the part's: "Arm Neoverse-N1". Where CPUs are of several
+	// kinds, it is that of most.
 	CPU string
 	// Chip is the processor that has such CPUs, where the name does not say it and the cloud does: "AWS Graviton2".
 	Chip string
-	// Vendor, Family, Model and Stepping are those of /proc/cpuinfo on x86 ("GenuineIntel", 6, 85, 7). On Arm Vendor is the
-	// implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and Stepping its revision.
+	// Vendor, Family, Model and Stepping are those of /proc/cpuinfo on x86 ("GenuineIntel", 6, 85,
+	// 7). On Arm Vendor is the implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and
+	// Stepping its revision.
 	Vendor                  string
 	Family, Model, Stepping int
-	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are in. A virtual machine shows
-	// what its hypervisor made up.
+	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are
+	// in. A virtual machine shows what its hypervisor made up.
 	Threads, Cores, Sockets int
 	// Memory is MemTotal in bytes.
 	Memory uint64
@@ -34,16 +36,17 @@ type Machine struct {
 	Product string
 	// Virtual reports whether the machine is virtual.
 	Virtual bool
-	// Cloud is the public cloud in the words of cloud.provider in the semantic conventions: aws, azure, gcp, alibaba_cloud. Instance
-	// is its type of the machine: "m5.large".
+	// Cloud is the public cloud in the words of cloud.provider in the semantic conventions: aws,
+	// azure, gcp, alibaba_cloud. Instance is its type of the machine: "m5.large".
 	Cloud, Instance string
 }
 
 // errNoCPU is returned where neither /proc/cpuinfo nor sysfs shows a CPU.
 var errNoCPU = errors.New("no CPU found")
 
-// Read returns what is known of the machine whose root directory is at root. getenv returns the value of an environment variable,
-// like os.Getenv. The error is that nothing shows what CPUs the machine has; the rest of the Machine is known all the same.
+// Read returns what is known of the machine whose root directory is at root. getenv returns the
+// value of an environment variable, like os.Getenv. The error is that nothing shows what CPUs the
+// machine has; the rest of the Machine is known all the same.
 func Read(root string, getenv func(string) string) (Machine, error) {
 	var m Machine
 	info, err := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
@@ -64,8 +67,8 @@ func Read(root string, getenv func(string) string) (Machine, error) {
 	return m, nil
 }
 
-// String returns what a power model depends on, for people: "Arm Neoverse-N1 (AWS Graviton2), 2 CPUs, 7.54 GiB, virtual, aws
-// m6g.large".
+// String returns what a power model depends on, for people: "Arm Neoverse-N1 (AWS Graviton2), 2
+// CPUs, 7.54 GiB, virtual, aws m6g.large".
 func (m Machine) String() string {
 	text := cmp.Or(m.CPU, "unknown CPU")
 	if m.Chip != "" {

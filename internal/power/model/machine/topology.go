@@ -13,9 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// count fills in how many threads, cores and sockets the directory sys/devices/system/cpu shows. The kernel lists there what it
-// knows of the topology of every architecture (Documentation/admin-guide/cputopology.rst). Threads stay as they are if it cannot be
-// read.
+// count fills in how many threads, cores and sockets the directory sys/devices/system/cpu shows.
+// The kernel lists there what it knows of the topology of every architecture
+// (Documentation/admin-guide/cputopology.rst). Threads stay as they are if it cannot be read.
 func (m *Machine) count(path string) {
 	t := topology{dir: kernfs.New(path), buf: make([]byte, 32<<10)}
 	defer func() { _ = t.dir.Close() }() // it was only read from
@@ -38,8 +38,8 @@ type topology struct {
 	online []int
 }
 
-// groups returns how many groups the online CPUs are in. Each CPU lists the members of its group in a file, whose name is the first
-// of names that is there. It returns 0 if the files cannot be read.
+// groups returns how many groups the online CPUs are in. Each CPU lists the members of its group in
+// a file, whose name is the first of names that is there. It returns 0 if the files cannot be read.
 func (t *topology) groups(names ...string) (number int) {
 	grouped := map[int]bool{}
 	for _, cpu := range t.online {

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints in each zone less than this.
+	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints
+	// in each zone less than this.
 	maxSize = 1 << 18
-	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time at the start: a mebibyte that is meant
-	// to take long takes a second.
+	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
+	// at the start: a mebibyte that is meant to take long takes a second.
 	maxFiles = 256
 	maxTotal = 1 << 20
 	// maxListed bounds what an error lists.
@@ -33,8 +34,8 @@ type models struct {
 	alone bool
 }
 
-// read reads the model at path, or those in the directory at path. The error tells which files could not be read. If none could, there
-// are no models.
+// read reads the model at path, or the models in the directory at path. The error lists the files
+// that could not be read. If none could be read, there are no models.
 func read(path string) (*models, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -78,7 +79,7 @@ func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// list is errors of which the first are told.
+// list is a list of errors of which only the first are reported.
 type list []error
 
 func (l list) join() error {
@@ -192,6 +193,7 @@ func describe(m *machine.Machine) string {
 	return text + fmt.Sprintf(" with %d threads", m.Threads)
 }
 
-// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes "intel_xeon_e5_2686v4" for
-// "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its node_type_index.py), so words are not kept apart.
+// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes
+// "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its
+// node_type_index.py), so words are not kept apart.
 func cpuKey(name string) string { return strings.ReplaceAll(machine.Key(name), " ", "") }

@@ -23,7 +23,8 @@ const version = 1
 type Model struct {
 	// Created is when it was trained.
 	Created time.Time
-	// Machine is what it was trained on. What its JSON does not have is zero: Virtual, Cloud, Instance, Product.
+	// Machine is the machine that the model was trained on. Fields that its JSON does not have are
+	// zero: Virtual, Cloud, Instance, Product.
 	Machine machine.Machine
 	Zones   map[power.Kind]Zone
 }
@@ -32,8 +33,8 @@ type Model struct {
 type Zone struct {
 	// Curve has the power with no CPU busy and with all CPUs busy, too.
 	Curve model.Curve
-	// Error is the mean absolute error of the power, relative to the mean power, where parts of the record are predicted from the
-	// others.
+	// Error is the mean absolute error of the power, relative to the mean power, where parts of the
+	// record are predicted from the others.
 	Error float64
 	// Seconds is how much time the zone was trained with.
 	Seconds float64
@@ -77,7 +78,8 @@ type zoneJSON struct {
 	Utilization []float64   `json:"utilization"` // lowest and highest
 }
 
-// Encode returns the model's JSON, with a line for each zone. The error tells what Parse would refuse.
+// Encode returns the model's JSON, with a line for each zone. The error reports what Parse would
+// reject.
 func (m *Model) Encode() ([]byte, error) {
 	f := fileJSON{Version: version, Created: m.Created.UTC(), Machine: identityOf(&m.Machine), Zones: map[power.Kind]zoneJSON{}}
 	for k, z := range m.Zones {

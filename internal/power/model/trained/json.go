@@ -19,8 +19,8 @@ const maxDepth = 8
 
 var errNotObject = errors.New("it is not a JSON object")
 
-// wellFormed returns an error unless data is one JSON object that nests to maxDepth, whose objects have no name twice, and whose names
-// and texts can be printed.
+// wellFormed returns an error unless data is one JSON object that nests to maxDepth, whose objects
+// have no name twice, and whose names and texts can be printed.
 func wellFormed(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -52,7 +52,7 @@ func members(d *json.Decoder, depth int) error {
 		if err := printable(name); err != nil {
 			return err
 		}
-		folded := strings.ToLower(name) // package json does not tell cases apart
+		folded := strings.ToLower(name) // package json matches names case-insensitively
 		if seen[folded] {
 			return fmt.Errorf("%q is there twice", name)
 		}

@@ -17,8 +17,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
-// keplerJSON is a file of Kepler Model Server, or of its published database (sustainable-computing-io/kepler-model-db), or of Kepler's
-// own data/model_weight. It has one member for each of its components.
+// keplerJSON is a file of Kepler Model Server, or of its published database
+// (sustainable-computing-io/kepler-model-db), or of Kepler's own data/model_weight. It has one
+// member for each of its components.
 type keplerJSON struct {
 	Name     string         `json:"model_name"`
 	Spec     *specJSON      `json:"machine_spec"`
@@ -29,7 +30,8 @@ type keplerJSON struct {
 	DRAM     *componentJSON `json:"dram"`
 }
 
-// specJSON is what the model was trained on (NodeTypeSpec in node_type_index.py). Cores are threads: psutil.cpu_count(logical=True).
+// specJSON describes the machine that the model was trained on (NodeTypeSpec in
+// node_type_index.py). Cores are threads: psutil.cpu_count(logical=True).
 type specJSON struct {
 	Processor string  `json:"processor"`
 	Cores     float64 `json:"cores"`
@@ -53,7 +55,7 @@ type featureJSON struct {
 	Weight float64 `json:"weight"`
 }
 
-// cpuTime is the feature that utilization tells: milliseconds of CPU time per second.
+// cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
 const cpuTime = "bpf_cpu_time_ms"
 
 // function is how a trainer's weights make a power of x, which is the feature over its scale.
@@ -246,8 +248,8 @@ func (z *keplerZone) at(ms float64) float64 {
 
 func (*keplerZone) relativeError() float64 { return 0 }
 
-// curve returns the power as Kepler has it: that of the CPU time here, of which the power without CPU time is in proportion to the
-// threads, where they are fewer.
+// curve returns the power as Kepler has it: that of the CPU time here, of which the power without
+// CPU time is in proportion to the threads, where they are fewer.
 func (z *keplerZone) curve(_ power.Kind, s *scale) (model.Curve, error) {
 	if s.threads < 1 {
 		return nil, errors.New("the number of threads here is not known")
@@ -271,8 +273,9 @@ const (
 	sampleError, relativeSampleError = 0.01, 0.001
 )
 
-// sample returns the curve that follows the function of utilization: it is off by no more than the larger of 10 mW and 0.1 % at the
-// quarters between its points. Closer than 1e-6 a function that jumps is not followed.
+// sample returns the curve that follows the function of utilization: it is off by no more than the
+// larger of 10 mW and 0.1 % at the quarters between its points. Closer than 1e-6 a function that
+// jumps is not followed.
 func sample(watts func(u float64) float64) (model.Curve, error) {
 	points := []model.Point{{Utilization: 0, Watts: watts(0)}}
 	var err error

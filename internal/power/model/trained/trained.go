@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trained reads and writes power models that were trained on a machine with meters: those of the command energy train, and
-// those that Kepler Model Server publishes. Of several it chooses the one that fits a machine.
+// Package trained reads and writes power models that were trained on a machine with meters: those
+// of the command energy train, and those that Kepler Model Server publishes. Of several it chooses
+// the one that fits a machine.
 package trained
 
 import (
@@ -27,19 +28,20 @@ type Options struct {
 
 func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
 
-// Curves returns the power curves of the machine m, from the model in the file at path, or from the one that fits best of the models
-// *.json in the directory at path. A model fits if it was trained on a machine that has, best first:
+// Curves returns the power curves of the machine m, from the model in the file at path, or from the
+// one that fits best of the models *.json in the directory at path. A model fits if it was trained
+// on a machine that has, best first:
 //
 //  1. the same CPU and as many threads
 //  2. the same CPU; the power is in proportion to the number of threads, so that a virtual machine has its share
 //  3. a CPU of the same vendor, family and model; again in proportion to the number of threads
 //
-// Of several that fit as well the one with the smallest error is taken, then the first by name. A model that does not fit is never
-// taken, also if it is the only one. One that does not say what it was trained on, as Kepler Model Server's may, fits if path is its
-// file.
+// Of several that fit as well the one with the smallest error is taken, then the first by name. A
+// model that does not fit is never taken, also if it is the only one. One that does not say what it
+// was trained on, as Kepler Model Server's may, fits if path is its file.
 //
-// The error tells why there are no curves. Where there are, it tells which files of the directory were not read, and which zones of
-// the model cannot be used.
+// The error reports why there are no curves. If there are curves, the error lists the files of the
+// directory that were not read, and the zones of the model that cannot be used.
 func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	found, err := read(path)
 	if found == nil {
@@ -56,7 +58,7 @@ func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error
 // trainedModel is a model with the file that it is from.
 type trainedModel struct {
 	name    string // of the file
-	by      string // who trained it: "energy train"
+	by      string // the trainer: "energy train"
 	machine machine.Machine
 	zones   map[power.Kind]zone
 	refused error // why zones of the file are not among zones
@@ -66,8 +68,8 @@ type trainedModel struct {
 type zone interface {
 	// curve returns the power of the zone on a machine.
 	curve(k power.Kind, s *scale) (model.Curve, error)
-	// relativeError returns the mean absolute error on the machine that the model was trained on, relative to the power. It is 0
-	// if it is not known.
+	// relativeError returns the mean absolute error on the machine that the model was trained on,
+	// relative to the power. It is 0 if it is not known.
 	relativeError() float64
 }
 
@@ -78,11 +80,12 @@ type scale struct {
 	memory  float64 // share of the other machine's memory
 }
 
-// errorOfSameModel is the median error of a machine's power where it is taken from machines whose CPU is of the same architecture, in
-// proportion to the number of chips: SPECpower results of 619 systems, each left out in turn.
+// errorOfSameModel is the median error of a machine's power where it is taken from machines whose
+// CPU is of the same architecture, in proportion to the number of chips: SPECpower results of 619
+// systems, each left out in turn.
 const errorOfSameModel = 0.099
 
-// curves returns the curves of the wanted zones. The error tells which of them cannot be used.
+// curves returns the curves of the wanted zones. The error lists the curves that cannot be used.
 func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve, error) {
 	s := scale{threads: m.Threads, share: ratio(float64(m.Threads), float64(t.machine.Threads))}
 	s.memory = s.share
@@ -135,8 +138,9 @@ func withoutIdle(c model.Curve) (model.Curve, error) {
 	return model.NewCurve(points)
 }
 
-// expectedError returns the error that is to be expected where a model with an error is used: on another machine than it was trained on, as
-// that one has meters. It is 0, not known, where the model's own is not known.
+// expectedError returns the error that is to be expected where a model with an error is used: on
+// another machine than it was trained on, as that one has meters. It is 0, not known, where the
+// model's own is not known.
 func (f fit) expectedError(err float64) float64 {
 	switch {
 	case err == 0:

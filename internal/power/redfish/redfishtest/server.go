@@ -27,8 +27,8 @@ type Tree map[string]Object
 // Object is a JSON object. A value may be a func() any that is called for each answer.
 type Object map[string]any
 
-// Server is a Redfish service. It is an http.Handler; serve it by net/http/httptest, with TLS or without. Its fields may be
-// set before it serves. Its methods may be called at any time.
+// Server is a Redfish service. It is an http.Handler; serve it by net/http/httptest, with TLS or
+// without. Its fields may be set before it serves. Its methods may be called at any time.
 type Server struct {
 	// SessionLife is how long a session lasts without a request. 0 means forever.
 	SessionLife time.Duration

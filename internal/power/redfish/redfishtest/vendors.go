@@ -10,7 +10,7 @@ const (
 	LenovoProductUUID = "11223344-5566-7788-99aa-bbccddeeff00"
 )
 
-// Paths of the resources that tell power.
+// Paths of the resources that report power.
 const (
 	DellEnvironment = "/redfish/v1/Chassis/System.Embedded.1/EnvironmentMetrics"
 	DellPower       = "/redfish/v1/Chassis/System.Embedded.1/Power"
@@ -170,7 +170,8 @@ func scaled(v any, by float64) any {
 // Lenovo returns resources as of an XClarity Controller in a D2 enclosure: a node and the enclosure of four, Power with
 // the node's power and that of its processors.
 //
-// Shapes: Lenovo's XCC REST API guide, Chassis and Power of nodes and of the D2 enclosure (pubs.lenovo.com/xcc-restapi).
+// Shapes: Lenovo's XCC REST API guide, Chassis and Power of nodes and of the D2 enclosure
+// (pubs.lenovo.com/xcc-restapi).
 func Lenovo(live Live) Tree {
 	const node, enclosure = "/redfish/v1/Chassis/1", "/redfish/v1/Chassis/2"
 	t := root("Lenovo", Links("/redfish/v1/Systems/1"), Links(node, enclosure))

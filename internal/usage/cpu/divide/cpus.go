@@ -2,7 +2,7 @@
 
 package divide
 
-// CPU is what /proc/cpuinfo says of a logical CPU. What it does not say is empty.
+// CPU is the description of a logical CPU in /proc/cpuinfo. Fields that are not in it are empty.
 type CPU struct {
 	Number                       int
 	Vendor, Model, Package, Core string

@@ -26,8 +26,8 @@ type Slice struct {
 	Used units.CPUTime
 }
 
-// linked is what the threads of a process used on one CPU, as far as a scan shows it. next is the
-// number of the process's next slice, a lower one, or 0.
+// linked is the CPU time of the threads of a process on one CPU, as far as a scan shows it. next is
+// the number of the process's next slice, a lower one, or 0.
 type linked struct {
 	run  uint64
 	cpu  int32

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// event is a descriptor that wakes those who wait for it, as a ring buffer does.
+// event returns a descriptor that wakes its waiters, as a ring buffer does.
 func event(t *testing.T) *os.File {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

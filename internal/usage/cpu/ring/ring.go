@@ -41,7 +41,7 @@ const (
 // windowSize is how much of a buffer is mapped.
 const windowSize = 64 << 10
 
-// mapMemory is what the kernel is asked for, so that a test can refuse it.
+// mapMemory maps memory. Tests replace it to simulate a failure.
 var mapMemory = unix.Mmap
 
 // NewReader returns a reader of the map with this descriptor and a buffer of size bytes. The map

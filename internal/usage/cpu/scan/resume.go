@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// PastProcess is what is kept of a process. The names are those of Process.
+// PastProcess is the stored state of a process. The names are those of Process.
 type PastProcess struct {
 	PID, Parent, Threads     int32
 	Kernel, Zombie, Discards bool

@@ -426,7 +426,8 @@ func ByAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
 }
 
-// AddLost adds missed process exits, of which only the count and the total CPU time are known. Exits before the baseline do not count.
+// AddLost adds missed process exits, of which only the count and the total CPU time are known.
+// Exits before the baseline do not count.
 func (t *Table) AddLost(count uint64, run units.CPUTime) {
 	if t.scans > 0 {
 		t.LostEnds += count

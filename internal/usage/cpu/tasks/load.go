@@ -29,8 +29,8 @@ import (
 // Process is one process as the programs list it: times in nanoseconds, Start since boot.
 type Process = tasksProcess
 
-// Slice is what the threads of a process used on one CPU. Slices of a process are a list: Next is
-// the index of the next one, always a lower one, and 0 ends the list.
+// Slice is the CPU time of the threads of a process on one CPU. Slices of a process are a list:
+// Next is the index of the next one, always a lower one, and 0 ends the list.
 type Slice = tasksSlice
 
 // Options enables features of the programs in addition to listing and catching processes. The zero
@@ -46,18 +46,18 @@ type Options struct {
 	Types *btf.Cache
 }
 
-// Ended is what is left of a process that ended.
+// Ended describes an exited process.
 type Ended struct {
 	Start uint64
-	// Run is all that it used.
+	// Run is its total CPU time.
 	Run         uint64
 	Cgroup      uint64
 	Pid, Parent uint32
 	// UID is its real user ID, and Comm its name.
 	UID  uint32
 	Comm [16]byte
-	// Weights are what its threads used by domain, each where it was last, nil where nothing is
-	// divided. They are valid while the end is reported.
+	// Weights are the CPU times of its threads by domain, each counted in the thread's last domain,
+	// nil if time is not divided. They are valid while the end is reported.
 	Weights []uint64
 }
 
@@ -100,8 +100,8 @@ func slice(spec *ebpf.CollectionSpec, slices bool) error {
 	return spec.Variables[tasksVarSlicing].Set(uint32(1))
 }
 
-// threadRuns is what programs that note slices share: what each thread had used at the last scan,
-// and when that was. The nil threadRuns is that of programs that do not.
+// threadRuns is the shared state of programs that record slices: the CPU time of each thread at the
+// last scan, and the time of that scan. The nil threadRuns is that of programs that do not.
 type threadRuns struct {
 	used    *ebpf.Map
 	scanned time.Time
@@ -241,9 +241,9 @@ type Listing struct {
 	Same int
 	// Changed are the indices, ascending, of those that ran or were changed since, and of new ones.
 	Changed []uint64
-	// Slices are what the threads of processes used since the call before, each thread on the CPU
-	// that it was last on. Those of a process begin at the index Process.Slice. Of a process where
-	// that is 0, or not in Slices, all threads count for its CPU. Element 0 is not used.
+	// Slices are the CPU times of the threads of processes since the previous call, each counted on
+	// the thread's last CPU. Those of a process begin at the index Process.Slice. Of a process
+	// where that is 0, or not in Slices, all threads count for its CPU. Element 0 is not used.
 	Slices []Slice
 }
 

@@ -46,8 +46,8 @@ type counter struct {
 	begun          bool
 }
 
-// maxStep bounds by how much a counter may be above what its engines can have worked since the last
-// reading. More is garbage. Less is what a driver reports late.
+// maxStep bounds the excess of a counter over the time that its engines can have worked since the
+// last reading. A larger excess is garbage; a smaller one comes from late reports of the driver.
 const maxStep = 1000
 
 // count adds what the client used since it was read last. claimed reports whether a client that is

@@ -111,8 +111,8 @@ func clientsOf(nodes []openNode, pid int32) map[string]int32 {
 }
 
 // Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once
-// where several descriptors and processes share it. A driver that prints no clients tells nothing
-// of who uses its GPU.
+// if several descriptors and processes share it. A driver that prints no clients does not report
+// the users of its GPU.
 func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	nodes := slices.Concat(openNodes(t), openNodes(t))
 	if len(nodes) == 0 {

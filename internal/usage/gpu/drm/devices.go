@@ -116,7 +116,7 @@ func (d *device) busy() (busy units.CPUTime) {
 
 func (d *device) close() error { return errors.Join(d.status.Close(), d.activity.Close()) }
 
-// discovered is what a search for GPUs found.
+// discovered is the result of a search for GPUs.
 type discovered struct {
 	nodes   map[string]string // the device of each node: renderD128
 	devices []foundDevice

@@ -395,7 +395,7 @@ func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
 	w.add(20+sweepRows, 1, render(3, 1))
 	require.NoError(t, w.Render())
 	require.NoError(t, w.processes.ReadProcesses(&w.table))
-	w.table.Active = nil // as BPF tells it
+	w.table.Active = nil // as BPF reports it
 	_, err := w.source.Read(w.Now(), &w.table)
 	require.NoError(t, err)
 	assert.Len(t, w.source.clients, 1)

@@ -11,8 +11,8 @@ import (
 // maxEngines is how many engine classes of a GPU are counted. Drivers have up to ten.
 const maxEngines = 16
 
-// fdinfo is what /proc/<pid>/fdinfo/<fd> shows of a DRM descriptor. Its texts are valid as long as
-// the file's text.
+// fdinfo is the content of /proc/<pid>/fdinfo/<fd> of a DRM descriptor. Its texts are valid as long
+// as the file's text.
 type fdinfo struct {
 	driver, pdev []byte
 	client       uint64
@@ -20,7 +20,7 @@ type fdinfo struct {
 	engines      []engineInfo
 }
 
-// engineInfo is what fdinfo shows of the client's use of one engine class.
+// engineInfo is the client's use of one engine class according to fdinfo.
 type engineInfo struct {
 	name     []byte
 	capacity uint64 // engines of the class

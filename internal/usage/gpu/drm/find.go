@@ -43,7 +43,7 @@ const (
 	maxPause = time.Minute
 )
 
-// process is what is known of the process in a slot of the table.
+// process is the search state of the process in a slot of the table.
 type process struct {
 	pid    int32
 	from   int32 // the descriptor that the next look starts at

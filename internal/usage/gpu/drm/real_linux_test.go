@@ -34,8 +34,8 @@ func watchThisMachine(t testing.TB) *watched {
 	return w
 }
 
-// On a kernel that tells the number of descriptors, a process whose descriptors stay the same is
-// looked at once.
+// On a kernel that reports the number of descriptors, a process whose descriptors stay the same is
+// examined once.
 func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 	w := watchThisMachine(t)
 	known, changed := 0, 0

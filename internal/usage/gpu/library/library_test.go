@@ -360,7 +360,7 @@ func TestAPowerIsHandedOutWithTheUsageOfItsTime(t *testing.T) {
 	})
 }
 
-// Drivers show samples late: what a poll does not tell, the next one does.
+// Drivers expose samples late: usage that a poll does not report is reported by the next one.
 func TestUsageThatIsToldLateCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
@@ -628,7 +628,7 @@ func longHistory(t *testing.T, seed uint64) {
 	random, faults := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)) // of the reads and of the polls
 	b := newBoard()
 	one := func(of *rand.Rand, in int) bool { return of.IntN(in) == 0 }
-	told := map[string]units.CPUTime{} // what the library told of each PID
+	told := map[string]units.CPUTime{} // the reported usage of each PID
 	var stale uint64
 	fault := 0
 	var ends atomic.Bool

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package account computes the emissions of energy series: it multiplies the energy of each interval by the mean carbon intensity of
-// that interval.
+// Package account computes the emissions of energy series: it multiplies the energy of each
+// interval by the mean carbon intensity of that interval.
 //
-// The package uses neither pdata nor a clock. Times are nanoseconds since 1970, as in OTLP points; energy is in whole microjoules,
-// rates in µg per kWh, emissions in whole µg.
+// The package uses neither pdata nor a clock. Times are nanoseconds since 1970, as in OTLP points;
+// energy is in whole microjoules, rates in µg per kWh, emissions in whole µg.
 package account
 
 import (
@@ -35,7 +35,7 @@ type Point struct {
 	Energy uint64 // since Start, at most math.MaxInt64
 }
 
-// Outcome is what became of a point.
+// Outcome is the result of observing a point.
 type Outcome int
 
 // The outcomes.
@@ -60,7 +60,8 @@ type total struct {
 	begun bool   // a rate was known
 }
 
-// Total returns the emissions of the series in µg and the time at which they were 0. It is not ok as long as no rate was ever known.
+// Total returns the emissions of the series in µg and the time at which they were 0. It is not ok
+// as long as no rate was ever known.
 func (s *Series) Total() (micrograms int64, start uint64, ok bool) {
 	return s.total.whole, s.total.start, s.total.begun
 }
@@ -109,9 +110,10 @@ func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
 
 // Observe takes a point into account. The series is nil where the outcome is Full.
 //
-// The energy between two points of a series has the mean rate between them. That of a series with its first point, or with the
-// first after its counter began anew, has the mean rate of the whole interval that ends with this point, as have all others of its
-// origin: who divided the energy of the interval did not know when in it the energy was used.
+// The energy between two points of a series has the mean rate between them. That of a series with
+// its first point, or with the first after its counter began anew, has the mean rate of the whole
+// interval that ends with this point, as do all other series of its origin: the source that divided
+// the energy of the interval did not know when in the interval the energy was used.
 //
 // A point that has the same time as the last one of its series is the same point, sent again.
 func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
@@ -153,8 +155,8 @@ func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
 	return s, Counted
 }
 
-// jitter is how far apart two start times of the same counter may be, in nanoseconds: some exporters compute the start time anew
-// for each point.
+// jitter is how far apart two start times of the same counter may be, in nanoseconds: some
+// exporters compute the start time anew for each point.
 const jitter = uint64(time.Second)
 
 func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
@@ -182,7 +184,8 @@ func (s *Series) reset(p *Point, start uint64) {
 	s.total = total{start: start}
 }
 
-// count multiplies energy that was used in an interval. The last point of the series is that at the end of the interval.
+// count multiplies energy that was used in an interval. The last point of the series is that at the
+// end of the interval.
 func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
 	switch t := &s.total; {
 	case a.o.Signal == nil:
@@ -200,8 +203,8 @@ func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
 	}
 }
 
-// Forget forgets the series and origins that were not seen since a time. If they appear again, what they used until then does
-// not count.
+// Forget forgets the series and origins that were not seen since a time. If they appear again, what
+// they used until then does not count.
 func (a *Accounts) Forget(since time.Time) {
 	for id, s := range a.series {
 		if s.seen < since.UnixNano() {
@@ -217,8 +220,9 @@ func (a *Accounts) Forget(since time.Time) {
 	a.cached = nil
 }
 
-// remember notes when the last point was of a series that is not followed: energy of before does not count if it appears again.
-// Where there are too many of them, energy of before the latest of their points does not count of any series that appears.
+// remember notes when the last point was of a series that is not followed: energy of before does
+// not count if it appears again. Where there are too many of them, energy of before the latest of
+// their points does not count of any series that appears.
 func (a *Accounts) remember(id, at uint64) {
 	if len(a.forgotten) >= a.o.MaxSeries {
 		for _, last := range a.forgotten {

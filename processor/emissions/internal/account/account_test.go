@@ -14,8 +14,8 @@ import (
 
 const second, kWh = uint64(time.Second), uint64(3_600_000_000_000)
 
-// ramp is a rate that is the end of the interval in seconds, in units: which interval was asked for shows in the rate. It is
-// known from the second known on.
+// ramp is a rate that is the end of the interval in seconds, in units: which interval was asked for
+// shows in the rate. It is known from the second known on.
 type ramp struct{ known uint64 }
 
 // Mean implements signal.Signal: 1,000 for each second of the end of the interval, and 1 for each of its beginning.

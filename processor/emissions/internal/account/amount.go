@@ -12,8 +12,9 @@ import (
 // microjoulesPerKWh is the divisor of energy in µJ times a rate in µg per kWh.
 const microjoulesPerKWh = 3_600_000_000_000
 
-// amount is a sum of energies, each multiplied by a rate, in whole µg. The remainder is carried, so the amount is the exact sum rounded
-// down, however the energy was divided into intervals. The zero amount is 0.
+// amount is a sum of energies, each multiplied by a rate, in whole µg. The remainder is carried, so
+// the amount is the exact sum rounded down, however the energy was divided into intervals. The zero
+// amount is 0.
 type amount struct {
 	whole int64
 	rest  uint64 // of whole+1, in parts of microjoulesPerKWh
@@ -33,7 +34,8 @@ func (a *amount) add(energy uint64, rate signal.Rate) {
 	a.whole += int64(min(whole, uint64(math.MaxInt64-a.whole)))
 }
 
-// scale returns a rate times a factor in millionths, rounded to the nearest. A result that does not fit is the largest rate.
+// scale returns a rate times a factor in millionths, rounded to the nearest. A result that does not
+// fit is the largest rate.
 func scale(r signal.Rate, factor uint64) signal.Rate {
 	high, low := bits.Mul64(uint64(r), factor)
 	low, carry := bits.Add64(low, 500_000, 0)

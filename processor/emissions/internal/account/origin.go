@@ -16,7 +16,7 @@ type Spell struct {
 	rate        signal.Rate // multiplied by the PUE
 }
 
-// origin is what has measured several series, at the same times.
+// origin is the source of several series that are measured at the same times.
 type origin struct {
 	spells [8]Spell // by their ends, of those with the same end the shortest
 	seen   int64
@@ -74,8 +74,8 @@ func (a *Accounts) between(o *origin, from, until uint64) *Spell {
 	return spell
 }
 
-// begin returns the interval of the first point of a series: that of others of its origin, else since the points before, else since
-// its start time.
+// begin returns the interval of the first point of a series: that of others of its origin, else
+// since the points before, else since its start time.
 func (a *Accounts) begin(o *origin, p *Point) *Spell {
 	if known := o.ending(p.At); known != nil {
 		return known

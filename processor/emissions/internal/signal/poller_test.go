@@ -87,7 +87,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// now returns what is told of the last minute.
+// now returns the mean of the last minute as text.
 func now(s Signal) string {
 	m, ok := s.Mean(time.Now().Add(-time.Minute), time.Now())
 	switch {

@@ -19,9 +19,10 @@ var (
 	PoundsPerMWh = Unit{45_359_237, 100}
 )
 
-// MaxRate is the highest carbon intensity that Parse accepts, 3000 g/kWh. Lignite emits 364 g per kWh of heat (IPCC 2006, volume 2,
-// table 2.2: 101 t/TJ), so a plant with an efficiency of 12 %, less than half of that of any plant in use, would emit as much. The
-// highest yearly mean of a country is 1306 g/kWh.
+// MaxRate is the highest carbon intensity that Parse accepts, 3000 g/kWh. Lignite emits 364 g per
+// kWh of heat (IPCC 2006, volume 2, table 2.2: 101 t/TJ), so a plant with an efficiency of 12 %,
+// less than half of that of any plant in use, would emit as much. The highest yearly mean of a
+// country is 1306 g/kWh.
 const MaxRate Rate = 3000 * 1_000_000
 
 // The errors of Parse.
@@ -30,14 +31,16 @@ var (
 	ErrNegative  = errors.New("the value is negative")
 )
 
-// The most characters of a number: more take long to compute with, and nobody sends them.
+// The maximum numbers of characters of a number: computing with longer numbers takes long, and real
+// numbers are shorter.
 const (
 	maxMantissa = 40
 	maxExponent = 3
 )
 
-// Parse returns the carbon intensity of a decimal number in a unit, rounded to the nearest µg, half up, without floating point. The
-// error is ErrNotNumber, ErrNegative, or an error that names the range.
+// Parse returns the carbon intensity of a decimal number in a unit, rounded to the nearest µg, half
+// up, without floating point. The error is ErrNotNumber, ErrNegative, or an error that names the
+// range.
 func Parse(text string, u Unit) (Rate, error) {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxMantissa || len(exponent) > maxExponent || strings.Trim(mantissa, "+-.0123456789") != "" {

@@ -33,7 +33,7 @@ func put(t testing.TB, line *Timeline, now float64, periods ...Period) {
 	require.NoError(t, line.Put(at(now), periods))
 }
 
-// tell returns what is told of some minutes.
+// tell returns the mean of some minutes as text.
 func tell(line Signal, from, until float64) string {
 	m, ok := line.Mean(at(from), at(until))
 	if !ok {
@@ -189,7 +189,8 @@ func TestImpossiblePeriodsAreErrors(t *testing.T) {
 	assert.Equal(t, "100", tell(line, 0, 10), "as before")
 }
 
-// TestAnAnswerNeverChanges puts random periods while random times are asked for, and asks for all of them again at the end.
+// TestAnAnswerNeverChanges puts random periods while random times are asked for, and asks for all
+// of them again at the end.
 func TestAnAnswerNeverChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 300 {

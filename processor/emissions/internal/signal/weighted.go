@@ -4,7 +4,8 @@ package signal
 
 import "math/bits"
 
-// weighted is a sum of rates in 128 bits, each rate multiplied by a length in nanoseconds. The lengths add up to less than 2^63.
+// weighted is a sum of rates in 128 bits, each rate multiplied by a length in nanoseconds. The
+// lengths add up to less than 2^63.
 type weighted struct {
 	hi, lo uint64
 	length uint64

@@ -7,10 +7,11 @@
 //	gpuload NODE RENDER COPY opens           opens the node
 //	gpuload NODE RENDER COPY waits FILE      opens it once the file is there
 //	gpuload NODE RENDER COPY forks FILE      opens it, starts a child that has it too, and closes it once the file is there
-//	gpuload NODE RENDER COPY brings SOCKET   opens it for who connects to the socket, passes the descriptor and keeps it, too
+//	gpuload NODE RENDER COPY brings SOCKET   opens it for the client of the socket, passes the descriptor and keeps it, too
 //	gpuload NODE RENDER COPY gets SOCKET     gets it so
 //
-// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. The process that has it prints that, and its PID.
+// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. The
+// process that has it prints that, and its PID.
 package main
 
 import (

@@ -54,13 +54,13 @@ type FileSystem struct {
 type Program struct {
 	Name string // of the log: /tmp/<Name>.log
 	Args []string
-	// Root is what the program has as its root directory, if it is not the machine's.
+	// Root is the root directory of the program, if it is not the machine's.
 	Root string
 	// Group is the cgroup, below the hierarchy's root. It is created.
 	Group string
 }
 
-// File is what to write into a file.
+// File is a text to write into a file.
 type File struct{ Path, Text string }
 
 // Lines selects lines of a file.

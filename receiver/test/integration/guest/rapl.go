@@ -278,8 +278,9 @@ zones: [package, dram, core]
 attribution: {preset: kepler, static_power: {package: {model: fixed, power: 40}, dram: {model: fixed, power: 8}, core: {model: fixed, power: 0}}}
 `
 
-// measureCommands measures a command that uses three seconds of CPU time, beside the loads: as root with a limit that it exceeds, and
-// as a user, who may read the counters by now and can make no cgroup.
+// measureCommands measures a command that uses three seconds of CPU time, beside the loads: as root
+// with a limit that it exceeds, and as a user that can read the counters by now and cannot create a
+// cgroup.
 func measureCommands(f *facts) error {
 	const config = "/tmp/measure.yaml"
 	if err := os.WriteFile(config, []byte(measureConfiguration), 0o644); err != nil { //nolint:gosec // read by another user

@@ -28,8 +28,8 @@ const (
 	testPassword = "wt-password-9c2"
 )
 
-// fake answers as the services do, over TLS on the loopback interface. Its answers have the shapes of their documentation, and values
-// that were made up.
+// fake answers as the services do, over TLS on the loopback interface. Its answers have the shapes
+// of their documentation, and values that were made up.
 type fake struct {
 	*httptest.Server
 	logins  atomic.Int64

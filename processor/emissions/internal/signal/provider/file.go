@@ -23,9 +23,10 @@ import (
 
 // File reads carbon intensities in g/kWh from a file: one number, or periods as CSV or JSON.
 //
-// A number holds from when the file was written. CSV has a header with the columns from, until, value and estimated, of which from and
-// value are required; lines that begin with # are comments. JSON is an array of objects with the same members. Times are in RFC 3339
-// format. A period without until ends where the next period begins.
+// A number holds from when the file was written. CSV has a header with the columns from, until,
+// value and estimated, of which from and value are required; lines that begin with # are comments.
+// JSON is an array of objects with the same members. Times are in RFC 3339 format. A period without
+// until ends where the next period begins.
 type File struct {
 	FileOptions
 	seen os.FileInfo // of the last good reading; nil if the file may have changed since
@@ -42,7 +43,8 @@ type FileOptions struct {
 // NewFile returns the provider of a file, which need not be there yet.
 func NewFile(o FileOptions) *File { return &File{FileOptions: o} }
 
-// settled is how long ago a file must have been written to count as read: its time may be coarse, and who writes it may not be done.
+// settled is the minimum age of a file's last modification before the file counts as read: its
+// timestamp may be coarse, and its writer may not have finished.
 const settled = 2 * time.Second
 
 // forever is the end of a number's period.

@@ -4,8 +4,8 @@
 //
 //	burn TIME [CHILDREN [ignored]]
 //
-// With CHILDREN it starts as many, one after the other, each of which uses TIME, and prints what it used itself, too. Ignored ones
-// end unnoticed: it ignores SIGCHLD.
+// With CHILDREN it starts as many, one after the other, each of which uses TIME, and prints what it
+// used itself, too. Ignored ones end unnoticed: it ignores SIGCHLD.
 package main
 
 import (
