@@ -126,8 +126,8 @@ func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.R
 	return rows
 }
 
-// without returns the rows of energy without a process: of those that have ended, and unattributed
-// energy. With these, the energies of all rows add up to the active energy since the first
+// without returns the rows of energy that has no running process: the energy of exited processes and
+// unattributed energy. With these rows, all rows add up to the active energy since the first
 // snapshot.
 func (f *framer) without(rows []top.Row, sums check) []top.Row {
 	unattributed := units.Energy(sums.unattributed - min(f.base.unattributed, sums.unattributed))

@@ -38,7 +38,7 @@ var commands = []struct {
 	name, does string
 	run        func(args []string) int
 }{
-	{"measure", "run a command and tell what energy it used", measureCommand},
+	{"measure", "run a command and report its energy", measureCommand},
 	{"top", "show the top consumers of energy as a table", reported("top", topCommand)},
 	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},

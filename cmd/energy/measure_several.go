@@ -31,7 +31,7 @@ type severalOptions struct {
 }
 
 func (o *severalOptions) flags(fs *flag.FlagSet) {
-	fs.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf("run the command so often, and tell mean, deviation and confidence interval (default 1, with -vs %d)", runsOfTwo))
+	fs.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf("run the command N times, and report mean, deviation and confidence interval (default 1, with -vs %d)", runsOfTwo))
 	fs.IntVar(&o.plan.Warmup, "warmup", 0, "run it so often before, to fill caches; these runs are not counted")
 	fs.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and a shell runs it if its syntax needs one",
 		func(line string) (err error) {

@@ -27,15 +27,15 @@ checks() {
 	fi
 }
 
-# copy NAME: a copy of this machine's root at $scratch/NAME/root, with /proc, /sys and /dev.
+# copy NAME: a copy of this machine's root at $scratch/NAME/files, with /proc, /sys and /dev.
 copy() {
 	local at=$scratch/$1
-	mkdir -p "$at"/{upper,work,root}
-	mount -t overlay overlay -o "lowerdir=/,upperdir=$at/upper,workdir=$at/work" "$at/root"
-	mount -t proc proc "$at/root/proc"
-	mount --rbind /sys "$at/root/sys"
-	mount --rbind /dev "$at/root/dev"
-	mkdir -p "$at/root/tmp/dist" && mount --bind "$dist" "$at/root/tmp/dist"
+	mkdir -p "$at"/{upper,work,files}
+	mount -t overlay overlay -o "lowerdir=/,upperdir=$at/upper,workdir=$at/work" "$at/files"
+	mount -t proc proc "$at/files/proc"
+	mount --rbind /sys "$at/files/sys"
+	mount --rbind /dev "$at/files/dev"
+	mkdir -p "$at/files/tmp/dist" && mount --bind "$dist" "$at/files/tmp/dist"
 }
 
 # changed NAME: the files that were created or changed in a copy, without logs, caches and package databases.
@@ -67,14 +67,14 @@ deb=$(ls "$dist"/otelcol-energy_*_"$arch".deb)
 # installs PACKAGE: with a real systemd, the service measures after the installation, and ends with the removal.
 installs() {
 	local boot=$scratch/systemd result=/dev/shm/test-release-$$ pid status=1
-	mkdir -p "$boot"/{copy,root/opt,root/etc/systemd/system/otelcol-energy.service.d}
-	cp "$1" "$boot/root/opt/package.deb"
-	local units=$boot/root/etc/systemd/system
+	mkdir -p "$boot"/{copy,files/opt,files/etc/systemd/system/otelcol-energy.service.d}
+	cp "$1" "$boot/files/opt/package.deb"
+	local units=$boot/files/etc/systemd/system
 	printf '[Unit]\nDefaultDependencies=no\nWants=\nAfter=\n' >"$units/otelcol-energy.service.d/test.conf"
 	printf '[Unit]\nDefaultDependencies=no\nWants=test-release.service\n' >"$units/test-release.target"
 	printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nEnvironment=RESULT=%s\nExecStart=/bin/bash /opt/test.sh\n' \
 		"$result" >"$units/test-release.service"
-	cat >"$boot/root/opt/test.sh" <<-'SCRIPT'
+	cat >"$boot/files/opt/test.sh" <<-'SCRIPT'
 	exec >"$RESULT" 2>&1
 	ip link set lo up
 	dpkg -i /opt/package.deb
@@ -110,7 +110,7 @@ installs() {
 checks "one command installs the package, and the service measures, with a real systemd" installs "$deb"
 
 copy deb
-root=$scratch/deb/root
+root=$scratch/deb/files
 checks "dpkg -i" chroot "$root" dpkg -i "/tmp/dist/${deb##*/}"
 checks "the service is enabled" test -L "$root/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"
 checks "versions agree" chroot "$root" bash -c 'v=$(dpkg-query -f "\${Version}" -W otelcol-energy | tr "~" -)
@@ -133,9 +133,9 @@ checks "a purge leaves nothing" test -z "$(changed deb)"
 
 gpu=$(ls "$dist"/otelcol-energy-gpu_*_"$arch".deb)
 copy gpu
-checks "dpkg -i of the package for GPUs" chroot "$scratch/gpu/root" dpkg -i "/tmp/dist/${gpu##*/}"
-checks "its configuration" chroot "$scratch/gpu/root" otelcol-energy validate --config /etc/otelcol-energy/config.yaml --config /etc/otelcol-energy/gpu.yaml
-checks "its unit" chroot "$scratch/gpu/root" bash -c \
+checks "dpkg -i of the package for GPUs" chroot "$scratch/gpu/files" dpkg -i "/tmp/dist/${gpu##*/}"
+checks "its configuration" chroot "$scratch/gpu/files" otelcol-energy validate --config /etc/otelcol-energy/config.yaml --config /etc/otelcol-energy/gpu.yaml
+checks "its unit" chroot "$scratch/gpu/files" bash -c \
 	'out=$(systemd-analyze verify /usr/lib/systemd/system/otelcol-energy.service 2>&1) && ! grep otelcol-energy.service <<<"$out"'
 
 if ! command -v rpm >/dev/null; then DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rpm >/dev/null 2>&1 || :; fi

@@ -26,8 +26,8 @@ type Config struct {
 	PUE float64 `mapstructure:"pue"`
 	// Embodied are the emissions of manufacturing the machine. Without the section they are not reported.
 	Embodied configoptional.Optional[EmbodiedConfig] `mapstructure:"embodied"`
-	// MaxSeries is the maximum number of energy series that have emissions, and of machines that have embodied emissions. Points of
-	// other series pass unchanged.
+	// MaxSeries is the maximum number of energy series that have emissions, and of machines that
+	// have embodied emissions. Points of other series pass unchanged.
 	MaxSeries int `mapstructure:"max_series"`
 	// MaxStaleness is how long a series may be silent before it is removed.
 	MaxStaleness time.Duration `mapstructure:"max_staleness"`
@@ -42,7 +42,8 @@ type EmbodiedConfig struct {
 	Total float64 `mapstructure:"total"`
 	// Lifespan is SCI's EL: the expected lifespan of the machine.
 	Lifespan time.Duration `mapstructure:"lifespan"`
-	// Share is SCI's RR/ToR: the reserved part of the machine, above 0, at most 1. The share of a virtual machine is below 1.
+	// Share is SCI's RR/ToR: the reserved part of the machine, above 0, at most 1. The share of a
+	// virtual machine is below 1.
 	Share float64 `mapstructure:"share"`
 
 	_ struct{}

@@ -32,7 +32,8 @@ type IntensityConfig struct {
 	Prometheus        configoptional.Optional[PrometheusConfig]        `mapstructure:"prometheus"`
 	File              configoptional.Optional[FileConfig]              `mapstructure:"file"`
 
-	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects the default of the source.
+	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects
+	// the default of the source.
 	MaxAge time.Duration `mapstructure:"max_age"`
 	// Accounting is location or market, and Type average or marginal. Sources that determine them accept no other value.
 	Accounting string `mapstructure:"accounting"`

@@ -2,7 +2,7 @@
 # Starts a real systemd with one unit: systemd.sh DIRECTORY UNIT CGROUP
 #
 # It is the first process of namespaces of its own, on a copy of this machine's root that is written in DIRECTORY,
-# with the files of DIRECTORY/root/ on top. Its cgroups are below CGROUP in every hierarchy. It ends with this program.
+# with the files of DIRECTORY/files/ on top. Its cgroups are below CGROUP in every hierarchy. It ends with this program.
 set -euo pipefail
 dir=$1 unit=$2 cgroup=$3
 
@@ -21,7 +21,7 @@ fi
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$dir/copy"
 mkdir "$dir/copy/upper" "$dir/copy/work" "$dir/copy/root"
-cp -a "$dir/root/." "$dir/copy/upper/"
+cp -a "$dir/files/." "$dir/copy/upper/"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/copy/upper,workdir=$dir/copy/work" "$dir/copy/root"
 cd "$dir/copy/root"
 mount -t proc proc proc

@@ -40,7 +40,7 @@ func TestSystemdService(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	put := func(path, content string, mode os.FileMode) {
-		path = filepath.Join(dir, "root", path)
+		path = filepath.Join(dir, "files", path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(content), mode))
 		require.NoError(t, os.Chmod(path, mode))

@@ -98,8 +98,8 @@ type Learned struct {
 	Bins int
 }
 
-// Learn fits a curve to the windows: the means of bins of utilization, weighted by time, of which
-// those that fall are evened out. leastRange is how far the utilization must vary.
+// Learn fits a curve to the windows: the means of bins of utilization, weighted by time. Neighboring
+// bins whose power falls are averaged. leastRange is the minimum range of the utilization.
 func Learn(windows []Window, leastRange float64) (*Learned, error) {
 	l := &Learned{}
 	for i := range windows {

@@ -31,8 +31,8 @@ var (
 // comma, semicolon or tab. Of more columns it takes those whose header says time or date, and
 // power, watt, W or kW, else the first two. Times are as in RFC 3339, seconds or milliseconds of
 // Unix, or date and time of day in the local zone, in one column or two. Lines before the first
-// reading are headers; empty ones and those that begin with # are skipped. Where columns are
-// separated by semicolons or tabs a comma may stand for the decimal point.
+// reading are headers. Empty lines and lines that begin with # are skipped. If columns are separated
+// by semicolons or tabs, a comma may be the decimal point.
 //
 // A reading that is empty or not a number is missing. Anything else is an error that names its line.
 func ReadWall(r io.Reader, local *time.Location) (Wall, error) {

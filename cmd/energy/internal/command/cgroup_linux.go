@@ -299,8 +299,8 @@ func (c *cgroupV2) Used() (units.CPUTime, error) {
 // cgroupV1 counts in a cgroup of the cpuacct hierarchy. Its cpuacct.usage is in nanoseconds.
 //
 // A child is in the cgroup of the thread that forks it, so a thread of this process enters the
-// leaf. The kernel lets it wait for milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c),
-// which pass beside the preparation of what measures the command.
+// leaf. The kernel delays it by milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c). The
+// meters are opened in the meantime.
 type cgroupV1 struct {
 	*cgroup
 	forks  chan func() error // to the thread

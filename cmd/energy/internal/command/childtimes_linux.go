@@ -13,12 +13,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// childTimes counts the descendants of this process: the clocks of those that run, and the times of
-// those that were waited for, which the kernel adds up (getrusage(2), RUSAGE_CHILDREN). A process
-// that ignores SIGCHLD does not wait for its children, and their times are lost.
+// childTimes is the CPU time of the descendants of this process: the CPU clocks of running
+// descendants, and the times of reaped children, which the kernel adds up (getrusage(2),
+// RUSAGE_CHILDREN). A process that ignores SIGCHLD does not reap its children, and their times are
+// lost.
 type childTimes struct {
 	tree    *processTree
-	before  units.CPUTime // of those that were waited for before
+	before  units.CPUTime // of children that were reaped before
 	foreign map[int]bool  // children that do not count
 	lost    error         // why times were lost, nil if nothing shows that any were
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package command runs a command in a group of its own, so that the CPU time of all its descendants
-// is known: those that live for milliseconds, and those that it leaves behind.
+// is known, also of short-lived descendants and of those that outlive the command.
 //
 // The group is a cgroup, in which the command is from its first instruction: of version 2, or of
 // the cpuacct hierarchy of version 1. What others put into it, as container runtimes do that are
 // asked to, counts, too. Where none can be made, the group is all descendants of this process, and
-// their CPU time is the sum of their clocks and of the times of those that were waited for. Either
-// way this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps
+// their CPU time is the sum of the CPU clocks of running descendants and of the times of reaped
+// children. In both cases this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps
 // them.
 //
 // What leaves the cgroup is not counted: services that systemd, cron or a container runtime start

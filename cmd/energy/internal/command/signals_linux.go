@@ -19,7 +19,7 @@ var (
 )
 
 // Relay passes the signals that this process gets on to the command, until stop is called.
-// Meanwhile they do not end this process. Those that this process ignores stay ignored.
+// Until then these signals do not end this process. Signals that this process ignores stay ignored.
 //
 // What Ctrl-C and the like send, the command has got from the terminal already if this process is in the terminal's
 // foreground process group, and it is not sent again.

@@ -14,14 +14,14 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// nobody is the empty group, without processes.
-type nobody struct{}
+// emptyGroup is a group without processes.
+type emptyGroup struct{}
 
 // Used implements cpu.Group.
-func (nobody) Used() (units.CPUTime, error) { return 0, nil }
+func (emptyGroup) Used() (units.CPUTime, error) { return 0, nil }
 
 // Processes implements cpu.Group.
-func (nobody) Processes(func(pid int32)) error { return nil }
+func (emptyGroup) Processes(func(pid int32)) error { return nil }
 
 // Baseline holds the measurement of the machine before a command.
 type Baseline struct {
@@ -35,7 +35,7 @@ type Baseline struct {
 // What others draw meanwhile is a part of it, because their dynamic power is not known.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
-	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, nobody{}), notes.New()) // what is wrong comes up again
+	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, emptyGroup{}), notes.New()) // what is wrong comes up again
 	if err != nil {
 		return nil, err
 	}

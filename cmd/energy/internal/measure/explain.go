@@ -51,7 +51,7 @@ func (r *run) explainZones() {
 			learning = append(learning, z.Name)
 		}
 		if z.Missing > 0 {
-			r.note("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
+			r.note("The meter of %s has not reported the energy of the last %s, so the figures lack it", z.Name, figure.Seconds(z.Missing))
 		}
 	}
 	for kind := range r.late {

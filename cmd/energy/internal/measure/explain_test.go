@@ -55,7 +55,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 	assert.Equal(t, []string{
 		"energy sensor: permission denied",
 		"Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them",
-		"The meter of package has not told what was used in the last 2.500 s: the figures are short of it",
+		"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
 		"The meter of platform has not answered: what was used of it is not known",
 	}, r.notes.Lines())
 }

@@ -51,7 +51,7 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power
 
 // measure brings the ledger up to date. It returns the zone kinds whose meters have reported energy
 // since the last measurement.
-func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err error) {
+func (m *meter) measure(ctx context.Context) (reported func(power.Class) bool, err error) {
 	m.at = time.Now()
 	md, err := m.collect(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *meter) measure(ctx context.Context) (told func(power.Class) bool, err e
 
 // note records when the zones were read, and returns the kinds of which all zones have reported
 // energy since the last note.
-func (m *meter) note() (told func(power.Class) bool) {
+func (m *meter) note() (reported func(power.Class) bool) {
 	silent := map[power.Class]bool{}
 	for _, r := range m.attributed {
 		if !r.At.After(m.read[r.Zone]) {

@@ -27,7 +27,7 @@ type record struct {
 // kindRecord is a zone kind of a record.
 type kindRecord struct {
 	base, last     kindTotals
-	told           int            // the samples before this one have their energy
+	settled        int            // the samples before this one have their energy
 	used, nodeUsed []units.Energy // by the index of samples
 }
 
@@ -47,40 +47,40 @@ func (r *record) end() time.Duration {
 	return 0
 }
 
-// add adds an interval, whose energy is in t as far as it is reported. told reports whether the
-// meters of a kind have reported energy since the interval before.
-func (r *record) add(s Sample, t totals, told func(power.Class) bool) {
+// add adds an interval. Its energy is in t if its meter has reported it. reported returns whether the
+// meters of a kind have reported energy since the previous interval.
+func (r *record) add(s Sample, t totals, reported func(power.Class) bool) {
 	r.samples = append(r.samples, s)
-	r.tell(t, told)
+	r.settle(t, reported)
 }
 
-// tell adds energy of the intervals so far. told reports whether the meters of a kind have reported
+// settle adds energy of the intervals so far. reported reports whether the meters of a kind have reported
 // energy.
-func (r *record) tell(t totals, told func(power.Class) bool) {
+func (r *record) settle(t totals, reported func(power.Class) bool) {
 	for kind, now := range t.kinds {
 		if r.kinds[kind] == nil {
 			r.kinds[kind] = &kindRecord{}
 		}
-		r.kinds[kind].tell(r.samples, now, told(kind))
+		r.kinds[kind].settle(r.samples, now, reported(kind))
 	}
 }
 
-func (k *kindRecord) tell(samples []Sample, now kindTotals, told bool) {
+func (k *kindRecord) settle(samples []Sample, now kindTotals, reported bool) {
 	n := len(samples)
 	k.used = append(k.used, make([]units.Energy, n-len(k.used))...)
 	k.nodeUsed = append(k.nodeUsed, make([]units.Energy, n-len(k.nodeUsed))...)
 	d := now.since(k.last)
 	k.last = now
 	node := units.AddSaturating(d.active, d.idle)
-	if n == 0 || !told && node == 0 {
+	if n == 0 || !reported && node == 0 {
 		return
 	}
-	from := min(k.told, n-1)
+	from := min(k.settled, n-1)
 	byCPU := func(i int) time.Duration { return samples[from+i].CPU }
 	byTime := func(i int) time.Duration { return samples[from+i].Wall }
 	divide(d.used, k.used[from:], byCPU, byTime)
 	divide(node, k.nodeUsed[from:], byTime, byTime)
-	k.told = n
+	k.settled = n
 }
 
 // divide adds energy to the parts, in proportion to the weights, or to others where they are all 0.

@@ -64,7 +64,7 @@ func TestEnergyAfterTheEndIsOfTheIntervalsThatWaitForIt(t *testing.T) {
 	r := newRecord(totals{})
 	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), always)
 	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), func(power.Class) bool { return false })
-	r.tell(ledger(platform, 12, 12, 0), always)
+	r.settle(ledger(platform, 12, 12, 0), always)
 
 	got := result(r)
 	assert.Equal(t, units.Energy(5), got.Samples[0].Used[0])
@@ -75,7 +75,7 @@ func TestEnergyAfterTheEndIsOfTheIntervalsThatWaitForIt(t *testing.T) {
 func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
 	r := newRecord(totals{})
 	r.samples = []Sample{{Wall: time.Second}, {Wall: 3 * time.Second}}
-	r.tell(ledger(packages, 4, 8, 0), always)
+	r.settle(ledger(packages, 4, 8, 0), always)
 
 	got := result(r)
 	assert.Equal(t, []units.Energy{1}, got.Samples[0].Used)
@@ -115,7 +115,7 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 			s := interval(time.Duration(rng.Uint64N(2e9)), phases[rng.IntN(len(phases))])
 			r.add(s, now, func(k power.Class) bool { return telling[k] })
 		}
-		r.tell(now, always)
+		r.settle(now, always)
 
 		got := result(r)
 		for z := range got.Zones {

@@ -199,21 +199,21 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 
 // sample ends an interval of the record, until a time since the start. After an error the next sample covers this one.
 func (r *run) sample(ctx context.Context, end time.Duration) error {
-	told, err := r.meter.measure(context.WithoutCancel(ctx))
+	reported, err := r.meter.measure(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}
-	r.add(end, told)
+	r.add(end, reported)
 	return nil
 }
 
 // add adds an interval to the record that ended at a time since the start.
-func (r *run) add(end time.Duration, told func(power.Class) bool) {
+func (r *run) add(end time.Duration, reported func(power.Class) bool) {
 	began := r.record.end()
 	used := r.group.Counted()
 	r.record.add(Sample{
 		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,
-	}, r.meter.last, told)
+	}, r.meter.last, reported)
 	r.used = max(r.used, used)
 	r.busy += r.meter.last.utilization * (end - began).Seconds()
 }
@@ -249,14 +249,14 @@ func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[power.C
 		return nil
 	}
 	if r.Wait > 0 && r.meter.answers(late) && ctx.Err() == nil {
-		r.say("waiting up to %v until the meter of %s has told the energy of the end", r.Wait, names(late))
+		r.say("waiting up to %v until the meter of %s has reported the energy of the end", r.Wait, names(late))
 		r.meter.await(ctx, r.Wait, func() bool { return !r.meter.answers(r.meter.pending(end)) })
 	}
 	missing = r.meter.pending(end)
 	since := r.meter.last
 	since.kinds = maps.Clone(since.kinds)
 	maps.DeleteFunc(since.kinds, func(k power.Class, _ kindTotals) bool { _, ok := late[k]; return !ok })
-	r.record.tell(since, func(k power.Class) bool { _, ok := missing[k]; return !ok })
+	r.record.settle(since, func(k power.Class) bool { _, ok := missing[k]; return !ok })
 	return missing
 }
 

@@ -244,7 +244,7 @@ func TestASlowMeterIsWaitedFor(t *testing.T) {
 	assert.Positive(t, z.Used)
 	assert.Zero(t, z.Missing)
 	require.Len(t, said, 1)
-	assert.Contains(t, said[0], "until the meter of platform has told")
+	assert.Contains(t, said[0], "until the meter of platform has reported")
 }
 
 // What the command leaves behind uses CPU time until the slow meter has the energy of the end, too.
@@ -271,7 +271,7 @@ func TestWhatASlowMeterHasNotToldIsTold(t *testing.T) {
 	if assert.Len(t, r.Zones, 1) {
 		assert.Positive(t, r.Zones[0].Missing)
 	}
-	assert.True(t, noted(r, "has not told") || noted(r, "has not answered"), r.Notes)
+	assert.True(t, noted(r, "has not reported") || noted(r, "has not answered"), r.Notes)
 }
 
 func TestACommandThatCannotBeStarted(t *testing.T) {
