@@ -262,7 +262,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		out, in, err := os.Pipe()
 		require.NoError(t, err)
 		p, err := g.Start(Command{
-			Args:   []string{"sh", "-c", `for s in HUP USR1 USR2 TERM; do trap "echo $s" $s; done; echo ready; while :; do sleep 0.01; done`},
+			Args:   []string{"sh", "-c", `for s in HUP USR1 USR2 TERM; do trap "echo $s" $s; done; echo ready; while kill -0 $PPID; do sleep 0.01; done`},
 			Stdout: in, Stderr: os.Stderr,
 		})
 		require.NoError(t, err)
