@@ -9,6 +9,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -140,6 +141,14 @@ func (f *Feed) Served() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.end != nil
+}
+
+// Check returns an error if no energy receiver with this ID runs in this process.
+func Check(receiver component.ID) error {
+	if Of(receiver).Served() {
+		return nil
+	}
+	return fmt.Errorf("receiver: %q is not an energy receiver in a pipeline of this collector", receiver)
 }
 
 // Begin returns what the readers of the window that Publish hands out next use. The receiver calls

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -164,7 +165,7 @@ func aProcess(t *testing.T) (top.Row, time.Time) {
 
 func TestProcessesOfThisMachineAreDescribedFromTheirFiles(t *testing.T) {
 	r, created := aProcess(t)
-	newProcessFiles("/").describe(&r, created.UTC().Format("2006-01-02T15:04:05.00Z07:00"))
+	newProcessFiles("/").describe(&r, identity.CreatedAt(created))
 	me, err := user.Current()
 	require.NoError(t, err)
 	assert.Equal(t, me.Username, r.Text[top.User])

@@ -4,7 +4,6 @@ package energyguests
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 
@@ -51,12 +50,7 @@ func (g *guests) Start(_ context.Context, host component.Host) error {
 }
 
 // Ready implements extensioncapabilities.PipelineWatcher. It fails if the receiver that is named does not run.
-func (g *guests) Ready() error {
-	if !feed.Of(g.cfg.Receiver).Served() {
-		return fmt.Errorf("receiver: %q is not an energy receiver in a pipeline of this collector", g.cfg.Receiver)
-	}
-	return nil
-}
+func (g *guests) Ready() error { return feed.Check(g.cfg.Receiver) }
 
 // NotReady implements extensioncapabilities.PipelineWatcher.
 func (*guests) NotReady() error { return nil }

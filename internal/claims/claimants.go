@@ -154,7 +154,7 @@ func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
 // Created returns a function that returns identity.Process.Created on a machine that booted at
 // boot.
 func Created(boot time.Time) func(start time.Duration) string {
-	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
+	return func(start time.Duration) string { return identity.CreatedAt(boot.Add(start)) }
 }
 
 // ownerOf returns the owner of a process. If its executable cannot be read, its program has the

@@ -50,6 +50,9 @@ func (p *Process) Program() Process {
 // hasProgram reports whether the process has a program.
 func (p *Process) hasProgram() bool { return p.Executable != "" }
 
+// CreatedAt returns Process.Created of a process that was created at a time.
+func CreatedAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00Z07:00") }
+
 // Container identifies a container by its cgroup path. The zero Container is none.
 type Container struct {
 	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container

@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // maxHeld is the maximum number of samples that are held. With weights of at most 2^32 their sum stays
@@ -230,7 +232,7 @@ func (b *batch) finish(method string) (sum uint64) {
 			sum += s.energy
 		}
 		if r.process != nil {
-			r.attributes.PutStr("process.creation.time", r.process.created.UTC().Format(createdFormat))
+			r.attributes.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
 		} else {
 			// The energy is of short-lived processes, not of the process that has this PID at another time.
 			r.attributes.Remove("process.pid")

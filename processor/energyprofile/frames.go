@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // Names of frames that are no functions.
@@ -19,9 +21,6 @@ const (
 	frameUnattributed = "[unattributed]"
 	shortLived        = "[short-lived processes]"
 )
-
-// createdFormat is the format of process.creation.time, as the receiver writes it.
-const createdFormat = "2006-01-02T15:04:05.00Z07:00"
 
 // frames builds profiles whose stacks have a single frame that is no function.
 type frames struct {
@@ -80,7 +79,7 @@ func (f *frames) stack(frame string) int32 {
 // putProcess sets the attributes of a process.
 func putProcess(to pcommon.Map, p *process) {
 	to.PutInt("process.pid", int64(p.pid))
-	to.PutStr("process.creation.time", p.created.UTC().Format(createdFormat))
+	to.PutStr("process.creation.time", identity.CreatedAt(p.created))
 	to.PutStr("process.executable.name", p.executable)
 	if p.path != "" {
 		to.PutStr("process.executable.path", p.path)

@@ -5,7 +5,6 @@ package energyprofile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -113,8 +112,8 @@ func (p *energyProfile) hold(ctx context.Context, own pprofile.Profiles) bool {
 	mark := p.windows.received
 	p.mu.Unlock()
 	var missing error
-	if mark == 0 && !p.feed.Served() {
-		missing = fmt.Errorf("receiver: %q is not an energy receiver in a pipeline of this collector", p.cfg.Receiver)
+	if mark == 0 {
+		missing = feed.Check(p.cfg.Receiver)
 	}
 	p.conditions.Set("receiver", missing)
 	drop := dropped{}

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
 )
 
@@ -56,7 +57,7 @@ type sums struct {
 }
 
 func processName(k key) string {
-	return fmt.Sprint(k.pid, " ", boot.Add(k.start).UTC().Format(createdFormat))
+	return fmt.Sprint(k.pid, " ", identity.CreatedAt(boot.Add(k.start)))
 }
 
 func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {

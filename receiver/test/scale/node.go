@@ -144,7 +144,7 @@ func (n *node) process(pid int32, created time.Time) identity.Process {
 	program := programs[n.random.IntN(len(programs))]
 	return identity.Process{
 		PID: pid, Start: created.Sub(booted), Executable: program, Path: "/usr/bin/" + program,
-		Created: created.UTC().Format("2006-01-02T15:04:05.00Z07:00"),
+		Created: identity.CreatedAt(created),
 	}
 }
 
