@@ -40,7 +40,7 @@ installs() {
 # directory that the module does not hold.
 builds_kubernetes() {
 	local program missing=()
-	for program in kube-apiserver kubelet kubectl; do
+	for program in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do
 		[ -x "$bin/$program" ] || missing+=("$program")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0

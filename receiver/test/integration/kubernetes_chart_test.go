@@ -3,7 +3,9 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,20 +24,20 @@ func TestKubernetesChart(t *testing.T) {
 	k.startNode(t)
 	gateway := startGateway(t)
 
+	renderer := filepath.Join(k.adapt(t, gateway.endpoint), "render.sh")
+	require.NoError(t, os.WriteFile(renderer, []byte("#!/bin/sh\ncd \"${0%/*}\" && cat >all.yaml && exec "+programs+"/kubectl kustomize .\n"), 0o700))
 	chart := func(command string, values ...string) {
-		args := []string{command, "otelcol-energy", shipped(t, "chart"), "--kubeconfig", k.kubeconfig,
+		args := []string{command, "otelcol-energy", shipped(t, "chart"), "--kubeconfig", k.kubeconfig, "--post-renderer", renderer,
 			"--set", "createNamespace=" + energySpace, "--set", "otlp.endpoint=" + gateway.endpoint, "--set", "otlp.insecure=true",
 			"--set", "image.repository=otelcol-energy", "--set", "image.tag=0.1.0-dev"}
 		run(t, exec.Command(helm, append(args, values...)...))
 	}
 	chart("install")
-	k.createDefaults(t, energySpace)
-	k.startDaemonSetPod(t, gateway.endpoint)
+	first := k.waitRollout(t)
 	gateway.waitFor(t, "metrics of the pod", func(all []emission) bool { return len(all) > 1 })
 
 	chart("upgrade", "--set", "clusterName=east")
-	k.kubectl(t, "", "--namespace="+energySpace, "delete", "pod", daemonPod)
-	k.startDaemonSetPod(t, gateway.endpoint)
+	require.NotEqual(t, first, k.waitRollout(t), "the controller replaces the pod")
 	gateway.waitFor(t, "metrics with the cluster's name", func(all []emission) bool {
 		last := all[len(all)-1]
 		return len(last) > 0 && last[0].attributes["k8s.cluster.name"] == "east"

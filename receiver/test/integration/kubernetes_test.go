@@ -38,8 +38,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cluster is a real API server and a node, without controllers. The test does what a DaemonSet's controller would do.
-// Pods use the node's network, so everything listens on loopback.
+// cluster is a control plane and a node. Pods use the node's network, so everything listens on
+// loopback.
 type cluster struct {
 	dir, programs string
 	etcd, api     string // addresses
@@ -54,7 +54,6 @@ const (
 	energySpace  = "energy"
 	workSpace    = "work"
 	webPod       = "web-5d4f8c7b9d-x7k2p" // named like a pod of a Deployment
-	daemonPod    = "otelcol-energy-7hx4q"
 	imageTag     = "otelcol-energy:0.1.0-dev"
 	adminToken   = "admin"
 	kubeletToken = "kubelet"
@@ -77,7 +76,6 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	k := startCluster(t, programs)
 
 	k.kubectl(t, "", "create", "namespace", workSpace)
-	k.createDefaults(t, workSpace)
 	k.importImage(t, image)
 	k.importImage(t, loadImage(t))
 	k.startNode(t)
@@ -87,11 +85,12 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	said := k.kubectl(t, "", "apply", "--dry-run=server", "-k", shipped(t, "kubernetes"))
 	assert.Contains(t, said, "daemonset.apps/otelcol-energy created (server dry run)")
 	assert.NotContains(t, said, "Warning")
-	k.kubectl(t, "", "apply", "-k", shipped(t, "kubernetes"))
-	k.createDefaults(t, energySpace)
 
 	gateway := startGateway(t)
-	k.startDaemonSetPod(t, gateway.endpoint)
+	adapted := k.adapt(t, gateway.endpoint)
+	k.write(t, "adapted/all.yaml", k.kubectl(t, "", "kustomize", shipped(t, "kubernetes")))
+	k.kubectl(t, "", "apply", "-k", adapted)
+	daemonPod := k.waitRollout(t)
 	loads := []*kubernetesLoad{
 		{pod: webPod, container: "front", load: "burn 30 3"},
 		{pod: webPod, container: "back", load: "burn 10 1"},
@@ -102,7 +101,7 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	for _, l := range loads {
 		l.waitDone(t, k)
 	}
-	t.Run("grants", func(t *testing.T) { k.testGrants(t) })
+	t.Run("grants", func(t *testing.T) { k.testGrants(t, daemonPod) })
 
 	done := time.Now()
 	for _, l := range loads {
@@ -124,7 +123,7 @@ func TestKubernetesDaemonSet(t *testing.T) {
 			100*(got/l.byKubelet-1), total(emissions, "container.energy", "container.id="+l.id))
 		assert.InDelta(t, l.byKubelet, got, 0.02*l.byKubelet+0.03, "%s/%s", l.pod, l.container)
 	}
-	testNames(t, emissions, loads, k.podUIDs(t))
+	testNames(t, emissions, loads, k.podUIDs(t), daemonPod)
 	var members []member
 	for _, l := range loads {
 		members = append(members, member{"container.cpu.time", "container.energy", "container.id=" + l.id})
@@ -134,7 +133,7 @@ func TestKubernetesDaemonSet(t *testing.T) {
 
 // testNames checks that every figure of a pod has the names that the API server knows, from the
 // first one on, a container's its own, and that every figure has the node's name.
-func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podUIDs []string) {
+func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podUIDs []string, daemonPod string) {
 	t.Helper()
 	containers, pods, processes := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, e := range emissions {
@@ -191,7 +190,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 func kubernetesPrograms(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(cache(t), "kubernetes", "bin")
-	for _, name := range []string{"kube-apiserver", "kubelet", "kubectl"} {
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Skipf("lacks %s: make integration-k8s", filepath.Join(dir, name))
 		}
@@ -260,7 +259,8 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// startCluster starts etcd, an API server and containerd.
+// startCluster starts etcd, an API server, the scheduler, the controllers that the tests need and
+// containerd.
 func startCluster(t *testing.T, programs string) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "k8s-") // short, as the paths of sockets are limited
@@ -301,6 +301,10 @@ func startCluster(t *testing.T, programs string) *cluster {
 		}
 		return exec.Command(filepath.Join(programs, "kubectl"), "--kubeconfig="+k.kubeconfig, "get", "--raw=/readyz").Run() == nil
 	})
+	k.daemon(t, "kube-controller-manager", filepath.Join(programs, "kube-controller-manager"), "--kubeconfig="+k.kubeconfig,
+		"--controllers=daemonset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
+		"--root-ca-file="+k.path("tls.crt"), "--leader-elect=false", "--secure-port=0")
+	k.daemon(t, "kube-scheduler", filepath.Join(programs, "kube-scheduler"), "--kubeconfig="+k.kubeconfig, "--leader-elect=false", "--secure-port=0")
 
 	k.write(t, "containerd.toml", strings.NewReplacer("DIR", dir).Replace(`
 version = 2
@@ -382,13 +386,6 @@ func (k *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	cmd := exec.Command(filepath.Join(k.programs, "kubectl"), append([]string{"--kubeconfig=" + k.kubeconfig}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	return run(t, cmd)
-}
-
-// createDefaults creates the objects of a namespace that controllers would create.
-func (k *cluster) createDefaults(t *testing.T, namespace string) {
-	t.Helper()
-	k.kubectl(t, "", "--namespace="+namespace, "create", "serviceaccount", "default")
-	k.kubectl(t, "", "--namespace="+namespace, "create", "configmap", "kube-root-ca.crt", "--from-file=ca.crt="+k.path("tls.crt"))
 }
 
 func (k *cluster) importImage(t *testing.T, path string) {
@@ -493,46 +490,30 @@ func (k *cluster) endPods(t *testing.T) {
 
 type object = map[string]any
 
-// startDaemonSetPod does what the DaemonSet's controller would do: it creates a pod of the template on the node. The
-// pod differs from the template where this cluster differs: it has no pod network and no sensor.
-func (k *cluster) startDaemonSetPod(t *testing.T, endpoint string) {
+// adapt writes a kustomization that adapts the DaemonSet in all.yaml to this cluster, which has no
+// pod network and no sensor, and returns its directory.
+func (k *cluster) adapt(t *testing.T, endpoint string) (dir string) {
 	t.Helper()
-	var set struct {
-		Metadata struct{ Name, UID string }
-		Spec     struct {
-			Template struct{ Metadata, Spec object }
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(k.kubectl(t, "", "--namespace="+energySpace, "get", "daemonset", "otelcol-energy", "-o", "json")), &set))
-	spec := set.Spec.Template.Spec
-	spec["nodeName"], spec["hostNetwork"] = nodeName, true
-	for _, volume := range spec["volumes"].([]any) {
-		switch v := volume.(object); v["name"] {
-		case "var-log-pods":
-			v["hostPath"].(object)["path"] = k.path("logs") // the kubelet's podLogsDir here
-		case "state":
-			v["hostPath"].(object)["path"] = t.TempDir()
-		}
-	}
-	container := spec["containers"].([]any)[0].(object)
-	delete(container, "ports") // the pod uses the node's network
 	health := freePort(t)
-	for _, probe := range []string{"startupProbe", "livenessProbe"} {
-		get := container[probe].(object)["httpGet"].(object)
-		get["host"], get["port"] = "127.0.0.1", json.Number(health)
-	}
 	apiHost, apiPort, _ := net.SplitHostPort(k.api)
-	env := container["env"].([]any)
-	for _, v := range env {
-		switch v := v.(object); v["name"] {
-		case "OTLP_ENDPOINT":
-			v["value"] = endpoint
-		case "OTLP_INSECURE":
-			v["value"] = "true"
-		}
-	}
-	container["env"] = append(env, object{"name": "KUBERNETES_SERVICE_HOST", "value": apiHost}, object{"name": "KUBERNETES_SERVICE_PORT", "value": apiPort})
-	container["args"] = append(container["args"].([]any), "--config", `yaml:
+	probe := object{"httpGet": object{"host": "127.0.0.1"}}
+	patch := object{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": object{"name": "otelcol-energy"}}
+	patch["spec"] = object{"template": object{"spec": object{
+		"hostNetwork": true,
+		"volumes": []object{
+			{"name": "var-log-pods", "hostPath": object{"path": k.path("logs")}}, // the kubelet's podLogsDir here
+			{"name": "state", "hostPath": object{"path": t.TempDir()}},
+		},
+		"containers": []object{{
+			"name": "otelcol-energy", "startupProbe": probe, "livenessProbe": probe,
+			"ports": []object{{"$patch": "replace"}, {"name": "health", "containerPort": json.Number(health)}},
+			"env": []object{
+				{"name": "OTLP_ENDPOINT", "value": endpoint},
+				{"name": "OTLP_INSECURE", "value": "true"},
+				{"name": "KUBERNETES_SERVICE_HOST", "value": apiHost},
+				{"name": "KUBERNETES_SERVICE_PORT", "value": apiPort},
+			},
+			"args": []string{"--config", "/etc/otelcol-energy/config.yaml", "--config", `yaml:
 receivers:
   energy:
     collection_interval: 1s
@@ -544,14 +525,32 @@ receivers:
     series: {processes: {group_by: pid, min_energy: 0, max: 0}}
     metrics: {container.cpu.time: {enabled: true}}
 extensions:
-  health_check: {endpoint: "127.0.0.1:`+health+`"}
-`)
-	meta := set.Spec.Template.Metadata
-	delete(meta, "creationTimestamp")
-	meta["name"], meta["namespace"] = daemonPod, energySpace
-	meta["ownerReferences"] = []any{object{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.Metadata.Name, "uid": set.Metadata.UID, "controller": true}}
-	k.create(t, object{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-	k.waitRunning(t, energySpace, daemonPod)
+  health_check: {endpoint: "127.0.0.1:` + health + `"}
+`},
+		}},
+	}}}
+	text, err := json.Marshal(patch)
+	require.NoError(t, err)
+	kustomization, err := json.Marshal(object{
+		"resources": []string{"all.yaml"},
+		"patches":   []object{{"patch": string(text), "target": object{"kind": "DaemonSet"}}},
+	})
+	require.NoError(t, err)
+	dir = k.path("adapted")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	k.write(t, "adapted/kustomization.yaml", string(kustomization))
+	return dir
+}
+
+// waitRollout waits until the DaemonSet's controller has updated its pod, and returns the pod's
+// name.
+func (k *cluster) waitRollout(t *testing.T) (pod string) {
+	t.Helper()
+	k.kubectl(t, "", "--namespace="+energySpace, "rollout", "status", "daemonset/otelcol-energy", "--timeout=2m")
+	pods := strings.Fields(k.kubectl(t, "", "--namespace="+energySpace, "get", "pods", "--selector=app.kubernetes.io/name=otelcol-energy",
+		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].metadata.name}"))
+	require.Len(t, pods, 1)
+	return pods[0]
 }
 
 func (k *cluster) create(t *testing.T, o object) {
@@ -692,7 +691,7 @@ func (k *cluster) countByKubelet(t *testing.T, l *kubernetesLoad, done time.Time
 }
 
 // testGrants checks that the collector has exactly the privileges that its manifest grants.
-func (k *cluster) testGrants(t *testing.T) {
+func (k *cluster) testGrants(t *testing.T, daemonPod string) {
 	var pid string
 	_, id, _ := strings.Cut(k.status(t, energySpace, daemonPod).ContainerStatuses[0].ContainerID, "://")
 	for line := range strings.Lines(run(t, exec.Command("ctr", "--address="+k.containerd, "--namespace=k8s.io", "tasks", "ls"))) {

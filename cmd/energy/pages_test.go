@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// flagsOf returns the flags of a subcommand, as its usage lists them.
+func flagsOf(t *testing.T, command string) (flags []string) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "usage"))
+	require.NoError(t, err)
+	stdout, stderr := os.Stdout, os.Stderr
+	os.Stdout, os.Stderr = out, out
+	exitCode([]string{command, "-h"})
+	os.Stdout, os.Stderr = stdout, stderr
+	require.NoError(t, out.Close())
+	for _, f := range regexp.MustCompile(`(?m)^  (-[\w-]+)`).FindAllStringSubmatch(read(t, out.Name()), -1) {
+		flags = append(flags, f[1])
+	}
+	return flags
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
+func TestTheCommandLinePageHasTheFlagsOfEachCommand(t *testing.T) {
+	page := read(t, "../../docs/command-line.md")
+	for _, c := range commands {
+		_, section, found := strings.Cut(page, "\n## energy "+c.name+"\n")
+		if !found {
+			assert.Empty(t, flagsOf(t, c.name), "energy %s has flags and no section", c.name)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		var listed []string
+		for _, row := range regexp.MustCompile("(?m)^\\| (`-[^|]*) \\|").FindAllStringSubmatch(section, -1) {
+			for _, f := range regexp.MustCompile("`(-[\\w-]+)`").FindAllStringSubmatch(row[1], -1) {
+				listed = append(listed, f[1])
+			}
+		}
+		assert.ElementsMatch(t, flagsOf(t, c.name), listed, "energy %s", c.name)
+	}
+}
+
+// The commands in code blocks of the pages use subcommands and flags that exist, and make targets
+// that the Makefile has.
+func TestCommandsOnThePagesCanRun(t *testing.T) {
+	makefile := read(t, "../../Makefile")
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	command := regexp.MustCompile(`(?m)^\$ ((?:.*\\\n)*.*)$`)
+	energy := regexp.MustCompile(`(?:^|sudo |/)energy (\w+)((?: [^ ]+)*)`)
+	target := regexp.MustCompile(`(?:^|&& |sudo )make ([\w./-]+)`)
+	checked := 0
+	for _, page := range append(pages, "../../README.md") {
+		for _, line := range command.FindAllStringSubmatch(read(t, page), -1) {
+			ours, _, _ := strings.Cut(strings.ReplaceAll(line[1], "\\\n", " "), " -- ")
+			ours, _, _ = strings.Cut(ours, "#")
+			if c := energy.FindStringSubmatch(ours); c != nil {
+				checked++
+				assert.Contains(t, usage(), "\n  "+c[1]+" ", "%s: no command energy %s", page, c[1])
+				known := flagsOf(t, c[1])
+				for _, word := range regexp.MustCompile(` '[^']*'| -[a-z][\w-]*`).FindAllString(c[2], -1) {
+					if word = strings.TrimSpace(word); word[0] == '-' {
+						assert.True(t, slices.Contains(known, word), "%s: energy %s has no flag %s", page, c[1], word)
+					}
+				}
+			}
+			for _, m := range target.FindAllStringSubmatch(ours, -1) {
+				checked++
+				name := strings.Replace(m[1], "build/energy", "$(ENERGY)", 1)
+				assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(name)+`:`, makefile, "%s: make %s", page, m[1])
+			}
+		}
+	}
+	assert.Positive(t, checked)
+}
