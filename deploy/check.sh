@@ -83,6 +83,7 @@ if command -v promtool >/dev/null; then
 			promtool check rules --lint=all --lint-fatal "deploy/prometheus/$rules.yaml"
 		checks "deploy/prometheus/$rules.yaml, by promtool test rules" promtool test rules "deploy/prometheus/${rules}_test.yaml"
 	done
+	checks "deploy/prometheus/work_test.yaml, by promtool test rules" promtool test rules deploy/prometheus/work_test.yaml
 else
 	lacks deploy/prometheus promtool
 fi

@@ -320,7 +320,7 @@ func TestRowsOfWhatFewMachinesHaveAreCollapsed(t *testing.T) {
 			collapsed = append(collapsed, p.Title)
 		}
 	}
-	assert.Equal(t, []string{"Virtual machines", "GPUs", "Carbon and cost"}, collapsed)
+	assert.Equal(t, []string{"Virtual machines", "GPUs", "Requests and tokens", "Carbon and cost"}, collapsed)
 }
 
 func TestPanelsSayWhyTheyAreEmpty(t *testing.T) {

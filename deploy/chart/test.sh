@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the chart: lint, rendering with each file of ci/, schemas of all objects, equality with deploy/kubernetes, refused values, and, where
+# Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects, equality with deploy/kubernetes, refused values, and, where
 # `make build-k8s` and `make build-gpu` have built the collectors, the configurations. The schemas come from the Go module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,9 +11,11 @@ module() { (cd / && go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/
 go build -modfile=dev/release/go.mod -o "$scratch/bin/" helm.sh/helm/v3/cmd/helm github.com/yannh/kubeconform/cmd/kubeconform
 PATH=$scratch/bin:$PATH
 operator=$(module github.com/prometheus-operator/prometheus-operator@v0.85.0)/example/prometheus-operator-crd
+keda=$(module github.com/kedacore/keda/v2@v2.17.2)/config/crd/bases
 openshift=$(module github.com/openshift/api@v0.0.0-20251015095338-264e80a2b6e7)/payload-manifests/crds
 go -C dev/release run ./schemas "$scratch/schemas" "$(module k8s.io/kubernetes@v1.34.4)/api/openapi-spec/swagger.json" \
-	"$operator"/monitoring.coreos.com_{podmonitors,prometheusrules}.yaml "$openshift"/*_securitycontextconstraints.crd.yaml
+	"$operator"/monitoring.coreos.com_{podmonitors,prometheusrules}.yaml "$openshift"/*_securitycontextconstraints.crd.yaml "$keda"/keda.sh_scaledobjects.yaml
+kubeconform -strict -summary -schema-location "$scratch/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" deploy/scaling
 
 # render FILE [ARGUMENT...]
 render() { helm template otelcol-energy "$chart" --namespace energy --kube-version 1.34 --values "$@" 2>"$scratch/log" || { cat "$scratch/log" >&2; return 1; }; }

@@ -43,7 +43,8 @@ if wanted "$name" && ! cmp -s receiver/test/stores/otelcol.yaml "$cache/$name/ot
 	fi
 fi
 
-builds receiver/test/stores/victoriametrics victoriametrics github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
+builds receiver/test/stores/victoriametrics victoriametrics github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics \
+	github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert-tool
 
 # builds_mimir builds Mimir by the go.mod of its own module, which pins all that it needs.
 builds_mimir() {

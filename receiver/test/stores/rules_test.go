@@ -5,7 +5,10 @@
 package stores
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +49,23 @@ func ruleQueries(t *testing.T) (queries []Query) {
 		})
 	}
 	return queries
+}
+
+// VictoriaMetrics gives the figures of promtool's test. The rules of a group do not read each other's results there.
+func TestStoresOfVictoriaMetricsDivideEnergyByWork(t *testing.T) {
+	tool, err := program(t, "victoriametrics", "vmalert-tool")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"rules.yaml", "work_test.yaml"} {
+		text, err := os.ReadFile("../../../deploy/prometheus/" + name)
+		require.NoError(t, err)
+		text = bytes.ReplaceAll(text, []byte("promql_expr_test"), []byte("metricsql_expr_test"))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	out, err := exec.Command(tool, "unittest", "--files="+filepath.Join(dir, "work_test.yaml")).CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // A query on the page is one that a test asks: of the stores, or of promtool.
