@@ -51,20 +51,20 @@ func ruleQueries(t *testing.T) (queries []Query) {
 	return queries
 }
 
-// VictoriaMetrics gives the figures of promtool's test. The rules of a group do not read each other's results there.
-func TestStoresOfVictoriaMetricsDivideEnergyByWork(t *testing.T) {
+// VictoriaMetrics computes the figures of promtool's tests, with rules of a group that do not see each other's results.
+func TestStoresOfVictoriaMetricsComputeCostAndEnergyOfWork(t *testing.T) {
 	tool, err := program(t, "victoriametrics", "vmalert-tool")
 	if err != nil {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"rules.yaml", "work_test.yaml"} {
+	for _, name := range []string{"rules.yaml", "price-fixed.yaml", "price-fixed_test.yaml", "work_test.yaml"} {
 		text, err := os.ReadFile("../../../deploy/prometheus/" + name)
 		require.NoError(t, err)
 		text = bytes.ReplaceAll(text, []byte("promql_expr_test"), []byte("metricsql_expr_test"))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	out, err := exec.Command(tool, "unittest", "--files="+filepath.Join(dir, "work_test.yaml")).CombinedOutput()
+	out, err := exec.Command(tool, "unittest", "--files="+filepath.Join(dir, "*_test.yaml")).CombinedOutput()
 	require.NoError(t, err, string(out))
 }
 
