@@ -13,7 +13,7 @@ failed=
 checks() {
 	local what=$1
 	shift
-	if timeout 120 "$@" >"$scratch/out" 2>&1; then
+	if timeout 300 "$@" >"$scratch/out" 2>&1; then
 		echo "ok       $what"
 	else
 		echo "FAILED   $what"
