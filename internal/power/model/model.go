@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model estimates energy from the node's CPU utilization and a power curve, for machines without a sensor.
+// Package model estimates energy from the node's CPU utilization, and from events, for machines without a sensor.
 package model
 
 import (
@@ -34,6 +34,12 @@ func ErrorOfPart(host float64) float64 {
 type ZoneCurve struct {
 	Kind  power.Kind
 	Curve Curve
+	// Function is the power in watts at rates of the node, in place of Curve, and nil if there is a Curve. Needs lists
+	// the rates that it depends on. One goroutine calls it.
+	Function func(*Rates) float64
+	Needs    []Feature
+	// Idle is the idle power in watts where it is known apart from the power, else nil.
+	Idle *float64
 	// Basis says what the curve was made from, for people. It is empty where the configuration states the curve.
 	Basis string
 	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the
@@ -41,10 +47,24 @@ type ZoneCurve struct {
 	ExpectedError float64
 }
 
-// Meter is a power.Meter that follows power curves. Its zones are modeled, and it never fails. The
-// zero Meter is not usable; call New.
+// IdleWatts returns the power with no CPU busy.
+func (c *ZoneCurve) IdleWatts() float64 {
+	switch {
+	case c.Idle != nil:
+		return *c.Idle
+	case c.Function != nil:
+		return c.Function(&Rates{})
+	}
+	return c.Curve.Watts(0)
+}
+
+// Meter is a power.Meter that follows power curves. Its zones are modeled. It fails only if the rates that a curve needs
+// cannot be read. The zero Meter is not usable; call New or NewWithEvents.
 type Meter struct {
 	zones    []zone
+	events   Events // nil if no zone needs it
+	needs    []Feature
+	rates    Rates     // of the last read
 	counted  time.Time // until when energy was counted
 	busy     units.CPUTime
 	total    units.CPUTime
@@ -55,7 +75,8 @@ type Meter struct {
 // zone is one curve with its zone.
 type zone struct {
 	power.Zone
-	curve Curve
+	curve    Curve
+	function func(*Rates) float64 // in place of curve, may be nil
 	// rest is the part of a microjoule that the total does not yet hold, 0 up to 1. Dropped at every read it would add up.
 	rest float64
 }
@@ -67,20 +88,33 @@ func New(curves ...ZoneCurve) *Meter {
 	m := &Meter{zones: make([]zone, len(curves)), readings: make([]power.Reading, len(curves))}
 	for i, c := range curves {
 		z := &m.zones[i]
-		*z = zone{curve: c.Curve, Zone: power.Zone{
+		*z = zone{curve: c.Curve, function: c.Function, Zone: power.Zone{
 			ID: "model:" + strconv.Itoa(i), Name: string(c.Kind), Kind: c.Kind,
 			Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(c.Kind),
 		}}
 		if c.Kind == power.Package {
 			z.Name = "package-0"
 		}
+		m.needs = append(m.needs, c.Needs...)
 		m.readings[i].Zone = &z.Zone
 	}
 	return m
 }
 
-// Close does nothing.
-func (*Meter) Close() error { return nil }
+// NewWithEvents returns the meter that New returns, for curves that need events. It closes them.
+func NewWithEvents(events Events, curves ...ZoneCurve) *Meter {
+	m := New(curves...)
+	m.events = events
+	return m
+}
+
+// Close closes the events.
+func (m *Meter) Close() error {
+	if m.events == nil {
+		return nil
+	}
+	return m.events.Close()
+}
 
 // Resume makes s the sample before the first Read, which then adds the energy since.
 func (m *Meter) Resume(s power.Sample) {
@@ -92,7 +126,8 @@ func (m *Meter) Resume(s power.Sample) {
 }
 
 // Read adds each curve's power at the utilization since the last read, over the time since. Where CPU
-// time did not advance there is no utilization: Total and At stay, and the next read counts for both.
+// time did not advance there is no utilization: Total and At stay, and the next read counts for both. The same is true
+// where events could not be read, which the error reports.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if !m.started {
 		m.started = true
@@ -113,19 +148,33 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 	if elapsed <= 0 || total == 0 {
 		return m.readings, nil
 	}
+	if err := m.readRates(s.At, busy, elapsed); err != nil {
+		return m.readings, ignoreRestart(err)
+	}
 	m.counted, m.busy, m.total = s.At, s.Busy, s.Total
 
 	utilization := min(float64(busy)/float64(total), 1)
 	for i := range m.zones {
-		m.zones[i].add(&m.readings[i], utilization, elapsed)
+		m.zones[i].add(&m.readings[i], m.zones[i].watts(utilization, &m.rates), elapsed)
 		m.readings[i].At = s.At
 	}
 	return m.readings, nil
 }
 
+// watts returns the zone's power, which is never more than it can use.
+func (z *zone) watts(utilization float64, rates *Rates) float64 {
+	if z.function == nil {
+		return z.curve.Watts(utilization)
+	}
+	if watts := z.function(rates); watts > 0 { // not NaN
+		return min(watts, float64(z.MaxWatts))
+	}
+	return 0
+}
+
 // add adds the energy of the time elapsed to the zone's total.
-func (z *zone) add(r *power.Reading, utilization float64, elapsed time.Duration) {
-	used := z.curve.Watts(utilization)*elapsed.Seconds()*float64(units.Joule) + z.rest
+func (z *zone) add(r *power.Reading, watts float64, elapsed time.Duration) {
+	used := watts*elapsed.Seconds()*float64(units.Joule) + z.rest
 	whole, rest := math.Modf(used)
 	z.rest = rest
 	if room := ^units.Energy(0) - r.Total; whole < float64(room) {

@@ -39,12 +39,12 @@ func StatedCurve(m *config.ModelConfig) (model.ZoneCurve, error) {
 
 // modelCurves returns the curves of the zone kinds of the machine. The error names the missing
 // curves and the reasons.
-func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *events) ([]model.ZoneCurve, error) {
 	switch {
 	case m.IsStated():
 		return statedCurves(m, what, kinds)
 	case m.File != "":
-		return trainedCurves(m, what, kinds)
+		return trainedCurves(m, what, kinds, e)
 	}
 	return catalog.Curves(what, catalog.Options{Kinds: kinds, WithoutIdle: m.Idle == config.ModelIdleNone, MemoryPower: m.MemoryPower})
 }
@@ -62,9 +62,9 @@ func statedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kin
 }
 
 // trainedCurves returns the curves of a trained model.
-func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *events) ([]model.ZoneCurve, error) {
 	want := func(k power.Kind) bool { return slices.Contains(kinds, k) && (k != power.DRAM || m.MemoryPower == 0) }
-	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == config.ModelIdleNone})
+	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == config.ModelIdleNone, Readable: e.readable})
 	if len(curves) == 0 {
 		return nil, err
 	}
@@ -97,9 +97,15 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 		return machine.Read(o.RootPath, os.Getenv)
 	}, nil)
 	var curves []model.ZoneCurve
+	counted := newEvents(o.RootPath)
 	if err == nil || cfg.IsStated() {
-		curves, err = modelCurves(cfg, what, kinds)
+		curves, err = modelCurves(cfg, what, kinds, counted)
 	}
+	var needs []model.Feature
+	for _, c := range curves {
+		needs = append(needs, c.Needs...)
+	}
+	counted.keep(needs)
 	switch {
 	case len(curves) > 0:
 	case cfg.IsStated():
@@ -107,7 +113,7 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 	default:
 		return noModel{noModelError(oneline.Text(err))}, nil
 	}
-	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String(), incomplete: err}, nil
+	return &modelMeter{Meter: model.NewWithEvents(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
 // noModel is the meter where a model is configured and there is no curve.
@@ -145,8 +151,12 @@ func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 		if c.ExpectedError > 0 {
 			expected = inPercent(c.ExpectedError)
 		}
+		most := "depends on events"
+		if c.Function == nil {
+			most = watts(c.Curve.Watts(1))
+		}
 		logger.Info("Power model selected", zap.String("zone", string(c.Kind)), zap.String("basis", cmp.Or(c.Basis, "the configuration")),
-			zap.String("machine", m.machine), zap.String("idle_power", watts(c.Curve.Watts(0))), zap.String("max_power", watts(c.Curve.Watts(1))),
+			zap.String("machine", m.machine), zap.String("idle_power", watts(c.IdleWatts())), zap.String("max_power", most),
 			zap.String("expected_error", expected))
 	}
 }
@@ -178,7 +188,7 @@ func (m *Meters) IdlePower(kind power.Kind) (watts float64, ok bool) {
 			continue
 		}
 		if i := slices.IndexFunc(meter.curves, func(c model.ZoneCurve) bool { return c.Kind == kind }); i >= 0 {
-			return meter.curves[i].Curve.Watts(0), true
+			return meter.curves[i].IdleWatts(), true
 		}
 	}
 	return 0, false

@@ -40,7 +40,7 @@ func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
 			}
 			what, err := machine.Read(root, os.Getenv)
 			require.NoError(t, err, name)
-			curves, err := modelCurves(&config.ModelConfig{}, what, []power.Kind{power.Package})
+			curves, err := modelCurves(&config.ModelConfig{}, what, []power.Kind{power.Package}, nil)
 			require.NoError(t, err, name)
 			require.Len(t, curves, 1, name)
 			c := curves[0]
@@ -76,7 +76,7 @@ func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
 		"the whole machine": {config.ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
 		"points":            {config.ModelConfig{Points: []config.ModelPoint{{Power: 40}}}, 0},
 	} {
-		curves, err := modelCurves(&c.m, what, []power.Kind{c.m.ZoneKind()})
+		curves, err := modelCurves(&c.m, what, []power.Kind{c.m.ZoneKind()}, nil)
 		require.NoError(t, err, name)
 		require.Len(t, curves, 1, name)
 		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)

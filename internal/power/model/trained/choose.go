@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints
-	// in each zone less than this.
-	maxSize = 1 << 18
+	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one of Kepler Model
+	// Server with 100 trees of XGBoost in each of four zones 1.6 million.
+	maxSize = 1 << 21
 	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
 	// at the start: a mebibyte that is meant to take long takes a second.
 	maxFiles = 256
-	maxTotal = 1 << 20
+	maxTotal = 1 << 23
 	// maxListed bounds what an error lists.
 	maxListed = 10
 )
@@ -100,6 +100,7 @@ func readFile(path string) (m *trainedModel, size int, err error) {
 	if m, err = parse(data, filepath.Base(path)); err != nil {
 		return nil, len(data), fmt.Errorf("%s: %w", path, err)
 	}
+	m.dynamic = m.dynamic || m.by == keplerTrainer && strings.Contains(path, dynPower) // a directory of kepler-model-db
 	return m, len(data), nil
 }
 
@@ -145,12 +146,12 @@ func (t *trainedModel) fit(m *machine.Machine) fit {
 	return different
 }
 
-// choose returns the model that fits best, nil if none fits.
-func (ms *models) choose(m *machine.Machine, o *Options) *trainedModel {
+// choose returns the model of dynamic power, or of the whole power, that fits best, nil if none fits.
+func (ms *models) choose(m *machine.Machine, o *Options, dynamic bool) *trainedModel {
 	var best *trainedModel
 	for _, t := range ms.of {
 		f := t.fit(m)
-		if f == different || f == unstated && !ms.alone || !t.hasWanted(o) {
+		if t.dynamic != dynamic || f == different || f == unstated && !ms.alone || t.usable(o) != nil {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(f, best.fit(m)), cmp.Compare(t.largestError(o), best.largestError(o)),
@@ -170,8 +171,8 @@ func (ms *models) noneFits(m *machine.Machine, o *Options) error {
 			break
 		}
 		text := fmt.Sprintf("%s is of %s", t.name, describe(&t.machine))
-		if !t.hasWanted(o) {
-			text += ", and has none of the zones"
+		if err := t.usable(o); err != nil {
+			text += ", and cannot be used: " + err.Error()
 		}
 		there = append(there, text)
 	}

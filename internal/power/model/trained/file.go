@@ -248,7 +248,7 @@ func (m *machineJSON) check() error {
 }
 
 // curve returns the curve of a machine that has a share of the trained one's threads and memory.
-func (z *Zone) curve(k power.Kind, s *scale) (model.Curve, error) {
+func (z *Zone) curve(k power.Kind, s *scale) (c model.ZoneCurve, err error) {
 	factor := s.share
 	if k == power.DRAM {
 		factor = s.memory
@@ -257,7 +257,10 @@ func (z *Zone) curve(k power.Kind, s *scale) (model.Curve, error) {
 	for i, p := range z.Curve {
 		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Watts * factor}
 	}
-	return model.NewCurve(points)
+	c.Curve, err = model.NewCurve(points)
+	return c, err
 }
+
+func (*Zone) needs() []model.Feature { return nil }
 
 func (z *Zone) relativeError() float64 { return z.Error }

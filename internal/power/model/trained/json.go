@@ -57,7 +57,7 @@ func members(d *json.Decoder, depth int) error {
 			return fmt.Errorf("%q is there twice", name)
 		}
 		seen[folded] = true
-		if err := value(d, depth); err != nil {
+		if err := value(d, depth, folded == "xgboost_weights"); err != nil {
 			return err
 		}
 	}
@@ -65,14 +65,17 @@ func members(d *json.Decoder, depth int) error {
 	return err
 }
 
-// value reads a value.
-func value(d *json.Decoder, depth int) error {
+// value reads a value. The text of an opaque one, in base64, is never printed.
+func value(d *json.Decoder, depth int, opaque bool) error {
 	t, err := d.Token()
 	if err != nil {
 		return err
 	}
 	switch t := t.(type) {
 	case string:
+		if opaque {
+			return nil
+		}
 		return printable(t)
 	case json.Delim:
 		if depth == maxDepth {
@@ -82,7 +85,7 @@ func value(d *json.Decoder, depth int) error {
 			return members(d, depth+1)
 		}
 		for d.More() {
-			if err := value(d, depth+1); err != nil {
+			if err := value(d, depth+1, false); err != nil {
 				return err
 			}
 		}

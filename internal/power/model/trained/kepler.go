@@ -19,15 +19,22 @@ import (
 
 // keplerJSON is a file of Kepler Model Server, or of its published database
 // (sustainable-computing-io/kepler-model-db), or of Kepler's own data/model_weight. It has one
-// member for each of its components.
+// member for each of its components. The other members are those of its metadata.json.
 type keplerJSON struct {
 	Name     string         `json:"model_name"`
+	Output   string         `json:"output_type"` // AbsPower or DynPower
 	Spec     *specJSON      `json:"machine_spec"`
 	Platform *componentJSON `json:"platform"`
 	Package  *componentJSON `json:"package"`
 	Core     *componentJSON `json:"core"`
 	Uncore   *componentJSON `json:"uncore"`
 	DRAM     *componentJSON `json:"dram"`
+	// The mean absolute errors in percent of a tenth of the record that the model was not trained on; -1 if unknown.
+	PlatformError float64 `json:"platform_mape"`
+	PackageError  float64 `json:"package_mape"`
+	CoreError     float64 `json:"core_mape"`
+	UncoreError   float64 `json:"uncore_mape"`
+	DRAMError     float64 `json:"dram_mape"`
 }
 
 // specJSON describes the machine that the model was trained on (NodeTypeSpec in
@@ -40,23 +47,50 @@ type specJSON struct {
 }
 
 type componentJSON struct {
-	Weights weightsJSON `json:"All_Weights"`
+	Weights *weightsJSON `json:"All_Weights"`
 }
 
+// weightsJSON are the weights of a component, as get_weight_dict of Kepler Model Server's trainers returns them.
+// Polynomial_Weights, and the mean of a feature, are of dev/kepler/export.py: Model Server has no JSON of the trainers
+// that need them.
 type weightsJSON struct {
 	Bias        float64                    `json:"Bias_Weight"`
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
 	CurveFit    []float64                  `json:"CurveFit_Weights"`
+	Polynomial  []termJSON                 `json:"Polynomial_Weights"`
+	XGBoost     []byte                     `json:"XGboost_Weights"` // the JSON of XGBoost, in base64
 }
 
+// featureJSON scales a feature to x = (feature - mean) / scale.
 type featureJSON struct {
 	Scale  float64 `json:"scale"`
+	Mean   float64 `json:"mean"`
 	Weight float64 `json:"weight"`
+}
+
+// termJSON is a term of a polynomial: the weight times the product of features to their powers.
+type termJSON struct {
+	Weight float64        `json:"weight"`
+	Powers map[string]int `json:"powers"`
 }
 
 // cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
 const cpuTime = "bpf_cpu_time_ms"
+
+// Features that a curve is over, where a model has them, in place of CPU time (main_feature in train_types.py).
+const (
+	instructions = "cpu_instructions"
+	cacheMisses  = "cache_miss"         // of dram
+	pageCacheHit = "bpf_page_cache_hit" // of dram
+)
+
+// known are the features that can be read, by their names in train_types.py. The others are page cache hits, which need
+// BPF in the page cache, and what kubelet and cgroups of older versions counted.
+var known = map[string]model.Feature{
+	cpuTime: model.CPUTime, "cpu_cycles": model.Cycles, instructions: model.Instructions, cacheMisses: model.CacheMisses,
+	"bpf_net_rx_irq": model.NetworkReceive, "bpf_net_tx_irq": model.NetworkTransmit, "bpf_block_irq": model.Block,
+}
 
 // function is how a trainer's weights make a power of x, which is the feature over its scale.
 type function struct {
@@ -73,20 +107,20 @@ var curveFits = map[string]function{
 	"ExponentialRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Exp(w[1]*x) + w[2] }},
 }
 
-// keplerZone is a component of a model.
-type keplerZone struct {
-	weights []float64
-	scale   float64
-	watts   func(w []float64, x float64) float64
-}
-
 // parseKepler reads a file of Kepler Model Server. Where it does not have the model's name, that of the file is taken.
 func parseKepler(data []byte, name string) (*trainedModel, error) {
 	var f keplerJSON
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, err
 	}
-	t := &trainedModel{name: name, by: "Kepler Model Server", zones: map[power.Kind]zone{}}
+	t := &trainedModel{name: name, by: keplerTrainer, zones: map[power.Kind]zone{}}
+	switch f.Output {
+	case "", "AbsPower":
+	case dynPower:
+		t.dynamic = true
+	default:
+		return nil, fmt.Errorf("output_type %q is neither AbsPower nor %s", f.Output, dynPower)
+	}
 	if f.Spec != nil {
 		spec, err := f.Spec.machine()
 		if err != nil {
@@ -94,14 +128,18 @@ func parseKepler(data []byte, name string) (*trainedModel, error) {
 		}
 		t.machine = spec
 	}
-	components := map[power.Kind]*componentJSON{
-		power.Platform: f.Platform, power.Package: f.Package, power.Core: f.Core, power.Uncore: f.Uncore, power.DRAM: f.DRAM,
-	}
 	var errs []error
 	trainer := trainerOf(cmp.Or(f.Name, name))
 	for _, k := range Kinds {
-		c := components[k]
-		if c == nil || c.Weights.isEmpty() {
+		c, percent := f.component(k)
+		if c == nil {
+			continue
+		}
+		if c.Weights == nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", name, k, errArchive))
+			continue
+		}
+		if c.Weights.isEmpty() {
 			continue
 		}
 		z, err := c.Weights.zone(k, trainer)
@@ -109,6 +147,10 @@ func parseKepler(data []byte, name string) (*trainedModel, error) {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", name, k, err))
 			continue
 		}
+		if z.isNothing() {
+			continue
+		}
+		z.error = max(percent/100, 0)
 		t.zones[k] = z
 	}
 	switch t.refused = errors.Join(errs...); {
@@ -120,6 +162,28 @@ func parseKepler(data []byte, name string) (*trainedModel, error) {
 	return nil, errNoModel
 }
 
+// component returns the component that becomes a zone kind, nil if there is none, and its error in percent.
+func (f *keplerJSON) component(k power.Kind) (*componentJSON, float64) {
+	switch k {
+	case power.Platform:
+		return f.Platform, f.PlatformError
+	case power.Package:
+		return f.Package, f.PackageError
+	case power.Core:
+		return f.Core, f.CoreError
+	case power.Uncore:
+		return f.Uncore, f.UncoreError
+	case power.DRAM:
+		return f.DRAM, f.DRAMError
+	}
+	return nil, 0
+}
+
+const (
+	keplerTrainer = "Kepler Model Server"
+	dynPower      = "DynPower"
+)
+
 // machine returns what the model was trained on.
 func (s *specJSON) machine() (machine.Machine, error) {
 	m := machineJSON{CPU: s.Processor, Threads: int(s.Cores), Sockets: int(s.Chips)}
@@ -130,7 +194,11 @@ func (s *specJSON) machine() (machine.Machine, error) {
 	return m.machine(), m.check()
 }
 
-var errNoModel = errors.New("it is neither a model of energy train, which has a version, nor one of Kepler Model Server, which has All_Weights")
+var (
+	errNoModel = errors.New("it is neither a model of energy train, which has a version, nor one of Kepler Model Server, which has All_Weights")
+	errArchive = errors.New("it has no All_Weights, as in the archives of the trainers without JSON weights, which are read by Python only: " +
+		"convert the archive with dev/kepler/export.py (KNeighbors and SVR cannot be converted), or use a model of another trainer")
+)
 
 // trainerOf returns the trainer that a model's name begins with: "SGDRegressorTrainer_0.json".
 func trainerOf(name string) string {
@@ -143,8 +211,16 @@ func (w *weightsJSON) isEmpty() bool {
 	if n := len(w.CurveFit); n > 0 {
 		return w.CurveFit[0] == 0 && w.CurveFit[n-1] == 0 // the factor and the offset
 	}
+	if len(w.XGBoost) > 0 {
+		return false // see isNothing
+	}
 	for _, f := range w.Numerical {
 		if f.Weight != 0 {
+			return false
+		}
+	}
+	for _, t := range w.Polynomial {
+		if t.Weight != 0 {
 			return false
 		}
 	}
@@ -152,58 +228,94 @@ func (w *weightsJSON) isEmpty() bool {
 }
 
 func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
-	if len(w.Categorical) > 0 {
+	switch {
+	case len(w.Categorical) > 0:
 		return nil, fmt.Errorf("it depends on %s, which is not known here", names(w.Categorical))
+	case len(w.XGBoost) > 0:
+		return w.boosted()
+	case len(w.Polynomial) > 0:
+		return w.polynomial()
+	case len(w.CurveFit) > 0:
+		return w.curveFit(k, trainer)
 	}
-	if len(w.CurveFit) == 0 {
-		return w.linear()
-	}
-	return w.curveFit(k, trainer)
+	return w.linear()
 }
 
-// linear returns the line of the feature CPU time. The others must have no weight.
+// linear returns the sum of the features times their weights (linear.go of Kepler).
 func (w *weightsJSON) linear() (*keplerZone, error) {
+	uses := func(name string) bool { return w.Numerical[name].Weight != 0 }
+	var weights []float64
 	for _, name := range slices.Sorted(maps.Keys(w.Numerical)) {
-		if f := w.Numerical[name]; name != cpuTime && f.Weight != 0 {
-			return nil, fmt.Errorf("it depends on the feature %s: only %s is known here", name, cpuTime)
+		weights = append(weights, w.Numerical[name].Weight)
+	}
+	return w.newZone(uses, func(x []float64) float64 {
+		watts := w.Bias
+		for i, weight := range weights {
+			watts += weight * x[i]
 		}
-	}
-	f := w.Numerical[cpuTime]
-	z := &keplerZone{weights: []float64{w.Bias, f.Weight}, scale: f.Scale, watts: func(w []float64, x float64) float64 { return w[0] + w[1]*x }}
-	if f.Weight == 0 {
-		z.scale = 1
-	}
-	return z, z.check()
+		return watts
+	})
 }
 
-// Features that a curve is over, where a model has them, in place of CPU time (main_feature in train_types.py).
-const (
-	instructions = "cpu_instructions"
-	cacheMisses  = "cache_miss"         // of dram
-	pageCacheHit = "bpf_page_cache_hit" // of dram
-)
+// maxPower bounds the powers of a polynomial. PolynomialRegressionTrainer has 2.
+const maxPower = 10
+
+// polynomial returns the sum of the terms: LinearRegression of scikit-learn over PolynomialFeatures, as
+// PolynomialRegressionTrainer has it.
+func (w *weightsJSON) polynomial() (*keplerZone, error) {
+	type factor struct{ feature, power int }
+	type term struct {
+		weight  float64
+		factors []factor
+	}
+	var terms []term
+	used := map[string]bool{}
+	of := slices.Sorted(maps.Keys(w.Numerical))
+	for _, t := range w.Polynomial {
+		if t.Weight == 0 {
+			continue
+		}
+		sum := term{weight: t.Weight}
+		for name, power := range t.Powers {
+			i := slices.Index(of, name)
+			if i < 0 || power < 1 || power > maxPower {
+				return nil, fmt.Errorf("a term has %s to the power of %d: known are 1 to %d, and %s", name, power, maxPower, names(w.Numerical))
+			}
+			used[name] = true
+			sum.factors = append(sum.factors, factor{i, power})
+		}
+		terms = append(terms, sum)
+	}
+	return w.newZone(func(name string) bool { return used[name] }, func(x []float64) float64 {
+		watts := w.Bias
+		for _, t := range terms {
+			product := t.weight
+			for _, f := range t.factors {
+				product *= math.Pow(x[f.feature], float64(f.power))
+			}
+			watts += product
+		}
+		return watts
+	})
+}
 
 // curveFit returns the curve of the one feature that the trainer used.
 func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error) {
-	others := []string{instructions}
+	choice := []string{instructions, cpuTime}
 	if k == power.DRAM {
-		others = []string{cacheMisses, pageCacheHit}
+		choice = []string{cacheMisses, pageCacheHit, cpuTime}
 	}
-	for _, name := range others {
-		if _, ok := w.Numerical[name]; ok {
-			return nil, fmt.Errorf("it is a curve of the feature %s: only %s is known here", name, cpuTime)
-		}
-	}
-	f, ok := w.Numerical[cpuTime]
-	if !ok {
-		return nil, fmt.Errorf("it is a curve of the features %s: only %s is known here", names(w.Numerical), cpuTime)
+	of := slices.Sorted(maps.Keys(w.Numerical))
+	i := slices.IndexFunc(choice, func(name string) bool { return slices.Contains(of, name) })
+	if i < 0 {
+		return nil, fmt.Errorf("it is a curve of one of the features %s, not of %s", strings.Join(of, ", "), strings.Join(choice, " or "))
 	}
 	how, err := functionOf(trainer, len(w.CurveFit))
 	if err != nil {
 		return nil, err
 	}
-	z := &keplerZone{weights: w.CurveFit, scale: f.Scale, watts: how.watts}
-	return z, z.check()
+	at := slices.Index(of, choice[i])
+	return w.newZone(func(name string) bool { return name == choice[i] }, func(x []float64) float64 { return how.watts(w.CurveFit, x[at]) })
 }
 
 func functionOf(trainer string, weights int) (function, error) {
@@ -222,47 +334,6 @@ func functionOf(trainer string, weights int) (function, error) {
 
 func names[T any](m map[string]T) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
-}
-
-// check returns an error where the component cannot be a power.
-func (z *keplerZone) check() error {
-	if !(z.scale > 0) {
-		return fmt.Errorf("the scale of %s is %v", cpuTime, z.scale)
-	}
-	if !isPower(z.at(0)) {
-		return fmt.Errorf("its power with no CPU busy is %v W", z.at(0))
-	}
-	return nil
-}
-
-func isPower(watts float64) bool { return watts >= 0 && watts <= maxWatts }
-
-// at returns the power with a CPU time in ms per second, 0 where it would be negative.
-func (z *keplerZone) at(ms float64) float64 {
-	watts := z.watts(z.weights, ms/z.scale)
-	if watts < 0 { // keep NaN
-		return 0
-	}
-	return watts
-}
-
-func (*keplerZone) relativeError() float64 { return 0 }
-
-// curve returns the power as Kepler has it: that of the CPU time here, of which the power without
-// CPU time is in proportion to the threads, where they are fewer.
-func (z *keplerZone) curve(_ power.Kind, s *scale) (model.Curve, error) {
-	if s.threads < 1 {
-		return nil, errors.New("the number of threads here is not known")
-	}
-	idle := z.at(0)
-	elsewhere := idle * (1 - min(1, s.share))
-	return sample(func(u float64) float64 {
-		watts := z.at(u*1000*float64(s.threads)) - elsewhere
-		if watts < 0 {
-			return 0
-		}
-		return watts
-	})
 }
 
 const (

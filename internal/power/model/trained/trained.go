@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -24,9 +25,24 @@ type Options struct {
 	Want func(power.Kind) bool
 	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its dynamic power only.
 	NoIdle bool
+	// Readable returns why a feature cannot be read on this machine, nil if it can. nil means that all can.
+	Readable func(model.Feature) error
 }
 
 func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
+
+// readable returns why a feature of the zone cannot be read here, nil if all can.
+func (o *Options) readable(z zone) error {
+	if o.Readable == nil {
+		return nil
+	}
+	for _, f := range z.needs() {
+		if err := o.Readable(f); err != nil {
+			return fmt.Errorf("%s cannot be read here (%w): use a model over CPU time, such as one of the group BPFOnly", featureName(f), err)
+		}
+	}
+	return nil
+}
 
 // Curves returns the power curves of the machine m, from the model in the file at path, or from the
 // one that fits best of the models *.json in the directory at path. A model fits if it was trained
@@ -40,6 +56,9 @@ func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
 // model that does not fit is never taken, also if it is the only one. One that does not say what it
 // was trained on, as Kepler Model Server's may, fits if path is its file.
 //
+// Models of dynamic power, as Kepler Model Server's, are chosen apart. With NoIdle the dynamic power is theirs. Otherwise
+// the idle power is that of the model of the same machine's whole power, less their power with no CPU busy.
+//
 // The error reports why there are no curves. If there are curves, the error lists the files of the
 // directory that were not read, and the zones of the model that cannot be used.
 func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error) {
@@ -47,12 +66,51 @@ func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error
 	if found == nil {
 		return nil, err
 	}
-	best := found.choose(&m, &o)
-	if best == nil {
+	best, dynamic := found.choose(&m, &o, false), found.choose(&m, &o, true)
+	switch {
+	case best == nil && dynamic == nil:
 		return nil, errors.Join(found.noneFits(&m, &o), err)
+	case o.NoIdle && m.Virtual && dynamic != nil:
+		curves, refused := dynamic.curves(&m, &o)
+		if best == nil {
+			return curves, errors.Join(refused, err)
+		}
+		whole, unusable := best.curves(&m, &o)
+		return addMissing(curves, whole), errors.Join(refused, unusable, err)
+	case best == nil:
+		return nil, errors.Join(fmt.Errorf("model %s is of dynamic power (%s) only: add the model of AbsPower of the same machine, "+
+			"or set idle to none in a virtual machine", dynamic.name, dynPower), err)
 	}
 	curves, refused := best.curves(&m, &o)
+	if dynamic != nil && dynamic.machine == best.machine {
+		dynamics, unusable := dynamic.curves(&m, &o)
+		setIdle(curves, dynamics, dynamic.name)
+		refused = errors.Join(refused, unusable)
+	}
 	return curves, errors.Join(refused, err)
+}
+
+// addMissing adds the curves of other zone kinds.
+func addMissing(curves, others []model.ZoneCurve) []model.ZoneCurve {
+	for _, other := range others {
+		if !slices.ContainsFunc(curves, func(c model.ZoneCurve) bool { return c.Kind == other.Kind }) {
+			curves = append(curves, other)
+		}
+	}
+	return curves
+}
+
+// setIdle sets the idle power of the curves that have a curve of dynamic power.
+func setIdle(curves, dynamics []model.ZoneCurve, name string) {
+	for i := range curves {
+		for j := range dynamics {
+			if c, d := &curves[i], &dynamics[j]; c.Kind == d.Kind {
+				idle := max(c.IdleWatts()-d.IdleWatts(), 0)
+				c.Idle = &idle
+				c.Basis += ", with the dynamic power of " + name
+			}
+		}
+	}
 }
 
 // trainedModel is a model with the file that it is from.
@@ -62,12 +120,15 @@ type trainedModel struct {
 	machine machine.Machine
 	zones   map[power.Kind]zone
 	refused error // why zones of the file are not among zones
+	dynamic bool  // its power is the dynamic power only
 }
 
 // zone is a zone kind of a model.
 type zone interface {
 	// curve returns the power of the zone on a machine.
-	curve(k power.Kind, s *scale) (model.Curve, error)
+	curve(k power.Kind, s *scale) (model.ZoneCurve, error)
+	// needs returns the features that the power depends on.
+	needs() []model.Feature
 	// relativeError returns the mean absolute error on the machine that the model was trained on,
 	// relative to the power. It is 0 if it is not known.
 	relativeError() float64
@@ -94,7 +155,7 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 	}
 	how := t.fit(m)
 	basis, noIdle := t.basis(how, m), o.NoIdle && m.Virtual
-	if noIdle {
+	if noIdle || t.dynamic {
 		basis += ", without idle power"
 	}
 	var curves []model.ZoneCurve
@@ -105,7 +166,10 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 			continue
 		}
 		c, err := z.curve(k, &s)
-		if err == nil && noIdle {
+		if err == nil {
+			err = o.readable(z)
+		}
+		if err == nil && noIdle && !t.dynamic {
 			c, err = withoutIdle(c)
 		}
 		if err != nil {
@@ -116,7 +180,8 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 		if m.Virtual && k != power.DRAM {
 			expected = model.ErrorOfPart(expected)
 		}
-		curves = append(curves, model.ZoneCurve{Kind: k, Curve: c, Basis: basis, ExpectedError: expected})
+		c.Kind, c.Basis, c.ExpectedError = k, basis, expected
+		curves = append(curves, c)
 	}
 	return curves, errors.Join(errs...)
 }
@@ -130,12 +195,19 @@ func ratio(a, b float64) float64 {
 }
 
 // withoutIdle returns the power above that with no CPU busy.
-func withoutIdle(c model.Curve) (model.Curve, error) {
-	points := make([]model.Point, len(c))
-	for i, p := range c {
-		points[i] = model.Point{Utilization: p.Utilization, Watts: max(p.Watts-c.Watts(0), 0)}
+func withoutIdle(c model.ZoneCurve) (model.ZoneCurve, error) {
+	idle := c.IdleWatts()
+	if whole := c.Function; whole != nil {
+		c.Function = func(r *model.Rates) float64 { return max(whole(r)-idle, 0) }
+		return c, nil
 	}
-	return model.NewCurve(points)
+	points := make([]model.Point, len(c.Curve))
+	for i, p := range c.Curve {
+		points[i] = model.Point{Utilization: p.Utilization, Watts: max(p.Watts-idle, 0)}
+	}
+	var err error
+	c.Curve, err = model.NewCurve(points)
+	return c, err
 }
 
 // expectedError returns the error that is to be expected where a model with an error is used: on
@@ -185,11 +257,20 @@ func (t *trainedModel) largestError(o *Options) float64 {
 	return largest
 }
 
-func (t *trainedModel) hasWanted(o *Options) bool {
-	for k := range t.zones {
+// usable returns why no wanted zone can be used, nil if one can.
+func (t *trainedModel) usable(o *Options) error {
+	var errs []error
+	for k, z := range t.zones {
 		if o.wants(k) {
-			return true
+			err := o.readable(z)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err)
 		}
 	}
-	return false
+	if len(errs) == 0 {
+		return errors.New("it has none of the zones")
+	}
+	return errs[0]
 }

@@ -265,7 +265,7 @@ func TestOnlyWantedZonesAreReturned(t *testing.T) {
 	assert.Equal(t, power.DRAM, curves[0].Kind)
 	assert.InDelta(t, model.SameCPUError, curves[0].ExpectedError, 1e-9)
 	_, err = Curves(dir, xeon, Options{Want: func(k power.Kind) bool { return k == power.Platform }})
-	require.ErrorContains(t, err, "and has none of the zones")
+	require.ErrorContains(t, err, "it has none of the zones")
 }
 
 func TestABrokenFileIsToldAndSpoilsNoOther(t *testing.T) {
@@ -366,6 +366,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(keplerText("LogarithmicRegressionTrainer_0", `"CurveFit_Weights": [70, 4e6, -680]`)))
 	f.Add([]byte(keplerText("SGDRegressorTrainer_0", `"Bias_Weight": 140.5`)))
 	f.Add([]byte(keplerText("LogisticRegressionTrainer_1", `"CurveFit_Weights": [200, 0.5, 1e9, 60]`)))
+	f.Add([]byte(xgboostText(smallXGBoost)))
+	f.Add([]byte(components(`"output_type": "DynPower"`, overCounters)))
+	f.Add([]byte(components(`"package_mape": 3`, overTime+`, "Polynomial_Weights": [{"weight": 3, "powers": {"bpf_cpu_time_ms": 2}}]`)))
 	f.Add([]byte(keplerText("ExponentialRegressionTrainer_1", `"CurveFit_Weights": [-1e300, 1e300, 3]`)))
 	f.Add([]byte(`{"version": 1, "machine": {"cpu": "x", "threads": 1}, "zones": {"package": {"points": [[0, 1]], "error": 0, "seconds": 0, "utilization": [0, 0]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -381,11 +384,16 @@ func FuzzParse(f *testing.F) {
 					t.Fatal("neither curves nor an error")
 				}
 				for _, c := range curves {
+					if c.Function != nil {
+						c.Function(&model.Rates{1e3, 1e9, -1e9, math.MaxFloat64, 1, 1, 1})
+						require.True(t, isPower(c.IdleWatts()))
+						continue
+					}
 					if _, err := model.NewCurve(c.Curve); err != nil || !(c.ExpectedError >= 0) {
 						t.Fatalf("%+v: %v", c, err)
 					}
 				}
-				ms.choose(&here, &o)
+				ms.choose(&here, &o, false)
 				_ = ms.noneFits(&here, &o).Error()
 			}
 		}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Feature is a rate of the whole node that power can depend on.
+type Feature int
+
+// The features. CPUTime is in milliseconds per second, the others are events per second: those of hardware counters, and
+// the softirqs of /proc/stat.
+const (
+	CPUTime Feature = iota
+	Cycles
+	Instructions
+	CacheMisses
+	NetworkReceive
+	NetworkTransmit
+	Block
+	features int = iota
+)
+
+// Rates are the features of an interval, by Feature.
+type Rates [features]float64
+
+// Events reads the rates of events. One goroutine uses it.
+type Events interface {
+	// Rates returns the average rates since the previous call without an error, or since the start. CPUTime is 0.
+	Rates(now time.Time) (Rates, error)
+	// Close releases what is held open. No call follows.
+	Close() error
+}
+
+// ErrRestarted is the error of Events that start to count again, because other CPUs are online. The next call covers
+// the time since.
+var ErrRestarted = errors.New("events are counted from now on")
+
+var errCountless = errors.New("the hardware counters of this machine do not count: use a power model over CPU time")
+
+func ignoreRestart(err error) error {
+	if errors.Is(err, ErrRestarted) {
+		return nil
+	}
+	return err
+}
+
+// readRates reads the rates of an interval. Virtual machines may pretend to have counters, so that counters without an
+// event in a second of CPU time are taken to be fake.
+func (m *Meter) readRates(now time.Time, busy units.CPUTime, elapsed time.Duration) (err error) {
+	if m.events != nil {
+		if m.rates, err = m.events.Rates(now); err != nil {
+			return err
+		}
+		for _, f := range m.needs {
+			if f >= Cycles && f <= CacheMisses && m.rates[f] == 0 && busy >= units.Second {
+				return errCountless
+			}
+		}
+	}
+	m.rates[CPUTime] = float64(busy) / float64(units.Second) * 1000 / elapsed.Seconds()
+	return nil
+}
