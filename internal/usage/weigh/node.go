@@ -3,7 +3,9 @@
 package weigh
 
 import (
+	"cmp"
 	"errors"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
@@ -12,61 +14,28 @@ import (
 var ErrRestarted = errors.New("the counters were opened again")
 
 // NodeCounter counts an event of the whole node, over all CPUs.
-type NodeCounter struct {
-	kernel counts
-	count  count // nil if it could not be opened again
-	last   uint64
-}
+type NodeCounter struct{ counters *counters }
 
 // OpenNodeCounter starts to count an event of the node whose file system is at root. It fails if the
 // machine has no such counter or the kernel does not allow reading it.
 func OpenNodeCounter(root string, e Event) (*NodeCounter, error) {
-	kernel, err := openPerf(cgroup.New(cgroup.Options{Root: root}), e)
+	tree := cgroup.New(cgroup.Options{Root: root})
+	kernel, err := openPerf(tree, e)
 	if err != nil {
 		return nil, err
 	}
-	c := &NodeCounter{kernel: kernel}
-	return c, c.open()
-}
-
-func (c *NodeCounter) open() (err error) {
-	if c.count, err = c.kernel.open(nil); err != nil {
-		c.count = nil
-		return err
-	}
-	if c.last, err = c.count.read(); err != nil {
-		return errors.Join(err, c.Close())
-	}
-	return nil
+	return &NodeCounter{newCounters(kernel, tree, string(e))}, nil
 }
 
 // Read returns the events since the previous call, or since the counter was opened. If other CPUs are
 // online than before, or after a failed call, the events until now are lost and the error is ErrRestarted.
-func (c *NodeCounter) Read() (uint64, error) {
-	if c.kernel.cpusChanged() || c.count == nil {
-		if err := errors.Join(c.Close(), c.open()); err != nil {
-			return 0, err
-		}
-		return 0, ErrRestarted
+func (c *NodeCounter) Read(now time.Time) (uint64, error) {
+	c.counters.begin(now, nil)
+	if all := &c.counters.all; !all.known {
+		return 0, cmp.Or(all.err, ErrRestarted)
 	}
-	total, err := c.count.read()
-	if err != nil {
-		_ = c.Close() // it was only read from
-		if errors.Is(err, errStopped) {
-			err = ErrRestarted
-		}
-		return 0, err
-	}
-	counted := total - c.last
-	c.last = total
-	return counted, nil
+	return c.counters.all.counted, nil
 }
 
 // Close stops the counter.
-func (c *NodeCounter) Close() (err error) {
-	if c.count != nil {
-		err = c.count.close()
-	}
-	c.count = nil
-	return err
-}
+func (c *NodeCounter) Close() error { return c.counters.close() }

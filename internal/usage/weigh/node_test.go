@@ -5,6 +5,7 @@ package weigh
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,29 +13,26 @@ import (
 
 func TestANodeCounterCountsSinceTheLastRead(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 100}, refused: map[string]error{}}
-	c := &NodeCounter{kernel: k}
-	require.NoError(t, c.open())
-	read := func(total, want uint64) {
+	c := &NodeCounter{newCounters(k, k.tree(), "cycles")}
+	now := time.Unix(0, 0)
+	read := func(total, want uint64, reason error) {
 		t.Helper()
 		k.counted[""] = total
-		n, err := c.Read()
-		require.NoError(t, err)
+		now = now.Add(retryAfter)
+		n, err := c.Read(now)
+		require.ErrorIs(t, err, reason)
 		assert.Equal(t, want, n)
 	}
-	read(150, 50)
-	k.others = true
-	_, err := c.Read()
-	require.ErrorIs(t, err, ErrRestarted, "another CPU is online")
-	read(170, 20)
+	read(150, 50, nil)
+	k.others = true // another CPU is online
+	read(160, 0, ErrRestarted)
+	read(170, 10, nil)
 
 	k.refused[""] = errors.New("EIO")
-	_, err = c.Read()
-	require.ErrorIs(t, err, k.refused[""])
-	_, err = c.Read()
-	require.ErrorIs(t, err, k.refused[""], "it is opened again")
+	read(180, 0, k.refused[""])
+	read(190, 0, k.refused[""]) // it cannot be opened again
 	delete(k.refused, "")
-	_, err = c.Read()
-	require.ErrorIs(t, err, ErrRestarted)
-	read(180, 10)
+	read(200, 0, ErrRestarted)
+	read(210, 10, nil)
 	require.NoError(t, c.Close())
 }

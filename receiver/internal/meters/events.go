@@ -84,7 +84,7 @@ func (e *events) Rates(now time.Time) (rates model.Rates, err error) {
 	}
 	var errs []error
 	for f, counter := range e.counters {
-		counted, err := counter.Read()
+		counted, err := counter.Read(now)
 		if err != nil {
 			errs = append(errs, err)
 		}

@@ -16,12 +16,12 @@ import (
 
 const (
 	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one of Kepler Model
-	// Server with 100 trees of XGBoost in each of four zones 1.6 million.
-	maxSize = 1 << 21
+	// Server with 100 trees of XGBoost in each zone up to 900,000.
+	maxSize = 1 << 20
 	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
 	// at the start: a mebibyte that is meant to take long takes a second.
 	maxFiles = 256
-	maxTotal = 1 << 23
+	maxTotal = 1 << 22
 	// maxListed bounds what an error lists.
 	maxListed = 10
 )
