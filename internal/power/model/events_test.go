@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // fakeEvents are events whose rates, or whose error, a test sets.
@@ -38,16 +39,16 @@ func TestPowerFollowsCPUTimeAndEvents(t *testing.T) {
 	assert.InDelta(t, 5, c.IdleWatts(), 0, "stated apart")
 	m := NewWithEvents(e, c)
 	readModel(t, m, load(0, 0, 0))
-	assert.EqualValues(t, 2*(10+4+2)*1e6, readModel(t, m, load(2*time.Second, 8, 16)).Total, "4 of 8 CPUs were busy")
+	assert.Equal(t, units.Energy(32e6), readModel(t, m, load(2*time.Second, 8, 16)).Total, "4 of 8 CPUs were busy")
 
 	e.err = errors.New("no counter")
 	rs, err := m.Read(t.Context(), load(3*time.Second, 10, 24))
 	require.ErrorIs(t, err, e.err)
 	assert.Equal(t, after(2*time.Second), rs[0].At)
 	e.err = ErrRestarted
-	assert.EqualValues(t, 32e6, readModel(t, m, load(4*time.Second, 12, 32)).Total)
+	assert.Equal(t, units.Energy(32e6), readModel(t, m, load(4*time.Second, 12, 32)).Total)
 	e.err = nil
-	assert.EqualValues(t, 32e6+3*(10+2+2)*1e6, readModel(t, m, load(5*time.Second, 14, 40)).Total, "the energy since the last good read")
+	assert.Equal(t, units.Energy(32e6+3*14e6), readModel(t, m, load(5*time.Second, 14, 40)).Total, "the energy since the last good read")
 
 	e.rates = Rates{}
 	_, err = m.Read(t.Context(), load(6*time.Second, 22, 48))
@@ -60,6 +61,6 @@ func TestAFunctionsPowerIsBounded(t *testing.T) {
 	for rate, want := range map[float64]float64{-1: 0, 1e300: float64(power.MaxWatts(power.Package))} {
 		m := NewWithEvents(&fakeEvents{rates: Rates{Block: rate}}, ZoneCurve{Kind: power.Package, Function: func(r *Rates) float64 { return r[Block] }})
 		readModel(t, m, load(0, 0, 0))
-		assert.EqualValues(t, want*1e6, readModel(t, m, load(time.Second, 1, 1)).Total)
+		assert.Equal(t, units.Energy(want*1e6), readModel(t, m, load(time.Second, 1, 1)).Total)
 	}
 }
