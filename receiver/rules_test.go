@@ -129,6 +129,8 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			},
 			active: figures{75, 150, 75, 0, 300}, idle: figures{150, 150, 0, 0, 300},
 		},
+		// Each of the two virtual machines has half of the node's energy, however much it runs.
+		config.PresetKavanaghEqual: {idle: figures{300, 300, 0, 0, 600}},
 	} {
 		t.Run(string(preset), func(t *testing.T) {
 			n := sharedNode(t, func(a *config.AttributionConfig) {
@@ -152,7 +154,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
 		})
 	}
-	for _, preset := range []config.Preset{"", config.PresetKepler, config.PresetKepler09, config.PresetScaphandre, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh} {
+	for _, preset := range []config.Preset{"", config.PresetKepler, config.PresetKepler09, config.PresetScaphandre, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh, config.PresetKavanaghEqual} {
 		cfg := config.AttributionConfig{Preset: preset}
 		assert.NotEmpty(t, cfg.StaticModelOf(power.Package), preset)
 	}

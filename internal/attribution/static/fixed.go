@@ -21,6 +21,13 @@ type Fixed struct {
 
 var _ attribution.StaticPowerModel = Fixed{}
 
+// Total takes all energy for idle: the third rule of Kavanagh and Djemame, "Rapid and accurate energy models through
+// calibration with IPMI and RAPL" (2019), gives each virtual machine an equal part of the host's energy.
+type Total struct{}
+
+// Active returns 0.
+func (Total) Active(attribution.Portion) units.Energy { return 0 }
+
 // Active returns the energy of a portion beyond its zones' part of the static power.
 func (f Fixed) Active(p attribution.Portion) units.Energy {
 	if p.Elapsed <= 0 || p.OfAll == 0 {

@@ -132,12 +132,13 @@ type Preset string
 // The presets, other than the empty one of the default rules. The variable presets defines their
 // rules.
 const (
-	PresetKepler     Preset = "kepler" // 0.10 and later
-	PresetKepler09   Preset = "kepler_0_9"
-	PresetScaphandre Preset = "scaphandre"
-	PresetSmartWatts Preset = "smartwatts"
-	PresetKubeWatt   Preset = "kubewatt"
-	PresetKavanagh   Preset = "kavanagh"
+	PresetKepler        Preset = "kepler" // 0.10 and later
+	PresetKepler09      Preset = "kepler_0_9"
+	PresetScaphandre    Preset = "scaphandre"
+	PresetSmartWatts    Preset = "smartwatts"
+	PresetKubeWatt      Preset = "kubewatt"
+	PresetKavanagh      Preset = "kavanagh"
+	PresetKavanaghEqual Preset = "kavanagh_equal"
 )
 
 // Scope is a value of attribution::scope.
@@ -155,6 +156,7 @@ type StaticModel string
 // The static power models.
 const (
 	StaticUtilization     StaticModel = "utilization"
+	StaticTotal           StaticModel = "total" // all power is static
 	StaticFixed           StaticModel = "fixed"
 	StaticMinimum         StaticModel = "minimum"
 	StaticResting         StaticModel = "resting"
@@ -241,7 +243,7 @@ const (
 // validate checks the settings independently of the machine.
 func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
 	if c.Preset != "" {
-		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh, PresetKavanaghEqual)
 	}
 	if c.Scope != "" {
 		oneOf(wrong, "scope", c.Scope, ScopeNode, ScopeZone)

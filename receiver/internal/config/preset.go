@@ -52,7 +52,9 @@ var presets = map[Preset]presetRules{
 	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
 	// to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {static: StaticRegression, idle: IdleNone, excludedInFixed: true},
-	PresetKavanagh: {static: StaticBase, idle: IdleEqualContainers},
+	// The second and the third rule of the paper. The first, all energy by CPU utilization, is that of Scaphandre.
+	PresetKavanagh:      {static: StaticBase, idle: IdleEqualContainers},
+	PresetKavanaghEqual: {static: StaticTotal, idle: IdleEqualContainers},
 }
 
 // Machine holds the reasons why the machine does not support rules, each nil if it does. A preset

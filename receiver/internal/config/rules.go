@@ -123,6 +123,7 @@ var staticModels = []staticModel{
 		return static.NewBase(c.Tuning.restUtilization(), c.Tuning.baseTime())
 	}},
 	{StaticTrained, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
+	{name: StaticTotal, open: func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.Total{} }},
 }
 
 // StaticModelNames lists the static power models.
