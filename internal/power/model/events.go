@@ -49,15 +49,18 @@ func ignoreRestart(err error) error {
 	return err
 }
 
-// readRates reads the rates of an interval. Virtual machines may pretend to have counters, so that counters without an
-// event in a second of CPU time are taken to be fake.
+// countlessLimit is CPU time in which each hardware counter of a node counts. Virtual machines may pretend to have
+// counters: without an event in this much CPU time they are taken to be fake.
+const countlessLimit = units.Second / 10
+
+// readRates reads the rates of an interval.
 func (m *Meter) readRates(now time.Time, busy units.CPUTime, elapsed time.Duration) (err error) {
 	if m.events != nil {
 		if m.rates, err = m.events.Rates(now); err != nil {
 			return err
 		}
 		for _, f := range m.needs {
-			if f >= Cycles && f <= CacheMisses && m.rates[f] == 0 && busy >= units.Second {
+			if f >= Cycles && f <= CacheMisses && m.rates[f] == 0 && busy >= countlessLimit {
 				return errCountless
 			}
 		}
