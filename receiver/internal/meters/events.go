@@ -78,6 +78,9 @@ func (e *events) keep(used []model.Feature) {
 
 // Rates implements model.Events.
 func (e *events) Rates(now time.Time) (rates model.Rates, err error) {
+	if len(e.counters)+len(e.last) == 0 {
+		return rates, nil
+	}
 	seconds := now.Sub(e.since).Seconds()
 	if seconds <= 0 {
 		return rates, model.ErrRestarted
