@@ -58,9 +58,9 @@ type AttributionConfig struct {
 	Interrupts InterruptRule `mapstructure:"interrupts"`
 	// Idle selects how idle energy is attributed: not at all (none), equally to processes (equal)
 	// or containers (equal_containers), in proportion to the CPU requests of containers
-	// (requested), or in proportion to CPU time (used). requested_linear is requested for container
-	// runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before 1.23. If idle is
-	// not set, the preset selects the rule. Without a preset it is none.
+	// (requested), or in proportion to active energy (used). requested_linear is requested for
+	// container runtimes that convert CPU shares linearly: runc before 1.3.2 and crun before 1.23.
+	// If idle is not set, the preset selects the rule. Without a preset it is none.
 	//
 	//reference:research
 	Idle IdleRule `mapstructure:"idle"`

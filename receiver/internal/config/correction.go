@@ -13,8 +13,8 @@ import (
 // CorrectionConfig corrects a meter as energy calibrate prints it. The corrected power is factor
 // times the meter's power, plus offset.
 type CorrectionConfig struct {
-	// Lag is how late the meter shows the power, from 0s to 2m. Its energy is attributed by the
-	// usage of the time that it is of.
+	// Lag is how late the meter shows the power, from 0s to 2m. Energy is attributed by the usage
+	// at the corrected time.
 	Lag time.Duration `mapstructure:"lag"`
 	// Factor scales the power of each zone of the meter, from 0.1 to 10.
 	Factor float64 `mapstructure:"factor"`
