@@ -35,6 +35,9 @@ type Window struct {
 	Attributed time.Time
 	// Processes has a row for each process that received energy in the window. It is empty without [Reader.Processes].
 	Processes []Process
+	// Packages has the index in [Process.Packages] of the package of each CPU, by the CPU's number.
+	// It is empty if the receiver does not attribute by package.
+	Packages []int32
 	// VMs has the virtual machines of the node, also those that ended since the last collection. It is empty without
 	// [Reader.VMs], and in windows that end no collection.
 	VMs []VM
@@ -51,6 +54,15 @@ type Process struct {
 	Executable, Path, ContainerID string
 	CPU                           time.Duration
 	Energy                        []uint64 // active
+	// Packages has the parts of CPU and Energy in each package. Energy of zones that measure no
+	// single package is in none of them. It is empty if Window.Packages is.
+	Packages []Part
+}
+
+// Part is the energy of a process in a package, or die if dies have zones of their own.
+type Part struct {
+	CPU    time.Duration
+	Energy []uint64
 }
 
 // VM is the active and idle energy of a virtual machine since Start.

@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -142,6 +143,31 @@ func TestTheFeedHasTheLastEnergyOfAMachineAndNoneWithoutASeries(t *testing.T) {
 	assert.Empty(t, f.processes, "they were not asked for")
 }
 
+func TestTheFeedDividesProcessesByPackage(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Attribution.Scope = config.ScopeZone })
+	n.host.CPUs, n.host.Topology = 4, []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
+	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 1 << 40}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", LastCPU: 3}
+	var got feed.Window
+	var process feed.Process
+	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
+	reader := &feed.Reader{Processes: true, Take: func(w *feed.Window) { got, process = *w, w.Processes[0] }}
+	feed.Of(n.s.set.ID).Open(reader)
+	t.Cleanup(func() { feed.Of(n.s.set.ID).Close(reader) })
+	n.host.EachCPU = make([]hostsim.CPU, 4)
+	n.start()
+	for i := range n.host.EachCPU {
+		n.host.EachCPU[i].Idle += 500
+	}
+	n.host.EachCPU[3].User += 500
+	n.run(600*joule, map[int]int64{10: 500})
+	assert.Equal(t, []int32{0, 1, 0, 1}, got.Packages)
+	require.Len(t, process.Packages, 2)
+	assert.Equal(t, feed.Part{Energy: make([]uint64, len(got.Kinds))}, process.Packages[0])
+	assert.Equal(t, feed.Part{CPU: process.CPU, Energy: process.Energy}, process.Packages[1])
+	assert.Positive(t, sumOf(process.Energy))
+}
+
 func TestAFeedThatOpensLateHasTheWindowThatEndsNext(t *testing.T) {
 	n := newTestNode(t)
 	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
@@ -178,7 +204,8 @@ func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
 
 func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 	for _, isOpen := range []bool{false, true} {
-		n := newTestNode(t)
+		n := newTestNode(t, func(c *Config) { c.Attribution.Scope = config.ScopeZone })
+		n.host.CPUs, n.host.Topology = 4, []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
 		n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
 		if isOpen {
 			feed.Of(n.s.set.ID).Open(&feed.Reader{Processes: true, VMs: true, Take: func(*feed.Window) {}})
@@ -187,17 +214,18 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		n.start()
 		var ids []attribution.Claimant
 		gained := n.s.ledger.Feeding.Gained
-		n.s.ledger.Feeding.Gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+		n.s.ledger.Feeding.Gained = func(id attribution.Claimant, all attribution.Gain, parts []attribution.Gain) {
 			ids = append(ids, id)
-			gained(id, used, energy)
+			gained(id, all, parts)
 		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
 		assert.Equal(t, isOpen, len(ids) > 0)
-		energy := make([]units.Energy, len(n.s.ledger.Kinds))
+		of := attribution.Gain{CPU: units.Second, Energy: make([]units.Energy, len(n.s.ledger.Kinds))}
+		parts := []attribution.Gain{of, of}
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
 			n.s.ledger.Feeding.Begin(n.s.ledger)
 			for _, id := range ids {
-				gained(id, units.Second, energy)
+				gained(id, of, parts)
 			}
 			n.s.publish()
 		}), isOpen)

@@ -3,6 +3,7 @@
 package attribution
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,32 @@ func TestEachZoneIsSharedByItsOwnDomain(t *testing.T) {
 	assert.Equal(t, time.Second, k.RecentTime, "of both at once")
 	assert.Equal(t, 1000*ms, b.e.Ledger().Busy)
 	assert.Equal(t, 2000*ms, b.e.Ledger().Total)
+}
+
+func TestGainsAreReportedByDomain(t *testing.T) {
+	b := twoSockets(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 0, Kind: dram, OK: true})
+	mover, child := b.open(1), b.open(2)
+	got := map[Claimant][]Gain{}
+	b.e.OnGain(func(id Claimant, all Gain, parts []Gain) {
+		got[id] = nil
+		for _, of := range append([]Gain{all}, parts...) {
+			got[id] = append(got[id], Gain{of.CPU, slices.Clone(of.Energy)})
+		}
+	}, 2)
+	for _, readable := range []bool{false, true} { // the second socket reports late
+		b.use(0, 100*ms, 100*ms, Claim{Claimant: mover, CPU: 60 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 40 * ms})
+		b.use(1, 50*ms, 50*ms, Claim{Claimant: mover, CPU: 40 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 10 * ms})
+		b.use(2, 50*ms, 50*ms, Claim{Claimant: mover, CPU: 20 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 30 * ms})
+		b.iv.Zones[1].OK = readable
+		b.second(100, 500, 10)
+	}
+	of := func(cpu units.CPUTime, pkg, dram units.Energy) Gain { return Gain{cpu * ms, []units.Energy{pkg, dram}} }
+	assert.Equal(t, map[Claimant][]Gain{mover: {of(60, 80+400, 6), of(40, 80, 0), of(20, 400, 0)}}, got)
+	b.e.OnGain(nil, 0)
+	clear(got)
+	b.second(100, 500, 10)
+	assert.Empty(t, got)
 }
 
 func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {

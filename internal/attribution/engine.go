@@ -84,6 +84,7 @@ type Engine struct {
 	gains                 []gain     // of those that are touched, kinds each
 	gained                GainedFunc // nil unless OnGain set it
 	gainedEnergy          []units.Energy
+	parts                 partGains    // empty unless OnGain set its number of domains
 	sums                  []domainSums // by domain
 	index                 claimIndex
 	dues                  []due      // of zones whose readings have an age
@@ -93,13 +94,21 @@ type Engine struct {
 	newcomers, incumbents queue
 }
 
-// GainedFunc receives the CPU time and the active energy, by kind of the ledger, that an interval
-// brought a claimant. The slice is valid until it returns.
-type GainedFunc func(id Claimant, cpu units.CPUTime, energy []units.Energy)
+// Gain is the CPU time and the active energy, by kind of the ledger, that an interval brought a
+// claimant.
+type Gain struct {
+	CPU    units.CPUTime
+	Energy []units.Energy
+}
+
+// GainedFunc receives what an interval brought a claimant, and the parts of it in domains. Its
+// slices are valid until it returns.
+type GainedFunc func(id Claimant, all Gain, parts []Gain)
 
 // OnGain has f called in Observe for each claimant that the interval brings something; nil ends
-// that. Active energy of which f receives nothing belongs to no claimant.
-func (e *Engine) OnGain(f GainedFunc) { e.gained = f }
+// that. Active energy of which f receives nothing belongs to no claimant. f receives the parts of
+// that many domains after the node's.
+func (e *Engine) OnGain(f GainedFunc, domains int) { e.gained, e.parts.domains = f, domains }
 
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
@@ -129,7 +138,7 @@ func (e *Engine) Shrink() {
 	l.accounts, l.unused = shrunk(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
-	e.touched, e.gains, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil, nil
+	e.touched, e.gains, e.parts, e.newcomers, e.incumbents, e.idle.claims = nil, nil, partGains{domains: e.parts.domains}, nil, nil, nil
 	e.index, e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil, nil
 	e.waiting = slices.Clone(e.waiting)
 	for entity := range e.candidates {

@@ -50,6 +50,7 @@ func (e *Engine) startInterval(iv *Interval) {
 	for i := range node.Claims {
 		e.addCPU(&node.Claims[i])
 	}
+	e.parts.addCPU(e, iv)
 	clear(e.sums)
 	for len(e.sums) < len(iv.Domains) {
 		e.sums = append(e.sums, domainSums{})

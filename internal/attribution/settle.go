@@ -38,7 +38,7 @@ func (e *Engine) settle(endsCollection bool) {
 	for entity := identity.ProgramEntity; entity < identity.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
-	e.touched, e.gains = e.touched[:0], e.gains[:0]
+	e.touched, e.gains, e.parts.cpu, e.parts.energy = e.touched[:0], e.gains[:0], e.parts.cpu[:0], e.parts.energy[:0]
 }
 
 // reportGain passes what the interval brought a claimant to the function of OnGain.
@@ -47,7 +47,7 @@ func (e *Engine) reportGain(id Claimant, c *claimant) {
 	for _, g := range e.gainsOf(c) {
 		e.gainedEnergy = append(e.gainedEnergy, g.energy)
 	}
-	e.gained(id, c.cpu, e.gainedEnergy)
+	e.gained(id, Gain{c.cpu, e.gainedEnergy}, e.parts.of(c, e.kinds))
 }
 
 // qualify gives a claimant's process its own account if it has earned one by now, or makes it a

@@ -59,9 +59,13 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent) })
 			continue
 		}
-		g := &e.gainsOf(e.touch(claim.Claimant))[p.Kind]
+		c := e.touch(claim.Claimant)
+		g := &e.gainsOf(c)[p.Kind]
 		g.energy += share
 		g.recent += recent
+		if e.parts.has(p.Domain) {
+			e.parts.addEnergy(c, p.Domain, p.Kind, e.kinds, share)
+		}
 	}
 	k.Unattributed += units.Energy(s.next(b.unattributed))
 }

@@ -35,7 +35,9 @@ type nodeEnergy struct{ active, idle, unattributed units.Energy }
 func (l *Ledger) OpenFeed(receiver component.ID) {
 	f := &l.Feeding
 	f.feed = feed.Of(receiver)
-	f.Gained = func(id attribution.Claimant, used units.CPUTime, energy []units.Energy) { f.gain(l, id, used, energy) }
+	f.Gained = func(id attribution.Claimant, all attribution.Gain, parts []attribution.Gain) {
+		f.gain(l, id, &all, parts)
+	}
 }
 
 // Serve begins to feed readers. endWindow ends the current window.
@@ -53,12 +55,17 @@ func (l *Ledger) StopServing() {
 func (f *feeding) Begin(l *Ledger) {
 	var processes bool
 	f.isOpen, processes, f.vms = f.feed.Begin()
-	l.Engine.OnGain(nil)
+	l.Engine.OnGain(nil, 0)
 	if !f.isOpen {
 		return
 	}
+	f.window.Packages = f.window.Packages[:0]
 	if processes {
-		l.Engine.OnGain(f.Gained)
+		packages := 0
+		if t := l.Options.Node.CPU.Topology(); t != nil {
+			packages, f.window.Packages = len(t.Domains()), append(f.window.Packages, t.ByCPU()...)
+		}
+		l.Engine.OnGain(f.Gained, packages)
 	}
 	f.window.Start, f.window.Processes, f.before = l.Last().Stamp, f.window.Processes[:0], f.before[:0]
 	for i := range l.Kinds {
@@ -73,7 +80,7 @@ func (l *Ledger) nodeEnergy(kind int) nodeEnergy {
 }
 
 // gain adds the row of a process.
-func (f *feeding) gain(l *Ledger, id attribution.Claimant, used units.CPUTime, energy []units.Energy) {
+func (f *feeding) gain(l *Ledger, id attribution.Claimant, all *attribution.Gain, parts []attribution.Gain) {
 	owner := l.Engine.Gainer(id)
 	if owner.Process.PID == 0 { // it stands for several processes
 		return
@@ -83,11 +90,26 @@ func (f *feeding) gain(l *Ledger, id attribution.Claimant, used units.CPUTime, e
 	row := &f.window.Processes[n]
 	*row = feed.Process{
 		PID: owner.Process.PID, Start: owner.Process.Start, Executable: owner.Process.Executable, Path: owner.Process.Path,
-		ContainerID: owner.Container.ID, CPU: time.Duration(used), Energy: row.Energy[:0],
+		ContainerID: owner.Container.ID, CPU: time.Duration(all.CPU), Energy: f.energies(row.Energy, all.Energy),
+		Packages: row.Packages[:0],
 	}
-	for _, e := range energy {
-		row.Energy = append(row.Energy, uint64(e))
+	for _, of := range parts {
+		n := len(row.Packages)
+		row.Packages = slices.Grow(row.Packages, 1)[:n+1]
+		part := &row.Packages[n]
+		part.CPU, part.Energy = time.Duration(of.CPU), f.energies(part.Energy, of.Energy)
 	}
+}
+
+// energies returns energies by kind, in the memory of to. The engine leaves out kinds after the last
+// that is present.
+func (f *feeding) energies(to []uint64, energy []units.Energy) []uint64 {
+	to = slices.Grow(to[:0], len(f.before))[:len(f.before)]
+	clear(to)
+	for i, e := range energy {
+		to[i] = uint64(e)
+	}
+	return to
 }
 
 // IsRead reports whether readers use the window that has just been attributed.
