@@ -41,6 +41,7 @@ type resource struct {
 // sample is a CPU sample.
 type sample struct {
 	of     pprofile.Sample
+	cpu    int32  // -1 if it is not known
 	energy uint64 // µJ
 	times  []int64
 	// count is the number of times that the sample was taken at each of times.
@@ -54,14 +55,16 @@ type dropped map[string]int64
 const (
 	dropFuture     = "future"
 	dropLimit      = "limit"
+	dropMalformed  = "malformed"
 	dropNoReceiver = "no_receiver"
 	dropValue      = "value"
 )
 
-// newBatch indexes the samples of CPU profiles. It drops those that are after now, and those beyond room.
+// newBatch indexes the samples of CPU profiles. It drops those that are malformed or after now, and those
+// beyond room.
 func newBatch(profiles pprofile.Profiles, now time.Time, room int, drop dropped) (*batch, int) {
 	b := &batch{profiles: profiles}
-	index := indexer{now: now.UnixNano(), room: room, drop: drop}
+	index := indexer{d: profiles.Dictionary(), cpus: cpusOf(profiles.Dictionary()), now: now.UnixNano(), room: room, drop: drop}
 	for _, rp := range profiles.ResourceProfiles().All() {
 		r := resource{attributes: rp.Resource().Attributes()}
 		if pid, ok := r.attributes.Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt && pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
@@ -79,28 +82,74 @@ func newBatch(profiles pprofile.Profiles, now time.Time, room int, drop dropped)
 
 // indexer collects the samples of profiles.
 type indexer struct {
-	now         int64 // Unix time in ns
+	d           pprofile.ProfilesDictionary
+	cpus        map[int32]int32 // by index of an attribute
+	now         int64           // Unix time in ns
 	room, taken int
 	drop        dropped
 }
 
-// add appends the samples of a profile.
-func (x *indexer) add(to []sample, of pprofile.Profile) []sample {
-	to = slices.Grow(to, of.Samples().Len())
-	for _, s := range of.Samples().All() {
-		next := sample{of: s, count: 1}
-		for _, t := range s.TimestampsUnixNano().All() {
-			next.times = x.addTime(next.times, int64(min(t, math.MaxInt64)), 1)
+// cpusOf returns the CPU of each attribute of a dictionary that is one.
+func cpusOf(d pprofile.ProfilesDictionary) map[int32]int32 {
+	cpus := map[int32]int32{}
+	for i, a := range d.AttributeTable().All() {
+		if textAt(d, a.KeyStrindex()) != "cpu.logical_number" || a.Value().Type() != pcommon.ValueTypeInt {
+			continue
 		}
-		if s.TimestampsUnixNano().Len() == 0 {
-			middle := min(uint64(of.Time())+of.DurationNano()/2, math.MaxInt64)
-			if next.count = x.countOf(s); next.count > 0 {
-				next.times = x.addTime(nil, int64(middle), int64(next.count))
-			}
+		if cpu := a.Value().Int(); cpu >= 0 && cpu <= math.MaxInt32 {
+			cpus[int32(i)] = int32(cpu)
 		}
-		to = append(to, next)
 	}
+	return cpus
+}
+
+// add appends the samples of a profile, and removes those that are dropped.
+func (x *indexer) add(to []sample, of pprofile.Profile) []sample {
+	to = slices.Grow(to, min(of.Samples().Len(), x.room-x.taken))
+	of.Samples().RemoveIf(func(s pprofile.Sample) bool {
+		next := x.sampleOf(of, s)
+		if len(next.times) > 0 {
+			to = append(to, next)
+		}
+		return len(next.times) == 0
+	})
 	return to
+}
+
+// sampleOf returns a sample, without times if it is dropped.
+func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
+	next := sample{of: s, count: 1, cpu: -1}
+	times := s.TimestampsUnixNano()
+	if !x.isWellFormed(s) {
+		x.drop[dropMalformed] += int64(max(1, times.Len()))
+		return next
+	}
+	for _, t := range times.All() {
+		next.times = x.addTime(next.times, int64(min(t, math.MaxInt64)), 1)
+	}
+	if times.Len() == 0 {
+		middle := min(uint64(of.Time())+of.DurationNano()/2, math.MaxInt64)
+		if next.count = x.countOf(s); next.count > 0 {
+			next.times = x.addTime(nil, int64(middle), int64(next.count))
+		}
+	}
+	for _, i := range s.AttributeIndices().All() {
+		if cpu, ok := x.cpus[i]; ok {
+			next.cpu = cpu
+		}
+	}
+	return next
+}
+
+// isWellFormed reports whether the dictionary has all that a sample refers to. Backends refuse the whole batch otherwise.
+func (x *indexer) isWellFormed(s pprofile.Sample) bool {
+	isIn := func(i int32, n int) bool { return i >= 0 && int(i) < n }
+	for _, i := range s.AttributeIndices().All() {
+		if !isIn(i, x.d.AttributeTable().Len()) {
+			return false
+		}
+	}
+	return isIn(s.StackIndex(), x.d.StackTable().Len()) && (s.LinkIndex() == 0 || isIn(s.LinkIndex(), x.d.LinkTable().Len()))
 }
 
 // addTime appends a time, unless it is dropped. A time after now counts as now.

@@ -49,6 +49,7 @@ type history struct {
 	now        time.Time
 	attributed time.Time // until when the slow meter has reported
 	slow       bool
+	packages   bool           // rows are divided by package
 	owed       map[key]uint64 // energy of the slow meter that is not reported yet
 	living     []key
 	born       time.Duration
@@ -58,7 +59,7 @@ type history struct {
 
 func newHistory(seed uint64, f *feed.Feed) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 36)), feed: f, now: boot.Add(time.Hour), owed: map[key]uint64{}, want: map[key]uint64{}}
-	h.attributed, h.slow, h.born = h.now, h.IntN(2) == 0, time.Minute
+	h.attributed, h.slow, h.packages, h.born = h.now, h.IntN(2) == 0, h.IntN(2) == 0, time.Minute
 	for range 4 {
 		h.bear()
 	}
@@ -77,6 +78,9 @@ func (h *history) window() {
 	h.now = h.now.Add(time.Duration(1+h.IntN(2000)) * time.Millisecond)
 	if h.IntN(50) == 0 { // the clock is set
 		h.now = h.now.Add(time.Duration(h.IntN(7200)-3600) * time.Second)
+	}
+	if h.packages {
+		w.Packages = []int32{0, 1, 0}
 	}
 	reports := !h.slow || h.IntN(4) == 0
 	if w.End = h.now; reports {
@@ -109,10 +113,24 @@ func (h *history) run(w *feed.Window, k key, reports bool) {
 	if reports {
 		row.Energy[1], h.owed[k] = h.owed[k], 0
 	}
+	if h.packages {
+		row.Packages = h.divide(&row)
+	}
 	w.Active[0] += row.Energy[0]
 	w.Active[1] += row.Energy[1]
 	h.want[k] += row.Energy[0] + row.Energy[1]
 	w.Processes = append(w.Processes, row)
+}
+
+// divide returns parts of a row in two packages, which may have energy without CPU time, and the reverse.
+func (h *history) divide(row *feed.Process) []feed.Part {
+	var parts [2]feed.Part
+	cpu, energy := row.CPU, row.Energy[0]
+	for i := range parts {
+		parts[i] = feed.Part{CPU: time.Duration(h.Int64N(int64(cpu) + 1)), Energy: []uint64{h.Uint64N(energy + 1), 0}}
+		cpu, energy = cpu-parts[i].CPU, energy-parts[i].Energy[0]
+	}
+	return parts[:]
 }
 
 // batch returns samples of some PIDs, most of them of the last seconds.
@@ -125,6 +143,9 @@ func (h *history) batch() pprofile.Profiles {
 				times[i] = uint64(h.now.UnixNano() - h.Int64N(8e9) + 1e9)
 			}
 			b.add(pid, times...)
+			if cpu := h.Int64N(6); cpu > 0 {
+				b.on(cpu - 2)
+			}
 		}
 	}
 	return b.Profiles

@@ -11,11 +11,16 @@ import (
 // totals is energy that no process has, in µJ.
 type totals struct{ idle, unattributed, shortLived uint64 }
 
-// price is the energy of a process in an interval, and its CPU time.
+// price is the energy of a process in an interval and its CPU time in a package.
 type price struct {
 	interval int
+	place    int // 1 + the index of the package, 0 for energy of no package and the CPU time in all
 	energy   uint64
 	cpuTime  time.Duration
+}
+
+func (p price) compare(o price) int {
+	return cmp.Or(cmp.Compare(p.interval, o.interval), cmp.Compare(p.place, o.place))
 }
 
 // perNanosecond returns µJ per ns of CPU time, 0 if it is unknown.
@@ -52,25 +57,28 @@ func (v *intervals) at(t int64) int {
 	return i
 }
 
-// priceAt returns the price of a process in an interval, its mean price in the period if it has none there,
-// and 0 if it has none at all.
-func (p *process) priceAt(interval int) float64 {
-	i, found := slices.BinarySearchFunc(p.prices, interval, func(p price, interval int) int {
-		return cmp.Compare(p.interval, interval)
-	})
-	if found {
-		if price := p.prices[i].perNanosecond(); price > 0 {
+// priceAt returns the price of a process in a package in an interval. Without CPU time there it is the price
+// in the interval, else that of the period, and 0 if there is none at all.
+func (p *process) priceAt(interval, place int) float64 {
+	from, _ := slices.BinarySearchFunc(p.prices, price{interval: interval}, price.compare)
+	to, _ := slices.BinarySearchFunc(p.prices, price{interval: interval + 1}, price.compare)
+	of := p.prices[from:to]
+	if i := slices.IndexFunc(of, func(q price) bool { return q.place == place }); place > 0 && i >= 0 && of[i].cpuTime > 0 {
+		if price := of[0].perNanosecond() + of[i].perNanosecond(); price > 0 {
 			return price
 		}
 	}
-	return p.meanPrice()
+	return cmp.Or(meanPrice(of), meanPrice(p.prices))
 }
 
-func (p *process) meanPrice() float64 {
+// meanPrice returns the price of all packages.
+func meanPrice(prices []price) float64 {
 	var all price
-	for _, q := range p.prices {
+	for _, q := range prices {
 		all.energy += q.energy
-		all.cpuTime += q.cpuTime
+		if q.place == 0 {
+			all.cpuTime += q.cpuTime
+		}
 	}
 	return all.perNanosecond()
 }
@@ -89,10 +97,10 @@ func (w *windows) merge(due []window, v *intervals) {
 		if v != nil {
 			interval = v.add(of)
 		}
-		for _, r := range of.rows {
+		for i, r := range of.rows {
 			r.process.gain(r, of.end)
 			if interval >= 0 {
-				r.process.note(price{interval, r.cpu, r.cpuTime})
+				r.process.noteRow(interval, r, of.parts[i*of.packages:][:of.packages])
 			}
 		}
 	}
@@ -107,12 +115,25 @@ func (p *process) gain(r row, end time.Time) {
 	p.gpu += r.gpu
 }
 
-// note adds the price of a window.
+// noteRow adds the prices of a window.
+func (p *process) noteRow(interval int, r row, parts []part) {
+	undivided := r.cpu
+	for i, of := range parts {
+		if of.energy > 0 || of.cpuTime > 0 {
+			undivided -= min(undivided, of.energy)
+			p.note(price{interval, 1 + i, of.energy, of.cpuTime})
+		}
+	}
+	p.note(price{interval, 0, undivided, r.cpuTime})
+}
+
+// note adds a price.
 func (p *process) note(of price) {
-	if n := len(p.prices); n > 0 && p.prices[n-1].interval == of.interval {
-		p.prices[n-1].energy += of.energy
-		p.prices[n-1].cpuTime += of.cpuTime
+	i, found := slices.BinarySearchFunc(p.prices, of, price.compare)
+	if !found {
+		p.prices = slices.Insert(p.prices, i, of)
 		return
 	}
-	p.prices = append(p.prices, of)
+	p.prices[i].energy += of.energy
+	p.prices[i].cpuTime += of.cpuTime
 }

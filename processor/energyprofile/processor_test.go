@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -46,6 +47,15 @@ func (s *samples) add(pid int32, times ...uint64) int32 {
 	next.SetStackIndex(s.stacks)
 	next.TimestampsUnixNano().FromRaw(times)
 	return s.stacks
+}
+
+// on sets the CPU of the sample that was added last.
+func (s *samples) on(cpu int64) {
+	a := s.Dictionary().AttributeTable().AppendEmpty()
+	a.SetKeyStrindex(text(s.Dictionary(), "cpu.logical_number"))
+	a.Value().SetInt(cpu)
+	of := s.ResourceProfiles().At(s.ResourceProfiles().Len() - 1).ScopeProfiles().At(0).Profiles().At(0)
+	of.Samples().At(0).AttributeIndices().Append(int32(s.Dictionary().AttributeTable().Len() - 1))
 }
 
 // sums is the energy of what was sent, in µJ.
@@ -135,6 +145,76 @@ func TestASampleHasThePriceOfItsWindow(t *testing.T) {
 	cheap, dear := b.add(1, times[0]...), b.add(1, times[1]...)
 	finish(t, p, b.Profiles)
 	assert.Equal(t, map[int32]uint64{cheap: 1_500_000, dear: 3_000_000}, sumsOf(t, sink).byStack)
+}
+
+func TestASampleHasThePriceOfItsPackage(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	w := windowOf(0, 1000, 9_000_000) // 3 J of no package, 4 J in 500 ms on the first, 2 J in 500 ms on the second
+	w.Packages = []int32{0, 1, 0, 1}
+	for _, energy := range []uint64{4_000_000, 2_000_000} {
+		w.Processes[0].Packages = append(w.Processes[0].Packages, feed.Part{CPU: 500 * time.Millisecond, Energy: []uint64{energy}})
+	}
+	publish(f, w)
+	b := newSamples()
+	var stacks []int32
+	for cpu := range int64(5) { // the receiver does not know the last
+		stacks = append(stacks, b.add(1, ns(100), ns(200)))
+		b.on(cpu)
+	}
+	finish(t, p, b.Profiles)
+	got := sumsOf(t, sink)
+	dear, cheap, unknown := got.byStack[stacks[0]], got.byStack[stacks[1]], got.byStack[stacks[4]]
+	assert.EqualValues(t, 9_000_000, got.all)
+	assert.InDelta(t, 9_000_000*11./45, dear, 1) // 3 + 8, 3 + 4 and 9 J per second of CPU time
+	assert.InDelta(t, 9_000_000*7./45, cheap, 1)
+	assert.InDelta(t, 9_000_000*9./45, unknown, 1)
+	assert.InDelta(t, dear, got.byStack[stacks[2]], 1)
+	assert.InDelta(t, cheap, got.byStack[stacks[3]], 1)
+}
+
+func TestEqualSamplesOnAPackageOfHalfThePriceHaveHalfTheEnergy(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	w := windowOf(0, 1000, 3_000_000)
+	w.Packages = []int32{0, 1}
+	w.Processes[0].Packages = []feed.Part{
+		{CPU: 500 * time.Millisecond, Energy: []uint64{2_000_000}}, {CPU: 500 * time.Millisecond, Energy: []uint64{1_000_000}},
+	}
+	publish(f, w)
+	b := newSamples()
+	dear := b.add(1, ns(100), ns(200))
+	b.on(0)
+	cheap := b.add(1, ns(300), ns(400))
+	b.on(1)
+	finish(t, p, b.Profiles)
+	assert.Equal(t, map[int32]uint64{dear: 2_000_000, cheap: 1_000_000}, sumsOf(t, sink).byStack)
+}
+
+// The samples of f and g are taken at 20 Hz, at random times of windows in which only f, or only g, ran. A CPU second
+// costs twice as much while g runs.
+func TestEnergyFollowsThePriceThoughCountsAreEqual(t *testing.T) {
+	r := rand.New(rand.NewPCG(36, 36))
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	const seconds, hz = 100, 20
+	var times [2][]uint64
+	for i := range 10 * seconds {
+		publish(f, windowOf(100*i, 100*i+100, uint64(300_000*(1+i%2))))
+	}
+	for range seconds * hz {
+		ms := r.IntN(1000 * seconds)
+		times[ms/100%2] = append(times[ms/100%2], ns(ms)+1)
+	}
+	b := newSamples()
+	cheap, dear := b.add(1, times[0]...), b.add(1, times[1]...)
+	finish(t, p, b.Profiles)
+	got := sumsOf(t, sink)
+	n, share := float64(seconds*hz), float64(got.byStack[dear])/float64(got.all)
+	// A share s of samples is a share 2s/(1+s) of energy, whose derivative is 8/9 at one half.
+	assert.InDelta(t, 2./3, share, 3*8./9*math.Sqrt(0.25/n))
+	assert.InDelta(t, 0.5, float64(len(times[1]))/n, 3*math.Sqrt(0.25/n))
+	assert.EqualValues(t, 450_000*10*seconds, got.byStack[cheap]+got.byStack[dear])
 }
 
 func TestEnergyOfASlowMeterIsOfTheTimeThatItCovers(t *testing.T) {

@@ -106,11 +106,11 @@ func (p *energyProfile) hitsOf(r *resource, upTo int64, span *intervals, hits []
 	for i := range r.samples {
 		s := &r.samples[i]
 		h := hit{sample: s}
-		before := len(s.times)
+		before, place := len(s.times), p.windows.placeOf(s.cpu)
 		s.upTo(upTo, func(t int64) {
 			h.count += s.count
 			if r.process != nil {
-				h.price += r.process.priceAt(span.at(t)) * float64(s.count)
+				h.price += r.process.priceAt(span.at(t), place) * float64(s.count)
 			}
 		})
 		p.samples -= before - len(s.times)

@@ -28,6 +28,8 @@ type window struct {
 	idle, unattributed, shortLived uint64
 	methods                        []string // of the active energy
 	rows                           []row
+	packages                       int
+	parts                          []part // of the rows, by package
 }
 
 // row is the energy of a process in a window.
@@ -35,6 +37,12 @@ type row struct {
 	process  *process
 	cpuTime  time.Duration
 	cpu, gpu uint64
+}
+
+// part is the part of row.cpuTime and row.cpu in a package.
+type part struct {
+	cpuTime time.Duration
+	energy  uint64
 }
 
 // key identifies a process: its PID and its start, since boot.
@@ -69,10 +77,11 @@ type windows struct {
 	kinds    []feed.Kind
 	used     []bool // which of kinds had energy so far
 	uses     []use
+	packages []int32 // see feed.Window
 
 	processes map[key]*process
 	byPID     map[int32][]*process // by start
-	free      [][]row
+	free      []window             // whose memory is used again
 }
 
 // use is the purpose of the energy of a zone kind.
@@ -119,7 +128,11 @@ func (w *windows) take(of *feed.Window) {
 	}
 	next := window{end: of.End, attributed: of.Attributed}
 	if n := len(w.free); n > 0 {
-		next.rows, w.free = w.free[n-1], w.free[:n-1]
+		next.rows, next.parts, w.free = w.free[n-1].rows, w.free[n-1].parts, w.free[:n-1]
+	}
+	w.packages = append(w.packages[:0], of.Packages...)
+	if len(of.Processes) > 0 {
+		next.packages = len(of.Processes[0].Packages)
 	}
 	for i, use := range w.uses {
 		if use == ignored {
@@ -180,6 +193,23 @@ func (w *windows) takeRow(next *window, of *feed.Window, p *feed.Process) {
 	r.process.seen, r.process.last = of.End, w.received+1
 	next.shortLived -= min(next.shortLived, r.cpu+r.gpu)
 	next.rows = append(next.rows, r)
+	for i := range p.Packages {
+		of := part{cpuTime: p.Packages[i].CPU}
+		for kind, use := range w.uses {
+			if use == cpuUse {
+				of.energy += p.Packages[i].Energy[kind]
+			}
+		}
+		next.parts = append(next.parts, of)
+	}
+}
+
+// placeOf returns the price.place of a CPU, 0 if its package is not known.
+func (w *windows) placeOf(cpu int32) int {
+	if cpu < 0 || int(cpu) >= len(w.packages) {
+		return 0
+	}
+	return 1 + int(w.packages[cpu])
 }
 
 // processOf returns the process of a row, nil if there are too many processes.
@@ -237,6 +267,6 @@ func (w *windows) due(n int) []window {
 func (w *windows) recycle(due []window) {
 	for i := range due {
 		clear(due[i].rows) // of pointers to processes
-		w.free = append(w.free, due[i].rows[:0])
+		w.free = append(w.free, window{rows: due[i].rows[:0], parts: due[i].parts[:0]})
 	}
 }
