@@ -271,7 +271,7 @@ func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 
 // finish makes the profiles of a batch ones of energy: each sample has one value, and none has time
 // stamps. It removes what has no energy, and returns the energy of the rest in µJ.
-func (b *batch) finish(method string) (sum uint64) {
+func (b *batch) finish(method string, named bool) (sum uint64) {
 	for i := range b.resources {
 		r := &b.resources[i]
 		for j := range r.samples {
@@ -280,11 +280,16 @@ func (b *batch) finish(method string) (sum uint64) {
 			s.of.Values().FromRaw([]int64{int64(s.energy)})
 			sum += s.energy
 		}
+		executable := shortLived
 		if r.process != nil {
+			executable = r.process.executable
 			r.attributes.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
 		} else {
 			// The energy is of short-lived processes, not of the process that has this PID at another time.
 			r.attributes.Remove("process.pid")
+		}
+		if named {
+			putServiceName(r.attributes, executable)
 		}
 	}
 	eachProfile(b.profiles, func(of pprofile.Profile) {

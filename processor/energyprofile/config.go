@@ -24,12 +24,14 @@ type Config struct {
 	Idle bool `mapstructure:"idle"`
 	// Unattributed adds a frame [unattributed] with the active energy that no process has.
 	Unattributed bool `mapstructure:"unattributed"`
+	// ServiceName sets service.name of resources without one to the name of their executable.
+	ServiceName bool `mapstructure:"service_name"`
 
 	_ struct{}
 }
 
 func createDefaultConfig() component.Config {
-	return &Config{Receiver: component.NewID(component.MustNewType("energy")), Wait: 30 * time.Second, GPU: true}
+	return &Config{Receiver: component.NewID(component.MustNewType("energy")), Wait: 30 * time.Second, GPU: true, ServiceName: true}
 }
 
 // Validate implements xconfmap.Validator.

@@ -28,6 +28,7 @@ type frames struct {
 	stacks      map[string]int32
 	from, until time.Time
 	method      string
+	named       bool // resources get service.name
 }
 
 func newFrames(from, until time.Time, method string) *frames {
@@ -50,6 +51,9 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 	}
 	rp := f.profiles.ResourceProfiles().AppendEmpty()
 	attributes(rp.Resource().Attributes())
+	if f.named {
+		putServiceName(rp.Resource().Attributes(), "")
+	}
 	of := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
 	d := f.profiles.Dictionary()
 	of.SetTime(pcommon.NewTimestampFromTime(f.from))
@@ -86,6 +90,16 @@ func putProcess(to pcommon.Map, p *process) {
 	}
 	if p.container != "" {
 		to.PutStr("container.id", p.container)
+	}
+}
+
+// putServiceName sets service.name, by which Pyroscope lists profiles, if there is none.
+func putServiceName(to pcommon.Map, executable string) {
+	if name, ok := to.Get("process.executable.name"); ok && name.AsString() != "" {
+		executable = name.AsString()
+	}
+	if name, ok := to.Get("service.name"); executable != "" && (!ok || name.AsString() == "") {
+		to.PutStr("service.name", executable)
 	}
 }
 

@@ -113,6 +113,7 @@ func (p *process) gain(r row, end time.Time) {
 	}
 	p.cpu += r.cpu
 	p.gpu += r.gpu
+	p.unsampled += r.cpuTime
 }
 
 // noteRow adds the prices of a window.

@@ -39,6 +39,7 @@ type energyProfile struct {
 	until     time.Time // the end of the last period that was settled
 	reported  int64     // until when the meters had reported then, Unix time in ns
 	now       func() time.Time
+	coverage  coverage
 
 	mu      sync.Mutex // guards windows, which the receiver adds to
 	windows windows

@@ -13,13 +13,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadatatest"
 )
 
 // samples are CPU profiles as the eBPF profiler sends them. Each call of add makes another stack.
@@ -54,8 +59,12 @@ func (s *samples) on(cpu int64) {
 	a := s.Dictionary().AttributeTable().AppendEmpty()
 	a.SetKeyStrindex(text(s.Dictionary(), "cpu.logical_number"))
 	a.Value().SetInt(cpu)
-	of := s.ResourceProfiles().At(s.ResourceProfiles().Len() - 1).ScopeProfiles().At(0).Profiles().At(0)
-	of.Samples().At(0).AttributeIndices().Append(int32(s.Dictionary().AttributeTable().Len() - 1))
+	s.last().AttributeIndices().Append(int32(s.Dictionary().AttributeTable().Len() - 1))
+}
+
+// last returns the sample that was added last.
+func (s *samples) last() pprofile.Sample {
+	return s.ResourceProfiles().At(s.ResourceProfiles().Len() - 1).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
 }
 
 // sums is the energy of what was sent, in µJ.
@@ -270,7 +279,7 @@ func TestEnergyWithoutSamplesIsAFrame(t *testing.T) {
 	attributes := sink.AllProfiles()[0].ResourceProfiles().At(0).Resource().Attributes().AsRaw()
 	assert.Equal(t, map[string]any{
 		"process.pid": int64(1), "process.creation.time": "1970-01-12T13:47:40.00Z", "process.executable.name": "a",
-		"process.executable.path": "/bin/a", "container.id": "c",
+		"process.executable.path": "/bin/a", "container.id": "c", "service.name": "a",
 	}, attributes)
 }
 
@@ -322,11 +331,18 @@ func TestOtherProfilesPassUnchanged(t *testing.T) {
 	assert.Equal(t, map[int32]uint64{1: 1_000_000}, sumsOf(t, sink).byStack)
 }
 
-func TestBadSamplesAreDroppedAndTheSumsHold(t *testing.T) {
+func TestBadSamplesAreDroppedAndCountedAndTheSumsHold(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
+	meters := componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, meters.Shutdown(context.Background())) })
+	set := processortest.NewNopSettings(metadata.Type)
+	set.TelemetrySettings = meters.NewTelemetrySettings()
+	var err error
+	p.telemetry, err = newTelemetry(set)
+	require.NoError(t, err)
 	p.now = func() time.Time { return at(1000) }
-	publish(f, windowOf(0, 1000, 1_000_000))
+	publish(f, windowOf(0, 1000, 1<<40))
 	b := newSamples()
 	good := b.add(1, ns(500))
 	b.add(1, ns(1000+61_000), math.MaxUint64) // in the future
@@ -338,10 +354,28 @@ func TestBadSamplesAreDroppedAndTheSumsHold(t *testing.T) {
 	broken.SampleType().SetTypeStrindex(1 << 30)
 	broken.PeriodType().SetTypeStrindex(-1)
 	broken.Samples().AppendEmpty().SetStackIndex(1 << 30)
+	for _, breakIt := range []func(pprofile.Sample){
+		func(s pprofile.Sample) { s.SetStackIndex(1 << 30) },
+		func(s pprofile.Sample) { s.SetStackIndex(-1) },
+		func(s pprofile.Sample) { s.SetLinkIndex(1 << 30) },
+		func(s pprofile.Sample) { s.AttributeIndices().FromRaw([]int32{-1}) },
+	} {
+		b.add(1, ns(500))
+		breakIt(b.last())
+	}
+	b.add(1, make([]uint64, 2*maxHeld)...)
 	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
 	sink.Reset() // of the profile with unknown types
 	require.NoError(t, p.Shutdown(context.Background()))
-	assert.Equal(t, map[int32]uint64{good: 1_000_000}, sumsOf(t, sink).byStack)
+	got := sumsOf(t, sink)
+	assert.EqualValues(t, 1<<40, got.all)
+	assert.InDelta(t, 1<<20, got.byStack[good], 1, "it is one of 2^20")
+	of := func(reason string, n int64) metricdata.DataPoint[int64] {
+		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(p.telemetry.id, attribute.String("drop.reason", reason))}
+	}
+	metadatatest.AssertEqualProcessorEnergyprofileDroppedSamples(t, meters, []metricdata.DataPoint[int64]{
+		of(dropFuture, 2), of(dropValue, 1), of(dropMalformed, 4), of(dropLimit, maxHeld+1),
+	}, metricdatatest.IgnoreTimestamp())
 }
 
 func TestSamplesBeyondTheLimitAreDropped(t *testing.T) {
@@ -443,6 +477,24 @@ func TestAMeterThatStopsReportingDoesNotHoldProfilesForEver(t *testing.T) {
 	assert.LessOrEqual(t, len(p.held), maxBatches)
 	require.NoError(t, p.Shutdown(context.Background()))
 	assert.EqualValues(t, 2*maxBatches*7, sumsOf(t, sink).all)
+}
+
+func TestAProfilerThatLeavesProcessesOutIsReported(t *testing.T) {
+	for _, leavesOut := range []bool{false, true} {
+		sink := new(consumertest.ProfilesSink)
+		p, f := start(t, createDefaultConfig().(*Config), sink)
+		for i := range 60 {
+			publish(f, windowOf(5000*i, 5000*i+5000, 7))
+			b := newSamples()
+			b.add(1+int32(i%2), ns(5000*i+2500)) // at times it samples another process
+			if leavesOut {
+				b.ResourceProfiles().At(0).Resource().Attributes().PutInt("process.pid", 2)
+			}
+			require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+		}
+		assert.Equal(t, leavesOut, p.conditions.Err("samples") != nil, p.conditions.Err("samples"))
+		require.NoError(t, p.Shutdown(context.Background()))
+	}
 }
 
 func TestAnErrorOfTheNextConsumerIsReturned(t *testing.T) {

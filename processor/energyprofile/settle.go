@@ -48,13 +48,18 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) []pprofile.
 	p.shareAmongSamples(p.hits(&span, end))
 	method := methodOf(w.methods)
 	f := newFrames(from, p.until, method)
+	f.named = p.cfg.ServiceName
 	p.addFrames(ctx, f, end)
 	var out []pprofile.Profiles
 	for _, b := range p.release(end) {
-		if energy := b.finish(method); b.profiles.ResourceProfiles().Len() > 0 {
+		if energy := b.finish(method, p.cfg.ServiceName); b.profiles.ResourceProfiles().Len() > 0 {
 			p.telemetry.send(ctx, energy)
+			p.coverage.sent += energy
 			out = append(out, b.profiles)
 		}
+	}
+	if checked, err := p.coverage.settled(p.until, p.cfg.Wait); checked {
+		p.conditions.Set("samples", err)
 	}
 	if f.profiles.ResourceProfiles().Len() > 0 {
 		out = append(out, f.profiles)
@@ -127,7 +132,7 @@ func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
 	for _, of := range sampled {
 		if len(of.hits) > 0 {
 			divide(of.cpu, of.hits)
-			of.cpu = 0
+			of.cpu, of.unsampled = 0, 0
 		}
 	}
 	if len(unknown) > 0 {
@@ -153,7 +158,8 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 		if of.cpu > 0 && (end || p.until.Sub(of.waiting) >= p.cfg.Wait) {
 			add(frameNotSampled, of.cpu, attributes)
 			notSampled += of.cpu
-			of.cpu = 0
+			p.coverage.miss(of)
+			of.cpu, of.unsampled = 0, 0
 		}
 		if of.cpu == 0 && of.last <= w.settled && (end || p.until.Sub(earlier(of.seen, p.until)) > p.cfg.Wait) {
 			w.forget(of)
@@ -169,6 +175,7 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 	}
 	w.rest = totals{}
 	clear(w.methods)
+	p.coverage.sent += sent
 	p.telemetry.send(ctx, sent)
 	p.telemetry.notSampled(ctx, notSampled)
 }

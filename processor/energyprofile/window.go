@@ -59,10 +59,12 @@ type process struct {
 
 	cpu, gpu uint64    // µJ that were not sent yet
 	waiting  time.Time // since when cpu has had no sample; the zero time if cpu is 0
-	seen     time.Time // the end of its last window
-	last     uint64    // the number of its last window
-	prices   []price   // of the current period, by interval
-	hits     []hit     // of the current period
+	// unsampled is the CPU time since the last sample.
+	unsampled time.Duration
+	seen      time.Time // the end of its last window
+	last      uint64    // the number of its last window
+	prices    []price   // of the current period, by interval
+	hits      []hit     // of the current period
 }
 
 // windows receives the windows of the receiver and has the processes. It is not safe for concurrent use.

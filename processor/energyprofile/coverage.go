@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"fmt"
+	"time"
+)
+
+// Processes that used a second of CPU time have some twenty samples. If they have none and used more than
+// a tenth of the energy, the profiler leaves them out.
+const (
+	muchCPUTime   = time.Second
+	maxMissed     = 0.1
+	coverageCheck = time.Minute
+)
+
+// coverage finds out whether the profiler samples all processes.
+type coverage struct {
+	check        time.Time // when the sums are compared
+	sent, missed uint64    // µJ since the last comparison
+	example      string
+	started      bool
+}
+
+// miss adds energy of a process that had no samples.
+func (c *coverage) miss(of *process) {
+	if of.unsampled >= muchCPUTime {
+		c.missed += of.cpu
+		c.example = fmt.Sprintf("%s (PID %d)", of.executable, of.pid)
+	}
+}
+
+// settled compares the sums from time to time. checked is false if it does not, as at first, while the profiler starts.
+func (c *coverage) settled(now time.Time, wait time.Duration) (checked bool, err error) {
+	if c.check.IsZero() {
+		c.check = now.Add(wait)
+	}
+	if now.Before(c.check) {
+		return false, nil
+	}
+	if float64(c.missed) > maxMissed*float64(c.sent) {
+		err = fmt.Errorf("%d %% of the energy is of processes that used much CPU time and have no samples, such as %s: "+
+			"the profiler must sample all processes on all CPUs, in the PID namespace of the receiver "+
+			"(probabilistic_threshold: 100, no pin_cpu_ids, no filter_min_process_age, pid_namespace_translation: false)",
+			100*c.missed/c.sent, c.example)
+	}
+	checked = c.started
+	*c = coverage{check: now.Add(coverageCheck), started: true}
+	return checked, err
+}

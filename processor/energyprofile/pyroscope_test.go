@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+)
+
+// pyroscope applies the rules by which Pyroscope converts OTLP profiles (pkg/ingester/otlp), one request for each
+// Profiles: it refuses the whole request if a profile breaks one. It returns the total of each flame graph, by
+// service and profile type.
+type pyroscope struct {
+	*testing.T
+	totals map[string]int64
+}
+
+func (y pyroscope) ingest(pd pprofile.Profiles) {
+	d := pd.Dictionary()
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, of := range sp.Profiles().All() {
+				// The profile's name is its period type. Without a period it is process_cpu, for all profiles.
+				require.NotZero(y, of.Period())
+				name := textAt(d, of.PeriodType().TypeStrindex()) + ":" + textAt(d, of.SampleType().TypeStrindex()) +
+					":" + textAt(d, of.SampleType().UnitStrindex())
+				for _, s := range of.Samples().All() {
+					require.Equal(y, 1, s.Values().Len(), "values of a sample")
+					y.resolve(d, s)
+					y.totals[y.serviceOf(rp.Resource().Attributes())+" "+name] += s.Values().At(0)
+				}
+			}
+		}
+	}
+}
+
+// serviceOf returns the service of a resource. Only attributes that are strings count.
+func (y pyroscope) serviceOf(a pcommon.Map) string {
+	if v, ok := a.Get("service.name"); ok && v.Type() == pcommon.ValueTypeStr && v.Str() != "" {
+		return v.Str()
+	}
+	if v, ok := a.Get("process.executable.name"); ok && v.Type() == pcommon.ValueTypeStr && v.Str() != "" {
+		return "unknown_service:" + v.Str()
+	}
+	return "unknown_service"
+}
+
+// resolve looks up all indices of a sample: each must be in its table.
+func (y pyroscope) resolve(d pprofile.ProfilesDictionary, s pprofile.Sample) {
+	isIn := func(i int32, n int) { require.True(y, i >= 0 && int(i) < n, "an index out of range") }
+	for _, i := range s.AttributeIndices().All() {
+		isIn(i, d.AttributeTable().Len())
+	}
+	if s.LinkIndex() != 0 {
+		isIn(s.LinkIndex(), d.LinkTable().Len())
+	}
+	isIn(s.StackIndex(), d.StackTable().Len())
+	for _, i := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
+		isIn(i, d.LocationTable().Len())
+		isIn(d.LocationTable().At(int(i)).MappingIndex(), d.MappingTable().Len())
+		for _, line := range d.LocationTable().At(int(i)).Lines().All() {
+			isIn(line.FunctionIndex(), d.FunctionTable().Len())
+		}
+	}
+}
+
+func TestPyroscopeShowsTheEnergyOfEachProgram(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	cfg := createDefaultConfig().(*Config)
+	cfg.Idle, cfg.Unattributed = true, true
+	p, f := start(t, cfg, sink)
+	w := windowOf(0, 1000, 900_000)
+	w.Active[0], w.Idle[0], w.Unattributed[0] = 900_000+600+40, 5_000, 40
+	w.Kinds, w.Active, w.Idle, w.Unattributed = append(w.Kinds, feed.Kind{Zone: "gpu"}), append(w.Active, 70), append(w.Idle, 0), append(w.Unattributed, 0)
+	w.Processes[0].Energy = append(w.Processes[0].Energy, 70)
+	w.Processes = append(w.Processes, feed.Process{PID: 9, Executable: "quiet", Energy: []uint64{0, 0}, CPU: 1})
+	w.Processes[1].Energy[0], w.Active[0] = 300, w.Active[0]+300
+	publish(f, w)
+	b := newSamples()
+	b.add(1, ns(10), ns(20)) // a kernel thread's resource has no name
+	b.add(1, ns(30))
+	b.last().SetStackIndex(1 << 20) // would have the batch refused
+	b.add(7, ns(40))
+	b.add(1, ns(50))
+	attributes := b.ResourceProfiles().At(3).Resource().Attributes()
+	attributes.PutStr("service.name", "shop")
+	attributes.PutStr("process.executable.name", "a")
+	for _, rp := range b.ResourceProfiles().All() {
+		rp.ScopeProfiles().At(0).Profiles().At(0).SetPeriod(50_000_000)
+	}
+	finish(t, p, b.Profiles)
+	y := pyroscope{t, map[string]int64{}}
+	for _, pd := range sink.AllProfiles() {
+		y.ingest(pd)
+	}
+	const energy = " cpu:energy:microjoules"
+	assert.Equal(t, map[string]int64{
+		"a" + energy: 600_000 + 70, "shop" + energy: 300_000, "quiet" + energy: 300, "[short-lived processes]" + energy: 600,
+		"[idle]" + energy: 5_000, "[unattributed]" + energy: 40,
+	}, y.totals)
+}
