@@ -3,7 +3,10 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,4 +47,57 @@ func TestChartMatchesTheManifest(t *testing.T) {
 	shipped["receivers"].(map[string]any)["energy"].(map[string]any)["model"] = "auto" // the default
 	assert.Equal(t, shipped, config)
 	assert.NotContains(t, text, "e+", "an integer became a float")
+}
+
+// daemonSets returns the pods and the configurations of a rendered chart, by the name of the DaemonSet.
+func daemonSets(t *testing.T, values string) (pods, configs map[string]map[string]any) {
+	dir := os.Getenv("CHARTS")
+	if dir == "" {
+		t.Skip("lacks CHARTS, the directory of rendered charts: deploy/chart/test.sh")
+	}
+	pods, configs = map[string]map[string]any{}, map[string]map[string]any{}
+	for _, object := range documents(t, filepath.Join(dir, values+".yaml")) {
+		switch object["kind"] {
+		case "DaemonSet":
+			pods[at(t, object, "metadata", "name").(string)] = at(t, object, "spec", "template", "spec").(map[string]any)
+		case "ConfigMap":
+			var config map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(at(t, object, "data", "config.yaml").(string)), &config))
+			configs[at(t, object, "metadata", "name").(string)] = config
+		}
+	}
+	return pods, configs
+}
+
+// Terms of an affinity are alternatives, so each of them must leave out the nodes of the other DaemonSet.
+func TestChartKeepsAnAffinityOnBothDaemonSets(t *testing.T) {
+	pods, _ := daemonSets(t, "11-profiles")
+	path := []string{"affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"}
+	node, gpu := at(t, pods["otelcol-energy"], path...).([]any), at(t, pods["otelcol-energy-nvidia"], path...).([]any)
+	require.Len(t, node, 2)
+	require.Len(t, gpu, 2)
+	isOther := map[string]any{"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": []any{"true"}}
+	for i := range node {
+		assert.Contains(t, node[i].(map[string]any)["matchExpressions"], isOther)
+		assert.NotContains(t, fmt.Sprint(gpu[i]), "NotIn")
+		assert.Equal(t, gpu[i].(map[string]any)["matchFields"], node[i].(map[string]any)["matchFields"])
+	}
+}
+
+func TestChartGrantsTheProfilerWhatItNeedsAndOthersNoMore(t *testing.T) {
+	pods, configs := daemonSets(t, "11-profiles")
+	for name, want := range map[string]bool{"otelcol-energy": true, "otelcol-energy-nvidia": false} {
+		has := func(list any, part string) bool {
+			text, err := yaml.Marshal(list)
+			require.NoError(t, err)
+			return strings.Contains(string(text), part)
+		}
+		pod := pods[name]
+		assert.Equal(t, want, has(at(t, pod, "containers", "args"), "service.profilesSupport"))
+		assert.Equal(t, want, has(at(t, pod, "containers", "image"), "otelcol-energy-profiles"))
+		assert.Equal(t, want, has(at(t, pod, "containers", "securityContext", "capabilities", "add"), "SYS_ADMIN"))
+		assert.Equal(t, want, has(at(t, pod, "containers", "volumeMounts"), "/sys/kernel/tracing"))
+		assert.Equal(t, want, has(at(t, pod, "volumes"), "/sys/kernel/tracing"))
+		assert.Equal(t, want, has(at(t, configs[name], "service", "pipelines"), "profiling"))
+	}
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects, equality with deploy/kubernetes, refused values, and, where
-# `make build-k8s` and `make build-gpu` have built the collectors, the configurations. The schemas come from the Go module proxy.
+# Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects, equality
+# with deploy/kubernetes, refused values, and, where `make build-k8s`, `make build-gpu` and `make build-profiles` have built the collectors, the
+# configurations. The schemas come from the Go module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 chart=$PWD/deploy/chart
@@ -31,10 +32,11 @@ for values in "$chart"/ci/*.yaml; do
 	# The configurations of the ConfigMaps: first that of the other nodes, then that of the nodes with NVIDIA GPUs.
 	awk -v base="$scratch/$name" '/^  config.yaml: \|/ {n++; on = 1; next} /^[^ ]/ {on = 0} on {sub(/^    /, ""); print >(base "." n)}' "$scratch/$name.yaml"
 	for pair in 1:build/k8s/otelcol-energy 2:build/gpu/otelcol-energy; do
-		config=$scratch/$name.${pair%%:*} collector=${pair#*:}
+		config=$scratch/$name.${pair%%:*} collector=${pair#*:} gates=
 		test -s "$config" || continue
+		if grep -q '^  profiling:' "$config"; then collector=build/profiles/otelcol-energy gates=service.profilesSupport; fi
 		if test -x "$collector"; then
-			"$collector" validate --config "$config"
+			"$collector" validate --config "$config" --feature-gates="$gates"
 		else
 			echo "skipped  configuration of $name: lacks $collector"
 		fi
@@ -48,4 +50,6 @@ refused "$chart/ci/01-gateway.yaml" --set otlp.endpont=x
 refused "$chart/ci/01-gateway.yaml" --set collectionInterval=10
 refused "$chart/ci/01-gateway.yaml" --set redfish.endpoint=https://bmc
 
-CHART=$scratch/01-gateway.yaml go test ./deploy -run '^TestChart' -count 1
+refused "$chart/ci/01-gateway.yaml" --set profiles.enabled=true
+
+CHARTS=$scratch CHART=$scratch/01-gateway.yaml go test ./deploy -run '^TestChart' -count 1

@@ -44,7 +44,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{- /* The collector's configuration: that of deploy/kubernetes, changed by the values. The context is a dict of root and nvidia. */}}
+{{- /* Capabilities of the collector. The profiler loads more kinds of BPF programs, locks memory, and reads kernel symbols. */}}
+{{- define "capabilities" -}}
+{{- ternary (list "SYS_PTRACE" "BPF" "PERFMON" "SYS_ADMIN" "SYS_RESOURCE" "SYSLOG") (list "SYS_PTRACE" "BPF" "PERFMON") . | join ", " }}
+{{- end }}
+
+{{- /* The affinity of a DaemonSet. excludes is the label of nodes that have another DaemonSet. Terms are alternatives, so each gets it. */}}
+{{- define "affinity" -}}
+{{- $affinity := deepCopy .root.Values.affinity }}
+{{- with .excludes }}
+{{- $isOther := dict "key" . "operator" "NotIn" "values" (list "true") }}
+{{- $terms := list }}
+{{- range dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) $affinity }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (append (.matchExpressions | default list) $isOther)) .) }}
+{{- end }}
+{{- $required := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $affinity = mergeOverwrite $affinity (dict "nodeAffinity" $required) }}
+{{- end }}
+{{- with $affinity }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- /* The collector's configuration: that of deploy/kubernetes, changed by the values. The context is a dict of root, nvidia and profiles. */}}
 {{- define "config" -}}
 {{- $v := .root.Values }}
 {{- $config := .root.Files.Get "files/config.yaml" | fromYaml }}
@@ -59,6 +79,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $energy "meters" (merge (dict "gpu" (dict "extensions" (list "nvml"))) ($energy.meters | default dict)) }}
 {{- $_ := set $config.extensions "nvml" dict }}
 {{- $_ := set $config.service "extensions" (append $config.service.extensions "nvml") }}
+{{- end }}
+{{- if .profiles }}
+{{- $_ := set $config.receivers "profiling" (dict "samples_per_second" 20 "error_mode" "ignore" "pid_namespace_translation" false "clock_sync_interval" "10s") }}
+{{- $_ := set $config.processors "energyprofile" dict }}
+{{- $byContainer := dict "sources" (list (dict "from" "resource_attribute" "name" "container.id")) }}
+{{- $_ := set $config.processors.k8s_attributes "pod_association" (append $config.processors.k8s_attributes.pod_association $byContainer) }}
+{{- $_ := set $config.exporters "otlp_http/profiles" (dict "endpoint" $v.profiles.endpoint) }}
+{{- $processors := list "memory_limiter" "energyprofile" "k8s_attributes" "resource" }}
+{{- $_ := set $config.service.pipelines "profiles" (dict "receivers" (list "profiling") "processors" $processors "exporters" (list "otlp_http/profiles")) }}
 {{- end }}
 {{- with include "memory" .root }}
 {{- $_ := set $config.processors "memory_limiter" (dict "check_interval" "10s" "limit_mib" (int .) "spike_limit_mib" (div (int .) 5)) }}

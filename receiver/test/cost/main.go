@@ -225,7 +225,7 @@ func (o options) run(w io.Writer) (err error) {
 	var text strings.Builder
 	w = io.MultiWriter(w, &text)
 	s := &session{
-		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
+		programs: programs{collector: o.binary, kepler: o.kepler, profiles: ifProfiles(o.binary), dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
 	}
 	if s.price, err = priceOfCalls(); err != nil {
 		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)

@@ -25,6 +25,7 @@ type scenario struct {
 // programs are the paths of programs that scenarios run. Empty ones are missing.
 type programs struct {
 	collector, kepler string
+	profiles          string // a collector with the profiler
 	dir               string // for their files
 }
 
@@ -253,6 +254,10 @@ var scenarios = []scenario{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},
 	}},
 	{name: "clocks-cgroup", machine: beside(10_000, 100), extra: true, variants: withoutBPF, goals: besideClocks(2)},
+	{name: "profiles", machine: beside(10_000, 100), extra: true, variants: profilers, goals: []goal{
+		{3, none, cpuAll, atMost(2.5)}, {2, none, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {0, none, cpuAll, bound{}},
+		{3, 2, cpuAll, bound{}}, {3, none, resident, bound{}}, {2, none, resident, bound{}}, {0, none, resident, bound{}},
+	}},
 	{
 		name: "clocks-cgroups", machine: crowd.Machine{Processes: 10_000, Active: 100, Containers: 100, ActiveIn: 10}, extra: true,
 		variants: withoutBPF, goals: besideClocks(0.8),

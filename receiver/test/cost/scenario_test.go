@@ -99,7 +99,7 @@ func TestGoalsAreOfVariantsThatTheScenarioHas(t *testing.T) {
 	for _, c := range scenarios {
 		assert.False(t, seen[c.name], c.name)
 		seen[c.name] = true
-		variants, err := c.variants(programs{collector: "collector", kepler: "kepler", dir: t.TempDir()})
+		variants, err := c.variants(programs{collector: "collector", kepler: "kepler", profiles: "collector", dir: t.TempDir()})
 		require.NoError(t, err)
 		require.NotEmpty(t, c.goals, c.name)
 		bounded := false
@@ -113,11 +113,11 @@ func TestGoalsAreOfVariantsThatTheScenarioHas(t *testing.T) {
 	}
 }
 
-func TestScenariosWithKeplerAreLeftOutWithoutIt(t *testing.T) {
+func TestScenariosWithKeplerOrTheProfilerAreLeftOutWithoutThem(t *testing.T) {
 	for _, c := range scenarios {
 		variants, err := c.variants(programs{collector: "collector", dir: t.TempDir()})
 		require.NoError(t, err)
-		assert.Equal(t, strings.HasPrefix(c.name, "kepler"), len(variants) == 0, c.name)
+		assert.Equal(t, strings.HasPrefix(c.name, "kepler") || c.name == "profiles", len(variants) == 0, c.name)
 	}
 }
 
