@@ -21,6 +21,7 @@ collector() {
 collector otelcol-energy builder-config.yaml
 collector otelcol-energy-k8s deploy/builder-config-k8s.yaml
 collector otelcol-energy-gpu deploy/builder-config-gpu.yaml
+if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles deploy/builder-config-profiles.yaml; fi
 
 # With the receiver of this checkout, and otherwise exactly the versions of its go.mod.
 cp cmd/energy/go.mod build/release/src/energy.mod

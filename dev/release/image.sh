@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes a multi-architecture image as an OCI layout, without a container engine, a base image or network. Same input, same digest.
 #
-#   image.sh LAYOUT COLLECTOR      COLLECTOR is otelcol-energy-k8s or otelcol-energy-gpu, which build.sh has built
+#   image.sh LAYOUT COLLECTOR      COLLECTOR is otelcol-energy-k8s, -gpu or -profiles, which build.sh has built
 #
 # The first layer has certificates, for GPUs also glibc, and the directories. The second has the collector and its configuration.
 # CA_BUNDLE names the certificates. The glibc of another architecture is that of Debian's package libc6-ARCH-cross.
@@ -14,6 +14,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$layout/blobs/sha256"
 
 title=otelcol-energy env='' cmd='"--config","/etc/otelcol-energy/config.yaml"'
+if [ "$collector" = otelcol-energy-profiles ]; then title=$collector cmd=$cmd',"--feature-gates=service.profilesSupport"'; fi
 if [ "$collector" = otelcol-energy-gpu ]; then
 	title=$collector cmd=$cmd',"--config","/etc/otelcol-energy/gpu.yaml"'
 	# The directories into which NVIDIA's runtimes put the driver's library; all GPUs; only the management library.

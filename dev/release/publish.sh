@@ -22,17 +22,18 @@ fi
 sign() {
 	local reference=$1 sbom
 	test -n "${SIGN:-}" || return 0
-	cosign sign --yes "$reference"
+	cosign sign --yes --recursive "$reference" # also the images of an index, which clients on one architecture verify
 	shift
 	for sbom in "$@"; do cosign attest --yes --type cyclonedx --predicate "$sbom" "$reference"; done
 }
 
-for image in otelcol-energy otelcol-energy-gpu; do
-	reference=$(tool crane push "dist/$image.oci" "$registry/$image:$version")
+for layout in dist/*.oci; do
+	image=$(basename "$layout" .oci)
+	reference=$(tool crane push "$layout" "$registry/$image:$version")
 	case $version in *-*) ;; *) tool crane tag "$reference" latest ;; esac
 	echo "$reference"
 	sboms=$image
-	test "$image" = otelcol-energy-gpu || sboms=otelcol-energy-image
+	test "$image" != otelcol-energy || sboms=otelcol-energy-image
 	sign "$reference" "dist/${sboms}_${version}"_linux_*.cdx.json
 done
 

@@ -1,7 +1,7 @@
 .PHONY: release test-release test-chart
 
-release: ## build archives, packages, images, SBOMs and the chart of this version into dist/ (dev/release/README.md)
-	@dev/release/release.sh
+release: ## build archives, packages, images, SBOMs and the chart of this version into dist/ (PROFILES=1: also the image with the profiler; dev/release/README.md)
+	@PROFILES=$(PROFILES) dev/release/release.sh
 
 test-release: ## install what make release has built, in throwaway roots (root, apt)
 	@dev/release/test.sh

@@ -3,6 +3,7 @@
 # Debian's packages of ca-certificates, and libc6-arm64-cross (on amd64) for the image for GPUs. Same commit, same bytes.
 #
 #   ARCHS=amd64            only this architecture
+#   PROFILES=1             also the image with the eBPF profiler
 #   VERSION=0.1.0          another version than that of the tag of the commit
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -57,6 +58,7 @@ for arch in $ARCHS; do
 		sbom "$name" "$arch" "$dist/$full.cdx.json"
 	done
 	sbom otelcol-energy-k8s "$arch" "$dist/otelcol-energy-image_${VERSION}_linux_$arch.cdx.json"
+	test -z "${PROFILES:-}" || sbom otelcol-energy-profiles "$arch" "$dist/otelcol-energy-profiles_${VERSION}_linux_$arch.cdx.json"
 done
 
 # package NAME ARCH FORMATS
@@ -99,6 +101,7 @@ done
 say "images"
 "$here/image.sh" "$dist/otelcol-energy.oci" otelcol-energy-k8s
 "$here/image.sh" "$dist/otelcol-energy-gpu.oci" otelcol-energy-gpu
+test -z "${PROFILES:-}" || "$here/image.sh" "$dist/otelcol-energy-profiles.oci" otelcol-energy-profiles
 
 say "chart"
 mkdir -p "$work/stage/chart"

@@ -128,6 +128,11 @@ checks "an upgrade keeps the configuration" bash -c 'chroot "$0" dpkg -i --force
 checks "dpkg -r" chroot "$root" dpkg -r otelcol-energy
 left=$(changed deb)
 checks "a removal leaves only configuration and state" test -z "$(grep -vE '^\./(etc|var/lib)/otelcol-energy/' <<<"$left")"
+checks "an installation after a removal enables the service" bash -c \
+	'chroot "$0" dpkg -i "/tmp/dist/$1" && test -L "$0/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"' "$root" "${deb##*/}"
+chroot "$root" systemctl disable otelcol-energy.service
+checks "an upgrade leaves a disabled service disabled" bash -c \
+	'chroot "$0" dpkg -i "/tmp/dist/$1" && ! test -L "$0/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"' "$root" "${deb##*/}"
 checks "dpkg -P" chroot "$root" dpkg -P otelcol-energy
 checks "a purge leaves nothing" test -z "$(changed deb)"
 
@@ -165,10 +170,11 @@ image() {
 		tar -xzf "$layout/blobs/sha256/$layer" -C "$scratch/$1"
 	done
 }
-for name in otelcol-energy otelcol-energy-gpu; do
+for layout in "$dist"/otelcol-energy*.oci; do
+	name=$(basename "$layout" .oci)
 	image "$name"
 	checks "image $name: configuration, as its user" chroot --userspec=65532:65532 "$scratch/$name" /otelcol-energy validate \
-		--config /etc/otelcol-energy/config.yaml $(test "$name" = otelcol-energy || echo --config /etc/otelcol-energy/gpu.yaml)
+		--config /etc/otelcol-energy/config.yaml $(test "$name" != otelcol-energy-gpu || echo --config /etc/otelcol-energy/gpu.yaml)
 done
 # The mounts of the DaemonSet, and nothing else.
 root=$scratch/otelcol-energy

@@ -8,6 +8,11 @@ if [ -d /run/systemd/system ]; then # not in a chroot or container
 	running=yes
 	systemctl daemon-reload || :
 fi
+installed=/run/otelcol-energy.installed # by preinstall.sh
+if [ -e $installed ]; then
+	rm $installed
+	set -- configure
+fi
 case "$1:${2-}" in
 configure: | 1:)
 	systemctl enable $unit || :
