@@ -4,16 +4,20 @@ package energyspans
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/connector"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
 )
 
 // energySpans is the connector. The energy of all its series and of what waits for a span is that of all
@@ -23,6 +27,9 @@ type energySpans struct {
 	next    consumer.Metrics
 	now     func() time.Time
 	release func() // of the factory
+
+	telemetry *metadata.TelemetryBuilder
+	own       metric.MeasurementOption
 
 	mu      sync.Mutex
 	spans   spans
@@ -39,12 +46,14 @@ type waiting struct {
 	µJ    uint64
 }
 
-func newEnergySpans(cfg *Config, next consumer.Metrics) *energySpans {
+func newEnergySpans(cfg *Config, set connector.Settings, next consumer.Metrics) (*energySpans, error) {
+	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	return &energySpans{
+		telemetry: telemetry, own: metric.WithAttributeSet(attribute.NewSet(attribute.String("connector", set.ID.String()))),
 		cfg: cfg, next: next, now: time.Now, release: func() {},
 		spans:  spans{wait: cfg.Wait, max: cfg.MaxSpans, of: map[spanID]span{}},
 		series: series{max: cfg.MaxSeries, labels: cfg.Labels, of: map[group]uint64{}},
-	}
+	}, err
 }
 
 // traces is the side of the connector that receives traces.
@@ -91,7 +100,7 @@ func (t traces) ConsumeTraces(_ context.Context, td ptrace.Traces) error {
 // ConsumeProfiles implements xconsumer.Profiles.
 func (p profiles) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	p.mu.Lock()
-	p.add(pd)
+	p.add(ctx, pd)
 	p.resolve(false)
 	p.spans.expire(p.now())
 	var md pmetric.Metrics
@@ -116,12 +125,12 @@ func (e *energySpans) send(ctx context.Context, md pmetric.Metrics) error {
 }
 
 // add adds the energy of profiles: that of samples with a link waits for the span.
-func (e *energySpans) add(pd pprofile.Profiles) {
+func (e *energySpans) add(ctx context.Context, pd pprofile.Profiles) {
 	type of struct {
 		span  spanID
 		group group
 	}
-	sums := map[of]uint64{}
+	sums, dropped := map[of]uint64{}, int64(0)
 	r := newReader(pd.Dictionary(), e.cfg.Labels)
 	for _, rp := range pd.ResourceProfiles().All() {
 		service := textOf(rp.Resource().Attributes(), "service.name")
@@ -131,10 +140,18 @@ func (e *energySpans) add(pd pprofile.Profiles) {
 					continue
 				}
 				for _, s := range profile.Samples().All() {
-					sums[of{r.span(s), group{service: service, labels: r.labelsOf(s)}}] += energyOf(s)
+					µJ, ok := energyOf(s)
+					if !ok {
+						dropped++
+						continue
+					}
+					sums[of{r.span(s), group{service: service, labels: r.labelsOf(s)}}] += µJ
 				}
 			}
 		}
+	}
+	if dropped > 0 {
+		e.telemetry.ConnectorEnergyspansDroppedSamples.Add(ctx, dropped, e.own)
 	}
 	now := e.now()
 	for key, µJ := range sums {
@@ -224,10 +241,16 @@ func (r *reader) labelsOf(s pprofile.Sample) string {
 	return strings.Join(values, separator) + separator
 }
 
-// energyOf returns the energy of a sample in µJ, 0 if it is negative.
-func energyOf(s pprofile.Sample) (sum uint64) {
+// maxEnergy is the maximum energy of a sample in µJ: five kWh. A sum overflows after a million such samples.
+const maxEnergy = 1 << 44
+
+// energyOf returns the energy of a sample in µJ. ok is false, and the energy 0, if it is impossible.
+func energyOf(s pprofile.Sample) (sum uint64, ok bool) {
 	for _, v := range s.Values().All() {
-		sum += uint64(max(0, v))
+		if v < 0 || v > maxEnergy || sum > maxEnergy {
+			return 0, false
+		}
+		sum += uint64(v)
 	}
-	return min(sum, math.MaxInt64)
+	return sum, true
 }

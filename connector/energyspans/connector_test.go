@@ -4,6 +4,7 @@ package energyspans
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -12,21 +13,27 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/connector/connectortest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadatatest"
 )
 
 // fixture is a connector with a clock.
 type fixture struct {
 	*testing.T
 	*energySpans
-	sink *consumertest.MetricsSink
-	time time.Time
+	sink   *consumertest.MetricsSink
+	time   time.Time
+	meters *componenttest.Telemetry
 }
 
 func start(t *testing.T, change func(*Config)) *fixture {
@@ -37,7 +44,11 @@ func start(t *testing.T, change func(*Config)) *fixture {
 	}
 	require.NoError(t, cfg.Validate())
 	f := &fixture{T: t, sink: new(consumertest.MetricsSink), time: time.Unix(1000, 0)}
-	f.energySpans = newEnergySpans(cfg, f.sink)
+	f.meters = componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, f.meters.Shutdown(context.Background())) })
+	var err error
+	f.energySpans, err = newEnergySpans(cfg, metadatatest.NewSettings(f.meters), f.sink)
+	require.NoError(t, err)
 	f.now = func() time.Time { return f.time }
 	require.NoError(t, f.Start(context.Background(), nil))
 	return f
@@ -199,9 +210,9 @@ func TestPointsAreSentAtEachInterval(t *testing.T) {
 	assert.Len(t, f.sink.AllMetrics(), 2)
 }
 
-func TestBadSamplesAddNothing(t *testing.T) {
+func TestBadSamplesAddNothingAndAreCounted(t *testing.T) {
 	f := start(t, func(c *Config) { c.Labels = []string{"tenant"} })
-	e := newEnergy().add(spanID{}, "", -5)
+	e := newEnergy().add(spanID{}, "", -5).add(spanID{}, "", math.MaxInt64)
 	bad := e.profile.Samples().AppendEmpty()
 	bad.SetLinkIndex(1 << 30)
 	bad.AttributeIndices().FromRaw([]int32{-1, 1 << 30})
@@ -211,6 +222,8 @@ func TestBadSamplesAddNothing(t *testing.T) {
 	count.Samples().AppendEmpty().Values().FromRaw([]int64{9})
 	f.consume(e)
 	assert.Equal(t, map[string]int64{"svc": 7}, f.end())
+	own := attribute.NewSet(attribute.String("connector", "energyspans"))
+	metadatatest.AssertEqualConnectorEnergyspansDroppedSamples(t, f.meters, []metricdata.DataPoint[int64]{{Value: 2, Attributes: own}}, metricdatatest.IgnoreTimestamp())
 }
 
 func TestNoEnergyIsLostWhateverArrivesInWhateverOrder(t *testing.T) {

@@ -18,11 +18,13 @@ import (
 func NewFactory() xconnector.Factory {
 	s := &shared{of: map[component.Config]*energySpans{}}
 	return xconnector.NewFactory(metadata.Type, createDefaultConfig,
-		xconnector.WithTracesToMetrics(func(_ context.Context, _ connector.Settings, cfg component.Config, next consumer.Metrics) (connector.Traces, error) {
-			return traces{s.get(cfg, next)}, nil
+		xconnector.WithTracesToMetrics(func(_ context.Context, set connector.Settings, cfg component.Config, next consumer.Metrics) (connector.Traces, error) {
+			e, err := s.get(cfg, set, next)
+			return traces{e}, err
 		}, metadata.TracesToMetricsStability),
-		xconnector.WithProfilesToMetrics(func(_ context.Context, _ connector.Settings, cfg component.Config, next consumer.Metrics) (xconnector.Profiles, error) {
-			return profiles{s.get(cfg, next)}, nil
+		xconnector.WithProfilesToMetrics(func(_ context.Context, set connector.Settings, cfg component.Config, next consumer.Metrics) (xconnector.Profiles, error) {
+			e, err := s.get(cfg, set, next)
+			return profiles{e}, err
 		}, metadata.ProfilesToMetricsStability))
 }
 
@@ -33,14 +35,19 @@ type shared struct {
 	of map[component.Config]*energySpans
 }
 
-func (s *shared) get(cfg component.Config, next consumer.Metrics) *energySpans {
+func (s *shared) get(cfg component.Config, set connector.Settings, next consumer.Metrics) (*energySpans, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[cfg] == nil {
-		s.of[cfg] = newEnergySpans(cfg.(*Config), next)
-		s.of[cfg].release = func() { s.release(cfg) }
+	if e := s.of[cfg]; e != nil {
+		return e, nil
 	}
-	return s.of[cfg]
+	e, err := newEnergySpans(cfg.(*Config), set, next)
+	if err != nil {
+		return nil, err
+	}
+	e.release = func() { s.release(cfg) }
+	s.of[cfg] = e
+	return e, nil
 }
 
 // release forgets a connector that has shut down.
