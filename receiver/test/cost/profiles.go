@@ -18,7 +18,7 @@ exec "$0" "$@"`}
 
 // ifProfiles returns a collector if it has the profiler, as that of make build-profiles.
 func ifProfiles(collector string) string {
-	found, _ := exec.Command(collector, "components").Output() //nolint:gosec // -binary; a missing one fails in other scenarios
+	found, _ := exec.Command(collector, "components").Output() // a missing one fails in other scenarios
 	if !bytes.Contains(found, []byte("profiling")) {
 		return ""
 	}
