@@ -50,6 +50,7 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 		return
 	}
 	rp := f.profiles.ResourceProfiles().AppendEmpty()
+	rp.Resource().Attributes().EnsureCapacity(6)
 	attributes(rp.Resource().Attributes())
 	if f.named {
 		putServiceName(rp.Resource().Attributes(), "")
