@@ -19,6 +19,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
+// EmbeddedID is the ID by which readers find the feed of an Embedded. No receiver of a configuration
+// should have it.
+var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
+
 // Embedded is the receiver for programs that are not collectors. It measures when Collect is called.
 // On its own it measures only if the configuration sets window, or an energy counter could wrap between
 // two collections.
@@ -60,7 +64,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		own.ShowContainer()
 	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
-		ID: component.NewIDWithName(metadata.Type, "embedded"), // it feeds no reader of a receiver
+		ID: EmbeddedID,
 		TelemetrySettings: component.TelemetrySettings{
 			Logger:         o.Logger,
 			TracerProvider: nooptrace.NewTracerProvider(),

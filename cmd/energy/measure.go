@@ -56,6 +56,7 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -vs 'gzip -1 f' -- gzip -9 f            compares two commands, run in turn
   energy measure -plot power.svg -- make -j8             draws its power over time
   energy measure -node -- ./scenario.sh                  the whole machine, by phase
+  energy measure -profile code.pb.gz -- make test        by function
 
 The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
 energy failed before it was started, and 124 where it succeeded and used more than -max-joules.
@@ -70,6 +71,7 @@ type measureOptions struct {
 	output                  string
 	several                 severalOptions
 	plot                    string
+	profile                 profileOptions
 	messages                io.Writer // standard error, for all but the result
 }
 
@@ -128,6 +130,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
 	o.several.flags(fs)
 	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
+	o.profile.flags(fs)
 	err := parseWithUsage(fs, args, measureUsage, usage, func() error {
 		o.Command = fs.Args()
 		fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
@@ -151,7 +154,7 @@ func (o *measureOptions) check() error {
 	case o.receiver != "" && o.config == "":
 		return errors.New("-receiver names a receiver in the file of -config: -config is needed")
 	}
-	if err := o.several.check(); err != nil {
+	if err := errors.Join(o.profile.check(&o.several), o.several.check()); err != nil {
 		return err
 	}
 	if o.Node && o.several.used() {
@@ -166,13 +169,19 @@ const takesWithin = 1500 * time.Millisecond
 // run runs the command and returns the exit status.
 func (o *measureOptions) run(ctx context.Context) int {
 	o.messages = figure.Writer(patience.NewWriter(ctx, takesWithin, o.Stderr))
-	type files struct{ out, drawing *output }
+	type files struct {
+		out, drawing *output
+		profile      *profileFiles
+	}
 	opened, err := patience.Call(ctx, takesWithin, func() (f files, err error) { // each may be a FIFO, which blocks
 		if err = o.configure(ctx); err == nil {
 			f.out, err = o.open(ctx)
 		}
 		if err == nil {
 			f.drawing, err = o.openPlot(ctx)
+		}
+		if err == nil {
+			f.profile, err = o.profile.open(ctx)
 		}
 		return f, err
 	})
@@ -186,10 +195,16 @@ func (o *measureOptions) run(ctx context.Context) int {
 		return o.runSeveral(ctx, out, drawing)
 	}
 	o.Names = true // which delays the start, and tables of several runs have no programs
+	profiler, err := o.startProfiler(ctx, opened.profile)
+	if err != nil {
+		return o.failed(err)
+	}
+	defer profiler.Close()
 	r, err := measure.Run(ctx, o.Options)
 	if err != nil {
 		return o.failed(err)
 	}
+	o.writeProfile(profiler, r, opened.profile)
 	o.draw(drawing, plot.Panel{Title: figure.Command(r.Command), Result: r})
 	return o.report(r, out)
 }

@@ -26,6 +26,7 @@ type severalOptions struct {
 	plan   compare.Plan
 	other  []string // the words of vs
 	shell  bool     // other is run by a shell
+	line   string   // of -vs
 	chosen bool     // -vs is there
 	given  bool     // -runs is there
 }
@@ -33,9 +34,9 @@ type severalOptions struct {
 func (o *severalOptions) flags(fs *flag.FlagSet) {
 	fs.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf("run the command N times, and report mean, deviation and confidence interval (default 1, with -vs %d)", runsOfTwo))
 	fs.IntVar(&o.plan.Warmup, "warmup", 0, "run it so often before, to fill caches; these runs are not counted")
-	fs.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and a shell runs it if its syntax needs one",
+	fs.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and a shell runs it if its syntax needs one. With -profile: the file of an earlier profile",
 		func(line string) (err error) {
-			o.chosen = true
+			o.line, o.chosen = line, true
 			o.other, o.shell, err = compare.Words(line)
 			return err
 		})

@@ -23,10 +23,11 @@ collector otelcol-energy-k8s deploy/builder-config-k8s.yaml
 collector otelcol-energy-gpu deploy/builder-config-gpu.yaml
 if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles deploy/builder-config-profiles.yaml; fi
 
-# With the receiver of this checkout, and otherwise exactly the versions of its go.mod.
+# With the modules of this checkout, and otherwise exactly the versions of its go.mod.
 cp cmd/energy/go.mod build/release/src/energy.mod
 cp cmd/energy/go.sum build/release/src/energy.sum
-go mod edit -replace=github.com/energyreceiver/energyreceiver=../.. build/release/src/energy.mod
+go mod edit -replace=github.com/energyreceiver/energyreceiver=../.. \
+	-replace=github.com/energyreceiver/energyreceiver/processor/energyprofile=../../processor/energyprofile build/release/src/energy.mod
 for arch in $ARCHS; do
 	GOARCH=$arch go -C cmd/energy build -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
 		-o "$out/$arch/energy" .

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs go mod tidy in a module of the checkout: tidy.sh MODULE [-diff]. The modules require each other in versions that may not be
-# published yet, and go mod tidy ignores the workspace, so a copy of go.mod replaces the root's module by the checkout.
+# published yet, and go mod tidy ignores the workspace, so a copy of go.mod replaces them by the checkout.
 set -eu
 cd "$(dirname "$0")/../.."
 export GOWORK=off
@@ -11,7 +11,8 @@ receiver=$(go list -m)
 copy=$(mktemp -d)
 trap 'rm -r "$copy"' EXIT
 cp "$module/go.mod" "$module/go.sum" "$copy"
-test "$module" = . || go mod edit -replace="$receiver=$root" "$copy/go.mod"
+profile=$receiver/processor/energyprofile # which cmd/energy requires
+test "$module" = . || go mod edit -replace="$receiver=$root" -replace="$profile=$root/processor/energyprofile" "$copy/go.mod"
 go -C "$module" mod tidy -modfile="$copy/go.mod" "$@"
-test "$module" = . || go mod edit -dropreplace="$receiver" "$copy/go.mod"
+test "$module" = . || go mod edit -dropreplace="$receiver" -dropreplace="$profile" "$copy/go.mod"
 test $# -gt 0 || cp "$copy/go.mod" "$copy/go.sum" "$module"

@@ -3,6 +3,7 @@
 package measure
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -40,4 +41,15 @@ type Options struct {
 	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
 	// them delays the start of the command.
 	Names bool
+	// Profiler, if it is not nil, divides the energy among the command's functions.
+	Profiler Profiler
+}
+
+// Profiler profiles a command while it runs.
+type Profiler interface {
+	// Begin is called right before the command starts. processes yields the command's processes.
+	Begin(processes func(yield func(pid int32)) error) error
+	// End is called once the energy of the command is known. It returns the functions of the
+	// result, whose energies add up to Result.Used, and notes. ctx ends the wait for late samples.
+	End(ctx context.Context, r *Result) (functions []Function, notes []string)
 }

@@ -23,6 +23,8 @@ type Result struct {
 	Zones []Zone
 	// Programs divide the energy of the command, by descending energy.
 	Programs []Program
+	// Functions divide the energy of the command, in the order of the table. Empty unless it was profiled.
+	Functions []Function
 	// Phases divide the run. Their times and energies add up to those of the run. Empty unless the run was marked.
 	Phases []Phase
 	// Samples are the intervals of the run, in order. Their energies and times add up to those of the run.
@@ -34,6 +36,8 @@ type Result struct {
 	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a
 	// signal ended the command.
 	Exit int
+	// Compared reports whether the functions have a base.
+	Compared bool
 	// WholeNode has the table report the energy of the whole machine, too.
 	WholeNode bool
 	// Notes are remarks that readers of the figures should know: quantities that were not measured,
@@ -92,6 +96,12 @@ const (
 	StaticHypervisor    Static = "hypervisor"    // it reports this machine's part, which has none of its own
 	StaticUnknown       Static = "unknown"       // energy is split by utilization
 )
+
+// Function is the energy of a function without its callees.
+type Function struct {
+	Name       string
+	Used, Base units.Energy // Base is that of the profile to compare with
+}
 
 // Phase is a part of a run, or several parts with one name.
 type Phase struct {

@@ -161,6 +161,11 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if socket != "" {
 		env = append(env, phase.Variable+"="+socket)
 	}
+	if r.Profiler != nil {
+		if err := r.Profiler.Begin(r.group.Processes); err != nil {
+			return nil, err
+		}
+	}
 	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now(), WholeNode: r.Node}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
@@ -238,6 +243,7 @@ func (r *run) finish(ctx context.Context) {
 	r.nameLeft()
 	r.late = r.awaitLate(ctx, end)
 	r.fill(end)
+	r.profile(ctx)
 	r.explain()
 }
 
@@ -284,6 +290,18 @@ func (r *run) fill(end time.Time) {
 		if until, ok := r.late[zoneKind(z)]; ok {
 			z.Missing = min(end.Sub(until), r.result.Wall)
 		}
+	}
+}
+
+// profile fills the functions of the result.
+func (r *run) profile(ctx context.Context) {
+	if r.Profiler == nil {
+		return
+	}
+	var notes []string
+	r.result.Functions, notes = r.Profiler.End(ctx, r.result)
+	for _, text := range notes {
+		r.note("%s", text)
 	}
 }
 

@@ -30,6 +30,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 		}
 		r.writeZones(&b)
 		r.writePrograms(&b)
+		r.writeFunctions(&b)
 		r.writePhases(&b)
 	}
 	r.writeLeft(&b)
@@ -98,6 +99,49 @@ func (r *Result) writePrograms(b *strings.Builder) {
 	}
 	if more := len(r.Programs) - shown; more > 0 {
 		row(fmt.Sprintf("%d more", more), rest)
+	}
+}
+
+// maxFunctions is the maximum number of functions with a row each.
+const maxFunctions = 10
+
+// writeFunctions writes a row for each of the first functions, and one for the others.
+func (r *Result) writeFunctions(b *strings.Builder) {
+	if len(r.Functions) == 0 {
+		return
+	}
+	row := func(name, energy, share, base, change string) {
+		line := fmt.Sprintf("%s %11s%7s", figure.Pad(name, 39), energy, share)
+		if r.Compared {
+			line += fmt.Sprintf("%11s%11s", base, change)
+		}
+		b.WriteString(line + "\n")
+	}
+	write := func(f Function) {
+		change := "+" + figure.Joules(f.Used-min(f.Used, f.Base))
+		if f.Used < f.Base {
+			change = "-" + figure.Joules(f.Base-f.Used)
+		}
+		row(f.Name, figure.Joules(f.Used), figure.Share(f.Used, r.Used()), figure.Joules(f.Base), change)
+	}
+	b.WriteString("\n")
+	row("FUNCTION", "ENERGY", "SHARE", "BEFORE", "CHANGE")
+	shown := min(len(r.Functions), maxFunctions)
+	if len(r.Functions) > maxFunctions {
+		shown--
+	}
+	var rest Function
+	for i, f := range r.Functions {
+		if i < shown {
+			write(f)
+			continue
+		}
+		rest.Used += f.Used
+		rest.Base += f.Base
+	}
+	if more := len(r.Functions) - shown; more > 0 {
+		rest.Name = fmt.Sprintf("%d more", more)
+		write(rest)
 	}
 }
 

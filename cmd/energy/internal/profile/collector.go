@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
+const CollectorName = "otelcol-energy-profiles"
+
+var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler, which `make build-profiles` builds: " +
+	"name it with -profiler, or install it as " + CollectorName)
+
+// findCollector returns the path of the collector: next to this program, in the build directory of a checkout, or in PATH.
+func findCollector() (string, error) {
+	candidates := []string{CollectorName}
+	if own, err := os.Executable(); err == nil {
+		dir := filepath.Dir(own)
+		candidates = []string{filepath.Join(dir, CollectorName), filepath.Join(dir, "profiles", "otelcol-energy"), CollectorName}
+	}
+	for _, name := range candidates {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errNoCollector
+}
+
+const (
+	// samplesPerSecond is no multiple of common timer frequencies.
+	samplesPerSecond = 97
+	// reportInterval is the time between two batches. The profiler sends no batch without samples.
+	reportInterval = time.Second
+	// readyWithin bounds the start of the collector, which loads and verifies BPF programs.
+	readyWithin = time.Minute
+	// endsWithin is how long the collector may take to end.
+	endsWithin = 5 * time.Second
+)
+
+// configuration returns that of the collector. It writes batches to its file descriptor 3.
+func configuration() string {
+	return fmt.Sprintf(`yaml:
+receivers: {profiling: {samples_per_second: %d, reporter_interval: %v, reporter_jitter: 0, clock_sync_interval: 10s,
+  pid_namespace_translation: %t}}
+exporters: {file: {path: /dev/fd/3, format: proto, flush_interval: 100ms}}
+service: {telemetry: {metrics: {level: none}, logs: {encoding: json}},
+  pipelines: {profiles: {receivers: [profiling], exporters: [file]}}}`, samplesPerSecond, reportInterval, inPIDNamespace())
+}
+
+// collector is the running collector.
+type collector struct {
+	process *exec.Cmd
+	batches *os.File
+	ready   chan struct{} // closed when the profiler takes samples
+	ended   chan struct{} // closed when the collector has ended
+	failure string        // what it wrote last; read it after ended
+	release chan struct{}
+}
+
+// startCollector starts a collector. It ends if this program is killed.
+func startCollector(path string) (*collector, error) {
+	batches, batchesIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = batchesIn.Close() }()
+	messages, messagesIn, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, batches.Close())
+	}
+	defer func() { _ = messagesIn.Close() }()
+	c := &collector{batches: batches, ready: make(chan struct{}), ended: make(chan struct{}), release: make(chan struct{})}
+	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
+	c.process.Stderr, c.process.ExtraFiles, c.process.SysProcAttr = messagesIn, []*os.File{batchesIn}, attributes()
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the child is signaled when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)
+		started <- c.process.Start()
+		<-c.release
+	}()
+	if err := <-started; err != nil {
+		close(c.release)
+		return nil, errors.Join(err, batches.Close(), messages.Close())
+	}
+	go c.watch(messages)
+	return c, nil
+}
+
+// watch reads the log until the collector ends.
+func (c *collector) watch(messages io.ReadCloser) {
+	defer close(c.ended)
+	defer func() { _ = messages.Close() }()
+	ready := c.ready
+	for lines := bufio.NewReader(messages); ; {
+		line, err := lines.ReadBytes('\n')
+		var entry struct{ Msg string }
+		switch {
+		case err != nil:
+			return
+		case json.Unmarshal(line, &entry) != nil: // the error that ends it is no entry of the log
+			c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
+		case ready != nil && strings.HasPrefix(entry.Msg, "Everything is ready"):
+			close(ready)
+			ready = nil
+		}
+	}
+}
+
+// await waits until the profiler takes samples.
+func (c *collector) await(ctx context.Context) error {
+	timer := time.NewTimer(readyWithin)
+	defer timer.Stop()
+	select {
+	case <-c.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return fmt.Errorf("the profiler was not ready within %v", readyWithin)
+	case <-c.ended:
+		text := "the profiler did not start: " + c.why()
+		if missing := missing(); len(missing) > 0 {
+			text += ". Missing here: " + strings.Join(missing, ", ")
+		}
+		return errors.New(text)
+	}
+}
+
+// why returns why the collector ended.
+func (c *collector) why() string {
+	for _, prefix := range []string{"Error: ", "cannot start pipelines: "} {
+		c.failure = strings.TrimPrefix(c.failure, prefix)
+	}
+	if c.failure == "" {
+		return "it ended without an error message"
+	}
+	return c.failure
+}
+
+// close ends the collector.
+func (c *collector) close() {
+	_ = c.process.Process.Signal(syscall.SIGTERM) // it may have ended
+	kill := time.AfterFunc(endsWithin, func() { _ = c.process.Process.Kill() })
+	_ = c.process.Wait() // its exit status does not matter any more
+	kill.Stop()
+	close(c.release)
+	_ = c.batches.Close()
+}
+
+// maxBatch bounds the memory for a batch, in bytes.
+const maxBatch = 256 << 20
+
+// readBatch reads a batch of profiles as the file exporter writes it: the length in four bytes, and protobuf. It returns
+// io.EOF after the last one.
+func readBatch(r io.Reader) (none pprofile.Profiles, err error) {
+	var length uint32
+	if err := binary.Read(r, binary.BigEndian, &length); err != nil {
+		return none, err
+	}
+	if length > maxBatch {
+		return none, fmt.Errorf("a batch of %d bytes is too long", length)
+	}
+	b := make([]byte, length)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return none, io.ErrUnexpectedEOF
+	}
+	return (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b)
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package profile divides the energy of a measured command among its functions.
+//
+// The OpenTelemetry eBPF profiler takes the CPU samples. It runs in a collector that is a child process: its module is
+// not part of this program. The processor energyprofile gives the samples their energy, from the windows of the embedded
+// receiver.
+package profile
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/xprocessor"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+const (
+	// sampleDelay is how long after it was taken a sample is in a batch that has arrived, beside the report interval: the
+	// profiler polls every 250 ms and the exporter flushes every 100 ms.
+	sampleDelay = 400 * time.Millisecond
+	// lastWithin is how long to wait for the last batch, which does not come if nothing ran.
+	lastWithin = reportInterval + 3*sampleDelay
+	// sampledWithin bounds the time until the profiler has samples.
+	sampledWithin = time.Minute
+	// hangsAfter is the time after which the receiver is not waited for.
+	hangsAfter = 3 * time.Second
+)
+
+// Profiler profiles a command that package measure runs. It implements measure.Profiler.
+type Profiler struct {
+	collector *collector
+	members   members
+	symbols   symbols
+	sampled   chan struct{} // receives a value when this process was sampled
+	batch     chan struct{} // receives a value when a batch was divided
+	ended     chan struct{} // closed after the last batch
+	failure   error         // why there are no more batches; read it after ended
+
+	mu      sync.Mutex
+	divider xprocessor.Profiles // nil unless the command runs
+	energy  *energy
+	base    *Base // nil if there is none
+	closed  bool  // nothing is added to energy any more
+}
+
+// Start starts the profiler, and waits until it takes samples. If path is empty it looks for the collector. If base is not
+// nil, the functions of the result are compared with it.
+func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
+	var err error
+	if path == "" {
+		if path, err = findCollector(); err != nil {
+			return nil, err
+		}
+	}
+	c, err := startCollector(path)
+	if err != nil {
+		return nil, fmt.Errorf("the profiler did not start: %w", err)
+	}
+	if err := c.await(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	p := newProfiler(c, base)
+	go p.receive(bufio.NewReader(c.batches))
+	if err := p.awaitSamples(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// awaitSamples keeps this process busy now and then until the profiler has samples of it: it reads the programs that run when
+// it starts one after the other, which may take seconds, and drops all samples of a program until then.
+func (p *Profiler) awaitSamples(ctx context.Context) error {
+	deadline := time.NewTimer(sampledWithin)
+	defer deadline.Stop()
+	for {
+		for busy := time.Now().Add(listEvery / 2); time.Now().Before(busy); {
+		}
+		select {
+		case <-p.sampled:
+			return nil
+		case <-p.ended:
+			return errors.New("the profiler ended: " + p.whyEnded())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.C:
+			return fmt.Errorf("the profiler had no sample of a busy process within %v", sampledWithin)
+		case <-time.After(listEvery):
+		}
+	}
+}
+
+func newProfiler(c *collector, base *Base) *Profiler {
+	return &Profiler{collector: c, sampled: make(chan struct{}, 1), batch: make(chan struct{}, 1), ended: make(chan struct{}), energy: newEnergy(), base: base}
+}
+
+// receive takes batches until the collector ends.
+func (p *Profiler) receive(from io.Reader) {
+	defer close(p.ended)
+	for {
+		pd, err := readBatch(from)
+		if err != nil {
+			p.failure = err
+			return
+		}
+		p.consume(pd)
+	}
+}
+
+// consume divides the energy until now among the samples of the command's processes.
+func (p *Profiler) consume(pd pprofile.Profiles) {
+	p.mu.Lock()
+	divider := p.divider
+	p.mu.Unlock()
+	if divider == nil {
+		p.noteOwn(pd)
+		return
+	}
+	p.members.keep(pd)
+	p.symbols.name(pd)
+	_ = divider.ConsumeProfiles(context.Background(), pd) // fails only if add does
+	select {
+	case p.batch <- struct{}{}:
+	default:
+	}
+}
+
+// noteOwn notes samples of this process.
+func (p *Profiler) noteOwn(pd pprofile.Profiles) {
+	for _, rp := range pd.ResourceProfiles().All() {
+		if text(rp.Resource(), "process.pid") == strconv.Itoa(os.Getpid()) {
+			select {
+			case p.sampled <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// Begin implements measure.Profiler.
+func (p *Profiler) Begin(processes func(yield func(pid int32)) error) error {
+	divider, err := newDivider(p.add)
+	if err != nil {
+		return err
+	}
+	p.members.begin(processes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.divider = divider
+	return divider.Start(context.Background(), noHost{})
+}
+
+// newDivider returns the processor that divides the energy of the embedded receiver.
+func newDivider(next xconsumer.ConsumeProfilesFunc) (xprocessor.Profiles, error) {
+	factory := energyprofile.NewFactory().(xprocessor.Factory)
+	cfg := factory.CreateDefaultConfig().(*energyprofile.Config)
+	cfg.Receiver = energyreceiver.EmbeddedID
+	to, err := xconsumer.NewProfiles(next)
+	if err != nil {
+		return nil, err
+	}
+	return factory.CreateProfiles(context.Background(), processor.Settings{
+		ID: component.NewID(factory.Type()),
+		TelemetrySettings: component.TelemetrySettings{
+			Logger: zap.NewNop(), TracerProvider: nooptrace.NewTracerProvider(), MeterProvider: noopmetric.NewMeterProvider(), Resource: pcommon.NewResource(),
+		},
+	}, cfg, to)
+}
+
+// noHost is the host of the processor.
+type noHost struct{}
+
+// GetExtensions implements component.Host.
+func (noHost) GetExtensions() map[component.ID]component.Component { return nil }
+
+// add adds energy profiles.
+func (p *Profiler) add(_ context.Context, pd pprofile.Profiles) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.energy.add(pd)
+	}
+	return nil
+}
+
+// End implements measure.Profiler.
+func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []measure.Function, notes []string) {
+	p.members.finish(r.Started.Add(r.Wall))
+	p.awaitLast(ctx)
+	if !p.stop() {
+		notes = append(notes, "The profile lacks the functions of the end: the receiver hangs")
+	}
+	select {
+	case <-p.ended:
+		notes = append(notes, "The profile lacks functions: the profiler ended: "+p.whyEnded())
+	default:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.energy.fit(uint64(r.Used()), filepath.Base(r.Command[0]))
+	p.energy.profile.TimeNanos, p.energy.profile.DurationNanos = r.Started.UnixNano(), r.Wall.Nanoseconds()
+	functions = selfEnergy(p.energy.profile)
+	if p.base != nil {
+		functions, r.Compared = compare(functions, p.base), true
+	}
+	return functions, notes
+}
+
+// whyEnded returns why there are no more batches.
+func (p *Profiler) whyEnded() string {
+	if !errors.Is(p.failure, io.EOF) {
+		return p.failure.Error()
+	}
+	<-p.collector.ended
+	return p.collector.why()
+}
+
+// awaitLast waits until the samples of the command's end have arrived.
+func (p *Profiler) awaitLast(ctx context.Context) {
+	complete := time.Now().Add(sampleDelay)
+	deadline := time.NewTimer(lastWithin)
+	defer deadline.Stop()
+	for time.Now().Before(complete) {
+		select {
+		case <-p.batch:
+		case <-p.ended:
+			return
+		case <-deadline.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stop divides the energy that is left. It returns false if that hangs.
+func (p *Profiler) stop() bool {
+	p.mu.Lock()
+	divider := p.divider
+	p.divider = nil
+	p.mu.Unlock()
+	if divider == nil {
+		return true
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := patience.Call(now, hangsAfter, func() (struct{}, error) {
+		return struct{}{}, divider.Shutdown(context.Background())
+	})
+	return err == nil
+}
+
+// WritePprof writes the profile, compressed, for pprof.
+func (p *Profiler) WritePprof(w io.Writer) error { return p.energy.profile.Write(w) }
+
+// WriteFlame draws the profile as SVG, or what changed since the base.
+func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
+	title := figure.Joules(r.Used())
+	if p.base != nil {
+		title += fmt.Sprintf(", before %s", figure.Joules(p.base.used()))
+	}
+	return plot.Flame(w, title+": "+figure.Command(r.Command), flame(filepath.Base(r.Command[0]), p.energy.profile, p.base), p.base != nil)
+}
+
+// Close ends the profiler. The command must have ended. Close does nothing if p is nil.
+func (p *Profiler) Close() {
+	if p == nil {
+		return
+	}
+	p.members.close()
+	p.stop()
+	p.collector.close()
+}
