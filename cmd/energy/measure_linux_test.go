@@ -88,6 +88,9 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"no such config":        {[]string{"-config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"-model", "/no/such/file", "true"}, 125, "-model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
+		"no such base":          {[]string{"-flame", os.DevNull, "-vs", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
+		"no energy profile":     {[]string{"-flame", os.DevNull, "-vs", "go.mod", "true"}, 125, "go.mod: "},
+		"no profiler":           {[]string{"-profile", os.DevNull, "-profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
 		"a model beyond reason": {[]string{"-model", "50-10", "true"}, 125, "max_power"},
 	} {
 		t.Run(name, func(t *testing.T) {

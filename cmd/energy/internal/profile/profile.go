@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -281,6 +283,9 @@ func (p *Profiler) WritePprof(w io.Writer) error { return p.energy.profile.Write
 // WriteFlame draws the profile as SVG, or what changed since the base.
 func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 	title := figure.Joules(r.Used())
+	if slices.ContainsFunc(r.Zones, func(z measure.Zone) bool { return z.Besides == "" && z.Source == string(power.Modeled) }) {
+		title += " (modeled)"
+	}
 	if p.base != nil {
 		title += fmt.Sprintf(", before %s", figure.Joules(p.base.used()))
 	}

@@ -146,13 +146,13 @@ func readFunctions(path, hash string) []elf.Symbol {
 }
 
 // functionAt returns the name of the function at an address of the file, empty if there is none. Of several names it is the
-// last, so that malloc precedes __libc_malloc. Functions of assembly may have no size.
+// last, so that malloc precedes __libc_malloc. A function of assembly may have no size; it reaches to the next one.
 func functionAt(functions []elf.Symbol, address uint64) string {
 	after := sort.Search(len(functions), func(i int) bool { return functions[i].Value > address })
 	if after == 0 {
 		return ""
 	}
-	if f := functions[after-1]; f.Size == 0 || address-f.Value < f.Size {
+	if f := functions[after-1]; address-f.Value < f.Size || f.Size == 0 && after < len(functions) {
 		return f.Name
 	}
 	return ""

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+func recorded(t *testing.T, name string) pprofile.Profiles {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	pd, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(b)
+	require.NoError(t, err)
+	return pd
+}
+
+func sum(p *profile.Profile) (sum units.Energy) { return (&Base{p}).used() }
+
+func TestFunctionsOfARecordedProfile(t *testing.T) {
+	e := newEnergy()
+	e.add(recorded(t, "energy.json"))
+	require.NoError(t, e.profile.CheckValid())
+	var b strings.Builder
+	for _, f := range selfEnergy(e.profile) {
+		fmt.Fprintf(&b, "%11d µJ %s\n", f.Used, f.Name)
+	}
+	golden.Equal(t, "functions.txt", b.String())
+}
+
+func TestProfilesThatAreNotOfEnergyAddNothing(t *testing.T) {
+	e := newEnergy()
+	e.add(recorded(t, "profiler.json"))
+	assert.Empty(t, e.profile.Sample)
+}
+
+func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		e := newEnergy()
+		for range r.IntN(20) {
+			frame := e.location([]profile.Line{{Function: e.function(function{name: fmt.Sprint(r.IntN(5))})}})
+			e.addSample(fmt.Sprint(r.IntN(3)), []*profile.Location{frame}, r.Int64N(1e9))
+		}
+		used := units.Energy(r.Uint64N(2e10) >> r.IntN(35))
+		e.fit(uint64(used), "command")
+		all := units.Energy(0)
+		for _, f := range selfEnergy(e.profile) {
+			all += f.Used
+		}
+		require.Equal(t, used, all)
+		require.Equal(t, used, sum(e.profile))
+	}
+}
+
+func TestAPprofFileIsReadAsItWasWritten(t *testing.T) {
+	e := newEnergy()
+	e.add(recorded(t, "energy.json"))
+	var file bytes.Buffer
+	require.NoError(t, e.profile.Write(&file))
+	base, err := ReadBase(&file)
+	require.NoError(t, err)
+	assert.Equal(t, sum(e.profile), base.used())
+	for _, f := range compare(selfEnergy(e.profile), base) {
+		assert.Equal(t, f.Used, f.Base, f.Name)
+	}
+}
+
+func TestABaseMustBeAnEnergyProfile(t *testing.T) {
+	_, err := ReadBase(strings.NewReader("text"))
+	require.Error(t, err)
+	var cpu bytes.Buffer
+	require.NoError(t, (&profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}).Write(&cpu))
+	_, err = ReadBase(&cpu)
+	assert.EqualError(t, err, "no energy profile: it has cpu in nanoseconds")
+}
+
+func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
+	base := newEnergy()
+	for name, energy := range map[string]int64{"gone": 50, "less": 100, "same": 1000} {
+		base.addSample("", []*profile.Location{base.location([]profile.Line{{Function: base.function(function{name: name})}})}, energy)
+	}
+	of := []measure.Function{{Name: "same", Used: 1000}, {Name: "less", Used: 90}, {Name: "new", Used: 70}}
+	assert.Equal(t, []measure.Function{
+		{Name: "new", Used: 70}, {Name: "gone", Base: 50}, {Name: "less", Used: 90, Base: 100}, {Name: "same", Used: 1000, Base: 1000},
+	}, compare(of, &Base{base.profile}))
+}
+
+func TestBatchesAreReadUntilTheStreamEnds(t *testing.T) {
+	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(recorded(t, "profiler.json"))
+	require.NoError(t, err)
+	stream := append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
+	for length := range len(stream) + 1 {
+		_, err := readBatch(bytes.NewReader(stream[:length]))
+		switch {
+		case length == 0:
+			require.ErrorIs(t, err, io.EOF)
+		case length < len(stream):
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, length)
+		default:
+			require.NoError(t, err)
+		}
+	}
+	_, err = readBatch(bytes.NewReader([]byte{255, 255, 255, 255}))
+	require.ErrorContains(t, err, "too long")
+	_, err = readBatch(bytes.NewReader([]byte{0, 0, 0, 1, 255}))
+	require.Error(t, err)
+}
+
+func TestOnlySamplesOfTheCommandAreKept(t *testing.T) {
+	now := time.Now()
+	before := func(d time.Duration) time.Time { return now.Add(-d) }
+	m := members{
+		processes: func(yield func(int32)) error { yield(1); return nil },
+		listed:    map[int32]time.Time{2: before(time.Second), 3: before(time.Second), 4: before(time.Hour)},
+		scanned:   map[int32]time.Time{1: before(3 * time.Second), 2: before(2 * time.Second), 4: before(time.Hour)},
+		end:       before(time.Millisecond),
+	}
+	s := newSamples()
+	for _, pid := range []string{"1", "2", "3", "4", "5"} {
+		s.add(pid, "f", before(3*time.Second), before(time.Second), now)
+	}
+	m.keep(s.Profiles)
+	got := map[string]int{}
+	for _, rp := range s.ResourceProfiles().All() {
+		for _, sample := range rp.ScopeProfiles().At(0).Profiles().At(0).Samples().All() {
+			got[text(rp.Resource(), "process.executable.name")+" "+text(rp.Resource(), "process.pid")] += sample.TimestampsUnixNano().Len()
+		}
+	}
+	assert.Equal(t, map[string]int{
+		"p1 1": 2,           // it runs
+		"p2 2": 1, "p2 ": 1, // it exited after its last window
+		"p3 3": 2, // it lived between two windows
+	}, got)
+}
+
+// run measures a busy command with a stand-in for the collector.
+func run(t *testing.T, behavior string) (*Profiler, *measure.Result) {
+	t.Helper()
+	t.Setenv(standIn, behavior)
+	p, err := Start(t.Context(), os.Args[0], nil)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	cfg := energyreceiver.DefaultConfig()
+	cfg.Meters.Use = []energyreceiver.MeterKind{}
+	r, err := measure.Run(context.Background(), measure.Options{
+		Command: []string{"sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}, Config: cfg, Interval: 100 * time.Millisecond, Profiler: p,
+	})
+	require.NoError(t, err)
+	require.Zero(t, r.Exit)
+	require.Positive(t, r.Used())
+	return p, r
+}
+
+func byName(r *measure.Result) map[string]units.Energy {
+	m := map[string]units.Energy{}
+	for _, f := range r.Functions {
+		m[f.Name] = f.Used
+	}
+	return m
+}
+
+func TestACommandIsProfiled(t *testing.T) {
+	p, r := run(t, "works")
+	assert.Greater(t, byName(r)["busy"], r.Used()/2)
+	assert.Equal(t, r.Used(), sum(p.energy.profile))
+	var svg bytes.Buffer
+	require.NoError(t, p.WriteFlame(&svg, r))
+	assert.Contains(t, svg.String(), figure.Joules(r.Used())+" (modeled): sh -c")
+}
+
+func TestAProfilerThatEndsCostsFunctionsOnly(t *testing.T) {
+	p, r := run(t, "ends")
+	assert.Equal(t, r.Used(), sum(p.energy.profile))
+	assert.Contains(t, r.Notes, "The profile lacks functions: the profiler ended: out of memory")
+}
+
+func TestWhyAProfilerDoesNotStart(t *testing.T) {
+	t.Setenv(standIn, "fails")
+	_, err := Start(t.Context(), os.Args[0], nil)
+	require.ErrorContains(t, err, `the profiler did not start: failed to start "profiling" receiver: no BPF`)
+	_, err = Start(t.Context(), "/no/such/file", nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	t.Setenv("PATH", t.TempDir())
+	_, err = Start(t.Context(), "", nil)
+	require.ErrorIs(t, err, errNoCollector)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupted := errors.New("interrupted")
+	cancel(interrupted)
+	t.Setenv(standIn, "works")
+	_, err = Start(ctx, os.Args[0], nil)
+	require.ErrorIs(t, err, interrupted)
+}
