@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"golang.org/x/sys/unix"
 )
 
 // CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
@@ -87,7 +88,10 @@ func startCollector(path string) (*collector, error) {
 	defer func() { _ = messagesIn.Close() }()
 	c := &collector{batches: batches, ready: make(chan struct{}), ended: make(chan struct{}), release: make(chan struct{})}
 	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
-	c.process.Stderr, c.process.ExtraFiles, c.process.SysProcAttr = messagesIn, []*os.File{batchesIn}, attributes()
+	c.process.Stderr, c.process.ExtraFiles, c.process.SysProcAttr = messagesIn, []*os.File{batchesIn}, &syscall.SysProcAttr{
+		Setpgid:   true, // Ctrl-C does not end it: its last samples are needed
+		Pdeathsig: syscall.SIGTERM,
+	}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the child is signaled when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)
@@ -181,4 +185,29 @@ func readBatch(r io.Reader) (none pprofile.Profiles, err error) {
 		return none, io.ErrUnexpectedEOF
 	}
 	return (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b)
+}
+
+// inPIDNamespace reports whether PIDs here are not those of the host (PROC_PID_INIT_INO in linux/proc_ns.h).
+func inPIDNamespace() bool {
+	link, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && link != "pid:[4026531836]"
+}
+
+// missing returns what the profiler needs and does not have here.
+func missing() (names []string) {
+	var have [2]unix.CapUserData
+	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0]) == nil {
+		for _, c := range []struct {
+			name string
+			bit  uint32
+		}{{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}, {"CAP_SYS_RESOURCE", unix.CAP_SYS_RESOURCE}} {
+			if have[0].Effective&(1<<c.bit) == 0 {
+				names = append(names, c.name)
+			}
+		}
+	}
+	if _, err := os.Stat("/sys/kernel/tracing/events"); os.IsNotExist(err) {
+		names = append(names, "tracefs at /sys/kernel/tracing")
+	}
+	return names
 }

@@ -238,8 +238,12 @@ func (p *Profiler) whyEnded() string {
 	if !errors.Is(p.failure, io.EOF) {
 		return p.failure.Error()
 	}
-	<-p.collector.ended
-	return p.collector.why()
+	select {
+	case <-p.collector.ended:
+		return p.collector.why()
+	case <-time.After(endsWithin):
+		return "it sends nothing any more"
+	}
 }
 
 // awaitLast waits until the samples of the command's end have arrived.
