@@ -70,7 +70,7 @@ func (o *profileOptions) open(ctx context.Context) (f *profileFiles, err error) 
 }
 
 func readBase(path string) (*profile.Base, error) {
-	file, err := os.Open(path) //nolint:gosec // the user names it
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -31,13 +31,12 @@ func flameGraph(t *testing.T, compare bool) string {
 	var b bytes.Buffer
 	require.NoError(t, Flame(&b, "10 J: make", stacks(), compare))
 	for d := xml.NewDecoder(bytes.NewReader(b.Bytes())); ; {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else {
-			require.NoError(t, err)
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return b.String()
 		}
+		require.NoError(t, err)
 	}
-	return b.String()
 }
 
 func TestAFlameGraphShowsEnergyByStack(t *testing.T) {

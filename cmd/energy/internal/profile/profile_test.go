@@ -184,6 +184,7 @@ func byName(r *measure.Result) map[string]units.Energy {
 func TestACommandIsProfiled(t *testing.T) {
 	p, r := run(t, "works")
 	assert.Greater(t, byName(r)["busy"], r.Used()/2)
+	assert.NotContains(t, byName(r), "energy", "of another process")
 	assert.Equal(t, r.Used(), sum(p.energy.profile))
 	var svg bytes.Buffer
 	require.NoError(t, p.WriteFlame(&svg, r))

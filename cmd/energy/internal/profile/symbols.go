@@ -118,7 +118,7 @@ func (t *symbols) table(of file) []elf.Symbol {
 
 // readFunctions returns the functions of an ELF file by their addresses, nil if the file has another hash.
 func readFunctions(path, hash string) []elf.Symbol {
-	r, err := os.Open(path) //nolint:gosec // an executable of the command
+	r, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
