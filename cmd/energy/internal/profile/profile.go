@@ -127,6 +127,7 @@ func (p *Profiler) receive(from io.Reader) {
 		pd, err := readBatch(from)
 		if err != nil {
 			p.failure = err
+			p.stop() // samples until now do not get the energy of the time after them
 			return
 		}
 		p.consume(pd)

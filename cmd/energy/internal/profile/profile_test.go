@@ -194,6 +194,7 @@ func TestACommandIsProfiled(t *testing.T) {
 func TestAProfilerThatEndsCostsFunctionsOnly(t *testing.T) {
 	p, r := run(t, "ends")
 	assert.Equal(t, r.Used(), sum(p.energy.profile))
+	assert.Greater(t, byName(r)[notSampled], r.Used()/2)
 	assert.Contains(t, r.Notes, "The profile lacks functions: the profiler ended: out of memory")
 }
 
