@@ -43,6 +43,8 @@ require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cilium/ebpf v0.22.0 // indirect
+	github.com/energyreceiver/energyreceiver/extension/nvml v0.1.0
+	github.com/energyreceiver/energyreceiver/processor/emissions v0.1.0
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/foxboron/go-tpm-keyfiles v0.0.0-20251226215517-609e4778396f // indirect
 	github.com/gdamore/encoding v1.0.1 // indirect

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -56,6 +58,8 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -vs 'gzip -1 f' -- gzip -9 f            compares two commands, run in turn
   energy measure -plot power.svg -- make -j8             draws its power over time
   energy measure -node -- ./scenario.sh                  the whole machine, by phase
+  energy measure -node -by container -- ./scenario.sh    the containers of the machine, by phase
+  energy measure -grid FRA -price 0.30 -- make           grams of CO2e and money
   energy measure -profile code.pb.gz -- make test        by function
 
 The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
@@ -131,6 +135,18 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	o.several.flags(fs)
 	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
 	o.profile.flags(fs)
+	fs.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
+	fs.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
+		o.Rates.Price, err = rate(text)
+		return err
+	})
+	fs.Func("by", "`rows` of the table: program, container or phase; with -node, programs and containers are those of the whole machine", func(text string) error {
+		o.By = measure.By(text)
+		if !slices.Contains([]measure.By{measure.ByProgram, measure.ByContainer, measure.ByPhase}, o.By) {
+			return errors.New("must be program, container or phase")
+		}
+		return nil
+	})
 	err := parseWithUsage(fs, args, measureUsage, usage, func() error {
 		o.Command = fs.Args()
 		fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
@@ -157,10 +173,42 @@ func (o *measureOptions) check() error {
 	if err := errors.Join(o.profile.check(&o.several), o.several.check()); err != nil {
 		return err
 	}
+	if o.By == measure.ByContainer && !o.Node {
+		return errors.New("-by container needs -node: the table has the containers of the whole machine")
+	}
+	if o.By != "" && o.several.used() {
+		return errors.New("-by is for the table of one run")
+	}
 	if o.Node && o.several.used() {
 		return errors.New("-node is for the table of one run: with -runs, -warmup and -vs the documents of -json have node_joules")
 	}
 	return nil
+}
+
+// setGrid sets the carbon intensity: a place, or a number of g/kWh.
+func (o *measureOptions) setGrid(text string) (err error) {
+	if o.Rates.Grams, err = rate(text); err == nil {
+		return nil
+	}
+	place, err := grid.Lookup(text)
+	if err != nil {
+		return err
+	}
+	grams := float64(place.Rate) / 1e6 // from µg
+	o.Rates.Grams, o.Rates.Grid = &grams, place.Name
+	if place.Year != 0 {
+		o.Rates.Grid += fmt.Sprintf(", mean of %d", place.Year)
+	}
+	return nil
+}
+
+// rate returns a number that is not negative.
+func rate(text string) (*float64, error) {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(value >= 0 && value <= math.MaxFloat32) {
+		return nil, errors.New("must be a number of at least 0")
+	}
+	return &value, nil
 }
 
 // takesWithin is how long what is written may block after a signal.

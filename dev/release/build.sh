@@ -26,8 +26,9 @@ if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles deploy/builder
 # With the modules of this checkout, and otherwise exactly the versions of its go.mod.
 cp cmd/energy/go.mod build/release/src/energy.mod
 cp cmd/energy/go.sum build/release/src/energy.sum
-go mod edit -replace=github.com/energyreceiver/energyreceiver=../.. \
-	-replace=github.com/energyreceiver/energyreceiver/processor/energyprofile=../../processor/energyprofile build/release/src/energy.mod
+for m in '' /processor/emissions /processor/energyprofile /extension/nvml; do
+	go mod edit -replace="github.com/energyreceiver/energyreceiver$m=../..$m" build/release/src/energy.mod
+done
 for arch in $ARCHS; do
 	GOARCH=$arch go -C cmd/energy build -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
 		-o "$out/$arch/energy" .

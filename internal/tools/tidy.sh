@@ -11,8 +11,13 @@ receiver=$(go list -m)
 copy=$(mktemp -d)
 trap 'rm -r "$copy"' EXIT
 cp "$module/go.mod" "$module/go.sum" "$copy"
-profile=$receiver/processor/energyprofile # which cmd/energy requires
-test "$module" = . || go mod edit -replace="$receiver=$root" -replace="$profile=$root/processor/energyprofile" "$copy/go.mod"
+edits='' drops=''
+for m in processor/emissions processor/energyprofile extension/nvml; do # which cmd/energy requires
+	edits="$edits -replace=$receiver/$m=$root/$m" drops="$drops -dropreplace=$receiver/$m"
+done
+# shellcheck disable=SC2086 # several words
+test "$module" = . || go mod edit -replace="$receiver=$root" $edits "$copy/go.mod"
 go -C "$module" mod tidy -modfile="$copy/go.mod" "$@"
-test "$module" = . || go mod edit -dropreplace="$receiver" -dropreplace="$profile" "$copy/go.mod"
+# shellcheck disable=SC2086
+test "$module" = . || go mod edit -dropreplace="$receiver" $drops "$copy/go.mod"
 test $# -gt 0 || cp "$copy/go.mod" "$copy/go.sum" "$module"

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
-	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/grid"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
-	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/grid"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 )
 
 func TestImplausibleIntensities(t *testing.T) {

@@ -57,6 +57,20 @@ func WattHours(e units.Energy) string {
 	}
 }
 
+// Grams returns a mass.
+func Grams(g float64) string {
+	switch {
+	case g > 0 && g < 1e-3:
+		return digits(1e6*g) + " µg"
+	case g > 0 && g < 1:
+		return digits(1e3*g) + " mg"
+	case g < 1000:
+		return digits(g) + " g"
+	default:
+		return digits(g/1e3) + " kg"
+	}
+}
+
 // digits returns a number with about three digits: 0, or at least 0.1.
 func digits(v float64) string {
 	switch {

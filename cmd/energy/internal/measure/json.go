@@ -18,22 +18,25 @@ const SchemaVersion = 1
 // document is the JSON document. docs/command-line.md describes it. Energies are in joules with up
 // to six decimals, which are exact: sums that hold for microjoules hold for them.
 type document struct {
-	Schema        int           `json:"schema"`
-	Command       []string      `json:"command"`
-	Started       time.Time     `json:"started"`
-	ExitStatus    int           `json:"exit_status"`
-	Seconds       float64       `json:"seconds"`
-	CPUSeconds    float64       `json:"cpu_seconds"`
-	CPUTimeSource string        `json:"cpu_time_source"`
-	Joules        *float64      `json:"joules"` // null where nothing is known
-	MeanWatts     *float64      `json:"mean_watts"`
-	NodeJoules    *float64      `json:"node_joules"`
-	Zones         []jsonZone    `json:"zones"`
-	Programs      []jsonProgram `json:"programs"`
-	Phases        []jsonPhase   `json:"phases"`
-	Samples       []jsonSample  `json:"samples"`
-	LeftBehind    []jsonProcess `json:"left_behind"`
-	Notes         []string      `json:"notes"`
+	Schema        int            `json:"schema"`
+	Command       []string       `json:"command"`
+	Started       time.Time      `json:"started"`
+	ExitStatus    int            `json:"exit_status"`
+	Seconds       float64        `json:"seconds"`
+	CPUSeconds    float64        `json:"cpu_seconds"`
+	CPUTimeSource string         `json:"cpu_time_source"`
+	Joules        *float64       `json:"joules"` // null where nothing is known
+	MeanWatts     *float64       `json:"mean_watts"`
+	NodeJoules    *float64       `json:"node_joules"`
+	Zones         []jsonZone     `json:"zones"`
+	Emissions     *jsonRate      `json:"co2e,omitempty"`  // in grams
+	Price         *jsonRate      `json:"price,omitempty"` // in the currency of the rate
+	Programs      []jsonProgram  `json:"programs"`
+	Workloads     []jsonWorkload `json:"workloads,omitempty"`
+	Phases        []jsonPhase    `json:"phases"`
+	Samples       []jsonSample   `json:"samples"`
+	LeftBehind    []jsonProcess  `json:"left_behind"`
+	Notes         []string       `json:"notes"`
 }
 
 type jsonZone struct {
@@ -48,6 +51,19 @@ type jsonZone struct {
 	NodeIdleJoules     float64 `json:"node_idle_joules"`
 	UnattributedJoules float64 `json:"unattributed_joules"`
 	MissingSeconds     float64 `json:"missing_seconds"`
+}
+
+// jsonRate has what the command and the node emit or cost.
+type jsonRate struct {
+	PerKWh  float64 `json:"per_kwh"`
+	Command float64 `json:"command"`
+	Node    float64 `json:"node"`
+}
+
+type jsonWorkload struct {
+	Workload string    `json:"workload"`
+	Phase    string    `json:"phase"`
+	Joules   []float64 `json:"joules"` // by the index of zones
 }
 
 type jsonProgram struct {
@@ -108,6 +124,10 @@ func (r *Result) document() *document {
 			MissingSeconds: z.Missing.Seconds(),
 		})
 	}
+	d.Emissions, d.Price = r.rate(r.Rates.Grams), r.rate(r.Rates.Price)
+	for _, w := range r.Workloads {
+		d.Workloads = append(d.Workloads, jsonWorkload{w.Name, w.Phase, inJoules(w.Used)})
+	}
 	for _, p := range r.Programs {
 		d.Programs = append(d.Programs, jsonProgram{p.Name, inJoules(p.Used)})
 	}
@@ -126,6 +146,13 @@ func (r *Result) document() *document {
 		d.LeftBehind = append(d.LeftBehind, jsonProcess{p.PID, p.Name, p.CPU.Seconds()})
 	}
 	return d
+}
+
+func (r *Result) rate(perKilowattHour *float64) *jsonRate {
+	if perKilowattHour == nil || len(r.Zones) == 0 {
+		return nil
+	}
+	return &jsonRate{*perKilowattHour, perKWh(r.Used(), *perKilowattHour), perKWh(r.Node(), *perKilowattHour)}
 }
 
 func inJoules(energies []units.Energy) []float64 {

@@ -41,6 +41,11 @@ type Options struct {
 	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
 	// them delays the start of the command.
 	Names bool
+	// By selects the rows of the table. With Node, programs or containers are those of the whole
+	// machine.
+	By By
+	// Rates convert the energy to emissions and money.
+	Rates Rates
 	// Profiler, if it is not nil, divides the energy among the command's functions.
 	Profiler Profiler
 }

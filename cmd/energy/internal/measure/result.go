@@ -31,6 +31,13 @@ type Result struct {
 	Samples []Sample
 	// Before is the baseline that was measured or taken, nil if there is none.
 	Before *Baseline
+	// Workloads divide the energy of the node in each phase, by descending energy. Empty unless
+	// programs or containers of the whole machine are wanted.
+	Workloads []Workload
+	// By selects the rows of the table.
+	By By
+	// Rates convert the energies to emissions and money.
+	Rates Rates
 	// Left are the processes that the command left behind.
 	Left []Process
 	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a

@@ -32,15 +32,16 @@ var ErrNoMeter = errors.New("no joules are known here")
 // run is a command that is measured.
 type run struct {
 	*Options
-	notes  *notes.Notes
-	group  *command.Group
-	meter  *meter
-	record *record
-	marks  chan mark
-	result *Result
-	phase  string
-	begun  marked
-	used   units.CPUTime // until the last sample
+	notes   *notes.Notes
+	group   *command.Group
+	meter   *meter
+	record  *record
+	machine *machine // nil unless its programs or containers are wanted
+	marks   chan mark
+	result  *Result
+	phase   string
+	begun   marked
+	used    units.CPUTime // until the last sample
 	// baseline is the measurement before the command, nil if there was none.
 	baseline *Baseline
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
@@ -83,6 +84,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer func() { _ = m.close() }() // its meters were only read
 	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
+	if o.Node && (o.By == ByProgram || o.By == ByContainer) {
+		if r.machine, err = openMachine(ctx, *cfg, o.By, n); err != nil {
+			return nil, err
+		}
+		defer func() { _ = r.machine.close() }()
+	}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -166,7 +173,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now(), WholeNode: r.Node}
+	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now(), WholeNode: r.Node, By: r.By, Rates: r.Rates}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
 		return nil, err
@@ -209,6 +216,9 @@ func (r *run) sample(ctx context.Context, end time.Duration) error {
 		return err
 	}
 	r.add(end, reported)
+	if r.machine != nil {
+		r.machine.add(ctx, r.phase)
+	}
 	return nil
 }
 
@@ -284,6 +294,9 @@ func (r *run) fill(end time.Time) {
 	}
 	r.result.CPUTime = string(r.group.Method())
 	r.meter.programs.result(r.result)
+	if r.machine != nil {
+		r.machine.result(r.result)
+	}
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
 		z.Static = r.meter.staticOf(z)

@@ -5,6 +5,7 @@ package measure
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +29,16 @@ func (r *Result) WriteTable(w io.Writer) error {
 		if r.WholeNode {
 			fmt.Fprintf(&b, "Node      %s = %s, %s on average\n", figure.Joules(r.Node()), figure.WattHours(r.Node()), meanWatts(r.Node(), r.Wall))
 		}
+		r.Rates.write(&b, r)
 		r.writeZones(&b)
-		r.writePrograms(&b)
+		if r.By == "" || r.By == ByProgram && len(r.Workloads) == 0 {
+			r.writePrograms(&b)
+		}
+		r.writeWorkloads(&b)
 		r.writeFunctions(&b)
-		r.writePhases(&b)
+		if r.By == "" || r.By == ByPhase {
+			r.writePhases(&b)
+		}
 	}
 	r.writeLeft(&b)
 	r.writeNotes(&b)
@@ -102,6 +109,59 @@ func (r *Result) writePrograms(b *strings.Builder) {
 	}
 }
 
+// maxWorkloads is the maximum number of programs or containers of a phase with a row each.
+const maxWorkloads = 20
+
+// writeWorkloads writes a row for each program or container of the machine in each phase.
+func (r *Result) writeWorkloads(b *strings.Builder) {
+	if len(r.Workloads) == 0 {
+		return
+	}
+	row := func(name, energy, power, share, of string) {
+		line := fmt.Sprintf("%s %11s%11s%7s  %s", figure.Pad(name, 28), energy, power, share, figure.Fit(figure.Clean(of), 18))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	b.WriteString("\n")
+	head := ""
+	if len(r.Phases) > 0 {
+		head = "PHASE"
+	}
+	row(strings.ToUpper(string(r.By)), "ENERGY", "POWER", "SHARE", head)
+	for rows := r.Workloads; len(rows) > 0; {
+		n := slices.IndexFunc(rows, func(w Workload) bool { return w.Phase != rows[0].Phase })
+		if n < 0 {
+			n = len(rows)
+		}
+		wall, of := r.Wall, ""
+		if i := slices.IndexFunc(r.Phases, func(p Phase) bool { return p.Name == rows[0].Phase }); i >= 0 {
+			wall, of = r.Phases[i].Wall, phaseName(rows[0].Phase)
+		}
+		write := func(name string, used units.Energy) {
+			row(name, figure.Joules(used), meanWatts(used, wall), figure.Share(used, r.Node()), of)
+		}
+		shown := min(n, maxWorkloads)
+		for _, w := range rows[:shown] {
+			write(w.Name, r.added(w.Used))
+		}
+		var rest units.Energy
+		for _, w := range rows[shown:n] {
+			rest += r.added(w.Used)
+		}
+		if n > shown {
+			write(fmt.Sprintf("%d more", n-shown), rest)
+		}
+		rows = rows[n:]
+	}
+}
+
+// phaseName returns the name of a phase for people.
+func phaseName(name string) string {
+	if name == phase.None {
+		return "(none)"
+	}
+	return name
+}
+
 // maxFunctions is the maximum number of functions with a row each.
 const maxFunctions = 10
 
@@ -167,12 +227,8 @@ func (r *Result) writePhases(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%-29s%11s%11s%7s%11s\n", "PHASE", head, "POWER", "SHARE", "TIME")
 	for i := range r.Phases {
 		p := &r.Phases[i]
-		name := p.Name
-		if name == phase.None {
-			name = "(none)"
-		}
 		used := of(p)
-		fmt.Fprintf(b, "%s %11s%11s%7s%11s\n", figure.Pad(name, 28), figure.Joules(used), meanWatts(used, p.Wall),
+		fmt.Fprintf(b, "%s %11s%11s%7s%11s\n", figure.Pad(phaseName(p.Name), 28), figure.Joules(used), meanWatts(used, p.Wall),
 			figure.Share(used, whole), figure.Seconds(p.Wall))
 	}
 }

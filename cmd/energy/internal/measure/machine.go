@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// By selects the rows of the table.
+type By string
+
+// The rows of the table. With none, the table has all of the command's programs and phases.
+const (
+	ByProgram   By = "program"
+	ByContainer By = "container"
+	ByPhase     By = "phase"
+)
+
+// Workload is the energy of one program or container of the machine in one phase.
+type Workload struct {
+	Name  string // Others and Idle are the rest
+	Phase string
+	Used  []units.Energy // by the index of Result.Zones
+}
+
+// The rows of a machine's energy that no program or container used.
+const (
+	Others = "(others)"
+	Idle   = "(idle)"
+)
+
+// machine divides the energy of the whole machine among its programs or containers. It has a
+// receiver of its own, because that of the command shows only the command's processes.
+type machine struct {
+	*receiver
+	by     By
+	series map[machineSeries]units.Energy // so far
+	phases map[string]map[workloadKind]units.Energy
+}
+
+type machineSeries struct {
+	workloadKind
+	id    string // of the resource
+	start pcommon.Timestamp
+}
+
+type workloadKind struct {
+	name string
+	kind power.Class
+}
+
+// openMachine takes the baseline.
+func openMachine(ctx context.Context, cfg energyreceiver.Config, by By, n *notes.Notes) (*machine, error) {
+	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
+	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: n.Logger()})
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{&receiver{embedded: e, ctx: ctx}, by, map[machineSeries]units.Energy{}, map[string]map[workloadKind]units.Energy{}}
+	if err := m.start(); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// add adds what was used since the last call to a phase. After an error the next call does.
+func (m *machine) add(ctx context.Context, phase string) {
+	md, err := m.collect(context.WithoutCancel(ctx))
+	if err != nil {
+		return
+	}
+	of := m.phases[phase]
+	if of == nil {
+		of = map[workloadKind]units.Energy{}
+		m.phases[phase] = of
+	}
+	for _, rm := range md.ResourceMetrics().All() {
+		name, id := m.rowOf(rm.Resource().Attributes())
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, metric := range sm.Metrics().All() {
+				m.addMetric(of, metric, name, id)
+			}
+		}
+	}
+}
+
+func (m *machine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Metric, name, id string) {
+	rows := metricProcessEnergy
+	if m.by == ByContainer {
+		rows = metricContainerEnergy
+	}
+	if metric.Name() != metricSystemEnergy && metric.Name() != rows {
+		return
+	}
+	for _, p := range metric.Sum().DataPoints().All() {
+		row := workloadKind{name, kindOfPoint(p)}
+		if metric.Name() == metricSystemEnergy {
+			row.name = Others // minus all rows, at the end
+			if textOf(p.Attributes(), attrState) == "idle" {
+				row.name = Idle
+			}
+		}
+		series := machineSeries{row, id, p.StartTimestamp()}
+		now := energyOf(p)
+		used := units.Advance(m.series[series], now)
+		m.series[series] = now
+		of[row] += used
+	}
+}
+
+// rowOf returns the name and the identity of a resource.
+func (m *machine) rowOf(attributes pcommon.Map) (name, id string) {
+	id = textOf(attributes, "container.id")
+	if m.by == ByProgram {
+		name = cmp.Or(textOf(attributes, attrExecutable), Others)
+		return name, id + name
+	}
+	name = cmp.Or(textOf(attributes, "container.name"), textOf(attributes, "k8s.container.name"))
+	if pod := textOf(attributes, "k8s.pod.name"); pod != "" && name != "" {
+		name = pod + "/" + name
+	}
+	return cmp.Or(name, id[:min(len(id), 12)], Others), id
+}
+
+// result fills the workloads of a result whose phases are filled. They add up to the energy of the
+// node in each zone and phase, whose meters another receiver has read at almost the same time.
+func (m *machine) result(into *Result) {
+	parts := into.Phases
+	if len(parts) == 0 {
+		whole := Phase{Name: "none", NodeUsed: make([]units.Energy, len(into.Zones))}
+		for i := range into.Zones {
+			whole.NodeUsed[i] = into.Zones[i].Node()
+		}
+		parts = []Phase{whole}
+	}
+	for i := range parts {
+		into.Workloads = append(into.Workloads, m.divide(into, &parts[i])...)
+	}
+}
+
+func (m *machine) divide(of *Result, p *Phase) (rows []Workload) {
+	used := m.phases[p.Name]
+	names := map[string]bool{}
+	for row := range used {
+		names[row.name] = true
+	}
+	names[Others] = true
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		rows = append(rows, Workload{name, p.Name, make([]units.Energy, len(of.Zones))})
+	}
+	weights := make([]units.Energy, len(rows))
+	for z := range of.Zones {
+		kind := zoneKind(&of.Zones[z])
+		others, known := 0, units.Energy(0)
+		for i := range rows {
+			weights[i] = used[workloadKind{rows[i].Name, kind}]
+			switch rows[i].Name {
+			case Others:
+				others = i
+			case Idle:
+			default:
+				known += weights[i]
+			}
+		}
+		weights[others] = units.Advance(known, weights[others])
+		share(p.NodeUsed[z], weights, others, func(i int, e units.Energy) { rows[i].Used[z] = e })
+	}
+	rows = slices.DeleteFunc(rows, func(w Workload) bool { return slices.Max(append(w.Used, 0)) == 0 })
+	slices.SortStableFunc(rows, func(a, b Workload) int { return cmp.Compare(of.added(b.Used), of.added(a.Used)) })
+	return rows
+}
+
+// share divides an energy in proportion to weights. The part at others gets all of it if all
+// weights are 0.
+func share(e units.Energy, weights []units.Energy, others int, set func(i int, e units.Energy)) {
+	var total units.Energy
+	for _, w := range weights {
+		total += w
+	}
+	if total == 0 {
+		set(others, e)
+		return
+	}
+	division := units.Division{Amount: uint64(e), Total: uint64(total)}
+	for i, w := range weights {
+		set(i, units.Energy(division.Next(uint64(w))))
+	}
+}
