@@ -17,6 +17,7 @@ GPU_COLLECTOR := build/gpu/otelcol-energy
 PROFILES_COLLECTOR := build/profiles/otelcol-energy
 BALANCER  := build/balancer/otelcol-balancer
 ENERGY    := build/energy
+GPU_ENERGY := build/gpu/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
@@ -95,7 +96,7 @@ $(PROFILES_COLLECTOR): deploy/builder-config-profiles.yaml go.mod go.sum process
 	@$(STATIC)
 	@touch $@
 
-build-gpu: $(GPU_COLLECTOR) ## build the collector that reads NVIDIA GPUs (build/gpu/otelcol-energy)
+build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that read NVIDIA GPUs (build/gpu/otelcol-energy, build/gpu/energy)
 
 $(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES) $(GPU_FILES)
 	@$(NEED_GO)
@@ -118,6 +119,12 @@ $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
 	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -ldflags "-s -w" -o ../../$@ .
+	@touch $@
+
+$(GPU_ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES) $(GPU_FILES)
+	@$(NEED_GO)
+	@mkdir -p build/gpu
+	@CGO_ENABLED=0 go -C cmd/energy build -tags nvml -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector

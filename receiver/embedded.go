@@ -29,7 +29,10 @@ var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 //
 // Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An
 // Embedded is not safe for concurrent use.
-type Embedded struct{ scraper *energyScraper }
+type Embedded struct {
+	scraper    *energyScraper
+	extensions extensions
+}
 
 // EmbeddedOptions configures an Embedded, in place of a collector.
 type EmbeddedOptions struct {
@@ -39,6 +42,8 @@ type EmbeddedOptions struct {
 	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
 	// the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
+	// Extensions are those that the configuration may name. The caller starts and stops them.
+	Extensions map[component.ID]component.Component
 	// StaticPower, if it is not nil, is the known static power of zone kinds, in watts, for all
 	// sockets together. Modeled and reported zones need no entry, since their static power is
 	// known. StaticPower replaces the rule utilization.
@@ -53,7 +58,7 @@ var errContainer = errors.New("a CPU time source needs a container, and a contai
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It
 // touches nothing of the machine.
 //
-// Extensions that the configuration names are unavailable. Storage may be the path of a receiver's
+// Storage may be the path of a receiver's
 // [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
@@ -83,11 +88,11 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
 		}
 	}
-	return &Embedded{scraper: s}, nil
+	return &Embedded{scraper: s, extensions: o.Extensions}, nil
 }
 
 // Start opens the meters and takes the baseline.
-func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx, noExtensions{}) }
+func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx, e.extensions) }
 
 var errNotMeasured = errors.New("the CPU times cannot be read")
 
@@ -105,8 +110,8 @@ func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 // Shutdown closes what Start opened.
 func (e *Embedded) Shutdown(ctx context.Context) error { return e.scraper.shutdown(ctx) }
 
-// noExtensions is the host of an Embedded.
-type noExtensions struct{}
+// extensions is the host of an Embedded.
+type extensions map[component.ID]component.Component
 
 // GetExtensions implements component.Host.
-func (noExtensions) GetExtensions() map[component.ID]component.Component { return nil }
+func (e extensions) GetExtensions() map[component.ID]component.Component { return e }

@@ -286,6 +286,8 @@ func (o *measureOptions) configure(ctx context.Context) error {
 			return err
 		}
 	}
+	without = readGPUs(o.Config, without)
+	o.Extensions = gpuLibraries
 	if err := selectModel(o.Config, o.model, o.config); err != nil {
 		return err
 	}

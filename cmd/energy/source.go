@@ -90,7 +90,7 @@ type local struct {
 func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) {
 	l := &local{notes: notes.New()}
 	var err error
-	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.Logger()}); err != nil {
+	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.Logger(), Extensions: gpuLibraries}); err != nil {
 		return nil, err
 	}
 	if err := l.receiver.Start(ctx); err != nil {
@@ -117,6 +117,7 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		cfg.Metrics.ContainerCPUTime.Enabled = true
 		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true
 	}
+	without = readGPUs(cfg, without)
 	cfg.CollectionInterval = max(o.interval, cfg.Window)
 	if err := selectModel(cfg, o.model, o.config); err != nil {
 		return nil, nil, err

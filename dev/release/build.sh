@@ -32,4 +32,6 @@ done
 for arch in $ARCHS; do
 	GOARCH=$arch go -C cmd/energy build -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
 		-o "$out/$arch/energy" .
+	GOARCH=$arch go -C cmd/energy build -tags=nvml -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
+		-o "$out/$arch/energy-gpu" .
 done

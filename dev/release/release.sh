@@ -42,13 +42,13 @@ rm -rf "$work/share"
 
 say "archives and SBOMs"
 for arch in $ARCHS; do
-	for name in otelcol-energy otelcol-energy-gpu energy; do
+	for name in otelcol-energy otelcol-energy-gpu energy energy-gpu; do
 		full=${name}_${VERSION}_linux_$arch
 		stage=$work/stage/$full
 		install -D -m 0755 "$work/$arch/$name" "$stage/${name%-gpu}"
 		install -m 0644 LICENSE "$stage"
 		cp -R LICENSES "$stage"
-		if [ "$name" = energy ]; then
+		if [ "${name%-gpu}" = energy ]; then
 			cp -R "$work/share" "$stage"
 		else
 			install -m 0644 deploy/systemd/config.yaml deploy/systemd/otelcol-energy.service "$stage"
@@ -66,7 +66,7 @@ package() {
 	local stage=$work/stage/packages/$1_$2 root format conflicts=otelcol-energy
 	root=$stage/root
 	install -D -m 0755 "$work/$2/$1" "$root/usr/bin/otelcol-energy"
-	install -m 0755 "$work/$2/energy" "$root/usr/bin/energy"
+	install -m 0755 "$work/$2/energy${1#otelcol-energy}" "$root/usr/bin/energy"
 	install -D -m 0644 LICENSE "$root/usr/share/doc/$1/copyright"
 	install -D -m 0644 -t "$root/usr/share/doc/$1/examples" deploy/systemd/ipmi.conf deploy/systemd/vsock.conf
 	cp -R "$work/share/." "$root/usr/share"

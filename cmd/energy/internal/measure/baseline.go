@@ -35,7 +35,7 @@ type Baseline struct {
 // What others draw meanwhile is a part of it, because their dynamic power is not known.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
-	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, emptyGroup{}), notes.New()) // what is wrong comes up again
+	m, err := openMeter(ctx, o, cfg, nil, cpu.NewCommand(cfg.RootPath, emptyGroup{}), notes.New()) // what is wrong comes up again
 	if err != nil {
 		return nil, err
 	}

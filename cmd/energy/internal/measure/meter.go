@@ -34,9 +34,9 @@ type meter struct {
 
 // openMeter takes the first readings. static is the static power of measured zones in watts, nil
 // where energy need not be split. It closes source if it fails.
-func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
+func openMeter(ctx context.Context, o *Options, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
-		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static,
+		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static, Extensions: o.Extensions,
 	})
 	if err != nil {
 		return nil, errors.Join(err, source.Close())

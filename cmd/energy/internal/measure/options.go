@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -21,6 +23,8 @@ type Options struct {
 	Stdin, Stdout, Stderr *os.File
 	// Config is how the node is measured and attributed. It is valid.
 	Config *energyreceiver.Config
+	// Extensions are those that Config names.
+	Extensions map[component.ID]component.Component
 	// Interval is the longest time between two measurements, at least MinInterval.
 	Interval time.Duration
 	// Baseline is how long the node is measured before the command starts, to learn its static power. 0 means not at all.

@@ -36,7 +36,7 @@ type run struct {
 	group   *command.Group
 	meter   *meter
 	record  *record
-	machine *machine // nil unless its programs or containers are wanted
+	machine *wholeMachine // nil unless its programs or containers are wanted
 	marks   chan mark
 	result  *Result
 	phase   string
@@ -78,14 +78,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if before != nil {
 		static = before.watts
 	}
-	m, err := openMeter(ctx, cfg, static, sourceOf(group, &o, cfg), n)
+	m, err := openMeter(ctx, &o, cfg, static, sourceOf(group, &o, cfg), n)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = m.close() }() // its meters were only read
 	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
 	if o.Node && (o.By == ByProgram || o.By == ByContainer) {
-		if r.machine, err = openMachine(ctx, *cfg, o.By, n); err != nil {
+		if r.machine, err = openWholeMachine(ctx, *cfg, &o); err != nil {
 			return nil, err
 		}
 		defer func() { _ = r.machine.close() }()

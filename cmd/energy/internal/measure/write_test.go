@@ -55,6 +55,20 @@ var results = map[string]*Result{
 		Left:  []Process{{PID: 4711, Name: "gopls", CPU: 20 * time.Millisecond}, {PID: 4712, Name: "bad\x1b[2J", CPU: 0}},
 		Notes: []string{"The static power of dram is not known, so energy is split by utilization: the joules depend on what else runs. -baseline 10s measures it"},
 	},
+	"containers": {
+		Command: []string{"./scenario.sh"}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Wall: 10 * time.Second, CPU: time.Second, CPUTime: "cgroup v2",
+		WholeNode: true, By: ByContainer, Rates: Rates{Grams: new(56.0), Grid: "France, mean of 2023", Price: new(0.3)},
+		Zones: []Zone{{Name: "package", Source: "measured", Static: StaticBaseline, Used: 36_000_000, Active: 300_000_000, Idle: 60_000_000}},
+		Phases: []Phase{
+			{Name: "none", Wall: 4 * time.Second, Used: []units.Energy{6_000_000}, NodeUsed: []units.Energy{100_000_000}},
+			{Name: "login", Wall: 6 * time.Second, Used: []units.Energy{30_000_000}, NodeUsed: []units.Energy{260_000_000}},
+		},
+		Workloads: []Workload{
+			{"db", "none", []units.Energy{60_000_000}}, {"(idle)", "none", []units.Energy{40_000_000}},
+			{"db", "login", []units.Energy{160_000_000}}, {"shop-7f/web\x1b[2J", "login", []units.Energy{80_000_000}},
+			{"(idle)", "login", []units.Energy{20_000_000}},
+		},
+	},
 	"modeled": {
 		Command: []string{"true"}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Wall: 1234 * time.Microsecond, CPU: 800 * time.Microsecond,
 		CPUTime: "child times",

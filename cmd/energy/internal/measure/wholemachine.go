@@ -41,9 +41,9 @@ const (
 	Idle   = "(idle)"
 )
 
-// machine divides the energy of the whole machine among its programs or containers. It has a
+// wholeMachine divides the energy of the whole machine among its programs or containers. It has a
 // receiver of its own, because that of the command shows only the command's processes.
-type machine struct {
+type wholeMachine struct {
 	*receiver
 	by     By
 	series map[machineSeries]units.Energy // so far
@@ -61,14 +61,15 @@ type workloadKind struct {
 	kind power.Class
 }
 
-// openMachine takes the baseline.
-func openMachine(ctx context.Context, cfg energyreceiver.Config, by By, n *notes.Notes) (*machine, error) {
+// openWholeMachine takes the baseline.
+func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, o *Options) (*wholeMachine, error) {
 	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
-	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: n.Logger()})
+	// What is wrong is in the notes of the command's receiver.
+	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: notes.New().Logger(), Extensions: o.Extensions})
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{&receiver{embedded: e, ctx: ctx}, by, map[machineSeries]units.Energy{}, map[string]map[workloadKind]units.Energy{}}
+	m := &wholeMachine{&receiver{embedded: e, ctx: ctx}, o.By, map[machineSeries]units.Energy{}, map[string]map[workloadKind]units.Energy{}}
 	if err := m.start(); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
@@ -76,7 +77,7 @@ func openMachine(ctx context.Context, cfg energyreceiver.Config, by By, n *notes
 }
 
 // add adds what was used since the last call to a phase. After an error the next call does.
-func (m *machine) add(ctx context.Context, phase string) {
+func (m *wholeMachine) add(ctx context.Context, phase string) {
 	md, err := m.collect(context.WithoutCancel(ctx))
 	if err != nil {
 		return
@@ -96,7 +97,7 @@ func (m *machine) add(ctx context.Context, phase string) {
 	}
 }
 
-func (m *machine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Metric, name, id string) {
+func (m *wholeMachine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Metric, name, id string) {
 	rows := metricProcessEnergy
 	if m.by == ByContainer {
 		rows = metricContainerEnergy
@@ -121,7 +122,7 @@ func (m *machine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Met
 }
 
 // rowOf returns the name and the identity of a resource.
-func (m *machine) rowOf(attributes pcommon.Map) (name, id string) {
+func (m *wholeMachine) rowOf(attributes pcommon.Map) (name, id string) {
 	id = textOf(attributes, "container.id")
 	if m.by == ByProgram {
 		name = cmp.Or(textOf(attributes, attrExecutable), Others)
@@ -136,7 +137,7 @@ func (m *machine) rowOf(attributes pcommon.Map) (name, id string) {
 
 // result fills the workloads of a result whose phases are filled. They add up to the energy of the
 // node in each zone and phase, whose meters another receiver has read at almost the same time.
-func (m *machine) result(into *Result) {
+func (m *wholeMachine) result(into *Result) {
 	parts := into.Phases
 	if len(parts) == 0 {
 		whole := Phase{Name: "none", NodeUsed: make([]units.Energy, len(into.Zones))}
@@ -150,7 +151,7 @@ func (m *machine) result(into *Result) {
 	}
 }
 
-func (m *machine) divide(of *Result, p *Phase) (rows []Workload) {
+func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
 	used := m.phases[p.Name]
 	names := map[string]bool{}
 	for row := range used {

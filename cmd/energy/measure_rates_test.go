@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+)
+
+func TestTheGridIsAPlaceOrANumber(t *testing.T) {
+	for text, want := range map[string]float64{"230": 230, "0": 0, "fr": 56.04} {
+		o, err := parseMeasureFlags([]string{"-grid", text, "-price", "0.3", "true"}, io.Discard)
+		require.NoError(t, err, text)
+		assert.InDelta(t, want, *o.Rates.Grams, 0.5, text)
+		assert.Equal(t, 0.3, *o.Rates.Price)
+	}
+	for _, wrong := range [][]string{{"-grid", "Atlantis"}, {"-grid", "-1"}, {"-price", "free"}, {"-price", "Inf"}, {"-by", "node"}, {"-by", "container"}} {
+		_, err := parseMeasureFlags(append(wrong, "true"), io.Discard)
+		assert.Error(t, err, "%v", wrong)
+	}
+	o, err := parseMeasureFlags([]string{"-node", "-by", "container", "true"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, measure.ByContainer, o.By)
+}
