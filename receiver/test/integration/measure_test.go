@@ -105,6 +105,19 @@ func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string)
 	return cmd, result
 }
 
+// The Python example returns the energy of a command.
+func TestMeasureFromPython(t *testing.T) {
+	need(t)
+	binary, err := filepath.Abs(energyBinary(t))
+	require.NoError(t, err)
+	cmd := exec.Command(program(t, "python3", "python3"), "-c", `import joules; print(joules.joules("sh", "-c", "echo"))`)
+	cmd.Dir = shipped(t, "python")
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimPrefix(run(t, cmd), "\n")), 64)
+	require.NoError(t, err)
+	assert.Positive(t, out)
+}
+
 func readMeasured(t *testing.T, path string) *measured {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -115,6 +115,36 @@ func (s *scriptedNVML) tells(t *testing.T) {
 	require.NoError(t, os.Rename(s.library+".next", s.library+".script"))
 }
 
+// The build of energy with the nvml extension attributes GPUs to a command.
+func TestMeasureAttributesNVIDIAGPUs(t *testing.T) {
+	need(t)
+	binary := filepath.Join(filepath.Dir(gpuCollectorBinary(t)), "energy")
+	s := &scriptedNVML{library: compileNVML(t), users: [2]string{"1", "2"}}
+	s.tells(t)
+	dir := t.TempDir()
+	pid, result := filepath.Join(dir, "pid"), filepath.Join(dir, "result.json")
+	cmd := exec.Command(binary, "measure", "-json", "-o", result, "-q", "--", "sh", "-c", `echo $$ >"$0.next" && mv "$0.next" "$0" && exec sleep 5`, pid)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(s.library))
+	require.NoError(t, cmd.Start())
+	eventually(t, "the command runs", func() bool {
+		text, err := os.ReadFile(pid)
+		s.users[0] = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	s.start = time.Now()
+	s.tells(t)
+	require.NoError(t, cmd.Wait())
+	for _, z := range readMeasured(t, result).Zones {
+		if z.Zone == "gpu" {
+			t.Logf("gpu: %.3f J of %.3f J active", z.Joules, z.NodeActive)
+			assert.Positive(t, z.Joules)
+			assert.InDelta(t, z.NodeActive, z.Joules+z.Unattributed, 0.5e-6)
+			return
+		}
+	}
+	t.Error("no zone gpu")
+}
+
 // nvmlRun is a collector that reads a scripted library.
 type nvmlRun struct {
 	*scriptedNVML
