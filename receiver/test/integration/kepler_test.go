@@ -116,7 +116,7 @@ var keplerLabels = map[string][]string{
 	`kepler_process_cpu_seconds_total{vm_id="VM"}`:                 {"pid", "comm", "exe", "type", "vm_id"},
 	`kepler_container_cpu_joules_total{container_id="CONTAINER"}`:  {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
 	`kepler_container_cpu_watts{container_id="CONTAINER"}`:         {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
-	`kepler_container_cpu_seconds_total{container_id="CONTAINER"}`: {"container_id", "container_name", "runtime", "pod_id"},
+	`kepler_container_cpu_seconds_total{container_id="CONTAINER"}`: {"container_id", "container_name", "runtime", "state", "pod_id"},
 	`kepler_pod_cpu_joules_total{pod_id="POD"}`:                    {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
 	`kepler_pod_cpu_watts{pod_id="POD"}`:                           {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
 	`kepler_vm_cpu_joules_total{vm_id="VM"}`:                       {"vm_id", "vm_name", "hypervisor", "state", "zone"},
@@ -207,6 +207,14 @@ func TestKeplersQueries(t *testing.T) {
 		return len(p.samples(t, `up{job="kepler"}`, ended.Add(3*time.Second), time.Now())) > 0
 	})
 	assert.Empty(t, query(watts), "the power of what ended is gone, with the scrape configuration that Kepler had")
+	joules := func(state string) []promSeries {
+		return query(fmt.Sprintf(`kepler_process_cpu_joules_total{pid="%d",zone="package",state=%q}`, short.Process.Pid, state))
+	}
+	final, terminated := joules("running"), joules("terminated")
+	require.Len(t, final, 1)
+	require.Len(t, terminated, 1)
+	assert.InDelta(t, final[0].samples[0].value, terminated[0].samples[0].value, 0, "the final energy")
+	assert.Empty(t, query(`kepler_vm_cpu_joules_total{state="terminated"}`), "the virtual machine runs")
 }
 
 // testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All if allowed. Every
