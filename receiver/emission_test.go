@@ -25,6 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -62,7 +63,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
 		*c = *loaded(t, "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
-			"attribution: {static_power: base, idle: equal}")
+			"attribution: {static_power: base, idle: equal, weight: power_model}")
 		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)
 	h := n.host
@@ -90,7 +91,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
 	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, new(cardUsage))
+	n.countEvents(func(weigh.Event, string) uint64 { return uint64(h.Uptime) })
 	n.start()
+	n.transferAll(pod+idA+".scope", scope(idB), 1)
 	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {
 			if z.Name == "core" || z.Name == "uncore" {
@@ -190,7 +193,8 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.busy", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
-		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power",
+		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power", "container.disk.io", "container.network.io", "k8s.pod.network.io",
+		"container.cpu.cycles", "container.cpu.instructions", "container.cpu.cache_misses",
 	}, off)
 }
 

@@ -48,6 +48,10 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"uncertainty, trained": {func(c *Config) {
 			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.StaticPower = true, pkg(config.StaticTrained)
 		}, "", ""},
+		"hardware events without a weight": {func(c *Config) { c.Metrics.ContainerCPUCycles.Enabled = true }, "metrics::container.cpu.cycles", "no zone has the weight cycles or power_model"},
+		"hardware events": {func(c *Config) {
+			c.Metrics.ContainerCPUCycles.Enabled, c.Attribution.Weight = true, allWeight(config.WeightCycles)
+		}, "", ""},
 		"static power": {of(func(a *config.AttributionConfig) {
 			a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 1})
 		}), "", ""},

@@ -7,9 +7,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
@@ -39,6 +41,8 @@ type Options struct {
 	MissedUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
+	// Watch makes the Builder watch containers' cgroups for EachProcess.
+	Watch bool
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their
 	// own package.
 	Topology *divide.Topology
@@ -74,7 +78,7 @@ type Builder struct {
 	kinds      []power.Class
 
 	// As in Options.
-	exact, interruptsUnattributed, missedUnattributed, requests, byProgram, eager bool
+	exact, interruptsUnattributed, missedUnattributed, requests, watch, byProgram, eager bool
 
 	zones   zones
 	domains *domains // nil: all zones share the node's CPUs
@@ -115,7 +119,7 @@ func NewBuilder(o Options) *Builder {
 		engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
 
 		exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
-		requests: o.Requests, byProgram: o.Programs, eager: o.Eager,
+		requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
 
 		domains: newDomains(o.Topology), cores: newCores(o.Siblings, o.SMTWeight),
 		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersKey]*sleepers{},
@@ -154,8 +158,20 @@ func (b *Builder) Held() (processes, containers int) {
 // not exact.
 func (b *Builder) ReadCounters() { b.cgroups.ReadCPUTime() }
 
+// EachProcess calls yield with each process of the scan that was observed last, with what it is part
+// of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.
+func (b *Builder) EachProcess(t *scan.Table, yield func(*scan.Process, identity.Workload, *cgroup.Node)) {
+	for p := range rows(t, true) {
+		if c := &b.claimants[p.Slot]; c.open {
+			yield(p, b.engine.Workload(c.id), c.cgroup)
+		}
+	}
+}
+
 // watchesCgroups reports whether anything is read from containers' cgroups.
-func (b *Builder) watchesCgroups() bool { return !b.exact || b.requests || b.keys.readCgroups() }
+func (b *Builder) watchesCgroups() bool {
+	return !b.exact || b.requests || b.watch || b.keys.readCgroups()
+}
 
 // Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends
 // on their paths.

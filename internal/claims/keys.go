@@ -281,6 +281,21 @@ func (k *Keys) Failed() iter.Seq2[Key, error] {
 	}
 }
 
+// Counted calls yield with the hardware events by which keys are measured and how often they were
+// counted in a cgroup, once for each key that they are of.
+func (k *Keys) Counted(n *cgroup.Node, yield func(weigh.Event, uint64)) {
+	if k == nil || n == nil {
+		return
+	}
+	for i := range k.weights {
+		if w, ok := k.weights[i].weigher.(interface {
+			Counted(*cgroup.Node, func(weigh.Event, uint64))
+		}); ok {
+			w.Counted(n, yield)
+		}
+	}
+}
+
 // Close closes what measures the keys.
 func (k *Keys) Close() error {
 	if k == nil {

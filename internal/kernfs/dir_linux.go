@@ -308,13 +308,28 @@ func isDot(name []byte) bool { return string(name) == "." || string(name) == "..
 
 // SizeOf returns the size that the file or directory <directory>/<pid>/name states. Errors are bare errno values.
 func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
-	if err := d.open(); err != nil {
+	if err := d.statOf(pid, name, unix.STATX_SIZE); err != nil {
 		return 0, err
+	}
+	return int64(d.stat.Size), nil
+}
+
+// InodeOf returns the inode number of the file or directory <directory>/<pid>/name. Errors are bare errno values.
+func (d *Dir) InodeOf(pid int32, name string) (uint64, error) {
+	if err := d.statOf(pid, name, unix.STATX_INO); err != nil {
+		return 0, err
+	}
+	return d.stat.Ino, nil
+}
+
+func (d *Dir) statOf(pid int32, name string, mask uintptr) error {
+	if err := d.open(); err != nil {
+		return err
 	}
 	d.nameOf(pid, name)
 	fd, path, err := d.whole(0)
 	if err == nil {
-		_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(path)), unix.AT_EMPTY_PATH, unix.STATX_SIZE,
+		_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(fd), uintptr(unsafe.Pointer(path)), unix.AT_EMPTY_PATH, mask,
 			uintptr(unsafe.Pointer(&d.stat)), 0)
 		if fd != d.fd {
 			_ = unix.Close(fd)
@@ -323,10 +338,8 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 			err = errno
 		}
 	}
-	if _, err := d.got(nil, err); err != nil {
-		return 0, err
-	}
-	return int64(d.stat.Size), nil
+	_, err = d.got(nil, err)
+	return err
 }
 
 // MajorOf returns the major number of the character device that the descriptor of a process with

@@ -106,6 +106,9 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	return info.Size(), nil
 }
 
+// InodeOf fails.
+func (*Dir) InodeOf(int32, string) (uint64, error) { return 0, errors.ErrUnsupported }
+
 // Kept is a file below a Dir. Here it never stays open.
 type Kept struct{}
 

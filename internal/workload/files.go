@@ -24,6 +24,7 @@ type files struct {
 	buf              []byte
 	pid              int32
 	got              []byte
+	inode            uint64
 	err              error
 }
 
@@ -47,6 +48,12 @@ func (f *files) readArguments()    { f.got, f.err = f.proc.ReadOf(f.pid, "cmdlin
 func (f *files) readAllArguments() { f.readWhole("cmdline") }
 func (f *files) readCgroup()       { f.readWhole("cgroup") }
 func (f *files) readStatus()       { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
+
+func (f *files) readNetwork() {
+	if f.inode, f.err = f.proc.InodeOf(f.pid, "net/dev"); f.err == nil {
+		f.readWhole("net/dev")
+	}
+}
 
 // readWhole reads a file, up to maxFile.
 func (f *files) readWhole(name string) {

@@ -71,6 +71,8 @@ type Identifier struct {
 	missed    bool // readFound was blocked
 	version1  bool // cgroup files show hierarchies of version 1
 
+	hostNetwork uint64 // as readNetwork returns it, 0 if it was not read
+
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
 	unsettled bool    // these changed since they were resolved

@@ -33,7 +33,9 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newByRate(newCounters(kernel, tree, string(e)+" by perf events")), nil
+	c := newCounters(kernel, tree, string(e)+" by perf events")
+	c.event = e
+	return newByRate(c), nil
 }
 
 // counts opens the counters of a kernel. A nil node stands for all that runs.
@@ -60,6 +62,7 @@ type count interface {
 // counters measures the rate of events per CPU time in each cgroup.
 type counters struct {
 	kernel counts
+	event  Event
 	what   string
 	tree   *cgroup.Tree
 	slot   cgroup.Slot   // of the tree's nodes, where their groups are
@@ -80,6 +83,7 @@ type group struct {
 	count    count
 	last     uint64
 	counted  uint64 // in the interval
+	total    uint64 // counted so far
 	known    bool   // counted is valid
 	err      error
 	tries    int // to open it since it was read last
@@ -107,6 +111,12 @@ func newCounters(kernel counts, tree *cgroup.Tree, what string) *counters {
 	c.all.counters = c
 	c.all.open(time.Time{}) // so that it has counted at the first interval
 	return c
+}
+
+func (c *counters) counts(n *cgroup.Node, yield func(Event, uint64)) {
+	if g := c.at(n); g != nil && g.known {
+		yield(c.event, g.total)
+	}
 }
 
 // at returns the group of a node, nil if there is none.
@@ -281,7 +291,7 @@ func (g *group) advance(now time.Time) {
 		return
 	}
 	g.counted, g.known = units.Advance(g.last, total), true
-	g.last = total
+	g.last, g.total = total, units.AddSaturating(g.total, g.counted)
 	// The counter belongs to the first cgroup of this path. Another one may have taken its place.
 	if g.counted == 0 && g.asked && g.node != nil {
 		if id, ok := g.counters.kernel.identity(g.node); !ok || id != g.id {

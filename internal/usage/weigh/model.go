@@ -71,6 +71,7 @@ func (e *Events) acquire(tree *cgroup.Tree) (*modelCounters, error) {
 				return nil, errors.Join(err, c.close())
 			}
 			c.of[i] = newCounters(kernel, tree, string(event))
+			c.of[i].event = event
 		}
 		e.counters = &c
 	}
@@ -190,6 +191,12 @@ func (f *fitted) rate(s *Share) (uint64, bool) {
 
 // maxWatts is more than a CPU uses.
 const maxWatts = 1 << 20
+
+func (f *fitted) counts(n *cgroup.Node, yield func(Event, uint64)) {
+	for _, c := range f.counters.of {
+		c.counts(n, yield)
+	}
+}
 
 func (f *fitted) forget() {
 	for _, c := range f.counters.of {

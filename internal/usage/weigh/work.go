@@ -65,6 +65,17 @@ func (m *ByRate) Name() string { return m.source.name() }
 // Forget discards the work done so far that has no CPU time yet. It is not attributed.
 func (m *ByRate) Forget() { m.source.forget() }
 
+// Counted calls yield with each event that weighs, and how often it was counted in a cgroup since a
+// process of the cgroup was first weighed. It does not call yield with events whose number is not
+// known.
+func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
+	if s, ok := m.source.(interface {
+		counts(*cgroup.Node, func(Event, uint64))
+	}); ok {
+		s.counts(n, yield)
+	}
+}
+
 // Close closes the source.
 func (m *ByRate) Close() error { return m.source.close() }
 

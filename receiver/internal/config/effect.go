@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of
@@ -64,6 +65,18 @@ func (c *Config) WithoutEffect(exact bool) iter.Seq2[string, string] {
 		} {
 			setting := "metrics::" + metric.of + ".power.uncertainty"
 			checks = append(checks, unused{metric.enabled, uncertain, setting, "no zone has the static power model trained, base, resting or regression"})
+		}
+		for _, metric := range []struct {
+			of      weigh.Event
+			enabled bool
+		}{
+			{weigh.CacheMisses, c.Metrics.ContainerCPUCacheMisses.Enabled},
+			{weigh.Cycles, c.Metrics.ContainerCPUCycles.Enabled},
+			{weigh.Instructions, c.Metrics.ContainerCPUInstructions.Enabled},
+		} {
+			of := string(metric.of)
+			counts := func(kind power.Kind) bool { return slices.Contains(a.WeightOf(kind).countedEvents(), metric.of) }
+			checks = append(checks, unused{metric.enabled, slices.ContainsFunc(c.Zones, counts), "metrics::container.cpu." + of, "no zone has the weight " + of + " or power_model"})
 		}
 		for _, kind := range power.Kinds {
 			_, static := a.StaticPower[kind]

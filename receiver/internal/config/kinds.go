@@ -16,6 +16,13 @@ func (c *Config) WantsUnits() bool {
 		c.Series.Processes.GroupBy != GroupByPID && c.ResourceAttributes.SystemdUnitName.Enabled
 }
 
+// WantsUsage reports whether counters of containers or pods are reported next to their energy.
+func (c *Config) WantsUsage() bool {
+	m := &c.Metrics
+	return m.ContainerDiskIo.Enabled || m.ContainerNetworkIo.Enabled || m.K8sPodNetworkIo.Enabled ||
+		m.ContainerCPUCycles.Enabled || m.ContainerCPUInstructions.Enabled || m.ContainerCPUCacheMisses.Enabled
+}
+
 // HiddenNames returns the names of containers and pods that are not reported.
 func (c *Config) HiddenNames() attribution.GroupNames {
 	return attribution.GroupNames{

@@ -30,6 +30,8 @@ type Config struct {
 	ZeroPoints bool
 	// CPUs are the node's logical CPUs.
 	CPUs []CPU
+	// Usage, if set, returns the counters of containers and pods at the time of an emission.
+	Usage func(at time.Time) map[Subject]*Usage
 }
 
 // Column is one kind of the ledger.
@@ -58,6 +60,7 @@ type Emitter struct {
 	cpus          [][]label // of their points
 	idle          bool
 	zeros         bool
+	readUsage     func(at time.Time) map[Subject]*Usage
 	supplies      bool // several power supplies had a meter at the same time
 }
 
@@ -65,7 +68,7 @@ type Emitter struct {
 func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
-	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle, zeros: cfg.ZeroPoints}
+	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle, zeros: cfg.ZeroPoints, readUsage: cfg.Usage}
 	for entity := range identity.NumEntities {
 		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}
@@ -86,6 +89,9 @@ func (e *Emitter) Emit(
 ) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	m := emission{Emitter: e, ledger: ledger, domains: domains, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
+	if e.readUsage != nil {
+		m.usage = e.readUsage(at)
+	}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -106,6 +112,7 @@ type emission struct {
 	domains []units.Domain
 	at      pcommon.Timestamp
 	out     pmetric.ResourceMetricsSlice
+	usage   map[Subject]*Usage
 }
 
 // resource appends a resource without attributes and metrics. One that still has no metrics at the end of the emission

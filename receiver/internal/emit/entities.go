@@ -46,6 +46,7 @@ const maxAttributes = len(processAttributes) + len(identity.Key{})
 // entityMetrics are the enabled metrics and attributes of one entity.
 type entityMetrics struct {
 	energy, power, uncertainty, cpuTime *metric
+	counters                            [numCounters]*metric
 
 	process  []processAttribute
 	workload []identity.Attribute
@@ -61,6 +62,9 @@ func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settin
 		power:       metrics[name+".power"],
 		uncertainty: metrics[name+".power.uncertainty"],
 		cpuTime:     metrics[name+".cpu.time"],
+	}
+	for i := range counters {
+		e.counters[i] = metrics[name+counters[i].metric]
 	}
 	enabled := func(name string, distinguishes bool) bool {
 		if distinguishes && !settings[name].Enabled {
@@ -92,7 +96,7 @@ func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settin
 
 // any reports whether a metric is enabled.
 func (e *entityMetrics) any() bool {
-	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil
+	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil || e.counters != [numCounters]*metric{}
 }
 
 // describe writes the attributes of an account's resource. That of an overflow series has none but the names of a
@@ -186,6 +190,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	}
 	cpuTime := writer{metric: e.cpuTime, into: into, most: 2, zero: m.zeroPoint(a.Settled(attribution.CPUTimeSeries), a.Start)}
 	cpuTime.write(ofCPUTime, start, m.at, a.CPU.Seconds())
+	m.emitUsage(a, e, into)
 }
 
 // emitPower emits the gauges of an account and a kind.

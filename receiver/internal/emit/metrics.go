@@ -48,8 +48,13 @@ func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) gener
 
 // recordEach records a point of each metric, of any value.
 func recordEach(mb *metadata.MetricsBuilder) {
+	mb.RecordContainerCPUCacheMissesDataPoint(0, 0)
+	mb.RecordContainerCPUCyclesDataPoint(0, 0)
+	mb.RecordContainerCPUInstructionsDataPoint(0, 0)
 	mb.RecordContainerCPUTimeDataPoint(0, 0, false)
+	mb.RecordContainerDiskIoDataPoint(0, 0, 0)
 	mb.RecordContainerEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordContainerNetworkIoDataPoint(0, 0, 0)
 	mb.RecordContainerPowerDataPoint(0, 0, 0, 0, "", false)
 	mb.RecordContainerPowerUncertaintyDataPoint(0, 0, 0, "", false)
 	mb.RecordHwEnergyDataPoint(0, 0, 0, "", "", "", "", 0, "")
@@ -58,6 +63,7 @@ func recordEach(mb *metadata.MetricsBuilder) {
 	mb.RecordHwHostPowerDataPoint(0, 0, 0, "")
 	mb.RecordHwPowerDataPoint(0, 0, 0, "", "", "", "", 0, "")
 	mb.RecordK8sPodEnergyDataPoint(0, 0, 0, 0, "", false)
+	mb.RecordK8sPodNetworkIoDataPoint(0, 0, 0)
 	mb.RecordK8sPodPowerDataPoint(0, 0, 0, 0, "", false)
 	mb.RecordK8sPodPowerUncertaintyDataPoint(0, 0, 0, "", false)
 	mb.RecordProcessCPUTimeDataPoint(0, 0, false)

@@ -102,6 +102,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		Cgroups:   o.Node.Cgroups,
 		Keys:      o.Node.Keys,
 		Kinds:     l.Kinds,
+		Watch:     cfg.WantsUsage(),
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  o.Node.CPU.Topology(),
 		Places:    places,
@@ -123,6 +124,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		CPUs:                 l.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           !o.NoZeroPoints,
+		Usage:                openUsage(l, baseline),
 	})
 }
 

@@ -7,6 +7,66 @@ import (
 	"go.opentelemetry.io/collector/filter"
 )
 
+// ContainerCPUCacheMissesMetricConfig provides config for the container.cpu.cache_misses metric.
+type ContainerCPUCacheMissesMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerCPUCacheMissesMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// ContainerCPUCyclesMetricConfig provides config for the container.cpu.cycles metric.
+type ContainerCPUCyclesMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerCPUCyclesMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// ContainerCPUInstructionsMetricConfig provides config for the container.cpu.instructions metric.
+type ContainerCPUInstructionsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerCPUInstructionsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // ContainerCPUTimeMetricConfig provides config for the container.cpu.time metric.
 type ContainerCPUTimeMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -27,6 +87,26 @@ func (ms *ContainerCPUTimeMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// ContainerDiskIoMetricConfig provides config for the container.disk.io metric.
+type ContainerDiskIoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerDiskIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // ContainerEnergyMetricConfig provides config for the container.energy metric.
 type ContainerEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -34,6 +114,26 @@ type ContainerEnergyMetricConfig struct {
 }
 
 func (ms *ContainerEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// ContainerNetworkIoMetricConfig provides config for the container.network.io metric.
+type ContainerNetworkIoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerNetworkIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -194,6 +294,26 @@ type K8sPodEnergyMetricConfig struct {
 }
 
 func (ms *K8sPodEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// K8sPodNetworkIoMetricConfig provides config for the k8s.pod.network.io metric.
+type K8sPodNetworkIoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *K8sPodNetworkIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -589,8 +709,13 @@ func (ms *VMPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error 
 
 // MetricsConfig provides config for energy metrics.
 type MetricsConfig struct {
+	ContainerCPUCacheMisses   ContainerCPUCacheMissesMetricConfig   `mapstructure:"container.cpu.cache_misses"`
+	ContainerCPUCycles        ContainerCPUCyclesMetricConfig        `mapstructure:"container.cpu.cycles"`
+	ContainerCPUInstructions  ContainerCPUInstructionsMetricConfig  `mapstructure:"container.cpu.instructions"`
 	ContainerCPUTime          ContainerCPUTimeMetricConfig          `mapstructure:"container.cpu.time"`
+	ContainerDiskIo           ContainerDiskIoMetricConfig           `mapstructure:"container.disk.io"`
 	ContainerEnergy           ContainerEnergyMetricConfig           `mapstructure:"container.energy"`
+	ContainerNetworkIo        ContainerNetworkIoMetricConfig        `mapstructure:"container.network.io"`
 	ContainerPower            ContainerPowerMetricConfig            `mapstructure:"container.power"`
 	ContainerPowerUncertainty ContainerPowerUncertaintyMetricConfig `mapstructure:"container.power.uncertainty"`
 	HwEnergy                  HwEnergyMetricConfig                  `mapstructure:"hw.energy"`
@@ -599,6 +724,7 @@ type MetricsConfig struct {
 	HwHostPower               HwHostPowerMetricConfig               `mapstructure:"hw.host.power"`
 	HwPower                   HwPowerMetricConfig                   `mapstructure:"hw.power"`
 	K8sPodEnergy              K8sPodEnergyMetricConfig              `mapstructure:"k8s.pod.energy"`
+	K8sPodNetworkIo           K8sPodNetworkIoMetricConfig           `mapstructure:"k8s.pod.network.io"`
 	K8sPodPower               K8sPodPowerMetricConfig               `mapstructure:"k8s.pod.power"`
 	K8sPodPowerUncertainty    K8sPodPowerUncertaintyMetricConfig    `mapstructure:"k8s.pod.power.uncertainty"`
 	ProcessCPUTime            ProcessCPUTimeMetricConfig            `mapstructure:"process.cpu.time"`
@@ -622,11 +748,26 @@ type MetricsConfig struct {
 
 func DefaultMetricsConfig() MetricsConfig {
 	return MetricsConfig{
+		ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
+			Enabled: false,
+		},
+		ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
+			Enabled: false,
+		},
+		ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
+			Enabled: false,
+		},
 		ContainerCPUTime: ContainerCPUTimeMetricConfig{
+			Enabled: false,
+		},
+		ContainerDiskIo: ContainerDiskIoMetricConfig{
 			Enabled: false,
 		},
 		ContainerEnergy: ContainerEnergyMetricConfig{
 			Enabled: true,
+		},
+		ContainerNetworkIo: ContainerNetworkIoMetricConfig{
+			Enabled: false,
 		},
 		ContainerPower: ContainerPowerMetricConfig{
 			Enabled: true,
@@ -651,6 +792,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		K8sPodEnergy: K8sPodEnergyMetricConfig{
 			Enabled: true,
+		},
+		K8sPodNetworkIo: K8sPodNetworkIoMetricConfig{
+			Enabled: false,
 		},
 		K8sPodPower: K8sPodPowerMetricConfig{
 			Enabled: true,

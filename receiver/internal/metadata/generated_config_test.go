@@ -26,10 +26,25 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "all_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
+					ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
+						Enabled: true,
+					},
+					ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
+						Enabled: true,
+					},
+					ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
+						Enabled: true,
+					},
 					ContainerCPUTime: ContainerCPUTimeMetricConfig{
 						Enabled: true,
 					},
+					ContainerDiskIo: ContainerDiskIoMetricConfig{
+						Enabled: true,
+					},
 					ContainerEnergy: ContainerEnergyMetricConfig{
+						Enabled: true,
+					},
+					ContainerNetworkIo: ContainerNetworkIoMetricConfig{
 						Enabled: true,
 					},
 					ContainerPower: ContainerPowerMetricConfig{
@@ -54,6 +69,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: true,
 					},
 					K8sPodEnergy: K8sPodEnergyMetricConfig{
+						Enabled: true,
+					},
+					K8sPodNetworkIo: K8sPodNetworkIoMetricConfig{
 						Enabled: true,
 					},
 					K8sPodPower: K8sPodPowerMetricConfig{
@@ -145,10 +163,25 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "none_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
+					ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
+						Enabled: false,
+					},
+					ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
+						Enabled: false,
+					},
+					ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
+						Enabled: false,
+					},
 					ContainerCPUTime: ContainerCPUTimeMetricConfig{
 						Enabled: false,
 					},
+					ContainerDiskIo: ContainerDiskIoMetricConfig{
+						Enabled: false,
+					},
 					ContainerEnergy: ContainerEnergyMetricConfig{
+						Enabled: false,
+					},
+					ContainerNetworkIo: ContainerNetworkIoMetricConfig{
 						Enabled: false,
 					},
 					ContainerPower: ContainerPowerMetricConfig{
@@ -173,6 +206,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: false,
 					},
 					K8sPodEnergy: K8sPodEnergyMetricConfig{
+						Enabled: false,
+					},
+					K8sPodNetworkIo: K8sPodNetworkIoMetricConfig{
 						Enabled: false,
 					},
 					K8sPodPower: K8sPodPowerMetricConfig{
@@ -264,7 +300,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUBusyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUCacheMissesMetricConfig{}, ContainerCPUCyclesMetricConfig{}, ContainerCPUInstructionsMetricConfig{}, ContainerCPUTimeMetricConfig{}, ContainerDiskIoMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerNetworkIoMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodNetworkIoMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUBusyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

@@ -49,6 +49,32 @@ var MapAttributeCPUTimeSource = map[string]AttributeCPUTimeSource{
 	"procfs": AttributeCPUTimeSourceProcfs,
 }
 
+// AttributeDiskIoDirection specifies the value disk.io.direction attribute.
+type AttributeDiskIoDirection int
+
+const (
+	_ AttributeDiskIoDirection = iota
+	AttributeDiskIoDirectionRead
+	AttributeDiskIoDirectionWrite
+)
+
+// String returns the string representation of the AttributeDiskIoDirection.
+func (av AttributeDiskIoDirection) String() string {
+	switch av {
+	case AttributeDiskIoDirectionRead:
+		return "read"
+	case AttributeDiskIoDirectionWrite:
+		return "write"
+	}
+	return ""
+}
+
+// MapAttributeDiskIoDirection is a helper map of string to AttributeDiskIoDirection attribute value.
+var MapAttributeDiskIoDirection = map[string]AttributeDiskIoDirection{
+	"read":  AttributeDiskIoDirectionRead,
+	"write": AttributeDiskIoDirectionWrite,
+}
+
 // AttributeEnergyMethod specifies the value energy.method attribute.
 type AttributeEnergyMethod int
 
@@ -165,6 +191,32 @@ var MapAttributeHwType = map[string]AttributeHwType{
 	"power_supply": AttributeHwTypePowerSupply,
 }
 
+// AttributeNetworkIoDirection specifies the value network.io.direction attribute.
+type AttributeNetworkIoDirection int
+
+const (
+	_ AttributeNetworkIoDirection = iota
+	AttributeNetworkIoDirectionReceive
+	AttributeNetworkIoDirectionTransmit
+)
+
+// String returns the string representation of the AttributeNetworkIoDirection.
+func (av AttributeNetworkIoDirection) String() string {
+	switch av {
+	case AttributeNetworkIoDirectionReceive:
+		return "receive"
+	case AttributeNetworkIoDirectionTransmit:
+		return "transmit"
+	}
+	return ""
+}
+
+// MapAttributeNetworkIoDirection is a helper map of string to AttributeNetworkIoDirection attribute value.
+var MapAttributeNetworkIoDirection = map[string]AttributeNetworkIoDirection{
+	"receive":  AttributeNetworkIoDirectionReceive,
+	"transmit": AttributeNetworkIoDirectionTransmit,
+}
+
 // AttributeSeriesEntity specifies the value series.entity attribute.
 type AttributeSeriesEntity int
 
@@ -238,13 +290,30 @@ var MapAttributeStaticPowerState = map[string]AttributeStaticPowerState{
 }
 
 var MetricsInfo = metricsInfo{
+	ContainerCPUCacheMisses: metricInfo{
+		Name: "container.cpu.cache_misses",
+	},
+	ContainerCPUCycles: metricInfo{
+		Name: "container.cpu.cycles",
+	},
+	ContainerCPUInstructions: metricInfo{
+		Name: "container.cpu.instructions",
+	},
 	ContainerCPUTime: metricInfo{
 		Name:       "container.cpu.time",
 		Attributes: []string{"otel.metric.overflow"},
 	},
+	ContainerDiskIo: metricInfo{
+		Name:       "container.disk.io",
+		Attributes: []string{"disk.io.direction"},
+	},
 	ContainerEnergy: metricInfo{
 		Name:       "container.energy",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
+	},
+	ContainerNetworkIo: metricInfo{
+		Name:       "container.network.io",
+		Attributes: []string{"network.io.direction"},
 	},
 	ContainerPower: metricInfo{
 		Name:       "container.power",
@@ -277,6 +346,10 @@ var MetricsInfo = metricsInfo{
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
 		Attributes: []string{"energy.method", "energy.state", "energy.zone", "otel.metric.overflow"},
+	},
+	K8sPodNetworkIo: metricInfo{
+		Name:       "k8s.pod.network.io",
+		Attributes: []string{"network.io.direction"},
 	},
 	K8sPodPower: metricInfo{
 		Name:       "k8s.pod.power",
@@ -356,8 +429,13 @@ var MetricsInfo = metricsInfo{
 }
 
 type metricsInfo struct {
+	ContainerCPUCacheMisses   metricInfo
+	ContainerCPUCycles        metricInfo
+	ContainerCPUInstructions  metricInfo
 	ContainerCPUTime          metricInfo
+	ContainerDiskIo           metricInfo
 	ContainerEnergy           metricInfo
+	ContainerNetworkIo        metricInfo
 	ContainerPower            metricInfo
 	ContainerPowerUncertainty metricInfo
 	HwEnergy                  metricInfo
@@ -366,6 +444,7 @@ type metricsInfo struct {
 	HwHostPower               metricInfo
 	HwPower                   metricInfo
 	K8sPodEnergy              metricInfo
+	K8sPodNetworkIo           metricInfo
 	K8sPodPower               metricInfo
 	K8sPodPowerUncertainty    metricInfo
 	ProcessCPUTime            metricInfo
@@ -390,6 +469,162 @@ type metricsInfo struct {
 type metricInfo struct {
 	Name       string
 	Attributes []string
+}
+
+type metricContainerCPUCacheMisses struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   ContainerCPUCacheMissesMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills container.cpu.cache_misses metric with initial data.
+func (m *metricContainerCPUCacheMisses) init() {
+	m.data.SetName("container.cpu.cache_misses")
+	m.data.SetDescription("Cache misses that the hardware counted in the container since the receiver first found it.")
+	m.data.SetUnit("{miss}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+}
+
+func (m *metricContainerCPUCacheMisses) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerCPUCacheMisses) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerCPUCacheMisses) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerCPUCacheMisses(cfg ContainerCPUCacheMissesMetricConfig) metricContainerCPUCacheMisses {
+	m := metricContainerCPUCacheMisses{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerCPUCycles struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   ContainerCPUCyclesMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills container.cpu.cycles metric with initial data.
+func (m *metricContainerCPUCycles) init() {
+	m.data.SetName("container.cpu.cycles")
+	m.data.SetDescription("CPU cycles that the hardware counted in the container since the receiver first found it.")
+	m.data.SetUnit("{cycle}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+}
+
+func (m *metricContainerCPUCycles) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerCPUCycles) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerCPUCycles) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerCPUCycles(cfg ContainerCPUCyclesMetricConfig) metricContainerCPUCycles {
+	m := metricContainerCPUCycles{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerCPUInstructions struct {
+	data     pmetric.Metric                       // data buffer for generated metric.
+	config   ContainerCPUInstructionsMetricConfig // metric config provided by user.
+	capacity int                                  // max observed number of data points added to the metric.
+}
+
+// init fills container.cpu.instructions metric with initial data.
+func (m *metricContainerCPUInstructions) init() {
+	m.data.SetName("container.cpu.instructions")
+	m.data.SetDescription("Instructions that the hardware counted in the container since the receiver first found it.")
+	m.data.SetUnit("{instruction}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+}
+
+func (m *metricContainerCPUInstructions) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerCPUInstructions) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerCPUInstructions) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerCPUInstructions(cfg ContainerCPUInstructionsMetricConfig) metricContainerCPUInstructions {
+	m := metricContainerCPUInstructions{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
 }
 
 type metricContainerCPUTime struct {
@@ -438,6 +673,60 @@ func (m *metricContainerCPUTime) emit(metrics pmetric.MetricSlice) {
 
 func newMetricContainerCPUTime(cfg ContainerCPUTimeMetricConfig) metricContainerCPUTime {
 	m := metricContainerCPUTime{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerDiskIo struct {
+	data     pmetric.Metric              // data buffer for generated metric.
+	config   ContainerDiskIoMetricConfig // metric config provided by user.
+	capacity int                         // max observed number of data points added to the metric.
+}
+
+// init fills container.disk.io metric with initial data.
+func (m *metricContainerDiskIo) init() {
+	m.data.SetName("container.disk.io")
+	m.data.SetDescription("Bytes that the container read from and wrote to storage devices since it started.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricContainerDiskIo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, diskIoDirectionAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("disk.io.direction", diskIoDirectionAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerDiskIo) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerDiskIo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerDiskIo(cfg ContainerDiskIoMetricConfig) metricContainerDiskIo {
+	m := metricContainerDiskIo{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -495,6 +784,60 @@ func (m *metricContainerEnergy) emit(metrics pmetric.MetricSlice) {
 
 func newMetricContainerEnergy(cfg ContainerEnergyMetricConfig) metricContainerEnergy {
 	m := metricContainerEnergy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerNetworkIo struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   ContainerNetworkIoMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills container.network.io metric with initial data.
+func (m *metricContainerNetworkIo) init() {
+	m.data.SetName("container.network.io")
+	m.data.SetDescription("Bytes that the container received and transmitted since it started, if it is in no pod.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricContainerNetworkIo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, networkIoDirectionAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("network.io.direction", networkIoDirectionAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerNetworkIo) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerNetworkIo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerNetworkIo(cfg ContainerNetworkIoMetricConfig) metricContainerNetworkIo {
+	m := metricContainerNetworkIo{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -943,6 +1286,60 @@ func (m *metricK8sPodEnergy) emit(metrics pmetric.MetricSlice) {
 
 func newMetricK8sPodEnergy(cfg K8sPodEnergyMetricConfig) metricK8sPodEnergy {
 	m := metricK8sPodEnergy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricK8sPodNetworkIo struct {
+	data     pmetric.Metric              // data buffer for generated metric.
+	config   K8sPodNetworkIoMetricConfig // metric config provided by user.
+	capacity int                         // max observed number of data points added to the metric.
+}
+
+// init fills k8s.pod.network.io metric with initial data.
+func (m *metricK8sPodNetworkIo) init() {
+	m.data.SetName("k8s.pod.network.io")
+	m.data.SetDescription("Bytes that the pod received and transmitted since it started.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricK8sPodNetworkIo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, networkIoDirectionAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("network.io.direction", networkIoDirectionAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricK8sPodNetworkIo) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricK8sPodNetworkIo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricK8sPodNetworkIo(cfg K8sPodNetworkIoMetricConfig) metricK8sPodNetworkIo {
+	m := metricK8sPodNetworkIo{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -2005,8 +2402,13 @@ type MetricsBuilder struct {
 	buildInfo                       component.BuildInfo  // contains version information.
 	resourceAttributeIncludeFilter  map[string]filter.Filter
 	resourceAttributeExcludeFilter  map[string]filter.Filter
+	metricContainerCPUCacheMisses   metricContainerCPUCacheMisses
+	metricContainerCPUCycles        metricContainerCPUCycles
+	metricContainerCPUInstructions  metricContainerCPUInstructions
 	metricContainerCPUTime          metricContainerCPUTime
+	metricContainerDiskIo           metricContainerDiskIo
 	metricContainerEnergy           metricContainerEnergy
+	metricContainerNetworkIo        metricContainerNetworkIo
 	metricContainerPower            metricContainerPower
 	metricContainerPowerUncertainty metricContainerPowerUncertainty
 	metricHwEnergy                  metricHwEnergy
@@ -2015,6 +2417,7 @@ type MetricsBuilder struct {
 	metricHwHostPower               metricHwHostPower
 	metricHwPower                   metricHwPower
 	metricK8sPodEnergy              metricK8sPodEnergy
+	metricK8sPodNetworkIo           metricK8sPodNetworkIo
 	metricK8sPodPower               metricK8sPodPower
 	metricK8sPodPowerUncertainty    metricK8sPodPowerUncertainty
 	metricProcessCPUTime            metricProcessCPUTime
@@ -2059,8 +2462,13 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		startTime:                       pcommon.NewTimestampFromTime(time.Now()),
 		metricsBuffer:                   pmetric.NewMetrics(),
 		buildInfo:                       settings.BuildInfo,
+		metricContainerCPUCacheMisses:   newMetricContainerCPUCacheMisses(mbc.Metrics.ContainerCPUCacheMisses),
+		metricContainerCPUCycles:        newMetricContainerCPUCycles(mbc.Metrics.ContainerCPUCycles),
+		metricContainerCPUInstructions:  newMetricContainerCPUInstructions(mbc.Metrics.ContainerCPUInstructions),
 		metricContainerCPUTime:          newMetricContainerCPUTime(mbc.Metrics.ContainerCPUTime),
+		metricContainerDiskIo:           newMetricContainerDiskIo(mbc.Metrics.ContainerDiskIo),
 		metricContainerEnergy:           newMetricContainerEnergy(mbc.Metrics.ContainerEnergy),
+		metricContainerNetworkIo:        newMetricContainerNetworkIo(mbc.Metrics.ContainerNetworkIo),
 		metricContainerPower:            newMetricContainerPower(mbc.Metrics.ContainerPower),
 		metricContainerPowerUncertainty: newMetricContainerPowerUncertainty(mbc.Metrics.ContainerPowerUncertainty),
 		metricHwEnergy:                  newMetricHwEnergy(mbc.Metrics.HwEnergy),
@@ -2069,6 +2477,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricHwHostPower:               newMetricHwHostPower(mbc.Metrics.HwHostPower),
 		metricHwPower:                   newMetricHwPower(mbc.Metrics.HwPower),
 		metricK8sPodEnergy:              newMetricK8sPodEnergy(mbc.Metrics.K8sPodEnergy),
+		metricK8sPodNetworkIo:           newMetricK8sPodNetworkIo(mbc.Metrics.K8sPodNetworkIo),
 		metricK8sPodPower:               newMetricK8sPodPower(mbc.Metrics.K8sPodPower),
 		metricK8sPodPowerUncertainty:    newMetricK8sPodPowerUncertainty(mbc.Metrics.K8sPodPowerUncertainty),
 		metricProcessCPUTime:            newMetricProcessCPUTime(mbc.Metrics.ProcessCPUTime),
@@ -2299,8 +2708,13 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetName(ScopeName)
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
+	mb.metricContainerCPUCacheMisses.emit(ils.Metrics())
+	mb.metricContainerCPUCycles.emit(ils.Metrics())
+	mb.metricContainerCPUInstructions.emit(ils.Metrics())
 	mb.metricContainerCPUTime.emit(ils.Metrics())
+	mb.metricContainerDiskIo.emit(ils.Metrics())
 	mb.metricContainerEnergy.emit(ils.Metrics())
+	mb.metricContainerNetworkIo.emit(ils.Metrics())
 	mb.metricContainerPower.emit(ils.Metrics())
 	mb.metricContainerPowerUncertainty.emit(ils.Metrics())
 	mb.metricHwEnergy.emit(ils.Metrics())
@@ -2309,6 +2723,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricHwHostPower.emit(ils.Metrics())
 	mb.metricHwPower.emit(ils.Metrics())
 	mb.metricK8sPodEnergy.emit(ils.Metrics())
+	mb.metricK8sPodNetworkIo.emit(ils.Metrics())
 	mb.metricK8sPodPower.emit(ils.Metrics())
 	mb.metricK8sPodPowerUncertainty.emit(ils.Metrics())
 	mb.metricProcessCPUTime.emit(ils.Metrics())
@@ -2359,14 +2774,39 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 	return metrics
 }
 
+// RecordContainerCPUCacheMissesDataPoint adds a data point to container.cpu.cache_misses metric.
+func (mb *MetricsBuilder) RecordContainerCPUCacheMissesDataPoint(ts pcommon.Timestamp, val float64) {
+	mb.metricContainerCPUCacheMisses.recordDataPoint(mb.startTime, ts, val)
+}
+
+// RecordContainerCPUCyclesDataPoint adds a data point to container.cpu.cycles metric.
+func (mb *MetricsBuilder) RecordContainerCPUCyclesDataPoint(ts pcommon.Timestamp, val float64) {
+	mb.metricContainerCPUCycles.recordDataPoint(mb.startTime, ts, val)
+}
+
+// RecordContainerCPUInstructionsDataPoint adds a data point to container.cpu.instructions metric.
+func (mb *MetricsBuilder) RecordContainerCPUInstructionsDataPoint(ts pcommon.Timestamp, val float64) {
+	mb.metricContainerCPUInstructions.recordDataPoint(mb.startTime, ts, val)
+}
+
 // RecordContainerCPUTimeDataPoint adds a data point to container.cpu.time metric.
 func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
 	mb.metricContainerCPUTime.recordDataPoint(mb.startTime, ts, val, otelMetricOverflowAttributeValue)
 }
 
+// RecordContainerDiskIoDataPoint adds a data point to container.disk.io metric.
+func (mb *MetricsBuilder) RecordContainerDiskIoDataPoint(ts pcommon.Timestamp, val float64, diskIoDirectionAttributeValue AttributeDiskIoDirection) {
+	mb.metricContainerDiskIo.recordDataPoint(mb.startTime, ts, val, diskIoDirectionAttributeValue.String())
+}
+
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
 func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+}
+
+// RecordContainerNetworkIoDataPoint adds a data point to container.network.io metric.
+func (mb *MetricsBuilder) RecordContainerNetworkIoDataPoint(ts pcommon.Timestamp, val float64, networkIoDirectionAttributeValue AttributeNetworkIoDirection) {
+	mb.metricContainerNetworkIo.recordDataPoint(mb.startTime, ts, val, networkIoDirectionAttributeValue.String())
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
@@ -2407,6 +2847,11 @@ func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
 func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
 	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+}
+
+// RecordK8sPodNetworkIoDataPoint adds a data point to k8s.pod.network.io metric.
+func (mb *MetricsBuilder) RecordK8sPodNetworkIoDataPoint(ts pcommon.Timestamp, val float64, networkIoDirectionAttributeValue AttributeNetworkIoDirection) {
+	mb.metricK8sPodNetworkIo.recordDataPoint(mb.startTime, ts, val, networkIoDirectionAttributeValue.String())
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.

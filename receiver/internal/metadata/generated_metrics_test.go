@@ -68,10 +68,25 @@ func TestMetricsBuilder(t *testing.T) {
 			allMetricsCount := 0
 
 			allMetricsCount++
+			mb.RecordContainerCPUCacheMissesDataPoint(ts, 1)
+
+			allMetricsCount++
+			mb.RecordContainerCPUCyclesDataPoint(ts, 1)
+
+			allMetricsCount++
+			mb.RecordContainerCPUInstructionsDataPoint(ts, 1)
+
+			allMetricsCount++
 			mb.RecordContainerCPUTimeDataPoint(ts, 1, true)
+
+			allMetricsCount++
+			mb.RecordContainerDiskIoDataPoint(ts, 1, AttributeDiskIoDirectionRead)
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+
+			allMetricsCount++
+			mb.RecordContainerNetworkIoDataPoint(ts, 1, AttributeNetworkIoDirectionReceive)
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
@@ -96,6 +111,9 @@ func TestMetricsBuilder(t *testing.T) {
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+
+			allMetricsCount++
+			mb.RecordK8sPodNetworkIoDataPoint(ts, 1, AttributeNetworkIoDirectionReceive)
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
@@ -206,6 +224,48 @@ func TestMetricsBuilder(t *testing.T) {
 			validatedMetrics := make(map[string]bool)
 			for _, mi := range allMetricsList {
 				switch mi.Name() {
+				case "container.cpu.cache_misses":
+					assert.False(t, validatedMetrics["container.cpu.cache_misses"], "Found a duplicate in the metrics slice: container.cpu.cache_misses")
+					validatedMetrics["container.cpu.cache_misses"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Cache misses that the hardware counted in the container since the receiver first found it.", mi.Description())
+					assert.Equal(t, "{miss}", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+				case "container.cpu.cycles":
+					assert.False(t, validatedMetrics["container.cpu.cycles"], "Found a duplicate in the metrics slice: container.cpu.cycles")
+					validatedMetrics["container.cpu.cycles"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "CPU cycles that the hardware counted in the container since the receiver first found it.", mi.Description())
+					assert.Equal(t, "{cycle}", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+				case "container.cpu.instructions":
+					assert.False(t, validatedMetrics["container.cpu.instructions"], "Found a duplicate in the metrics slice: container.cpu.instructions")
+					validatedMetrics["container.cpu.instructions"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Instructions that the hardware counted in the container since the receiver first found it.", mi.Description())
+					assert.Equal(t, "{instruction}", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 				case "container.cpu.time":
 					assert.False(t, validatedMetrics["container.cpu.time"], "Found a duplicate in the metrics slice: container.cpu.time")
 					validatedMetrics["container.cpu.time"] = true
@@ -223,6 +283,23 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
+				case "container.disk.io":
+					assert.False(t, validatedMetrics["container.disk.io"], "Found a duplicate in the metrics slice: container.disk.io")
+					validatedMetrics["container.disk.io"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Bytes that the container read from and wrote to storage devices since it started.", mi.Description())
+					assert.Equal(t, "By", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					diskIoDirectionAttrVal, ok := dp.Attributes().Get("disk.io.direction")
+					assert.True(t, ok)
+					assert.Equal(t, "read", diskIoDirectionAttrVal.Str())
 				case "container.energy":
 					assert.False(t, validatedMetrics["container.energy"], "Found a duplicate in the metrics slice: container.energy")
 					validatedMetrics["container.energy"] = true
@@ -249,6 +326,23 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
+				case "container.network.io":
+					assert.False(t, validatedMetrics["container.network.io"], "Found a duplicate in the metrics slice: container.network.io")
+					validatedMetrics["container.network.io"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Bytes that the container received and transmitted since it started, if it is in no pod.", mi.Description())
+					assert.Equal(t, "By", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					networkIoDirectionAttrVal, ok := dp.Attributes().Get("network.io.direction")
+					assert.True(t, ok)
+					assert.Equal(t, "receive", networkIoDirectionAttrVal.Str())
 				case "container.power":
 					assert.False(t, validatedMetrics["container.power"], "Found a duplicate in the metrics slice: container.power")
 					validatedMetrics["container.power"] = true
@@ -453,6 +547,23 @@ func TestMetricsBuilder(t *testing.T) {
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
+				case "k8s.pod.network.io":
+					assert.False(t, validatedMetrics["k8s.pod.network.io"], "Found a duplicate in the metrics slice: k8s.pod.network.io")
+					validatedMetrics["k8s.pod.network.io"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Bytes that the pod received and transmitted since it started.", mi.Description())
+					assert.Equal(t, "By", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					networkIoDirectionAttrVal, ok := dp.Attributes().Get("network.io.direction")
+					assert.True(t, ok)
+					assert.Equal(t, "receive", networkIoDirectionAttrVal.Str())
 				case "k8s.pod.power":
 					assert.False(t, validatedMetrics["k8s.pod.power"], "Found a duplicate in the metrics slice: k8s.pod.power")
 					validatedMetrics["k8s.pod.power"] = true

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+)
+
+// Network returns the bytes that the network namespace of a process received and transmitted,
+// loopback excluded. It is not ok in the namespace of the host's first process, or if a file cannot
+// be read.
+func (id *Identifier) Network(p *scan.Process) (received, transmitted uint64, ok bool) {
+	if id.hostNetwork == 0 {
+		if _, host, err := id.readNetwork(&scan.Process{PID: 1}); err == nil {
+			id.hostNetwork = host
+		}
+	}
+	text, namespace, err := id.readNetwork(p)
+	if err != nil || len(text) >= maxFile || id.hostNetwork == 0 || namespace == id.hostNetwork {
+		return 0, 0, false
+	}
+	return parseNetwork(text)
+}
+
+// readNetwork returns /proc/PID/net/dev and its inode number, of which each network namespace has its
+// own. Links of namespaces show the same, but only with CAP_SYS_PTRACE.
+func (id *Identifier) readNetwork(p *scan.Process) (text []byte, namespace uint64, err error) {
+	f := id.files.Job()
+	text, err = id.read(p, (*files).readNetwork)
+	return text, f.inode, err
+}
+
+// parseNetwork parses /proc/PID/net/dev, which has a line of 16 numbers for each interface, the bytes
+// received first and the bytes transmitted ninth (proc_pid_net(5)).
+func parseNetwork(text []byte) (received, transmitted uint64, ok bool) {
+	for line := range bytes.Lines(text) {
+		name, numbers, isInterface := bytes.Cut(line, []byte(":"))
+		if !isInterface || string(bytes.TrimSpace(name)) == "lo" {
+			continue
+		}
+		fields := bytes.Fields(numbers)
+		if len(fields) < 9 {
+			return 0, 0, false
+		}
+		in, err := strconv.ParseUint(string(fields[0]), 10, 64)
+		if err != nil {
+			return 0, 0, false
+		}
+		out, err := strconv.ParseUint(string(fields[8]), 10, 64)
+		if err != nil {
+			return 0, 0, false
+		}
+		received, transmitted, ok = received+in, transmitted+out, true
+	}
+	return received, transmitted, ok
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emit
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// Counter is a counter of a container or pod that is emitted next to its energy.
+type Counter uint8
+
+// The counters: bytes, and events that hardware counts.
+const (
+	DiskRead Counter = iota
+	DiskWritten
+	Received
+	Transmitted
+	Cycles
+	Instructions
+	CacheMisses
+	numCounters
+)
+
+// counters has the metric of each counter, after the prefix of the entity, and the labels of its points. Counters of
+// one metric follow each other.
+var counters = [numCounters]struct {
+	metric string
+	labels []label
+}{
+	DiskRead:     {".disk.io", texts("disk.io.direction", "read")},
+	DiskWritten:  {".disk.io", texts("disk.io.direction", "write")},
+	Received:     {".network.io", texts("network.io.direction", "receive")},
+	Transmitted:  {".network.io", texts("network.io.direction", "transmit")},
+	Cycles:       {".cpu.cycles", nil},
+	Instructions: {".cpu.instructions", nil},
+	CacheMisses:  {".cpu.cache_misses", nil},
+}
+
+// CounterOf has the counter of each event that hardware counts.
+var CounterOf = map[weigh.Event]Counter{weigh.Cycles: Cycles, weigh.Instructions: Instructions, weigh.CacheMisses: CacheMisses}
+
+// Usage holds the counters of a container or pod.
+type Usage [numCounters]Count
+
+// Count is the value of a counter, and when it was 0. The zero Count is not known.
+type Count struct {
+	Value uint64
+	Start time.Time
+}
+
+// Subject is the container or pod that a Usage is of.
+type Subject struct {
+	Entity identity.Entity
+	Key    identity.Key
+}
+
+// emitUsage emits the counters of an account that has not ended.
+func (m *emission) emitUsage(a *attribution.Account, e *entityMetrics, into pmetric.MetricSlice) {
+	if m.usage == nil || a.Ended || a.Other || a.IsGroup() {
+		return
+	}
+	u := m.usage[Subject{a.Entity, a.Entity.Key(&a.Owner.Workload)}]
+	if u == nil {
+		return
+	}
+	var w writer
+	for i, metric := range e.counters {
+		if metric != w.metric {
+			w = writer{metric: metric, into: into, most: 2}
+		}
+		if c := &u[i]; !c.Start.IsZero() {
+			w.write(counters[i].labels, pcommon.NewTimestampFromTime(c.Start), m.at, float64(c.Value))
+		}
+	}
+}

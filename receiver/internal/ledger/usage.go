@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+)
+
+// usage reads the counters of containers and pods that are emitted next to their energy, once in each emission.
+type usage struct {
+	ledger *Ledger
+	began  time.Time // hardware events are counted from then on, at the earliest
+	mapper string    // major number of device mapper, empty if the kernel has none
+	last   map[emit.Subject]*emit.Usage
+	lastAt time.Time
+}
+
+// openUsage returns the reader of the enabled counters, as Config.Usage of package emit. It is nil if none is enabled.
+func openUsage(l *Ledger, began time.Time) func(time.Time) map[emit.Subject]*emit.Usage {
+	if !l.Options.Config.WantsUsage() {
+		return nil
+	}
+	u := &usage{ledger: l, began: began, mapper: findMapper(l.Options.Config.RootPath)}
+	return u.read
+}
+
+// findMapper returns the major number of device mapper. What a device of it transfers is transferred again by the
+// devices below.
+func findMapper(root string) string {
+	text, _ := kernfs.Within(root, filepath.Join(root, "proc"), func() ([]byte, error) {
+		return os.ReadFile(filepath.Join(root, "proc/devices"))
+	}, nil)
+	for line := range bytes.Lines(text) {
+		if fields := bytes.Fields(line); len(fields) == 2 && string(fields[1]) == "device-mapper" {
+			return string(fields[0])
+		}
+	}
+	return ""
+}
+
+// member is the oldest process of a container or pod: later ones may have a network namespace of their own.
+type member struct {
+	process *scan.Process
+	in      *cgroup.Node // of a container
+	inPod   bool
+}
+
+func (u *usage) read(at time.Time) map[emit.Subject]*emit.Usage {
+	members := map[emit.Subject]member{}
+	u.ledger.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *scan.Process, of identity.Workload, in *cgroup.Node) {
+		for _, e := range []identity.Entity{identity.ContainerEntity, identity.PodEntity} {
+			if !e.Of(&identity.Owner{Workload: of}) {
+				continue
+			}
+			subject := emit.Subject{Entity: e, Key: e.Key(&of)}
+			if m, known := members[subject]; !known || p.Start < m.process.Start {
+				members[subject] = member{p, in, of.Pod.UID != ""}
+			}
+		}
+	})
+	all := make(map[emit.Subject]*emit.Usage, len(members))
+	for subject, m := range members {
+		c := counting{usage: u, last: u.last[subject]}
+		c.read(subject.Entity, m)
+		all[subject] = &c.now
+	}
+	u.last, u.lastAt = all, at
+	return all
+}
+
+// counting is the reading of one container or pod.
+type counting struct {
+	*usage
+	last *emit.Usage // the reading before, nil if there was none
+	now  emit.Usage
+}
+
+func (c *counting) read(entity identity.Entity, m member) {
+	l, metrics := c.ledger, &c.ledger.Options.Config.Metrics
+	network := entity == identity.PodEntity && metrics.K8sPodNetworkIo.Enabled
+	if entity == identity.ContainerEntity {
+		network = metrics.ContainerNetworkIo.Enabled && !m.inPod
+		if metrics.ContainerDiskIo.Enabled {
+			if read, written, ok := l.Options.Node.Cgroups.DiskIO(m.in, c.mapper); ok {
+				c.set(emit.DiskRead, read, l.BootTime)
+				c.set(emit.DiskWritten, written, l.BootTime)
+			}
+		}
+		l.Options.Node.Keys.Counted(m.in, c.setEvents)
+	}
+	if network {
+		if received, transmitted, ok := l.Identifier.Network(m.process); ok {
+			c.set(emit.Received, received, l.BootTime)
+			c.set(emit.Transmitted, transmitted, l.BootTime)
+		}
+	}
+}
+
+func (c *counting) setEvents(event weigh.Event, total uint64) {
+	c.set(emit.CounterOf[event], total, c.began)
+}
+
+// set sets a counter that was 0 at start. One that went back was reset since the reading before.
+func (c *counting) set(counter emit.Counter, value uint64, start time.Time) {
+	if c.last != nil && !c.last[counter].Start.IsZero() {
+		start = c.last[counter].Start
+		if value < c.last[counter].Value {
+			start = c.lastAt
+		}
+	}
+	c.now[counter] = emit.Count{Value: value, Start: start}
+}
