@@ -184,6 +184,8 @@ func TestKeplersQueries(t *testing.T) {
 		await(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector))
 	}
 
+	await(`kepler_process_cpu_joules_total{exe="",type="regular",comm=~"(kworker|ksoftirqd|rcu_).*"}`)
+
 	eventually(t, "active and idle are the node in a scrape, unless it came while the exporter was given the next collection", func() bool {
 		both := query(`kepler_node_cpu_active_joules_total + ignoring() kepler_node_cpu_idle_joules_total - ignoring() kepler_node_cpu_joules_total`)
 		require.Len(t, both, len(simulatedZones))
