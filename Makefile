@@ -210,7 +210,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
 	@$(call BUILD_TOOLS,internal/tools/lint)
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
-		go -C $$m vet -tags accuracy ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
+		go -C $$m vet ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
 		for m in . processor/emissions processor/energyprofile connector/energyspans extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
@@ -237,7 +237,7 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
-	go test -tags accuracy ./receiver -run '^(TestAccuracyTablesAreUpToDate|TestOtherRulesAreUpToDate|TestUncertaintyTablesAreUpToDate)$$' -count 1 -timeout 60m -accuracy.write
+	go -C receiver/test/accuracy run .
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
 replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the table of docs/accuracy.md
@@ -245,7 +245,7 @@ replay: ## replay published measurements of real machines (TRACES=DIR, see dev/r
 	go test ./receiver/test/replay -run '^TestTable$$' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
 soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
-	go test -tags accuracy ./receiver ./internal/usage/cpu -count 1 -timeout 60m
+	go test ./receiver/test/accuracy ./internal/usage/cpu -count 1 -timeout 60m
 	go test ./receiver -run '^Test(NothingIsLostWhateverHappens|MemoryIsFlatUnderAThousandBirthsASecond|GuestsHaveWhatTheirHostAttributedToThem)$$' \
 		-count 1 -v -timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600 -guests.histories 100
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -21,11 +20,7 @@ func (e *Embedded) Trained() map[power.Class]bool {
 	s := e.scraper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	trained := map[power.Class]bool{}
-	for kind, state := range s.ledger.StaticPowerStates() {
-		trained[kind] = state == attribution.Trained
-	}
-	return trained
+	return s.ledger.Trained()
 }
 
 // Waits reports whether a meter whose energy would be attributed has not answered yet: the

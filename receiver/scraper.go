@@ -19,7 +19,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
@@ -292,15 +291,15 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	if replaced {
 		s.set.Logger.Warn("CPU time source replaced by "+reader.Source().Name(), zap.String("source", source), zap.Error(err))
 	} else {
-		s.observeEnds(m.Table)
+		s.observeEnds(m)
 	}
 	return m, replaced
 }
 
 // observeEnds counts the process exits that the CPU time source missed.
-func (s *energyScraper) observeEnds(t *scan.Table) {
-	s.telemetry.lostExits += int64(t.LostEnds)
-	if s.node.CPU.Source().Exact() && t.Untraced > 0 {
+func (s *energyScraper) observeEnds(m *claims.Measurement) {
+	s.telemetry.lostExits += int64(m.Table.LostEnds)
+	if s.node.CPU.Source().Exact() && m.Table.Untraced > 0 {
 		s.conditions.Observe("process ends", claims.ErrEndsLost)
 	}
 }

@@ -37,7 +37,8 @@ func through(points ...float64) func(float64) float64 {
 	}
 }
 
-// loadCurves are those of receiver/testdata/load-curves.csv, which names their source, and others of many shapes.
+// loadCurves are those of receiver/test/accuracy/testdata/load-curves.csv, which names their source, and
+// others of many shapes.
 var loadCurves = []loadCurve{
 	{"Xeon E5-2620 v3", through(0.0, 15.91, 10.0, 30.74, 20.0, 38.20, 30.0, 44.72, 40.5, 62.18, 50.2, 61.49,
 		60.0, 75.76, 69.9, 111.75, 80.8, 115.75, 89.7, 117.42, 99.6, 104.97)},

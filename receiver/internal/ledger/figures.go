@@ -39,6 +39,15 @@ func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
 	return states
 }
 
+// Trained reports for each kind that has a static power model whether the model is trained.
+func (l *Ledger) Trained() map[power.Class]bool {
+	trained := map[power.Class]bool{}
+	for kind, state := range l.StaticPowerStates() {
+		trained[kind] = state == attribution.Trained
+	}
+	return trained
+}
+
 // DroppedSeries returns the number of series that were dropped undelivered.
 func (l *Ledger) DroppedSeries() int64 {
 	if !l.Begun() {

@@ -240,7 +240,7 @@ func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
 	return b
 }
 
-// Decode decodes what encodeState returned. After an error the trained models may be decoded, and
+// Decode decodes what Encode returned. After an error the trained models may be decoded, and
 // the totals must not be used. Without an ID of the boot, totals are not decoded.
 func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) error {
 	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {

@@ -101,7 +101,7 @@ func TestMeasuredMachinesAreListed(t *testing.T) {
 
 // TestMeasuredLoadsAreThoseOfTheAccuracyTables compares the curves with the receiver's own copy of them.
 func TestMeasuredLoadsAreThoseOfTheAccuracyTables(t *testing.T) {
-	text, err := os.ReadFile("../../../../receiver/testdata/load-curves.csv")
+	text, err := os.ReadFile("../../../../receiver/test/accuracy/testdata/load-curves.csv")
 	require.NoError(t, err)
 	next := map[string]int{}
 	for fields := range lines(string(text)) {

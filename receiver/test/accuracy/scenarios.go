@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"encoding/csv"
@@ -96,6 +96,10 @@ var labScenarios = []labScenario{
 func straight(cpus int, idle, full float64) *hostsim.Socket {
 	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: model.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
 }
+
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
+// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
 // concave returns a socket whose first load costs the most power.
 func concave() *hostsim.Socket {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"slices"
@@ -19,7 +19,7 @@ import (
 // misplaced hardly depends on it.
 func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
 	rules := func(source cpu.SourceKind) labSetting {
-		return labSetting{name: "default, fixed", source: source, configure: func(c *Config) {
+		return labSetting{name: "default, fixed", source: source, configure: func(c *config.Config) {
 			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
 	}
@@ -62,7 +62,7 @@ func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
 	for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
 		setting := interruptsUnattributed(window)
 		configure := setting.configure
-		setting.configure = func(c *Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
+		setting.configure = func(c *config.Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
 		misplaced := measure(t, storms, setting, labHorizon).misplaced
 		t.Logf("windows of %v: %.2f %%", window, 100*misplaced)
 		assert.LessOrEqual(t, misplaced, 0.01, window)

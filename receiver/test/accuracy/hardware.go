@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes
@@ -285,86 +278,4 @@ func interruptStormsOn(l *lab, sockets ...*hostsim.Socket) func(time.Duration) {
 			begin += 2*time.Second + time.Duration(r.IntN(2000))*time.Millisecond
 		}
 	}
-}
-
-// Ten seconds have every event of the scenarios, but not a burst of each small container.
-func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
-	for _, sc := range slices.Concat(labScenarios, labHardware, labEffects) {
-		l := &lab{tb: t, root: t.TempDir()}
-		drive := sc.build(l)
-		for at := time.Duration(0); at < labShort; at += time.Millisecond {
-			if drive != nil {
-				drive(at)
-			}
-			l.machine.Step(time.Millisecond)
-		}
-		var workloads, others joules
-		for _, w := range l.workloads {
-			assert.True(t, w.truth().sum() > 0 || len(l.workloads) > 100, "%s: %s", sc.name, w.name)
-			workloads = workloads.plus(w.truth())
-		}
-		for _, s := range l.machine.Sockets {
-			others = others.plus(inJoules(s.Idled)).plus(joules{pkg: s.Interrupts / 1e6})
-			assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "%s: µJ of the counter", sc.name)
-			assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2, "%s: µJ of the counter", sc.name)
-		}
-		var all joules
-		for _, s := range l.machine.Sockets {
-			all = all.plus(inJoules(s.Energy))
-		}
-		assert.InEpsilon(t, all.pkg, workloads.plus(others).pkg, 1e-9, sc.name)
-		assert.InDelta(t, all.dram, workloads.plus(others).dram, 1e-9*(1+all.dram), sc.name)
-	}
-}
-
-// What CPU time misplaces in collections of 10 s, and where each package's energy is that of its own CPUs and correctly
-// divided into active and idle.
-func TestHardwareMakesCPUTimeWrong(t *testing.T) {
-	type between struct{ least, most float64 }
-	for name, want := range map[string]struct{ node, zone between }{
-		"Hyperthreads":               {node: between{0.11, 0.12}, zone: between{0.11, 0.12}},
-		"Hyperthreads in bursts":     {node: between{0.11, 0.12}, zone: between{0.11, 0.12}},
-		"Two sockets with migration": {node: between{0.09, 0.10}, zone: between{0.01, 0.02}},
-		"NUMA":                       {node: between{0.08, 0.10}, zone: between{0.09, 0.10}},
-		"Turbo with a power limit":   {node: between{0.11, 0.13}, zone: between{0.02, 0.03}},
-		"A noisy counter":            {node: between{0.06, 0.08}, zone: between{0.06, 0.08}},
-		"A hypervisor's steal":       {node: between{0, 0.01}, zone: between{0, 0.01}},
-		"Interrupts in bursts":       {node: between{0.07, 0.08}, zone: between{0.07, 0.08}},
-	} {
-		i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == name })
-		require.GreaterOrEqual(t, i, 0, name)
-		a := measure(t, labHardware[i], rule(cpu.KindBPF, 0), labHorizon)
-		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
-		a = measure(t, labHardware[i], byZone("", config.StaticFixed, cpu.KindBPF, time.Second), labHorizon)
-		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
-	}
-}
-
-// The errors of neighboring windows cancel each other where the same workloads run in both.
-func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
-	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "A noisy counter" })
-	noisy := labHardware[i]
-	exact := noisy
-	exact.build = func(l *lab) func(time.Duration) {
-		drive := noisy.build(l)
-		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
-		return drive
-	}
-	for _, window := range []time.Duration{config.MinWindow, 100 * time.Millisecond} {
-		setting := byZone("", config.StaticFixed, cpu.KindBPF, window)
-		a, b := measure(t, noisy, setting, labShort).misplaced, measure(t, exact, setting, labShort).misplaced
-		assert.InDelta(t, b, a, 1e-3, window)
-		assert.NotEqual(t, b, a)
-	}
-}
-
-// The container that holds the most memory reads little of it.
-func TestKeysOfMemoryMisplaceTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
-	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "NUMA" })
-	misplaced := func(key config.Weight) float64 {
-		return measure(t, labHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
-	}
-	assert.InDelta(t, 0.506, misplaced(config.WeightCPUTime), 0.002)
-	assert.InDelta(t, 0.411, misplaced(config.WeightMemory), 0.002)
-	assert.InDelta(t, 0.282, misplaced(config.WeightMemoryCPUTime), 0.002)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"cmp"
@@ -10,22 +10,18 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/receiver/receivertest"
-	"go.uber.org/zap"
+	"go.opentelemetry.io/collector/component/componenttest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
 // platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
@@ -42,7 +38,7 @@ func (m *platformOf) measure() {
 		return
 	}
 	socket := m.machine.Sockets[0]
-	energy := 60*joule*m.machine.Now().Seconds() + socket.Energy.Package + socket.Energy.DRAM
+	energy := 60e6*m.machine.Now().Seconds() + socket.Energy.Package + socket.Energy.DRAM
 	m.reading.Total, m.reading.At = units.Energy(energy), m.machine.Host.Now()
 }
 
@@ -67,20 +63,15 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	}}}
 	m.measure()
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Zones, cfg.Series.Processes = l.root, []power.Kind{power.Platform}, byPID(config.ProcessSeriesConfig{})
+	cfg.RootPath, cfg.Zones = l.root, []power.Kind{power.Platform}
 	cfg.CollectionInterval, cfg.Window = tc.collection, tc.window
 	if tc.static {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
 	}
-	require.NoError(t, cfg.Validate())
-	set := receivertest.NewNopSettings(metadata.Type)
-	set.Logger = zap.NewNop()
-	var err error
-	l.s, err = newEnergyScraper(cfg, set)
-	require.NoError(t, err)
-	l.s.now = machine.Host.Now
-	l.s.windows.Sampler.Window = tc.window // the test's clock is the sampler
-	l.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	l.receive(cfg)
+	*l.r.Now = machine.Host.Now
+	l.r.Windows.Sampler.Window = tc.window // the test's clock is the sampler
+	l.r.Meters.OpenSet = func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
 	}
 	return l, m
@@ -141,8 +132,8 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 		slow.workloads = fast.workloads
 		require.NoError(t, machine.Render())
 		for _, l := range []*lab{fast, slow} {
-			require.NoError(t, l.s.start(t.Context(), simHost{}))
-			defer func() { require.NoError(t, l.s.shutdown(t.Context())) }()
+			require.NoError(t, l.r.Start(t.Context(), componenttest.NewNopHost()))
+			defer func() { require.NoError(t, l.r.Shutdown(t.Context())) }()
 		}
 		window := cmp.Or(tc.window, tc.collection)
 		for at := step; at <= 11*time.Minute; at += step {
@@ -156,7 +147,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 			require.NoError(t, machine.Render())
 			for _, l := range []*lab{fast, slow} {
 				if at%tc.collection > 0 {
-					l.s.sample()
+					l.r.Sample()
 				} else {
 					l.collect()
 				}
@@ -168,55 +159,4 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 			assert.LessOrEqual(t, math.Abs(e), tc.limit, w.name)
 		}
 	}
-}
-
-// asking is a Sensor that answers after a time.
-type asking struct {
-	zone    power.Zone
-	answers time.Duration
-	polls   int
-}
-
-func (a *asking) Poll(ctx context.Context) ([]power.Value, error) {
-	a.polls++
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(a.answers):
-		return []power.Value{power.PowerValue(&a.zone, 100*joule, 0, time.Now())}, nil
-	}
-}
-
-func (*asking) Close() error { return nil }
-
-// No clock of the bubble passes while a goroutine runs, so any wait for the sensor would show.
-func TestNoCollectionWaitsForAPoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}, answers: 30 * time.Second}
-		n := newTestNode(t)
-		n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			powercap, err := meters.Open(ctx, cfg, host, set)
-			require.NoError(t, err)
-			poller := power.NewPoller(bmc, power.PollOptions{Name: "bmc", Every: 15 * time.Second})
-			return power.NewSet(power.Member{Name: "bmc", Meter: poller}, powercap.Status()[0].Member), nil
-		}
-		n.start()
-		began := time.Now()
-		tick := time.NewTicker(10 * time.Second)
-		defer tick.Stop()
-		host := 0.0
-		for i := range 60 {
-			<-tick.C
-			n.run(10*joule, map[int]int64{1: 100})
-			for _, p := range n.points("hw.host.energy", nil) {
-				host = p.value
-			}
-			assert.Equal(t, time.Duration(i+1)*10*time.Second, time.Since(began), "the end of collection %d", i)
-		}
-		synctest.Wait()
-		assert.InDelta(t, 10, bmc.polls, 1, "it rests for as long as it takes to answer")
-		assert.InDelta(t, 54_000, host, 1e-6, "100 W from the first to the last answer")
-		assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
-		assert.Empty(t, n.logged())
-	})
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type labSetting struct {
 	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
 	// /proc. Windows of less than a second need KindBPF.
 	source    cpu.SourceKind
-	configure func(*Config)
+	configure func(*config.Config)
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
 	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
@@ -141,19 +141,13 @@ func labRows() []labSetting {
 // has reports whether a scenario's table has a row of the setting.
 func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
 
-// cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
-func (s *labSetting) cheap() bool {
-	window := s.config().Window
-	return s.learns == 0 && (window == 0 || window >= time.Second)
-}
-
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
 func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) labSetting {
 	name := "scope zone, " + string(static)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
 	}
-	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *Config) {
+	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *config.Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
 		a.Scope, a.StaticPower = config.ScopeZone, allStatic(static)
@@ -174,7 +168,7 @@ func keyed(static config.StaticModel, weight, dram config.Weight, window time.Du
 	if dram != config.WeightCPUTime {
 		name += ", DRAM by " + string(dram)
 	}
-	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *Config) {
+	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *config.Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
 		a.StaticPower, a.Weight = allStatic(static), map[power.Kind]config.Weight{config.AllZones: weight, power.DRAM: dram}
@@ -187,7 +181,7 @@ var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time
 
 // splitting returns a setting with a static power model in windows of a length.
 func splitting(static config.StaticModel, window time.Duration) labSetting {
-	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *Config) {
+	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *config.Config) {
 		inWindows(window)(c)
 		c.Attribution.StaticPower = allStatic(static)
 	})
@@ -198,7 +192,7 @@ func splitting(static config.StaticModel, window time.Duration) labSetting {
 func interruptsUnattributed(window time.Duration) labSetting {
 	return labSetting{
 		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
-		configure: func(c *Config) {
+		configure: func(c *config.Config) {
 			inWindows(window)(c)
 			c.Attribution.StaticPower, c.Attribution.Interrupts = allStatic(config.StaticFixed), config.InterruptsUnattributed
 		},
@@ -210,7 +204,7 @@ func sharing(weight float64, window time.Duration) labSetting {
 	s := splitting(config.StaticFixed, window)
 	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", config.StaticFixed, weight, lengths[window])
 	fixed := s.configure
-	s.configure = func(c *Config) {
+	s.configure = func(c *config.Config) {
 		fixed(c)
 		c.Attribution.SMTWeight = weight
 	}
@@ -219,18 +213,18 @@ func sharing(weight float64, window time.Duration) labSetting {
 
 // preset returns a setting with a preset in windows of a collection.
 func preset(p config.Preset) labSetting {
-	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
+	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *config.Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
 }
 
 // byDefault returns the setting of the default configuration.
 func byDefault(source cpu.SourceKind) labSetting {
-	s := afterADay("default, "+sourceNames[source], func(c *Config) { c.Attribution.Preset = "" })
+	s := afterADay("default, "+sourceNames[source], func(c *config.Config) { c.Attribution.Preset = "" })
 	s.source = source
 	return s
 }
 
 // afterADay returns the setting with a day to learn in, if it learns.
-func afterADay(name string, configure func(*Config)) labSetting {
+func afterADay(name string, configure func(*config.Config)) labSetting {
 	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
 	if cfg := s.config(); cfg.Attribution.Trains(cfg.Zones) {
 		s.learns = 24 * time.Hour
@@ -239,7 +233,7 @@ func afterADay(name string, configure func(*Config)) labSetting {
 }
 
 // config applies the setting to the default configuration.
-func (s *labSetting) config() *Config {
+func (s *labSetting) config() *config.Config {
 	cfg := simpleConfig()
 	s.configure(cfg)
 	return cfg
@@ -255,22 +249,6 @@ func (s *labSetting) learning() string {
 	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.Window, a)
 }
 
-// run identifies everything that active energy depends on, so that settings with the same run are measured once. It
-// leaves out the idle allocation, which the idle tables measure.
-func (s *labSetting) run() string {
-	cfg := s.config()
-	a := cfg.Attribution
-	if !s.counts {
-		a.Machine.Uncounted = errNoClocks
-	}
-	rules := []any{
-		a.SelectedScope(), a.WeightOf(power.Package), a.WeightOf(power.DRAM), a.SelectedSMTWeight(), a.SelectedInterrupts(), a.MissedUnattributed(),
-		a.KnowsStaticPower(power.Package),
-	}
-	a.StaticPower, a.Preset, a.Idle = allStatic(a.StaticModelOf(power.Package)), "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.WindowLength(), a, rules)
-}
-
 // labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.
 var (
 	labIdleRules = []labSetting{
@@ -280,12 +258,12 @@ var (
 )
 
 func idling(idle config.IdleRule) labSetting {
-	return labSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *Config) {
+	return labSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *config.Config) {
 		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(config.StaticFixed), idle
 	}}
 }
 
 // inWindows sets the length of the windows. 0 is one per collection, 10 s.
-func inWindows(length time.Duration) func(*Config) {
-	return func(c *Config) { c.Window = length }
+func inWindows(length time.Duration) func(*config.Config) {
+	return func(c *config.Config) { c.Window = length }
 }

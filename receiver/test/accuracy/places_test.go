@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"testing"
@@ -34,17 +34,17 @@ func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
-	of := func(dram config.Weight, window time.Duration, source cpu.SourceKind, edit func(*Config)) accuracy {
+	of := func(dram config.Weight, window time.Duration, source cpu.SourceKind, edit func(*config.Config)) accuracy {
 		s := byZone(dram, config.StaticFixed, source, window)
 		configure := s.configure
-		s.configure = func(c *Config) {
+		s.configure = func(c *config.Config) {
 			configure(c)
 			c.Attribution.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
 			edit(c)
 		}
 		return measure(t, remote, s, labShort)
 	}
-	asIs := func(*Config) {}
+	asIs := func(*config.Config) {}
 	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
 	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 		a := of(config.WeightMemoryCPUTime, time.Second, source, asIs)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"context"
@@ -15,11 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/receiver/receivertest"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -28,7 +25,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // gpuSetting is how a card is read, and by which rules its energy is shared.
@@ -235,6 +231,14 @@ type labLibrary struct {
 
 var _ gpulibrary.Extension = (*labLibrary)(nil)
 
+var libraryID = component.MustNewID("nvml")
+
+// labHost has extensions.
+type labHost map[component.ID]component.Component
+
+// GetExtensions implements component.Host.
+func (h labHost) GetExtensions() map[component.ID]component.Component { return h }
+
 // sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often
 // goroutines that look at processes between two scans see changes.
 const sensorPeriod, procPeriod = 20 * time.Millisecond, 200 * time.Millisecond
@@ -260,11 +264,11 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		return l.runKepler(lib, setting, drive, horizon)
 	}
 	cfg := simpleConfig()
-	cfg.RootPath, cfg.Series.Processes, cfg.Window = root, byPID(config.ProcessSeriesConfig{}), setting.window
-	host := libraryHost{}
+	cfg.RootPath, cfg.Window = root, setting.window
+	host := labHost{}
 	if setting.driver == "nvidia" {
 		cfg.Meters.GPU.Extensions = []component.ID{libraryID}
-		host.library = &labLibrary{Library: lib}
+		host[libraryID] = &labLibrary{Library: lib}
 	}
 	switch setting.static {
 	case "":
@@ -277,19 +281,13 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	default:
 		cfg.Attribution.StaticPower = allStatic(setting.static)
 	}
-	require.NoError(t, cfg.Validate())
-	set := receivertest.NewNopSettings(metadata.Type)
-	set.Logger = zap.NewNop()
-	var err error
-	l.s, err = newEnergyScraper(cfg, set)
-	require.NoError(t, err)
-	l.s.now = time.Now
+	l.receive(cfg)
 	kernel := hostsim.NewKernel(l.machine)
-	l.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
-	l.s.windows.Sampler.Window = cfg.Window // the lab's clock is the sampler
+	l.readFrom(cpu.NewSimulatedBPF(root, kernel, kernel.Now))
+	l.r.Windows.Sampler.Window = cfg.Window // the lab's clock is the sampler
 	require.NoError(t, l.machine.Render())
-	require.NoError(t, l.s.start(t.Context(), host))
-	defer func() { require.NoError(t, l.s.shutdown(context.WithoutCancel(t.Context()))) }()
+	require.NoError(t, l.r.Start(t.Context(), host))
+	defer func() { require.NoError(t, l.r.Shutdown(context.WithoutCancel(t.Context()))) }()
 
 	time.Sleep(time.Millisecond / 2) // so that they never poll while the machine changes its files
 	l.let(pollsBefore, nil)
@@ -312,10 +310,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		if at%cfg.CollectionInterval == 0 {
 			l.collect()
 		} else {
-			l.s.sample()
+			l.r.Sample()
 		}
 	}
-	require.Equal(t, cfg.Window, l.s.windows.Sampler.Window, "nothing else measured")
+	require.Equal(t, cfg.Window, l.r.Windows.Sampler.Window, "nothing else measured")
 	l.checkGPUs()
 	return l.gpuAccuracy(before, energy)
 }
@@ -323,10 +321,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
 func (l *lab) checkGPUs() {
-	ledger, kinds := l.s.ledger.Engine.Ledger(), l.s.ledger.Kinds
+	ledger, kinds := l.r.Ledger.Engine.Ledger(), l.r.Ledger.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range l.s.ledger.Zones() {
+	for i, zone := range l.r.Ledger.Zones() {
 		if zone.Kind == power.GPU {
 			counted += ledger.Zones[i].Energy
 		}
@@ -572,61 +570,3 @@ func gpuTables(t *testing.T, settings []gpuSetting) string {
 }
 
 func (sc *gpuScenario) runs(s gpuSetting) bool { return sc.only == "" || sc.only == s.driver }
-
-func gpuScenarioOf(t *testing.T, name string) gpuScenario {
-	i := slices.IndexFunc(gpuScenarios, func(sc gpuScenario) bool { return sc.name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return gpuScenarios[i]
-}
-
-func gpuSettingOf(t *testing.T, name string) gpuSetting {
-	i := slices.IndexFunc(gpuSettings, func(s gpuSetting) bool { return s.name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return gpuSettings[i]
-}
-
-// checked are the settings that a test run compares with the page. It leaves out those that learn, and long intervals.
-func (s *gpuSetting) checked() bool { return s.learns == 0 && (s.window > 0 || s.kepler > 0) }
-
-func TestSteadyUsersOfAGPUAreToldApart(t *testing.T) {
-	for _, setting := range gpuSettings {
-		if setting.checked() {
-			a := measureGPUs(t, gpuScenarioOf(t, "Two processes, steady"), setting, gpuShort)
-			ratio := a.reported["train"].sum() / a.reported["serve"].sum()
-			assert.InEpsilon(t, 3, ratio, 0.02, setting.name)
-			assert.Zero(t, a.reported["other"].sum(), setting.name)
-		}
-	}
-}
-
-func TestBurstsOnAGPUAreMisplacedLittleInWindowsOfASecond(t *testing.T) {
-	bursts := gpuScenarioOf(t, "Bursts on a card")
-	for _, driver := range []string{"xe", "amdgpu", "nvidia"} {
-		a := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed, window: time.Second}, gpuHorizon)
-		assert.Less(t, a.misplaced, 0.05, driver)
-		long := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed}, gpuHorizon)
-		assert.Greater(t, long.misplaced, 2*a.misplaced, driver)
-	}
-}
-
-func TestGPUEnergyIsThatOfWhoUsedTheGPU(t *testing.T) {
-	for _, setting := range gpuSettings {
-		if !setting.checked() || setting.kepler > 0 {
-			continue
-		}
-		a := measureGPUs(t, gpuScenarioOf(t, "A card's user without CPU time"), setting, gpuShort)
-		assert.Zero(t, a.reported["web"].sum(), "%s: it has no card open", setting.name)
-		assert.InEpsilon(t, 14, a.reported["kernel"].sum()/a.reported["serve"].sum(), 0.02, setting.name)
-		a = measureGPUs(t, gpuScenarioOf(t, "Memory only"), setting, gpuShort)
-		assert.Zero(t, a.reported["holder"].sum(), "%s: it does nothing", setting.name)
-	}
-}
-
-// The mean of ten seconds stands for each interval, so it is right for what repeats, and wrong for what comes and goes.
-func TestKeplersRuleForGPUsMisplacesJobs(t *testing.T) {
-	mean, peak := gpuSettingOf(t, "Kepler's rule, 5 s"), gpuSettingOf(t, "Kepler's rule, maximum of samples, 5 s")
-	assert.Less(t, measureGPUs(t, gpuScenarioOf(t, "Two processes, steady"), mean, gpuHorizon).misplaced, 0.01)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Jobs on a card"), mean, gpuHorizon).misplaced, 0.2)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Bursts on a card"), peak, gpuHorizon).misplaced, 0.1)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Slices of a card"), mean, gpuHorizon).misplaced, 0.05, "their size is not counted")
-}

@@ -1,74 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
-
-// labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
-// instructions per cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
-type labEvents struct {
-	used    map[*hostsim.Task]time.Duration
-	cgroups map[string]map[weigh.Event]float64 // of tasks directly in the cgroup
-}
-
-func (e *labEvents) observe(m *hostsim.Machine) {
-	if e == nil {
-		return
-	}
-	for _, t := range m.Tasks {
-		ran := (t.Used - e.used[t]).Seconds()
-		if e.used[t] = t.Used; ran == 0 {
-			continue
-		}
-		counts := e.cgroups[t.Cgroup]
-		if counts == nil {
-			counts = map[weigh.Event]float64{}
-			e.cgroups[t.Cgroup] = counts
-		}
-		cycles := 3e9 * ran * m.Sockets[t.Socket].Clock()
-		counts[weigh.Cycles] += cycles
-		counts[weigh.Instructions] += 1.5 * t.Intensity * cycles
-		counts[weigh.CacheMisses] += 5e6 * t.Memory * ran
-	}
-}
-
-func (e *labEvents) counted(event weigh.Event, of string) uint64 {
-	sum := 0.0
-	for path, counts := range e.cgroups {
-		if strings.HasPrefix(path+"/", of+"/") {
-			sum += counts[event]
-		}
-	}
-	return uint64(sum)
-}
-
-// countEvents has the receiver count the events of the machine, before it is started.
-func (l *lab) countEvents() {
-	l.events = &labEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
-	events := weigh.SimulatedEvents(l.events.counted)
-	options := l.s.cfg.KeyOptions(l.s.node.Cgroups)
-	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {
-		w, err = weigh.NewModel(events, o.Cgroups)
-		return w, nil, err
-	}
-	l.s.node.Keys = claims.NewKeys(options)
-	l.s.node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
-}
 
 // countedNode is memoryAndCompute with containers whose load varies, and one more of the usual intensity.
 func countedNode(frequency func(float64) float64) func(*lab) func(time.Duration) {
@@ -102,7 +46,7 @@ func TestTheModelOfSmartWattsFindsWhatInstructionsAndCacheMissesCost(t *testing.
 		"counted, clock rate that follows the load": {schedutil, true, 0, 0.05, 0, 0.1},
 	} {
 		a := measure(t, labScenario{name: "counted", build: countedNode(c.frequency)}, labSetting{
-			source: cpu.KindBPF, counts: c.counted, configure: func(c *Config) {
+			source: cpu.KindBPF, counts: c.counted, configure: func(c *config.Config) {
 				c.Attribution.Preset, c.Attribution.StaticPower = config.PresetSmartWatts, allStatic(config.StaticFixed)
 			},
 		}, 5*time.Minute)

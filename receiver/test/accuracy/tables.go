@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build accuracy && (amd64 || arm64)
+//go:build linux && (amd64 || arm64)
 
-package energyreceiver
+package main
 
 import (
 	"fmt"
 	"math"
 	"os"
-	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -303,95 +300,10 @@ func signed(share float64) string {
 }
 
 const (
-	accuracyPage  = "../dev/accuracy-tables.md"
+	accuracyPage  = "../../../dev/accuracy-tables.md"
 	accuracyBegin = "<!-- make accuracy writes what follows -->\n"
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )
-
-// TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it short windows are left out,
-// because there are so many, the settings that train for a day, the effects of real machines, the largest scenario,
-// and the long intervals of GPUs.
-func TestAccuracyTablesAreUpToDate(t *testing.T) {
-	p := readGenerated(t, accuracyPage, 0)
-	if *accuracyWrite {
-		r := labMeasure(t, labAll(), func(*labSetting) bool { return true })
-		effects := measureEffects(t)
-		p.write(t, r.tables()+effects.table()+labIdleTables(t)+gpuTables(t, gpuSettings))
-		first := readGenerated(t, "../docs/accuracy.md", 0)
-		first.write(t, "\n"+r.headline()+effects.headline())
-		return
-	}
-	p.onlyOnAMD64(t)
-	const summary = "All scenarios"
-	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario, effectsTitle), "\n")
-	without := func(row string) {
-		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
-	}
-	for _, setting := range labRows() {
-		if !setting.cheap() {
-			without(setting.name)
-		}
-	}
-	var cards []gpuSetting
-	for _, setting := range gpuSettings {
-		if setting.checked() {
-			cards = append(cards, setting)
-		} else {
-			without(setting.name)
-		}
-	}
-	tables := labMeasure(t, cheapScenarios(), func(s *labSetting) bool { return s.cheap() }).tables()
-	requireSameLines(t, lines, withoutSections(tables, summary)+labIdleTables(t)+gpuTables(t, cards))
-}
-
-// largeScenario takes too long for every test run.
-const largeScenario = "2,000 small containers"
-
-// cheapScenarios returns the scenarios that every test run measures.
-func cheapScenarios() []labScenario {
-	return slices.DeleteFunc(labAll(), func(sc labScenario) bool { return sc.name == largeScenario })
-}
-
-// withoutSections returns the tables without sections of these titles.
-func withoutSections(tables string, titles ...string) string {
-	sections := strings.SplitAfter(tables, "\n### ")
-	for i, section := range sections {
-		title, _, _ := strings.Cut(section, "\n")
-		if !slices.Contains(titles, title) {
-			continue
-		}
-		sections[i] = ""
-	}
-	return strings.Join(sections, "")
-}
-
-var percentage = regexp.MustCompile(`([+-]?\d+\.\d) %`)
-
-// isSameRow reports whether two lines are the same. Which of two goroutines that wake at the same
-// moment runs first is not determined, so the rows of GPUs, which goroutines poll, may differ by
-// the energy of a poll.
-func isSameRow(page, measured string) bool {
-	if page == measured || !strings.Contains(page, ", fdinfo") && !strings.Contains(page, ", library") {
-		return page == measured
-	}
-	of, is := percentage.FindAllStringSubmatch(page, -1), percentage.FindAllStringSubmatch(measured, -1)
-	return slices.EqualFunc(of, is, func(a, b []string) bool {
-		x, errX := strconv.ParseFloat(a[1], 64)
-		y, errY := strconv.ParseFloat(b[1], 64)
-		return errX == nil && errY == nil && math.Abs(x-y) <= 0.25
-	})
-}
-
-// requireSameLines fails with the first lines that differ.
-func requireSameLines(t *testing.T, page []string, measured string) {
-	text := strings.SplitAfter(measured, "\n")
-	for i := range max(len(page), len(text)) {
-		if i >= len(page) || i >= len(text) || !isSameRow(page[i], text[i]) {
-			part := func(lines []string) string { return strings.Join(lines[min(i, len(lines)):min(i+3, len(lines))], "") }
-			require.Equal(t, part(page), part(text), "line %d of the tables, and maybe more: run make accuracy to update the page", i+1)
-		}
-	}
-}
 
 // generated is a part of a page that make accuracy writes.
 type generated struct{ name, before, text, after string }
@@ -413,14 +325,9 @@ func readGenerated(t *testing.T, name string, nth int) (p generated) {
 	return p
 }
 
-// write replaces the text, unless the test has failed.
-func (p *generated) write(t *testing.T, text string) {
+// write replaces a generated part of a page, counted from 0, unless a measurement has failed.
+func write(t *testing.T, page string, nth int, text string) {
 	require.False(t, t.Failed())
+	p := readGenerated(t, page, nth)
 	require.NoError(t, os.WriteFile(p.name, []byte(p.before+text+p.after), 0o600))
-}
-
-func (p *generated) onlyOnAMD64(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("the tables are written on amd64, and other architectures round floating point otherwise")
-	}
 }

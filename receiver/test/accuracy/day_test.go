@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
+	l := &lab{tb: t, root: t.TempDir(), nights: 0.05}
+	l.on(straight(16, 20, 100))
+	busy, energy := l.machine.Ran(), 0.0
+	socket := l.machine.Sockets[0]
+	var night, noon, resting []float64
+	collections := 0
+	l.day(24*time.Hour, func() {
+		now := l.machine.Ran()
+		load := float64(now-busy) / float64(16*10*time.Second)
+		busy = now
+		switch collections++; {
+		case collections < 360, collections > 8640-360:
+			night = append(night, load)
+		case collections > 4320-180 && collections < 4320+180:
+			noon = append(noon, load)
+		}
+		if above := socket.Energy.Package - socket.Idled.Package; above == energy {
+			resting = append(resting, load)
+		} else {
+			energy = above
+		}
+	})
+	mean := func(of []float64) (m float64) {
+		for _, x := range of {
+			m += x / float64(len(of))
+		}
+		return m
+	}
+	assert.InDelta(t, 0.06, mean(night), 0.01)
+	assert.InDelta(t, 0.7, mean(noon), 0.03)
+	assert.Less(t, len(resting), 10, "a collection of rest is rare")
+	rest := 0
+	a := arriving{mean: 0.05 * 16}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 10000 {
+		if a.step(r); a.jobs == 0 {
+			rest++
+		}
+	}
+	assert.InDelta(t, math.Exp(-0.8), float64(rest)/10000, 0.05, "a moment of rest is not")
+}
+
+// A core that is busy all the time draws more than many that are for a part of it.
+func TestTheFirstCoresDrawTheMostPower(t *testing.T) {
+	even := map[string]labCurve{}
+	for _, c := range labCurves(t) {
+		even[c.cpu] = c
+	}
+	compared := 0
+	for _, c := range labCoreCurves(t) {
+		cpu, ok := strings.CutSuffix(c.cpu, ", some cores")
+		require.True(t, ok)
+		rise := c.watts.Watts(1) - c.watts[0].Watts
+		assert.Greater(t, c.watts.Watts(0.5)-c.watts[0].Watts, 0.6*rise, "%s: half of the load", cpu)
+		if other, ok := even[cpu]; ok {
+			assert.Greater(t, c.watts.Watts(0.14), other.watts.Watts(0.14), cpu)
+			compared++
+		}
+	}
+	assert.Equal(t, 3, compared)
+}
+
+func TestLowLoadCurvesBeginAtRest(t *testing.T) {
+	for _, c := range slices.Concat(labCurves(t), labCoreCurves(t)) {
+		l := &lab{tb: t, root: t.TempDir()}
+		underLowLoad(c, 0.02).build(l)
+		l.machine.Step(time.Second)
+		s := l.machine.Sockets[0]
+		assert.Greater(t, s.Energy.Package, s.Idled.Package, c.cpu)
+		assert.InDelta(t, c.watts.Watts(0.5), s.Curve.Watts(0.5), 0, c.cpu)
+		assert.LessOrEqual(t, s.Idle, c.watts[0].Watts, c.cpu)
+		assert.Positive(t, s.Idle)
+		assert.NotZero(t, l.nights)
+	}
+}

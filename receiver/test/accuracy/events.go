@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
+// instructions per cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
+type labEvents struct {
+	used    map[*hostsim.Task]time.Duration
+	cgroups map[string]map[weigh.Event]float64 // of tasks directly in the cgroup
+}
+
+func (e *labEvents) observe(m *hostsim.Machine) {
+	if e == nil {
+		return
+	}
+	for _, t := range m.Tasks {
+		ran := (t.Used - e.used[t]).Seconds()
+		if e.used[t] = t.Used; ran == 0 {
+			continue
+		}
+		counts := e.cgroups[t.Cgroup]
+		if counts == nil {
+			counts = map[weigh.Event]float64{}
+			e.cgroups[t.Cgroup] = counts
+		}
+		cycles := 3e9 * ran * m.Sockets[t.Socket].Clock()
+		counts[weigh.Cycles] += cycles
+		counts[weigh.Instructions] += 1.5 * t.Intensity * cycles
+		counts[weigh.CacheMisses] += 5e6 * t.Memory * ran
+	}
+}
+
+func (e *labEvents) counted(event weigh.Event, of string) uint64 {
+	sum := 0.0
+	for path, counts := range e.cgroups {
+		if strings.HasPrefix(path+"/", of+"/") {
+			sum += counts[event]
+		}
+	}
+	return uint64(sum)
+}
+
+// countEvents has the receiver count the events of the machine, before it is started.
+func (l *lab) countEvents() {
+	l.events = &labEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
+	events := weigh.SimulatedEvents(l.events.counted)
+	options := l.cfg.KeyOptions(l.r.Node.Cgroups)
+	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {
+		w, err = weigh.NewModel(events, o.Cgroups)
+		return w, nil, err
+	}
+	l.r.Node.Keys = claims.NewKeys(options)
+	l.r.Node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/simulated"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+)
+
+// lab runs the receiver on a simulated machine that knows the true energy of each workload.
+type lab struct {
+	tb        testing.TB
+	root      string
+	machine   *hostsim.Machine
+	workloads []*labWorkload
+	// containers counts the containers.
+	containers int
+	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
+	nights float64
+	// since is called when training has ended, if it is not nil. It changes the machine.
+	since  func()
+	cfg    *config.Config
+	r      *simulated.Receiver
+	series map[labSeries]float64 // last value of each, in J
+	doubts map[labSeries]float64 // sum of each uncertainty times the length of its collection, in J
+	events *labEvents            // nil if the machine counts no hardware events
+}
+
+// labWorkload is a process of the host, or containers with all their processes.
+type labWorkload struct {
+	name       string
+	containers []string        // ids of all that ever existed
+	tasks      []*hostsim.Task // all that ever existed
+	contexts   []*hostsim.Context
+}
+
+type labSeries struct {
+	metric, resource, zone string
+	start                  pcommon.Timestamp
+	of                     string // the workload's name
+	idle                   bool   // otherwise active energy
+}
+
+// joules is energy by zone.
+type joules struct{ pkg, dram float64 }
+
+func (j joules) sum() float64 { return j.pkg + j.dram }
+
+func (j joules) plus(o joules) joules { return joules{j.pkg + o.pkg, j.dram + o.dram} }
+
+func (j joules) less(o joules) joules { return joules{j.pkg - o.pkg, j.dram - o.dram} }
+
+func inJoules(e hostsim.Energies) joules { return joules{e.Package / 1e6, e.DRAM / 1e6} }
+
+// workloadMetrics are the metrics that are compared with the truth.
+var workloadMetrics = []string{"process.energy", "container.energy", "system.energy", "system.unattributed.energy"}
+
+// treeDir returns a temporary directory, in memory if there is room.
+func treeDir(tb testing.TB) string {
+	const memory, room = "/dev/shm", 256 << 20
+	var fs unix.Statfs_t
+	if err := unix.Statfs(memory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < room {
+		return tb.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "host-")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
+	return dir
+}
+
+func (l *lab) on(sockets ...*hostsim.Socket) { l.machine = hostsim.NewMachine(l.root, sockets...) }
+
+// process adds a process of the host that demands n CPUs of a socket.
+func (l *lab) process(name string, socket int, demand float64) *labWorkload {
+	w := &labWorkload{name: name}
+	l.workloads = append(l.workloads, w)
+	l.begin(w, "/system.slice/"+name+".service", socket, demand)
+	return w
+}
+
+// container adds a workload of one container with one process.
+func (l *lab) container(name string, socket int, demand float64) *labWorkload {
+	w := &labWorkload{name: name}
+	l.workloads = append(l.workloads, w)
+	l.contain(w, socket, demand)
+	return w
+}
+
+// contain adds a container with one process to a workload.
+func (l *lab) contain(w *labWorkload, socket int, demand float64) {
+	l.containers++
+	id := fmt.Sprintf("%064x", l.containers)
+	w.containers = append(w.containers, id)
+	l.begin(w, "/system.slice/docker-"+id+".scope", socket, demand)
+	l.requests(w, 1)
+}
+
+// requests sets the CPU limit of a workload's last container, which its request is derived from.
+func (l *lab) requests(w *labWorkload, cpus int) {
+	dir := filepath.Join(l.root, "sys/fs/cgroup", w.tasks[len(w.tasks)-1].Cgroup)
+	require.NoError(l.tb, os.MkdirAll(dir, 0o700))
+	for name, content := range map[string]string{"cpu.weight": "100\n", "cpu.max": fmt.Sprintf("%d 100000\n", cpus*100000)} {
+		require.NoError(l.tb, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+}
+
+// rest returns the power of the machine's sockets at rest, in W by zone kind.
+func (l *lab) rest() map[power.Kind]float64 {
+	rest := map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
+	for _, s := range l.machine.Sockets {
+		rest[power.Package] += s.Idle
+		rest[power.DRAM] += s.DRAMIdle
+	}
+	return rest
+}
+
+func (l *lab) begin(w *labWorkload, cgroup string, socket int, demand float64) {
+	t := l.machine.Init().Spawn()
+	t.Exec("/usr/bin/"+w.name, w.name)
+	t.Move(cgroup)
+	t.Socket, t.Demand, t.Resident = socket, demand, usualResident
+	w.tasks = append(w.tasks, t)
+}
+
+// weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs it, in W.
+func (w *labWorkload) weighs(intensity, memory float64) *labWorkload {
+	w.tasks[0].Intensity, w.tasks[0].Memory = intensity, memory
+	return w
+}
+
+// holds sets the resident memory of the workload's first task, in bytes.
+func (w *labWorkload) holds(resident uint64) { w.tasks[0].Resident = resident }
+
+// usualResident is the resident memory of other tasks, in bytes.
+const usualResident = 64 << 20
+
+// spawn adds a child of the workload's first task.
+func (w *labWorkload) spawn() *hostsim.Task {
+	t := w.tasks[0].Spawn()
+	t.Resident = usualResident
+	w.tasks = append(w.tasks, t)
+	return t
+}
+
+// entity returns what the workload's series are of.
+func (w *labWorkload) entity() string {
+	if w.containers != nil {
+		return "container"
+	}
+	return "process"
+}
+
+// truth returns the energy that the workload caused.
+func (w *labWorkload) truth() (j joules) {
+	for _, t := range w.tasks {
+		j = j.plus(inJoules(t.Energy))
+	}
+	return j
+}
+
+// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 % too much.
+type accuracy struct {
+	labTotals
+
+	active  float64 // of the node's active energy, relative to all energy above idle
+	mean    float64 // of the absolute errors of the workloads
+	worst   float64
+	worstOf string
+	// misplaced is the part of all energy above idle that is attributed to another workload than the one that caused
+	// it: of all zones, and of each.
+	misplaced, misplacedPackage, misplacedDRAM float64
+}
+
+// measure runs the real receiver on a scenario for a time, in whole collections. What it has
+// learned of the machine before, it has from learned.
+func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
+	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
+	drive := sc.build(l)
+	var trained []byte
+	if setting.learns > 0 {
+		trained = trainedOn(tb, sc, setting)
+	}
+	if l.since != nil {
+		l.since()
+	}
+	window := l.start(setting, trained)
+	defer func() { require.NoError(tb, l.r.Shutdown(context.Background())) }()
+	before := l.totals()
+
+	const step = time.Millisecond
+	for at := time.Duration(0); at < horizon; {
+		if drive != nil {
+			drive(at)
+		}
+		l.machine.Step(step)
+		l.events.observe(l.machine)
+		at += step
+		switch {
+		case at%l.cfg.CollectionInterval == 0:
+			require.NoError(tb, l.machine.Render())
+			l.collect()
+		case window > 0 && at%window == 0:
+			require.NoError(tb, l.machine.Render())
+			l.r.Sample()
+		}
+	}
+	require.Equal(tb, window, l.r.Windows.Sampler.Window, "nothing else measured")
+	return l.totals().since(before).accuracy()
+}
+
+// start starts the receiver on the machine, with the models of a state unless it is nil. It returns the length of
+// the windows, 0 for one window per collection.
+func (l *lab) start(setting labSetting, trained []byte) (window time.Duration) {
+	cfg := simpleConfig()
+	cfg.RootPath = l.root
+	cfg.Meters.Use = []config.MeterKind{config.MeterPowercap}
+	cfg.CPUTime = setting.source
+	cfg.Metrics.SystemPowerUncertainty.Enabled = true
+	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
+	setting.configure(cfg)
+	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
+		cfg.Attribution.StaticPower = fixedPower(l.rest())
+	}
+	l.receive(cfg)
+	*l.r.Now = l.machine.Host.Now
+	if trained != nil {
+		require.NoError(l.tb, state.Decode(trained, &l.r.Training.Trained, nil, state.Moment{}))
+	}
+	switch setting.source {
+	case cpu.KindBPF:
+		kernel := hostsim.NewKernel(l.machine)
+		l.readFrom(cpu.NewSimulatedBPF(l.root, kernel, kernel.Now))
+	case cpu.KindClocks:
+		l.readFrom(cpu.NewSimulatedClocks(l.root, l.machine.Host.CPUClock))
+	}
+	if setting.counts {
+		l.countEvents()
+	}
+	window = cfg.WindowLength()
+	l.r.Windows.Sampler.Window = window // the lab's clock is the sampler
+	require.NoError(l.tb, l.machine.Render())
+	require.NoError(l.tb, l.r.Start(context.Background(), componenttest.NewNopHost()))
+	return window
+}
+
+// receive sets the receiver, with a valid configuration.
+func (l *lab) receive(cfg *config.Config) {
+	require.NoError(l.tb, cfg.Validate())
+	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type))
+	require.NoError(l.tb, err)
+	l.cfg, l.r = cfg, r
+}
+
+// readFrom sets the CPU time source.
+func (l *lab) readFrom(source cpu.Source) {
+	l.r.Node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(source, o), nil, nil }
+}
+
+// trainedOnce holds the results of trainedOn, as functions by machine and setting.
+var trainedOnce sync.Map
+
+// trainedOn returns the state of a receiver that has measured the machine of a scenario, without
+// its workloads, under a varied load. Settings with the same training share them, and so do
+// scenarios with one name, which have one machine.
+func trainedOn(tb testing.TB, sc labScenario, setting labSetting) []byte {
+	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
+		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
+		sc.build(l)
+		l.strip()
+		l.start(setting, nil)
+		l.day(setting.learns, func() {
+			require.NoError(tb, l.machine.Render())
+			l.collect()
+		})
+		l.r.Training.Note(l.r.Ledger.Models())
+		require.NoError(tb, l.r.Shutdown(context.Background()))
+		return state.Encode(nil, &l.r.Training.Trained, nil)
+	}))
+	return once.(func() []byte)()
+}
+
+// strip ends all workloads.
+func (l *lab) strip() {
+	for _, w := range l.workloads {
+		for _, t := range w.tasks {
+			t.Exit()
+			t.Reap(false)
+			l.machine.RemoveCgroup(t.Cgroup)
+		}
+	}
+	l.workloads = nil
+}
+
+// measured holds the results of measureOnce, as functions by scenario and setting.
+var measured sync.Map
+
+// measureOnce measures a row of the tables. Tables that have the same row share the measurement.
+func measureOnce(tb testing.TB, sc labScenario, setting labSetting) accuracy {
+	once, _ := measured.LoadOrStore(sc.name+"\n"+setting.name, sync.OnceValue(func() accuracy {
+		return measure(tb, sc, setting, labHorizon)
+	}))
+	return once.(func() accuracy)()
+}
+
+// collect makes a collection and acknowledges it.
+func (l *lab) collect() {
+	md, err := l.r.Collect(context.Background())
+	require.NoError(l.tb, err)
+	for _, rm := range md.ResourceMetrics().All() {
+		of := l.workloadOf(rm.Resource().Attributes())
+		var resource strings.Builder
+		for k, v := range rm.Resource().Attributes().All() {
+			resource.WriteString(k + "=" + v.AsString() + ",")
+		}
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if strings.HasSuffix(m.Name(), ".power.uncertainty") {
+				l.readDoubts(of, m)
+			}
+			if !slices.Contains(workloadMetrics, m.Name()) {
+				continue
+			}
+			for _, p := range m.Sum().DataPoints().All() {
+				l.read(labSeries{metric: m.Name(), resource: resource.String(), of: of}, p)
+			}
+		}
+	}
+}
+
+func (l *lab) read(s labSeries, p pmetric.NumberDataPoint) {
+	zone, _ := p.Attributes().Get("energy.zone")
+	state, hasState := p.Attributes().Get("energy.state")
+	s.idle = hasState && state.Str() == "idle"
+	s.zone, s.start = zone.Str(), p.StartTimestamp()
+	l.series[s] = p.DoubleValue()
+}
+
+// workloadOf returns the name of the workload that a resource belongs to, or "".
+func (l *lab) workloadOf(resource pcommon.Map) string {
+	container, contained := resource.Get("container.id")
+	program, named := resource.Get("process.executable.name")
+	for _, w := range l.workloads {
+		switch {
+		case contained && slices.Contains(w.containers, container.Str()):
+			return w.name
+		case !contained && named && w.containers == nil && program.Str() == w.name:
+			return w.name
+		}
+	}
+	return ""
+}
+
+// readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in
+// each collection, so those of energy add up.
+func (l *lab) readDoubts(of string, m pmetric.Metric) {
+	for _, p := range m.Gauge().DataPoints().All() {
+		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {
+			l.doubts[labSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
+		}
+	}
+}
+
+// labTotals is the emitted and the true energy so far.
+type labTotals struct {
+	workloads       []string
+	reported, truth map[string]joules // by workload
+	node, aboveIdle joules            // the node's active energy, and all energy above idle
+	parts           joules            // the active energy of all processes, and what is unattributed
+	idle            idleTotals
+	// doubts are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
+	// were emitted.
+	doubts   map[labSeries]float64
+	entities map[string]string // of each workload: process or container
+	sockets  int
+}
+
+// idleTotals is the idle energy by carrier.
+type idleTotals struct {
+	workloads map[string]joules
+	// node is all idle energy, processes that of the processes' series, unattributed the part without a carrier, and
+	// idled the machine's true energy at rest.
+	node, processes, unattributed, idled joules
+}
+
+func (l *lab) totals() labTotals {
+	sums := l.sums()
+	t := labTotals{
+		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), doubts: maps.Clone(l.doubts),
+		entities: map[string]string{}, sockets: len(l.machine.Sockets),
+	}
+	for s, value := range l.series {
+		switch {
+		case s.idle || s.metric != "process.energy" && s.metric != "system.unattributed.energy":
+		case s.zone == "package":
+			t.parts.pkg += value
+		case s.zone == "dram":
+			t.parts.dram += value
+		}
+	}
+	t.idle = idleTotals{
+		workloads: map[string]joules{}, node: sums.idle("system.energy", ""),
+		processes: sums.idle("process.energy", ""), unattributed: sums.idle("system.unattributed.energy", ""),
+	}
+	for _, w := range l.workloads {
+		entity := w.entity()
+		metric := entity + ".energy"
+		t.workloads = append(t.workloads, w.name)
+		t.entities[w.name] = entity
+		t.reported[w.name] = sums.active(metric, w.name)
+		t.idle.workloads[w.name] = sums.idle(metric, w.name)
+		t.idle.processes = t.idle.processes.plus(sums.idle("process.energy", w.name))
+		t.truth[w.name] = w.truth()
+	}
+	for _, s := range l.machine.Sockets {
+		t.aboveIdle = t.aboveIdle.plus(inJoules(s.Energy)).less(inJoules(s.Idled))
+		t.idle.idled = t.idle.idled.plus(inJoules(s.Idled))
+	}
+	return t
+}
+
+// since returns the totals less earlier ones.
+func (t labTotals) since(before labTotals) labTotals {
+	for _, w := range t.workloads {
+		t.reported[w] = t.reported[w].less(before.reported[w])
+		t.truth[w] = t.truth[w].less(before.truth[w])
+		t.idle.workloads[w] = t.idle.workloads[w].less(before.idle.workloads[w])
+	}
+	i, was := &t.idle, &before.idle
+	i.node, i.idled = i.node.less(was.node), i.idled.less(was.idled)
+	i.processes, i.unattributed = i.processes.less(was.processes), i.unattributed.less(was.unattributed)
+	t.node, t.aboveIdle = t.node.less(before.node), t.aboveIdle.less(before.aboveIdle)
+	t.parts = t.parts.less(before.parts)
+	return t
+}
+
+// labRounding is the precision of the tables: of errors that print the same, the first is the worst.
+const labRounding = 5e-4
+
+// accuracy compares the emitted energy with the truth.
+func (t labTotals) accuracy() accuracy {
+	a := accuracy{labTotals: t, active: off(t.node.sum(), t.aboveIdle.sum())}
+	for _, w := range t.workloads {
+		e := off(t.reported[w].sum(), t.truth[w].sum())
+		a.mean += math.Abs(e) / float64(len(t.workloads))
+		if math.Abs(e) > math.Abs(a.worst)+labRounding || a.worstOf == "" {
+			a.worst, a.worstOf = e, w
+		}
+	}
+	a.misplaced = t.misplaced(joules.sum)
+	a.misplacedPackage = t.misplaced(func(j joules) float64 { return j.pkg })
+	a.misplacedDRAM = t.misplaced(func(j joules) float64 { return j.dram })
+	return a
+}
+
+// misplaced returns half the sum of the differences between the reported and the true shares, where everything outside
+// the workloads is one more share. It is NaN if no energy above idle was used.
+func (t labTotals) misplaced(of func(joules) float64) float64 {
+	if of(t.aboveIdle) < 1e-6 {
+		return math.NaN()
+	}
+	rest, distance := 0.0, 0.0
+	for _, w := range t.workloads {
+		d := of(t.reported[w])/of(t.node) - of(t.truth[w])/of(t.aboveIdle)
+		distance += math.Abs(d)
+		rest -= d
+	}
+	return (distance + math.Abs(rest)) / 2
+}
+
+// off returns the error of a figure relative to the true one.
+func off(reported, truth float64) float64 { return (reported - truth) / truth }
+
+// labSums are the sums of the series by metric, workload and state, in J by zone.
+type labSums map[labSeries]joules
+
+func (l *lab) sums() labSums {
+	all := labSums{}
+	for s, value := range l.series {
+		of := labSeries{metric: s.metric, of: s.of, idle: s.idle}
+		switch s.zone {
+		case "package":
+			all[of] = all[of].plus(joules{pkg: value})
+		case "dram":
+			all[of] = all[of].plus(joules{dram: value})
+		}
+	}
+	return all
+}
+
+func (s labSums) active(metric, of string) joules { return s[labSeries{metric: metric, of: of}] }
+
+func (s labSums) idle(metric, of string) joules {
+	return s[labSeries{metric: metric, of: of, idle: true}]
+}
+
+// labScenarioOf returns the scenario with a name.
+func labScenarioOf(t *testing.T, name string) labScenario {
+	all := labAll()
+	i := slices.IndexFunc(all, func(sc labScenario) bool { return sc.name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return all[i]
+}

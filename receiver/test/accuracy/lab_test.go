@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// labShort is how long the scenarios of the other tests run: one collection.
+const labShort = 10 * time.Second
+
+// rule is the default rule in windows of the given length. 0 is one window per collection.
+func rule(source cpu.SourceKind, window time.Duration) labSetting {
+	return labSetting{source: source, configure: inWindows(window)}
+}
+
+// share is the part of all active energy that a workload was given, relative to its true part.
+func (a *accuracy) share(workload string) float64 {
+	return a.reported[workload].sum() / a.node.sum() / (a.truth[workload].sum() / a.aboveIdle.sum())
+}
+
+func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
+	steady := labScenarioOf(t, "Steady mix")
+	for _, setting := range labSettings {
+		a := measure(t, steady, setting, labShort)
+		most := 1e-5 // rounding of nanoseconds and microjoules
+		if setting.source == cpu.KindProcfs {
+			most = 2e-3 // ticks of 10 ms
+		}
+		assert.Less(t, a.misplaced, most, setting.name)
+		assert.InDelta(t, 2.163/4-1, a.active, 5e-3, "%s: energy by utilization is that much less than what the load used", setting.name)
+	}
+}
+
+func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
+	bursts := labScenarioOf(t, "Bursts")
+	one := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
+	assert.Greater(t, one.misplaced, 0.3)
+	second := measure(t, bursts, rule(cpu.KindBPF, time.Second), labShort)
+	assert.Less(t, second.misplaced, one.misplaced/2)
+	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
+	assert.Less(t, short.misplaced, one.misplaced/4)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), labShort).misplaced, short.misplaced)
+}
+
+func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
+	children := labScenarioOf(t, "Short-lived children")
+	for _, setting := range labSettings {
+		a := measure(t, children, setting, labShort)
+		assert.InDelta(t, 1, a.share("builder"), 0.01, setting.name)
+		assert.InDelta(t, 1, a.share("server"), 0.01, setting.name)
+	}
+}
+
+// A third of the CPU time is that of short-lived processes whose parent ignores SIGCHLD.
+func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
+	dropped := labScenario{name: "Dropped children", build: func(l *lab) func(time.Duration) {
+		l.on(straight(4, 20, 100))
+		l.process("server", 0, 0.5)
+		l.container("web", 0, 0.5)
+		parent := l.machine.Find(1)
+		var child *hostsim.Task
+		return func(at time.Duration) {
+			switch at % (10 * time.Millisecond) {
+			case 3 * time.Millisecond:
+				child = parent.Spawn()
+				child.Demand = 1
+			case 8 * time.Millisecond:
+				child.Exit()
+				child.Reap(true)
+			}
+		}
+	}}
+	for _, window := range []time.Duration{0, time.Second} {
+		setting := labSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *config.Config) {
+			inWindows(window)(c)
+			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
+		}}
+		a := measure(t, dropped, setting, labShort)
+		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
+		assert.InDelta(t, 1, a.share("web"), 0.02, setting.name)
+		assert.Less(t, a.misplaced, 0.01, setting.name)
+	}
+}
+
+func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
+	containers := labScenarioOf(t, "Short-lived containers")
+	a := measure(t, containers, rule(cpu.KindProcfs, 0), labShort)
+	assert.Zero(t, a.reported["job"].sum())
+	a = measure(t, containers, rule(cpu.KindBPF, 0), labShort)
+	assert.InDelta(t, 1, a.share("job"), 0.01)
+}
+
+func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
+	for _, window := range []time.Duration{0, 100 * time.Millisecond} {
+		setting := rule(cpu.KindBPF, window)
+		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
+		equal := func(a accuracy, one string, cpus float64, other string, others float64) {
+			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
+			assert.Greater(t, a.misplaced, 0.05)
+		}
+		equal(measure(t, labScenarioOf(t, "One container on one socket"), setting, labShort), "server", 0.6, "job", 6.5)
+		equal(measure(t, labScenarioOf(t, "Frequency scaling"), setting, labShort), "fast", 3.6, "slow", 0.8)
+		equal(measure(t, labScenarioOf(t, "Memory-bound and compute-bound"), setting, labShort), "compute", 1.5, "memory", 1.5)
+	}
+}
+
+func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
+	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
+			node := measure(t, labScenarioOf(t, name), splitting(config.StaticFixed, 0), labShort)
+			assert.Greater(t, node.misplaced, 0.05, name)
+			zone := measure(t, labScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), labShort)
+			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
+			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
+		}
+	}
+}
+
+func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
+	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
+		sc := labScenarioOf(t, name)
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
+			node := byZone("", config.StaticFixed, source, 0)
+			zone := node
+			node.configure = func(c *config.Config) { zone.configure(c); c.Attribution.Scope = config.ScopeNode }
+			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
+		}
+	}
+}
+
+// The default rule has the larger error in windows of equal length. Compared with its single interval of 10 s the
+// others are better still.
+func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
+	for _, name := range []string{"Mixed node", "Frequency scaling"} {
+		sc := labScenarioOf(t, name)
+		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
+			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
+			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), labShort)
+			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
+			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
+			if !math.IsNaN(a.misplacedDRAM) {
+				assert.Less(t, a.misplacedDRAM, byDefault.misplacedDRAM/2, "%s, %v", name, window)
+			}
+		}
+	}
+}
+
+func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
+	sc := labScenarioOf(t, "Memory-bound and compute-bound")
+	for _, key := range []config.Weight{config.WeightMemory, config.WeightMemoryCPUTime} {
+		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), labShort)
+		assert.Less(t, a.misplacedDRAM, 0.02, key)
+	}
+}
+
+func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
+	interrupts := labScenarioOf(t, "Interrupts")
+	for _, window := range []time.Duration{0, time.Second, 100 * time.Millisecond} {
+		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
+			if window > 0 && window < time.Second && source == cpu.KindProcfs {
+				continue // a window of procfs is a second at least
+			}
+			setting := interruptsUnattributed(window)
+			setting.source = source
+			a := measure(t, interrupts, setting, labShort)
+			assert.Less(t, a.misplaced, 0.01, "%v, %s", window, source)
+			assert.InDelta(t, 0, a.active, 1e-3, "%v, %s", window, source)
+			shared := setting
+			shared.configure = func(c *config.Config) { setting.configure(c); c.Attribution.Interrupts = "" }
+			b := measure(t, interrupts, shared, labShort)
+			assert.InDelta(t, 0.4/2.563, b.misplaced, 1e-3, "their share of all busy time, %v, %s", window, source)
+			assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
+		}
+		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), labShort)
+		assert.InDelta(t, 2.563/4-1, byUtilization.active, 2e-3, "interrupts are busy time in windows of %v", window)
+	}
+}
+
+// The expected error follows from the rule's formula: P·u instead of P - P(rest).
+func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
+	off := map[string][]float64{}
+	for _, c := range labCurves(t) {
+		for _, load := range labLoads {
+			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), labShort)
+			watts, rest := c.watts.Watts(load), c.watts[0].Watts
+			assert.InDelta(t, watts*load/(watts-rest)-1, a.active, 1e-3, "%s at %v", c.cpu, load)
+			assert.Less(t, a.misplaced, 1e-4)
+			off[c.cpu] = append(off[c.cpu], a.active)
+		}
+	}
+	assert.InDelta(t, -0.793, off["Intel Xeon E5-2620 v3"][0], 1e-3, "at a load of 10 %% most of the added power is missed")
+	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle energy is attributed too")
+}
+
+// Six hours after midnight have enough different loads for the learned model.
+func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
+	setting := splitting(config.StaticTrained, 0)
+	setting.learns = 6 * time.Hour
+	for _, c := range labCurves(t) {
+		for _, load := range []float64{0.1, 1} {
+			a := measure(t, underLoad(c, load), setting, labShort)
+			assert.InDelta(t, 0, a.active, 0.02, "%s at %v", c.cpu, load)
+			assert.Less(t, a.misplaced, 1e-4)
+		}
+	}
+}
+
+func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
+	bursts := labScenarioOf(t, "Bursts")
+	setting := splitting(config.StaticTrained, 0)
+	setting.learns = 6 * time.Hour
+	a := measure(t, bursts, setting, labShort)
+	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
+	assert.InDelta(t, without.aboveIdle.sum(), a.aboveIdle.sum(), 1e-3, "the energy of the time in which it learned is not in it")
+	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
+	again := setting
+	again.configure = func(c *config.Config) {
+		setting.configure(c)
+		c.Attribution.Weight = allWeight(config.WeightFrequency)
+	}
+	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
+}
+
+func TestADayHasAllLoads(t *testing.T) {
+	l := &lab{tb: t, root: t.TempDir()}
+	l.on(straight(4, 20, 100))
+	l.process("a", 0, 1)
+	var loads [10]int
+	busy := l.machine.Ran()
+	l.day(24*time.Hour, func() {
+		now := l.machine.Ran()
+		loads[min(int(10*(now-busy)/(40*time.Second)), 9)]++
+		busy = now
+	})
+	for i, n := range loads {
+		assert.Greater(t, n, 100, "times 10 s at a load of %d0 %%", i)
+	}
+	assert.Len(t, l.machine.Tasks, 2)
+	assert.InDelta(t, 1, l.workloads[0].tasks[0].Demand, 0, "as it was")
+	assert.Zero(t, l.workloads[0].tasks[0].Used)
+}
+
+func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
+	socket := &hostsim.Socket{CPUs: 1}
+	l := &lab{tb: t, root: t.TempDir(), series: map[labSeries]float64{}}
+	l.on(socket)
+	task := l.process("a", 0, 0).tasks[0]
+	task.Energy = hostsim.Energies{Package: 40e6, DRAM: 20e6}
+	l.container("b", 0, 0).spawn().Energy = hostsim.Energies{Package: 40e6}
+	socket.Energy, socket.Idled = hostsim.Energies{Package: 135e6, DRAM: 25e6}, hostsim.Energies{Package: 55e6, DRAM: 5e6}
+	for _, s := range []struct {
+		labSeries
+		value float64
+	}{
+		{labSeries{metric: "system.energy", zone: "package"}, 40},
+		{labSeries{metric: "system.energy", zone: "dram"}, 10},
+		{labSeries{metric: "process.energy", of: "a", zone: "package"}, 20},
+		{labSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // restarted
+		{labSeries{metric: "process.energy", of: "a", zone: "dram"}, 6},
+		{labSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
+		{labSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // included in the container's
+		{labSeries{metric: "process.energy", zone: "dram"}, 4},
+		{labSeries{metric: "system.energy", zone: "package", idle: true}, 55},
+		{labSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
+		{labSeries{metric: "process.energy", of: "a", zone: "package", idle: true}, 25},
+		{labSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
+		{labSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
+		{labSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
+		{labSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them by b's children
+		{labSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
+	} {
+		l.series[s.labSeries] = s.value
+	}
+	a := l.totals().accuracy()
+	assert.InDelta(t, -0.5, a.active, 1e-9, "50 of 100 J")
+	assert.InDelta(t, -0.7, a.worst, 1e-9, "12 of 40 J")
+	assert.Equal(t, "b", a.worstOf)
+	assert.InDelta(t, (0.5+0.7)/2, a.mean, 1e-9, "the other 30 of 60 J")
+	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
+	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
+	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")
+	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idle.shares(t, []string{"a", "b"}), 1e-9)
+}
+
+func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
+	all := append(labRows(), labPresets...)
+	runs := map[string][]string{}
+	for _, setting := range all {
+		runs[setting.run()] = append(runs[setting.run()], setting.name)
+	}
+	shared := [][]string{}
+	for _, setting := range all {
+		if names := runs[setting.run()]; len(names) > 1 && names[0] == setting.name {
+			shared = append(shared, names)
+		}
+	}
+	assert.Equal(t, [][]string{
+		{"CPU time, 10 s, BPF", "preset kepler, 10 s, BPF", "preset scaphandre, 10 s, BPF"},
+		{"minimum, 10 s, BPF", "preset kepler_0_9, 10 s, BPF"},
+		{"resting, 10 s, BPF", "preset smartwatts, 10 s, BPF"},
+		{"base, 10 s, BPF", "preset kavanagh, 10 s, BPF"},
+		{"regression, 10 s, BPF", "preset kubewatt, 10 s, BPF"},
+	}, shared)
+}
+
+// Settings that run leaves out do not change active energy, here in an hour of learning.
+func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
+	c := labCurves(t)[0]
+	for _, pair := range [][2]labSetting{
+		{preset(config.PresetKepler09), splitting(config.StaticMinimum, 0)}, {preset(config.PresetKavanagh), splitting(config.StaticBase, 0)},
+	} {
+		var reported [2]map[string]joules
+		for i, setting := range pair {
+			setting.learns = time.Hour
+			reported[i] = measure(t, underLoad(c, 0.4), setting, labShort).reported
+		}
+		assert.Equal(t, reported[1], reported[0], pair[0].name)
+		assert.NotZero(t, reported[0]["job"])
+	}
+}
+
+func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, sc := range append(labAll(), labEffects...) {
+		assert.False(t, seen[sc.name], sc.name)
+		seen[sc.name] = true
+	}
+	for _, setting := range append(labRows(), labPresets...) {
+		assert.False(t, seen[setting.name], setting.name)
+		for _, scenario := range setting.in {
+			assert.True(t, seen[scenario], "%s: there is no scenario %s", setting.name, scenario)
+		}
+		seen[setting.name] = true
+	}
+	for _, sc := range gpuScenarios {
+		assert.False(t, seen[sc.name], sc.name)
+		seen[sc.name] = true
+	}
+	for _, setting := range gpuSettings {
+		assert.False(t, seen[setting.name], setting.name)
+		seen[setting.name] = true
+	}
+}

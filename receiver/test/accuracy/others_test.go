@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/rules"
+)
+
+// The receiver's settings that are trained are left out, the largest scenario, and the means over all.
+func TestOtherRulesAreUpToDate(t *testing.T) {
+	p := readGenerated(t, othersPage, 1)
+	p.onlyOnAMD64(t)
+	lines := strings.SplitAfter(withoutSections(p.text, largeScenario), "\n")
+	for _, setting := range ownSettings() {
+		if !setting.cheap() {
+			lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| "+ownName(&setting)+" |") })
+		}
+	}
+	_, each := othersTables(t, cheapScenarios(), func(s *labSetting) bool { return s.cheap() })
+	requireSameLines(t, lines, each)
+}
+
+func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
+	of := comparedIn(t, "Steady mix")
+	assert.Greater(t, of("EnergAt").parts, 1.5)
+}
+
+// comparedIn runs all rules on a scenario, and returns the figures of each by its name.
+func comparedIn(t *testing.T, scenario string) func(rule string) compared {
+	all := runOthers(t, labScenarioOf(t, scenario))
+	return func(rule string) compared {
+		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == rule })
+		require.GreaterOrEqual(t, k, 0, rule)
+		return all[k]
+	}
+}
+
+// Interrupts have 0.4 of 2.563 CPUs.
+func TestWhatARuleLeavesUnattributedIsNotMisplaced(t *testing.T) {
+	of := comparedIn(t, "Interrupts")
+	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
+		assert.Less(t, of(name).misplaced, 0.001, name)
+	}
+	assert.InDelta(t, 0, of("CEEMS").active, 1e-3)
+	assert.InDelta(t, 1-0.4/2.563, of("CEEMS").parts, 1e-3, "of the users alone")
+	assert.InDelta(t, 0.4/2.563, of("METRION").misplaced, 1e-3, "it gives all to threads")
+}
+
+// readInterval returns what a tool reads of the first 10 s of a scenario, and the lab.
+func readInterval(t *testing.T, scenario string) (*lab, *rules.Interval) {
+	l := &lab{tb: t, root: t.TempDir()}
+	drive := labScenarioOf(t, scenario).build(l)
+	o := observe(l)
+	before := o.read()
+	for o.elapsed < labShort {
+		if drive != nil {
+			drive(o.elapsed)
+		}
+		l.machine.Step(time.Millisecond)
+		o.observe(time.Millisecond)
+	}
+	return l, o.since(before, o.read())
+}
+
+func TestToolsReadWhatTheMachineUsed(t *testing.T) {
+	for _, name := range []string{"Mixed node", "Two sockets with migration", "Short-lived containers", "Hyperthreads"} {
+		l, i := readInterval(t, name)
+		var energy joules
+		var busy float64
+		for n, s := range l.machine.Sockets {
+			energy = energy.plus(inJoules(s.Energy))
+			busy += i.Sockets[n].Busy
+			assert.InDelta(t, 10*s.CPUs, i.Sockets[n].Total, 1e-6, name)
+		}
+		assert.InDelta(t, energy.pkg, i.Energy().Package, 1e-5, name)
+		assert.InDelta(t, energy.dram, i.Energy().DRAM, 1e-5, name)
+		used, ticks, last := 0.0, 0.0, 0.0
+		for u := range i.Users {
+			used, ticks = used+i.Users[u].CPU, ticks+i.Users[u].Ticks
+			for _, on := range i.Users[u].On {
+				last += on.Last
+			}
+			assert.LessOrEqual(t, i.Users[u].Ticks, i.Users[u].CPU+1e-9, "%s: user %d", name, u)
+		}
+		assert.InDelta(t, l.machine.Ran().Seconds(), used, 1e-6, name)
+		assert.InDelta(t, busy-10*l.machine.IRQ*float64(l.machine.Host.CPUs), used, 1e-3, name)
+		assert.InDelta(t, ticks, last, 1e-9, name)
+	}
+}
+
+func TestToolsReadOfBusySiblings(t *testing.T) {
+	l, i := readInterval(t, "Hyperthreads")
+	for u, w := range l.workloads {
+		on := i.Users[u].On[0]
+		alone := map[string]float64{"pair": 0, "twins": 0.05, "alone": 1, "single": 1}[w.name]
+		assert.InDelta(t, alone, on.Alone/on.Cycles, 1e-6, w.name)
+	}
+}
