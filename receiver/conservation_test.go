@@ -22,7 +22,7 @@ import (
 func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
 	n.use(source)
-	n.s.ledger.Builder = nil
+	n.s.ledger.Claims = nil
 	n.s.node.Cgroups.Restart()
 	n.s.sample()
 }
@@ -140,7 +140,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
-	began := n.s.ledger.Last().Stamp
+	began := n.s.ledger.Claims.Last().Stamp
 	source.in = []scan.CgroupTime{
 		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
 		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child cgroup without live processes
@@ -181,12 +181,12 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	window()
 	require.NoError(t, n.host.Render())
 	n.s.sample()
-	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledger.Last().Stamp
+	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledger.Claims.Last().Stamp
 	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
 	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
 	window()
 	n.scrape()
-	taken := n.s.ledger.Last().Stamp
+	taken := n.s.ledger.Claims.Last().Stamp
 	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
 		energy := n.one("hw.energy", "hw.id="+id)
 		assert.InDelta(t, 20, energy.value, 1e-6, "the first value is from before")

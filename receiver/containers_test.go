@@ -146,12 +146,12 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 			n.start()
 		}
 		n.run(0, nil)
-		_, watched := n.s.ledger.Held()
+		_, watched := n.s.ledger.Claims.Held()
 		require.Equal(t, 2, watched)
 		n.host.Processes[10].Cgroup = "" // one process leaves, the other ends
 		delete(n.host.Processes, 11)
 		n.run(0, map[int]int64{10: 1}) // processes that do not run are not looked at
-		_, watched = n.s.ledger.Held()
+		_, watched = n.s.ledger.Claims.Held()
 		assert.Zero(t, watched)
 	}
 }

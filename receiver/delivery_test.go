@@ -39,7 +39,7 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 		for _, entity := range []string{"process", "container"} {
 			final := n.one(entity+".energy", "container.id="+idA)
 			assert.InDelta(t, 30, final.value, 1e-6)
-			assert.Equal(t, n.s.ledger.Last().Stamp, final.at)
+			assert.Equal(t, n.s.ledger.Claims.Last().Stamp, final.at)
 			watts := n.one(entity+".power", "container.id="+idA)
 			assert.True(t, watts.ended, "backends drop it")
 			assert.Zero(t, watts.value)

@@ -75,7 +75,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger.Builder = nil
+	n.s.ledger.Claims = nil
 	n.run(0, nil)
 	n.run(0, nil)
 	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)

@@ -208,7 +208,7 @@ func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
 		"lost":            {&scriptedGPU{change: func(d *gpulibrary.Device) { d.Err, d.UsageErr = lost, lost }}, "energy zones", "cannot read GPU-1: nvml: GPU is lost (XID 79)"},
 		"users unknown": {
 			&scriptedGPU{change: func(d *gpulibrary.Device) { d.UsageErr, d.Elapsed, d.Busy = errors.New("no permission"), 0, 0 }}, "GPU usage",
-			"nvml: cannot tell who uses GPU-1, whose energy is unattributed: no permission",
+			"nvml: cannot read the users of GPU-1, whose energy is unattributed: no permission",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 		m.readings[0].Total += 1000 * joule
 		n.run(0, nil)
 	}
-	logged := n.logs.FilterMessageSnippet("no driver or library shows who uses them").All()
+	logged := n.logs.FilterMessageSnippet("no driver or library reports their users").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, []any{"card"}, logged[0].ContextMap()["gpus"])
 	active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value

@@ -127,7 +127,7 @@ func (s *energyScraper) restoreTotals(totals *state.Totals) {
 	s.meters.Set.Resume(&totals.Meters)
 	s.node.CPU.Resume(&totals.CPU)
 	s.ledger.Begin(totals.Claims.Engine.At, totals.BootTime)
-	s.ledger.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
+	s.ledger.Claims.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
 }
 
 // shutdown makes the last collection and closes all parts.
@@ -311,7 +311,7 @@ func (s *energyScraper) publish() {
 	}
 	defer s.watchdog.Enter(s.watchdog.Current())
 	s.watchdog.Enter(windows.FeedingReaders)
-	s.ledger.Publish(s.meters.Behind(s.ledger.Last().ReadAt))
+	s.ledger.Publish(s.meters.Behind(s.ledger.Claims.Last().ReadAt))
 }
 
 // saveState stores the state after a measurement that ends a collection, nil if there was none.
@@ -327,8 +327,8 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 	if err := s.node.CPU.Past(&totals.CPU); err != nil {
 		return err
 	}
-	totals.ReadAt, totals.BootTime = s.ledger.Last().ReadAt, s.ledger.BootTime
-	s.ledger.State(&totals.Claims)
+	totals.ReadAt, totals.BootTime = s.ledger.Claims.Last().ReadAt, s.ledger.BootTime
+	s.ledger.Claims.State(&totals.Claims)
 	s.meters.Set.Past(&totals.Meters)
 	return nil
 }
@@ -341,7 +341,7 @@ func (s *energyScraper) tooSoon() bool {
 		return false
 	}
 	window, _ := s.window()
-	return length < window && s.now().Sub(s.ledger.Last().ReadAt) < window
+	return length < window && s.now().Sub(s.ledger.Claims.Last().ReadAt) < window
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may

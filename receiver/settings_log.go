@@ -38,7 +38,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 		if entity, ok := without[s.cfg.Series.Processes.GroupBy]; ok && shared.Entity == entity.String() {
 			continue
 		}
-		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be told apart",
+		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be distinguished",
 			zap.String("attribute", shared.Attribute), zap.String("series", shared.Entity))
 	}
 }

@@ -267,7 +267,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
 	if sim.s.ledger.Begun() {
-		sim.baseline, sim.ran = sim.s.ledger.Last().Stamp, machine.Ran()
+		sim.baseline, sim.ran = sim.s.ledger.Claims.Last().Stamp, machine.Ran()
 	}
 	sim.checkLedgers()
 	return sim, func() {
@@ -324,7 +324,7 @@ func (sim *simulation) addMeters() {
 // observeDerived updates the oracles of what is not read from files.
 func (sim *simulation) observeDerived() {
 	l := sim.s.ledger
-	if !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+	if !l.Claims.Last().ReadAt.Equal(sim.life.Host.Now()) {
 		return
 	}
 	if sim.cards != nil {
@@ -339,7 +339,7 @@ func (sim *simulation) observeDerived() {
 	if sim.other == nil {
 		return
 	}
-	if err := sim.other.observe(l.Last().Readings, sim.s.meters.Set.Remainder.Deficit(), sim.faultless); err != nil {
+	if err := sim.other.observe(l.Claims.Last().Readings, sim.s.meters.Set.Remainder.Deficit(), sim.faultless); err != nil {
 		sim.fail("other is the whole without its parts: %w", err)
 	}
 }
@@ -387,7 +387,7 @@ func (sim *simulation) advance(e hostsim.Event) {
 		return
 	}
 	if e.B%3 == 0 {
-		sim.compact()
+		sim.shrink()
 		sim.s.sample()
 		sim.intervals++
 		sim.checkLedgers()
@@ -403,7 +403,7 @@ func (sim *simulation) advance(e hostsim.Event) {
 var errSimRefuses = errors.New("refused")
 
 func (sim *simulation) collect() {
-	sim.compact()
+	sim.shrink()
 	md, err := sim.s.scrape(context.Background())
 	if err != nil {
 		sim.fail("scrape: %w", err)
@@ -417,10 +417,10 @@ func (sim *simulation) collect() {
 	_ = consume.ConsumeMetrics(context.Background(), md)
 }
 
-// compact gives memory back between scans, as after a burst of processes. No result may change.
-func (sim *simulation) compact() {
+// shrink frees memory between scans, as after a burst of processes. No result may change.
+func (sim *simulation) shrink() {
 	if l, table := sim.s.ledger, sim.s.node.CPU.Table(); l.Begun() && table.Scans()%3 == 0 {
-		l.Shrink(table)
+		l.Claims.Shrink(table)
 	}
 }
 
@@ -472,7 +472,7 @@ func (sim *simulation) checkLedgers() {
 		var zones [attribution.MaxKinds]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
-			id := l.Zones()[i].ID
+			id := l.Claims.Zones()[i].ID
 			if z.Present {
 				base, ok := sim.bases[i]
 				if !ok {
@@ -483,12 +483,12 @@ func (sim *simulation) checkLedgers() {
 					sim.bases[i] = base
 				}
 				// The next scan observes what a failed scan has read.
-				observed := l.Last().ReadAt.Equal(sim.life.Host.Now())
+				observed := l.Claims.Last().ReadAt.Equal(sim.life.Host.Now())
 				if observed && z.Energy+base != units.Energy(sim.meters[id].total) {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.Kinds, power.Class{Zone: l.Zones()[i].Kind, Method: l.Zones()[i].Method}); kind >= 0 {
+			if kind := slices.Index(l.Kinds, power.Class{Zone: l.Claims.Zones()[i].Kind, Method: l.Claims.Zones()[i].Method}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -531,10 +531,10 @@ func (sim *simulation) checkLedgers() {
 // checkInterval checks that in the last interval no process was given more time than it used.
 func (sim *simulation) checkInterval() {
 	l := sim.s.ledger
-	if l == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+	if l == nil || !l.Claims.Last().ReadAt.Equal(sim.life.Host.Now()) {
 		return // nothing was observed
 	}
-	iv := l.Interval()
+	iv := l.Claims.Interval()
 	node := &iv.Domains[0]
 	if node.Busy > node.Total {
 		sim.fail("busy %v of %v", time.Duration(node.Busy), time.Duration(node.Total))
@@ -962,7 +962,7 @@ func (sim *simulation) end() {
 			sim.fail("an account is left: %+v", *a)
 		}
 	}
-	if _, n := sim.s.ledger.Held(); n > 0 {
+	if _, n := sim.s.ledger.Claims.Held(); n > 0 {
 		sim.fail("%d containers are left", n)
 	}
 }

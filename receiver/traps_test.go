@@ -59,7 +59,7 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 300})
 	second := n.one("process.energy", pid(10), "process.executable.name=new")
 	assert.True(t, second.start.After(first.start))
-	assert.Equal(t, n.s.ledger.Last().Stamp.Add(-10*time.Second), second.start, "its creation")
+	assert.Equal(t, n.s.ledger.Claims.Last().Stamp.Add(-10*time.Second), second.start, "its creation")
 	assert.NotContains(t, second.attributes, "container.id")
 	assert.NotEqual(t, first.attributes["process.creation.time"], second.attributes["process.creation.time"])
 	assert.InDelta(t, 20, second.value, 1e-9, "100 J, 300 of 1500 ticks")
@@ -345,7 +345,7 @@ func TestTrap10AProcessThatMovedIntoAContainerIsFoundThere(t *testing.T) {
 	n.host.Processes[10] = p
 	n.start()
 	n.run(100*joule, map[int]int64{10: 500})
-	moved := n.s.ledger.Last().Stamp
+	moved := n.s.ledger.Claims.Last().Stamp
 	p.Cgroup, p.Exe, p.Comm = docker(idA), "/bin/app", "app"
 	n.run(100*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=runc").value, 1e-6, "ends with its final value")

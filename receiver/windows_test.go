@@ -139,7 +139,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger.Builder = nil
+	n.s.ledger.Claims = nil
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
@@ -244,13 +244,13 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
 		n.s.sample()
-		return n.s.ledger.Last().ReadAt
+		return n.s.ledger.Claims.Last().ReadAt
 	}
 	for range 3 {
 		window()
 	}
 	require.False(t, n.s.node.CPU.Source().Exact())
-	began := n.s.ledger.Last().ReadAt
+	began := n.s.ledger.Claims.Last().ReadAt
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
 	}
@@ -263,7 +263,7 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.ledger.Builder = nil
+	n.s.ledger.Claims = nil
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	before := n.one("process.energy", pid(10))

@@ -136,7 +136,7 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
 	n.start()
 	n.run(100*joule, map[int]int64{20: 900})
-	taken := n.s.ledger.Last().Stamp
+	taken := n.s.ledger.Claims.Last().Stamp
 	n.host.Processes[10] = newborn(n.host)
 	n.host.Processes[10].Cgroup = docker(idA)
 	n.run(100*joule, map[int]int64{10: 300})

@@ -137,7 +137,7 @@ func (e *Engine) Shrink() {
 	l := &e.ledger
 	l.accounts, l.unused = shrunk(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
-	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
+	e.series, e.idle.index = units.Shrunk(e.series), units.Shrunk(e.idle.index)
 	e.touched, e.gains, e.parts, e.newcomers, e.incumbents, e.idle.claims = nil, nil, partGains{domains: e.parts.domains}, nil, nil, nil
 	e.index, e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil, nil
 	e.waiting = slices.Clone(e.waiting)
@@ -146,7 +146,7 @@ func (e *Engine) Shrink() {
 	}
 }
 
-// trimmed returns the table without its unused end, and the indices before it that are unused.
+// shrunk returns the table without its unused end, and the indices before it that are unused.
 func shrunk[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
 	n := len(table)
 	for n > 0 && isUnused(n-1) {

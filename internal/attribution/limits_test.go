@@ -239,14 +239,14 @@ func TestTheContestForSeriesAllocatesNothing(t *testing.T) {
 }
 
 // After memory is given back everything continues as without it.
-func TestCompactChangesNoSum(t *testing.T) {
+func TestShrinkChangesNoSum(t *testing.T) {
 	type total struct {
 		series series
 		other  bool
 		energy units.Energy
 	}
 	var ledgers [2][]total
-	for i, compacts := range []bool{false, true} {
+	for i, shrinks := range []bool{false, true} {
 		b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{Max: 20})})
 		var open []Claimant
 		for step := range 60 {
@@ -268,7 +268,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 			if step%3 == 0 {
 				b.deliver()
 			}
-			if compacts {
+			if shrinks {
 				b.e.Shrink()
 			}
 		}

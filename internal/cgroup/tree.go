@@ -251,7 +251,7 @@ func (t *Tree) Restart() {
 
 // Shrink frees memory that was needed for more nodes.
 func (t *Tree) Shrink() {
-	t.byPath, t.inside = units.Rebuilt(t.byPath), units.Rebuilt(t.inside)
+	t.byPath, t.inside = units.Shrunk(t.byPath), units.Shrunk(t.inside)
 	t.nodes = slices.Clone(t.nodes)
 }
 

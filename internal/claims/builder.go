@@ -50,8 +50,6 @@ type Options struct {
 	// busy, under the allocation keys of Keys that weigh cores.
 	Siblings  *divide.Siblings
 	SMTWeight float64
-	// KeepMemory keeps the memory that was needed for more processes.
-	KeepMemory bool
 	// Programs names short-lived processes by their program: the engine reports processes by
 	// program.
 	Programs bool
@@ -66,7 +64,7 @@ type Options struct {
 //
 // A Builder lasts as long as its engine. It is not safe for concurrent use.
 type Builder struct {
-	// KeepMemory keeps the memory that was needed for more processes.
+	// KeepMemory disables Shrink in Observe, for tests.
 	KeepMemory bool
 
 	engine     *attribution.Engine
@@ -114,7 +112,6 @@ type Builder struct {
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(o Options) *Builder {
 	b := &Builder{
-		KeepMemory: o.KeepMemory,
 
 		engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
 

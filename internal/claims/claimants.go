@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// update opens a claimant for a process that has none, and another for one that has become someone
-// else.
+// update opens a claimant for a process that has none, and another for a process that changed its
+// identity.
 func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
 	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
@@ -24,7 +24,7 @@ func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
 	}
 }
 
-// renew opens another claimant for a process that has become someone else.
+// renew opens another claimant for a process that changed its identity.
 func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
 	found, changed := b.identifier.Identity(p.Slot)
 	b.identifier.Moved(p.Slot)

@@ -73,7 +73,7 @@ func (b *Builder) isSilent(i int, m *Measurement) bool {
 	if !known.listed {
 		return true
 	}
-	return b.interval.Domains[domain].Total == 0 && m.ReadAt.Sub(known.told) > maxSilence &&
+	return b.interval.Domains[domain].Total == 0 && m.ReadAt.Sub(known.reportedAt) > maxSilence &&
 		slices.ContainsFunc(b.interval.Zones, func(z attribution.ZoneReading) bool { return z.Domain == domain && z.OK })
 }
 
@@ -81,7 +81,7 @@ func (b *Builder) isSilent(i int, m *Measurement) bool {
 func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	known, u := &b.gpus.known[domain-b.gpus.first], &b.interval.Domains[domain]
 	if !known.listed {
-		known.listed, known.told = true, m.ReadAt
+		known.listed, known.reportedAt = true, m.ReadAt
 		if b.gpus.processes == nil {
 			b.gpus.processes = map[int32]process{}
 			b.gpus.renew(m.Table)
@@ -94,7 +94,7 @@ func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	u.Busy = min(usage.Busy, u.Total)
 	u.Unattributed, u.Assumed = min(usage.Unattributed, maxClaim), usage.Assumed
 	if u.Total > 0 {
-		known.told, known.epoch = m.ReadAt, b.gpus.epoch+1
+		known.reportedAt, known.epoch = m.ReadAt, b.gpus.epoch+1
 	}
 	for i := range usage.Users {
 		b.claimGPUUser(u, &usage.Users[i], m)

@@ -67,9 +67,10 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
 	n.options = Options{
 		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
-		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}}, KeepMemory: true,
+		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
 	}
 	n.b = NewBuilder(n.options)
+	n.b.KeepMemory = true
 	t.Cleanup(func() { _, _, _ = n.b.identifier.Close(), tree.Close(), n.reader.Close() })
 	n.second()
 	return n

@@ -38,9 +38,9 @@ type gpus struct {
 
 // knownGPU records which sources report a GPU's usage.
 type knownGPU struct {
-	listed bool      // a source reports its usage, now or later
-	told   time.Time // when a source reported the usage last
-	epoch  uint64    // in which it did last, counted from 1
+	listed     bool      // a source reports its usage, now or later
+	reportedAt time.Time // when a source reported the usage last
+	epoch      uint64    // in which it did last, counted from 1
 }
 
 // process is the slot and the start of a process. With the PID the start distinguishes it from an
@@ -109,7 +109,7 @@ func (g *gpus) forgetReplaced(t *scan.Table) {
 func (g *gpus) shrink(t *scan.Table) {
 	g.renew(t)
 	if g.processes != nil {
-		g.processes = units.Rebuilt(g.processes)
+		g.processes = units.Shrunk(g.processes)
 	}
 	g.late, g.young, g.users = slices.Clone(g.late), slices.Clone(g.young), nil
 }

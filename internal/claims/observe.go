@@ -185,7 +185,7 @@ func (b *Builder) Shrink(t *scan.Table) {
 			b.release(c, int32(i))
 		}
 	}
-	b.claimants, b.sleepers = claimants, units.Rebuilt(b.sleepers)
+	b.claimants, b.sleepers = claimants, units.Shrunk(b.sleepers)
 	b.gpus.shrink(t)
 	b.identifier.Shrink(slots)
 	b.cgroups.Shrink()

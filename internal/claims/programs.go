@@ -69,7 +69,7 @@ func (b *Builder) claimByNames(m *Measurement) {
 // claimantForName returns a claimant for short-lived processes with a name, the cgroup of their
 // container and a process in their cgroup, both nil if there is none.
 func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *scan.Process) {
-	who := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
+	user := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
 	if n.Row >= 0 {
 		row = &m.Table.Processes[n.Row]
@@ -77,19 +77,19 @@ func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribu
 		if !c.open {
 			return attribution.NoClaimant, nil, nil
 		}
-		who.Workload, who.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
+		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
-		who.Placement = b.identifier.PlaceShortLived(n.Path)
-		who.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
+		user.Placement = b.identifier.PlaceShortLived(n.Path)
+		user.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
-			in = b.cgroups.Node(who.Cgroup)
+			in = b.cgroups.Node(user.Cgroup)
 		}
 	}
-	who.Executable = b.programs.nameOf(n.Comm.String(), who.Owner, &who.Workload)
-	excluded = excluded || b.exclusion.Excludes(&who, b.last.ReadAt)
-	program := identity.Process{Executable: who.Executable, Owner: who.Owner}
-	return b.standIn(identity.Owner{Process: program.Program(), Workload: who.Workload}, excluded), in, row
+	user.Executable = b.programs.nameOf(n.Comm.String(), user.Owner, &user.Workload)
+	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
+	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
+	return b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded), in, row
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of

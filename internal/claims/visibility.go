@@ -107,7 +107,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 }
 
 // ErrEndsLost reports that the CPU time source missed the end of processes.
-var ErrEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
+var ErrEndsLost = errors.New("the exits of some processes were missed, as when more end at once than the ring buffer holds: the unknown part of their energy is unattributed")
 
 var (
 	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +

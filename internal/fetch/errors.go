@@ -99,10 +99,10 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// untold matches what the text of an error may have from the server or from a setting, such as a
+// secret matches what the text of an error may have from the server or from a setting, such as a
 // proxy's password, and what changes with each request: quoted text, and the numbers of HTTP/2's
 // streams.
-var untold = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
+var secret = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
 
 // other returns the first line of any other error, of the transport or an extension, without the
 // URL and without secrets.
@@ -114,7 +114,7 @@ func (c *Client) other(err error) error {
 		return errNotHTTP
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	text = untold.ReplaceAllString(text, hidden)
+	text = secret.ReplaceAllString(text, hidden)
 	if c.secrets.isIn(text) {
 		text = hidden
 	}

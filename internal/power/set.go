@@ -137,13 +137,13 @@ func NewSet(members ...Member) *Set {
 		s.meters[i].Member = members[i]
 	}
 	for k := range s.kinds {
-		s.kinds[k] = s.nobody()
+		s.kinds[k] = s.noMeter()
 	}
 	return s
 }
 
-// nobody returns the choice of no meter.
-func (s *Set) nobody() choice { return choice{read: len(s.meters), listed: len(s.meters)} }
+// noMeter returns the choice of no meter.
+func (s *Set) noMeter() choice { return choice{read: len(s.meters), listed: len(s.meters)} }
 
 // Read reads all meters and returns the zones to report. The readings are valid until the next Read.
 func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
@@ -315,7 +315,7 @@ func (s *Set) card(d units.Domain) *choice {
 	i := slices.IndexFunc(s.cards, func(c card) bool { return c.domain == d })
 	if i < 0 {
 		i = len(s.cards)
-		s.cards = append(s.cards, card{d, s.nobody()})
+		s.cards = append(s.cards, card{d, s.noMeter()})
 	}
 	return &s.cards[i].choice
 }

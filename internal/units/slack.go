@@ -37,8 +37,8 @@ func (s *Slack) Ample(used, capacity int, now time.Duration) bool {
 	return true
 }
 
-// Rebuilt returns a copy of a map that is sized for its elements. Go maps never shrink.
-func Rebuilt[M ~map[K]V, K comparable, V any](m M) M {
+// Shrunk returns a copy of a map that is sized for its elements. Go maps never shrink.
+func Shrunk[M ~map[K]V, K comparable, V any](m M) M {
 	small := make(M, len(m))
 	for k, v := range m {
 		small[k] = v

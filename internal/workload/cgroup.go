@@ -128,24 +128,24 @@ func best(a, b *cgroupLine) *cgroupLine {
 // bestOf returns the line that shows the most of the entity, among equals the better one; a, and
 // the result, may be nil.
 func bestOf(entity identity.Entity, a, b *cgroupLine) *cgroupLine {
-	told := tells(entity, b)
+	named := countKeys(entity, b)
 	switch {
-	case told == 0:
+	case named == 0:
 		return a
 	case a == nil:
 		return b
 	}
-	switch before := tells(entity, a); {
-	case told > before:
+	switch before := countKeys(entity, a); {
+	case named > before:
 		return b
-	case told < before:
+	case named < before:
 		return a
 	}
 	return best(a, b)
 }
 
-// tells returns the number of attributes in a line that identify the entity.
-func tells(entity identity.Entity, l *cgroupLine) (n int) {
+// countKeys returns the number of attributes in a line that identify the entity.
+func countKeys(entity identity.Entity, l *cgroupLine) (n int) {
 	for _, text := range entity.Key(&l.Workload) {
 		if text != "" {
 			n++

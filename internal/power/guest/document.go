@@ -53,7 +53,7 @@ func marshal(r *Report) ([]byte, error) {
 	}
 	var places []string
 	for _, z := range r.Zones {
-		if id, _, _ := Place(z.Kind); IsTold(z.Kind) && !slices.Contains(places, id) {
+		if id, _, _ := Place(z.Kind); IsExported(z.Kind) && !slices.Contains(places, id) {
 			places = append(places, id)
 			d.Zones = append(d.Zones, documentZone{z.Kind, z.Energy})
 		}
@@ -83,7 +83,7 @@ func unmarshal(text []byte) (*Report, error) {
 	r := &Report{Epoch: d.Epoch, Generation: d.Generation, Time: time.Unix(0, d.Time)}
 	var places []string
 	for _, z := range d.Zones {
-		if !IsTold(z.Kind) {
+		if !IsExported(z.Kind) {
 			continue
 		}
 		id, _, _ := Place(z.Kind)

@@ -110,7 +110,7 @@ func FuzzDocument(f *testing.F) {
 		for _, z := range r.Zones {
 			id, _, _ := Place(z.Kind)
 			assert.NotContains(t, places, id)
-			assert.True(t, IsTold(z.Kind), z.Kind)
+			assert.True(t, IsExported(z.Kind), z.Kind)
 			places[id] = z.Energy
 		}
 		again, err := marshal(r)

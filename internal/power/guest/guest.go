@@ -40,12 +40,12 @@ type Zone struct {
 	Range units.Energy
 }
 
-// IsTold reports whether the energy of a zone kind is exported to guests: it must have a place in a
-// powercap tree. GPU and Other have none. A graphics card that is assigned to a machine is read by
+// IsExported reports whether the energy of a zone kind is exported to guests: it must have a place
+// in a powercap tree. GPU and Other have none. A graphics card that is assigned to a machine is read by
 // the machine's own meters, and would be counted twice if its energy were exported, too. The energy
 // that a machine used of a card shared with the host, or with other machines, is reported by the
 // host only.
-func IsTold(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
+func IsExported(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
 
 // Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap
 // tree, and the ID of the zone that its directory is in, empty at the top. Psys and platform have

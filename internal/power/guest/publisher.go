@@ -177,7 +177,7 @@ func (m *machine) add(vm *VM, round uint64) (changed bool) {
 	m.start = vm.Start
 	for i := range vm.Zones {
 		given := &vm.Zones[i]
-		if !IsTold(given.Kind) {
+		if !IsExported(given.Kind) {
 			continue
 		}
 		j := slices.IndexFunc(m.zones, func(z machineZone) bool { return z.Kind == given.Kind })

@@ -104,11 +104,11 @@ func (r *reader) tryRead(root *os.Root) error {
 		return nil
 	}
 	r.next = Report{Epoch: epoch, Generation: generation, Zones: r.next.Zones[:0]}
-	at, told, err := r.readNumber(root, updateTimeFile)
+	at, known, err := r.readNumber(root, updateTimeFile)
 	if err != nil {
 		return err
 	}
-	if told {
+	if known {
 		r.next.Time = time.Unix(0, int64(at))
 	}
 	if err := r.readZones(root); err != nil {

@@ -72,11 +72,11 @@ func (s *Server) Start() {
 	s.stop = stop
 	go func() {
 		defer close(s.done)
-		var telling sync.WaitGroup
-		defer telling.Wait()
+		var writers sync.WaitGroup
+		defer writers.Wait()
 		for ctx.Err() == nil {
 			if s.open(ctx) {
-				s.serve(ctx, &telling)
+				s.serve(ctx, &writers)
 			} else {
 				sleep(ctx, listenAgain)
 			}
@@ -140,7 +140,7 @@ func listenError(err error) error {
 }
 
 // serve answers each connection until ctx is done or the listener is closed.
-func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
+func (s *Server) serve(ctx context.Context, writers *sync.WaitGroup) {
 	for {
 		conn, err := s.listener.Accept()
 		switch {
@@ -158,7 +158,7 @@ func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
 		}
 		s.note(nil)
 		if cid, ok := s.admit(ctx, conn); ok {
-			telling.Go(func() { s.tell(conn, cid) })
+			writers.Go(func() { s.write(conn, cid) })
 		} else {
 			_ = conn.Close()
 		}
@@ -193,9 +193,9 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool)
 	return peer.ContextID, true
 }
 
-// tell writes the document for a virtual machine, if it has a report, and closes the connection.
+// write writes the document for a virtual machine, if it has a report, and closes the connection.
 // Delivery is not checked.
-func (s *Server) tell(conn net.Conn, cid uint32) {
+func (s *Server) write(conn net.Conn, cid uint32) {
 	defer func() {
 		_ = conn.Close()
 		s.mu.Lock()

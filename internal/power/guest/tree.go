@@ -84,9 +84,9 @@ type tree struct {
 	generation uint64 // even
 	// total is the energy that the tree shows, by place.
 	total [numPlaces]units.Energy
-	// told is the energy attributed to the virtual machine, as passed to the last successful write,
+	// written is the energy attributed to the virtual machine, as passed to the last successful write,
 	// by the index in treeKinds.
-	told [len(treeKinds)]units.Energy
+	written [len(treeKinds)]units.Energy
 	// kinds are the kinds that the files show, as indices in treeKinds, -1 for none, by place.
 	kinds [numPlaces]int
 	// lost marks places whose total is not known, as the tree that was read does not have them.
@@ -313,9 +313,9 @@ func (t *tree) add(zones []Zone) {
 			t.kinds[p] = i
 		}
 		if t.kinds[p] == i {
-			t.total[p] = min(units.AddSaturating(t.total[p], units.Advance(t.told[i], zone.Energy)), maxEnergy)
+			t.total[p] = min(units.AddSaturating(t.total[p], units.Advance(t.written[i], zone.Energy)), maxEnergy)
 		}
-		t.told[i] = zone.Energy
+		t.written[i] = zone.Energy
 	}
 }
 

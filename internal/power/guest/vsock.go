@@ -22,7 +22,7 @@ import (
 type Client struct {
 	dial     func(context.Context) (net.Conn, error)
 	follower *Follower
-	nobody   error // no receiver listens
+	silent   error // no receiver listens
 }
 
 var (
@@ -49,7 +49,7 @@ func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	return &Client{
 		dial:     func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Host, port, nil) },
 		follower: NewFollower("the hypervisor's report", want),
-		nobody:   fmt.Errorf("no receiver listens at vsock port %d of the hypervisor", port),
+		silent:   fmt.Errorf("no receiver listens at vsock port %d of the hypervisor", port),
 	}
 }
 
@@ -94,7 +94,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil, errors.Is(err, syscall.ETIMEDOUT):
 		return errSilent
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
-		return c.nobody
+		return c.silent
 	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
 		return errNoVsock
 	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters

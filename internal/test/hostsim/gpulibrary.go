@@ -146,12 +146,12 @@ func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
 			continue
 		}
 		for _, u := range c.all {
-			for who, t := range u.used {
+			for user, t := range u.used {
 				part := float64(t) / float64(u.period)
 				if peak {
-					utilization[who.pid] = max(utilization[who.pid], part)
+					utilization[user.pid] = max(utilization[user.pid], part)
 				} else {
-					utilization[who.pid] += part / float64(len(c.all))
+					utilization[user.pid] += part / float64(len(c.all))
 				}
 			}
 		}
@@ -169,8 +169,8 @@ func (l *Library) Activity(g *GPU) []float64 {
 			continue
 		}
 		last := c.all[len(c.all)-1]
-		for who, t := range last.used {
-			activity[who.slice] += float64(t) / float64(last.period) / g.Slices[who.slice]
+		for user, t := range last.used {
+			activity[user.slice] += float64(t) / float64(last.period) / g.Slices[user.slice]
 		}
 	}
 	return activity
@@ -208,9 +208,9 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 		c.last = u.at
 		d.Elapsed += u.period
 		d.Busy += u.busy
-		for who, t := range u.used {
-			used[who] += t
-			last[who] = u.at
+		for user, t := range u.used {
+			used[user] += t
+			last[user] = u.at
 		}
 	}
 	c.samples = rest
@@ -222,11 +222,11 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 		clear(last)
 	}
 	d.At, d.Energy = l.began.Add(c.last), c.energyAt(c.last)
-	for _, who := range c.open {
-		used[who] += 0 // lists processes that did not use it, too
+	for _, user := range c.open {
+		used[user] += 0 // lists processes that did not use it, too
 	}
-	d.Users = c.users(used, func(who openContext) time.Time {
-		if at, ok := last[who]; ok {
+	d.Users = c.users(used, func(user openContext) time.Time {
+		if at, ok := last[user]; ok {
 			return l.began.Add(at)
 		}
 		return time.Time{}
@@ -251,16 +251,16 @@ func (c *libraryCard) energyAt(at time.Duration) uint64 {
 // users returns the users of the card and for how long they used it: by process, or by slice.
 func (c *libraryCard) users(used map[openContext]time.Duration, last func(openContext) time.Time) (users []gpulibrary.User) {
 	slice := -1
-	for _, who := range slices.SortedFunc(maps.Keys(used), func(a, b openContext) int {
+	for _, user := range slices.SortedFunc(maps.Keys(used), func(a, b openContext) int {
 		return cmp.Or(cmp.Compare(a.slice, b.slice), cmp.Compare(a.pid, b.pid))
 	}) {
-		if c.Slices == nil || who.slice != slice {
-			users, slice = append(users, gpulibrary.User{}), who.slice
+		if c.Slices == nil || user.slice != slice {
+			users, slice = append(users, gpulibrary.User{}), user.slice
 		}
 		u := &users[len(users)-1]
-		u.PIDs = append(u.PIDs, int32(who.pid))
-		u.Used += used[who]
-		if at := last(who); at.After(u.Last) {
+		u.PIDs = append(u.PIDs, int32(user.pid))
+		u.Used += used[user]
+		if at := last(user); at.After(u.Last) {
 			u.Last = at
 		}
 	}

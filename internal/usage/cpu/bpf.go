@@ -337,9 +337,9 @@ func takeSlices(t *scan.Table, from []tasks.Slice) {
 // shrink frees the memory that more processes needed.
 func (b *BPF) shrink(processes int) {
 	b.rows, b.highest = slices.Clone(b.rows), slices.Clone(b.highest)
-	b.ended, b.missing, b.givenUp = units.Rebuilt(b.ended), units.Rebuilt(b.missing), units.Rebuilt(b.givenUp)
+	b.ended, b.missing, b.givenUp = units.Shrunk(b.ended), units.Shrunk(b.missing), units.Shrunk(b.givenUp)
 	b.homes, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
-	b.shortLived, b.namesOf = units.Rebuilt(b.shortLived), units.Rebuilt(b.namesOf)
+	b.shortLived, b.namesOf = units.Shrunk(b.shortLived), units.Shrunk(b.namesOf)
 	b.born = nil
 	b.cgroups.shared = map[uint64]int{}
 	if l, ok := b.list.(shrinker); ok {

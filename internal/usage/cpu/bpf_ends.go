@@ -414,7 +414,7 @@ func (b *BPF) findShortLived(t *scan.Table) {
 		}
 	}
 	if before > burst {
-		b.ended = units.Rebuilt(b.ended)
+		b.ended = units.Shrunk(b.ended)
 	}
 }
 

@@ -36,7 +36,7 @@ func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	}
 	files := newCPUFreq(root)
 	if err := files.probe(); err != nil {
-		return nil, nil, fmt.Errorf("the kernel tells no clock rates: %w; %w", rejected, err)
+		return nil, nil, fmt.Errorf("the kernel exposes no clock rates: %w; %w", rejected, err)
 	}
 	return newByRate(&clock{rates: files, exponent: exponent}), rejected, nil
 }

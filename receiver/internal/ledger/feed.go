@@ -67,7 +67,7 @@ func (f *feeding) Begin(l *Ledger) {
 		}
 		l.Engine.OnGain(f.Gained, packages)
 	}
-	f.window.Start, f.window.Processes, f.before = l.Last().Stamp, f.window.Processes[:0], f.before[:0]
+	f.window.Start, f.window.Processes, f.before = l.Claims.Last().Stamp, f.window.Processes[:0], f.before[:0]
 	for i := range l.Kinds {
 		f.before = append(f.before, l.nodeEnergy(i))
 	}
@@ -120,7 +120,7 @@ func (l *Ledger) IsRead() bool { return l.Feeding.isOpen }
 func (l *Ledger) Publish(behind time.Duration) {
 	f := &l.Feeding
 	f.isOpen = false
-	w, last := &f.window, l.Last()
+	w, last := &f.window, l.Claims.Last()
 	w.End, w.Boot, w.EndsCollection = last.Stamp, l.BootTime, last.EndsCollection
 	w.Attributed = last.Stamp.Add(-behind)
 	f.fillNode(l)

@@ -29,11 +29,11 @@ import (
 
 // Ledger is the engine's ledger with the parts that fill, emit and publish it. It begins with the
 // first measurement or with a saved state, and lasts as long as the receiver. Only Begin may be
-// called before that. The methods Observe, Outside, Zones and others are those of claims.Builder.
+// called before that.
 type Ledger struct {
 	// Options may be changed before Begin.
-	Options Options
-	*claims.Builder
+	Options    Options
+	Claims     *claims.Builder // nil until Begin
 	Engine     *attribution.Engine
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion // nil: no workload is excluded
@@ -70,7 +70,7 @@ type Options struct {
 func New(o Options) *Ledger { return &Ledger{Options: o} }
 
 // Begun reports whether the ledger has begun.
-func (l *Ledger) Begun() bool { return l.Builder != nil }
+func (l *Ledger) Begun() bool { return l.Claims != nil }
 
 // Begin begins the ledger at the baseline, on a machine that booted at boot.
 func (l *Ledger) Begin(baseline, boot time.Time) {
@@ -96,7 +96,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		Names:         names,
 	})
 	l.Exclusion, l.Places = newExclusion(&cfg.Attribution.Exclude, pods), places
-	l.Builder = claims.NewBuilder(claims.Options{
+	l.Claims = claims.NewBuilder(claims.Options{
 		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
 		Exact:     o.Node.CPU.Source().Exact(),
 		Cgroups:   o.Node.Cgroups,
@@ -131,7 +131,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 // ReadCounters reads the counters of cgroups, before a scan that the counters complete.
 func (l *Ledger) ReadCounters() {
 	if l.Begun() {
-		l.Builder.ReadCounters()
+		l.Claims.ReadCounters()
 	}
 }
 
@@ -143,12 +143,12 @@ func (l *Ledger) Attribute(m *claims.Measurement, isBaseline, replaced bool) {
 		l.Feeding.Begin(l)
 	}
 	if replaced && !isBaseline {
-		l.StartOver(m, l.Options.Node.CPU.Source().Exact())
+		l.Claims.StartOver(m, l.Options.Node.CPU.Source().Exact())
 	} else {
-		l.Observe(m)
+		l.Claims.Observe(m)
 	}
 	if l.Options.Container == "" {
-		l.visibility.Observe(m, l.Builder)
+		l.visibility.Observe(m, l.Claims)
 	}
 }
 
@@ -157,7 +157,7 @@ func (l *Ledger) Check(c *conditions.Conditions) {
 	if !l.Begun() {
 		return
 	}
-	c.Observe("containers' cgroups", l.Outside())
+	c.Observe("containers' cgroups", l.Claims.Outside())
 	c.Observe("exclusion", l.Exclusion.Err())
 	c.Observe("blocked processes", l.Options.Node.Blocked(l.Identifier))
 	c.Observe("blocked cgroups", l.Options.Node.Cgroups.Blocked())
@@ -203,7 +203,7 @@ func (l *Ledger) TakeFresh() bool {
 
 // Models returns the static power models.
 func (l *Ledger) Models() training.Zones {
-	return training.Zones{Rules: &l.rules, Kinds: l.Kinds, Domains: l.Domains()}
+	return training.Zones{Rules: &l.rules, Kinds: l.Kinds, Domains: l.Claims.Domains()}
 }
 
 // Close closes the readers of the ledger.
@@ -236,7 +236,7 @@ func openUsers(c *config.Config) *workload.Users {
 
 // Emit returns the ledger as metrics, as of at.
 func (l *Ledger) Emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at)
+	md := l.emitter.Emit(l.Engine.Ledger(), l.Claims.Zones(), l.Claims.Domains(), at)
 	l.Engine.Emitted()
 	return md
 }

@@ -57,7 +57,7 @@ type member struct {
 
 func (u *usage) read(at time.Time) map[emit.Subject]*emit.Usage {
 	members := map[emit.Subject]member{}
-	u.ledger.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *scan.Process, of identity.Workload, in *cgroup.Node) {
+	u.ledger.Claims.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *scan.Process, of identity.Workload, in *cgroup.Node) {
 		for _, e := range []identity.Entity{identity.ContainerEntity, identity.PodEntity} {
 			if !e.Of(&identity.Owner{Workload: of}) {
 				continue

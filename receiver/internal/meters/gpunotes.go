@@ -131,5 +131,5 @@ func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 			ids = append(ids, r.Zone.ID)
 		}
 	}
-	g.logger.Info("Energy of GPUs is unattributed: no driver or library shows who uses them", zap.Strings("gpus", ids))
+	g.logger.Info("Energy of GPUs is unattributed: no driver or library reports their users", zap.Strings("gpus", ids))
 }

@@ -324,7 +324,7 @@ func (l *lab) checkGPUs() {
 	ledger, kinds := l.r.Ledger.Engine.Ledger(), l.r.Ledger.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range l.r.Ledger.Zones() {
+	for i, zone := range l.r.Ledger.Claims.Zones() {
 		if zone.Kind == power.GPU {
 			counted += ledger.Zones[i].Energy
 		}

@@ -163,7 +163,7 @@ func parseWindows(text string) (kept float64, err error) {
 		found++
 	}
 	if found != 2 {
-		return 0, errors.New("the collector does not tell its windows")
+		return 0, errors.New("the collector does not report its windows")
 	}
 	return kept, nil
 }

@@ -325,7 +325,7 @@ func functionOf(trainer string, weights int) (function, error) {
 	}
 	switch {
 	case !ok:
-		return how, fmt.Errorf("the trainer of its curve is not told by model_name: %s", strings.Join(slices.Sorted(maps.Keys(curveFits)), ", "))
+		return how, fmt.Errorf("model_name does not name the trainer of its curve: %s", strings.Join(slices.Sorted(maps.Keys(curveFits)), ", "))
 	case how.weights != weights:
 		return how, fmt.Errorf("%d CurveFit_Weights, %s has %d", weights, trainer, how.weights)
 	}

@@ -105,7 +105,7 @@ func TestTheTrainerIsToldByTheNameOfTheFileToo(t *testing.T) {
 	assert.InDelta(t, 180*math.Exp(0.9)-60, curves[0].Curve.Watts(1), 1)
 	dir = directory(t, map[string]string{"weight.json": text})
 	_, err = Curves(dir, xeon, Options{})
-	require.ErrorContains(t, err, "the trainer of its curve is not told by model_name")
+	require.ErrorContains(t, err, "model_name does not name the trainer of its curve")
 }
 
 func TestComponentsThatCannotBeUsedAreTold(t *testing.T) {

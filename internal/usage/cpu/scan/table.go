@@ -65,7 +65,7 @@ type Table struct {
 	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most
 	// Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is how many processes ended without the kernel telling an exact source of it.
+	// LostEnds is how many processes ended without an event to an exact source.
 	LostEnds uint64
 
 	Before    []Process // rows of the previous scan, from kept on

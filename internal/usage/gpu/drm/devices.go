@@ -25,14 +25,14 @@ type device struct {
 	counts, silent bool
 	isKFD          bool // KFD knows it
 	hidden         bool // KFD does not show which processes compute with it
-	// untold are the PIDs of processes of which KFD does not show for how long the GPU computed for
-	// them, and untoldUsed is how long it did for all of them.
-	untold     []int32
-	untoldUsed units.CPUTime
-	present    bool
-	engines    []engine
-	status     kernfs.File // power/runtime_status
-	activity   kernfs.File // gpu_busy_percent
+	// unknown are the PIDs of processes of which KFD does not show for how long the GPU computed for
+	// them, and unknownUsed is how long it did for all of them.
+	unknown     []int32
+	unknownUsed units.CPUTime
+	present     bool
+	engines     []engine
+	status      kernfs.File // power/runtime_status
+	activity    kernfs.File // gpu_busy_percent
 
 	since   time.Time // until when its users are known, zero before the first time
 	elapsed time.Duration
@@ -56,8 +56,8 @@ func (d *device) reported() bool {
 	return d.present && !d.hidden && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
 }
 
-// tells reports whether the driver may report the users of the GPU.
-func (d *device) tells() bool { return d.driver != "nvidia" }
+// reportsUsers reports whether the driver may report the users of the GPU.
+func (d *device) reportsUsers() bool { return d.driver != "nvidia" }
 
 // wakes reports whether reading a client's counters wakes the GPU up
 // (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
@@ -67,7 +67,7 @@ func (d *device) wakes() bool { return d.driver == "xe" }
 // it.
 func (d *device) begin(last, now time.Time, buf []byte) {
 	before := d.asleep
-	d.asleep, d.hidden, d.untold = false, false, d.untold[:0]
+	d.asleep, d.hidden, d.unknown = false, false, d.unknown[:0]
 	if d.wakes() {
 		text, err := d.status.Read(buf)
 		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))

@@ -72,7 +72,7 @@ const findEvery = time.Minute
 var (
 	errDenied = errors.New("the descriptors of some processes cannot be read, so their GPU usage is unknown: reading them requires " +
 		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and permission of security modules such as AppArmor")
-	errHidden = errors.New("KFD does not show who computes with a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
+	errHidden = errors.New("KFD does not show the users of a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
 )
 
@@ -119,7 +119,7 @@ func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 			s.discovered = now
 		}
 	}
-	if !slices.ContainsFunc(s.devices, (*device).tells) {
+	if !slices.ContainsFunc(s.devices, (*device).reportsUsers) {
 		return nil, s.search.Err()
 	}
 	if s.text == nil {
@@ -206,8 +206,8 @@ func (s *Source) useKFD(first int, d *device) {
 				used += p.used[i]
 			}
 		}
-		if len(d.untold) == 1 && d.untold[0] == p.pid {
-			used += d.untoldUsed
+		if len(d.unknown) == 1 && d.unknown[0] == p.pid {
+			used += d.unknownUsed
 		}
 		if used == 0 {
 			continue
@@ -221,7 +221,7 @@ func (s *Source) useKFD(first int, d *device) {
 			s.use(known, p.pid, used)
 		}
 	}
-	if len(d.untold) > 1 && d.untoldUsed > 0 {
-		s.users = append(s.users, gpu.User{PIDs: d.untold, Used: d.untoldUsed})
+	if len(d.unknown) > 1 && d.unknownUsed > 0 {
+		s.users = append(s.users, gpu.User{PIDs: d.unknown, Used: d.unknownUsed})
 	}
 }

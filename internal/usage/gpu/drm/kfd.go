@@ -193,8 +193,8 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	case errors.Is(err, stall.ErrBlocked):
 		return 0 // others are read
 	default: // gone, or a GPU that counts no waves
-		if held, err := s.kfdNumber(p.pid, node.memory); err == nil && held > 0 && (len(d.untold) == 0 || d.untold[len(d.untold)-1] != p.pid) {
-			d.untold = append(d.untold, p.pid)
+		if held, err := s.kfdNumber(p.pid, node.memory); err == nil && held > 0 && (len(d.unknown) == 0 || d.unknown[len(d.unknown)-1] != p.pid) {
+			d.unknown = append(d.unknown, p.pid)
 		}
 	}
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
@@ -227,8 +227,8 @@ func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
 // as the GPU shows that it was busy (gpu_busy_percent) and no other process kept it so. They hold
 // its memory, and so it is awake.
 func (d *device) readUntold(buf []byte) {
-	d.untoldUsed = 0
-	if len(d.untold) == 0 {
+	d.unknownUsed = 0
+	if len(d.unknown) == 0 {
 		return
 	}
 	text, err := d.activity.Read(buf)
@@ -241,7 +241,7 @@ func (d *device) readUntold(buf []byte) {
 		return
 	}
 	busy := units.CPUTime(d.elapsed) / 100 * units.CPUTime(min(percent, 100))
-	if d.untoldUsed = units.Advance(d.busy(), busy); d.untoldUsed > 0 {
+	if d.unknownUsed = units.Advance(d.busy(), busy); d.unknownUsed > 0 {
 		d.add(kfdCompute, busy)
 	}
 }

@@ -320,7 +320,7 @@ func TestUsageThatIsUnknownForAWhileIsAsExactAsBefore(t *testing.T) {
 		known := n.total
 		failing.Store(true)
 		assert.True(t, n.run(100, time.Second).Assumed, "which is no utilization")
-		require.EqualError(t, n.unknown, "nvml0: cannot tell who uses GPU-1, whose energy is unattributed: unknown error")
+		require.EqualError(t, n.unknown, "nvml0: cannot read the users of GPU-1, whose energy is unattributed: unknown error")
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
 		assert.Equal(t, n.unowned, n.total-known, "it is unattributed, not lost")
 		assert.Equal(t, known, 2*n.used["[10]"], "nobody has a share in it")

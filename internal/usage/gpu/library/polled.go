@@ -178,7 +178,7 @@ func (p *polled) explain() (all error) {
 				ids = append(ids, o.zone.ID)
 			}
 		}
-		all = joined(all, fmt.Errorf("%s: cannot tell who uses %s, whose energy is unattributed: %w", p.Name, strings.Join(ids, ", "), d.unknown))
+		all = joined(all, fmt.Errorf("%s: cannot read the users of %s, whose energy is unattributed: %w", p.Name, strings.Join(ids, ", "), d.unknown))
 	}
 	return all
 }

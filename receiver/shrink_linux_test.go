@@ -84,7 +84,7 @@ func (b *crowdedNode) collect(times int) {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
 		if b.keeps && b.s.ledger.Begun() {
-			b.s.ledger.KeepMemory = true
+			b.s.ledger.Claims.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
@@ -164,7 +164,7 @@ func (b *crowdedNode) run() {
 		b.kernel.Fails = n % 2
 		b.collect(1)
 	}
-	if slots, _ := b.s.ledger.Held(); b.keeps {
+	if slots, _ := b.s.ledger.Claims.Held(); b.keeps {
 		require.Greater(b.t, slots, 1600)
 	} else {
 		require.Less(b.t, slots, 100)
@@ -193,7 +193,7 @@ func (b *crowdedNode) run() {
 	b.collect(2)
 }
 
-func TestCompactingChangesNoResult(t *testing.T) {
+func TestShrinkingChangesNoResult(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"default": func(*Config) {},
 		"excluded by cgroup": func(c *Config) {
