@@ -251,7 +251,6 @@ soak: ## run the accuracy simulator's tests, and simulate a million intervals wi
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -count 1 -timeout 60m -other.histories 1000
-	go test ./internal/claims -run '^TestNoEnergyOfAGPUIsLostOrGivenToOthers$$' -count 1 -v -gpu.histories 1250 -timeout 60m
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ type gpuNode struct {
 	m        Measurement
 }
 
+var boot = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
 var attributedGPUs = []power.Kind{power.GPU}
 
 // newGPUNode returns a node whose GPUs each draw 40 W. cgroups are those of the processes 1, 2, ...
@@ -70,10 +73,38 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
 	}
 	n.b = NewBuilder(n.options)
-	n.b.KeepMemory = true
 	t.Cleanup(func() { _, _, _ = n.b.identifier.Close(), tree.Close(), n.reader.Close() })
 	n.second()
 	return n
+}
+
+// gpuGroups are the cgroups of processes, with the container and pod of each.
+var gpuGroups = []struct{ path, container, pod string }{
+	{"/", "", ""},
+	{gpuScope(1, 'a'), strings.Repeat("a", 64), gpuPod(1)},
+	{gpuScope(1, 'b'), strings.Repeat("b", 64), gpuPod(1)},
+	{gpuScope(2, 'c'), strings.Repeat("c", 64), gpuPod(2)},
+}
+
+func gpuPod(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+func gpuScope(pod int, container byte) string {
+	slice := "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(gpuPod(pod), "-", "_") + ".slice"
+	return slice + "/cri-containerd-" + strings.Repeat(string(container), 64) + ".scope"
+}
+
+// keyOf names an account.
+func keyOf(a *attribution.Account) string {
+	switch {
+	case a.Other:
+		return "other " + a.Entity.String()
+	case a.Entity == identity.ProcessEntity:
+		return fmt.Sprint("p ", a.Owner.Process.PID, " ", a.Owner.Process.Start)
+	case a.Entity == identity.ContainerEntity:
+		return "c " + a.Owner.Container.ID
+	default:
+		return "d " + a.Owner.Pod.UID
+	}
 }
 
 func (n *gpuNode) start(pid int32) {
@@ -203,7 +234,7 @@ func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 }
 
 func TestProcessesThatCannotBeToldApartClaimForWhatTheyArePartOf(t *testing.T) {
-	a, b, c := simGroups[1], simGroups[2], simGroups[3]
+	a, b, c := gpuGroups[1], gpuGroups[2], gpuGroups[3]
 	for _, test := range []struct {
 		name string
 		pids []int32
@@ -226,7 +257,7 @@ func TestProcessesThatCannotBeToldApartClaimForWhatTheyArePartOf(t *testing.T) {
 }
 
 func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
-	a, b := simGroups[1], simGroups[2]
+	a, b := gpuGroups[1], gpuGroups[2]
 	for _, excluded := range []string{"", a.path, b.path} {
 		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
 		n.b.exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
@@ -276,9 +307,9 @@ func TestTheTimeUntilAnotherSourceHasNoInterruptsOfBefore(t *testing.T) {
 
 func TestAUserThatNoScanSawBelongsToItsCgroup(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.second(gpu.User{PIDs: []int32{99}, Used: 1, Cgroup: simGroups[1].path}, gpu.User{PIDs: []int32{98}, Used: 1, Cgroup: "/"})
+	n.second(gpu.User{PIDs: []int32{99}, Used: 1, Cgroup: gpuGroups[1].path}, gpu.User{PIDs: []int32{98}, Used: 1, Cgroup: "/"})
 	active, _ := n.joules()
-	assert.Equal(t, map[string]float64{"other process": 10, "c " + simGroups[1].container: 10, "d " + simGroups[1].pod: 10}, active)
+	assert.Equal(t, map[string]float64{"other process": 10, "c " + gpuGroups[1].container: 10, "d " + gpuGroups[1].pod: 10}, active)
 	assert.InDelta(t, 10, n.unattributed(), 0)
 }
 
@@ -406,7 +437,7 @@ func TestProcessesThatEndedAreForgotten(t *testing.T) {
 func TestObserveOfManyGPUsAllocatesNothing(t *testing.T) {
 	const users = 200
 	for _, idle := range []attribution.IdleAllocation{attribution.IdleNone, attribution.IdleEqual, attribution.IdleUsed} {
-		n := newGPUNode(t, 16, 10_000, attribution.Rules{Idle: idle}, simGroups[1].path, simGroups[1].path)
+		n := newGPUNode(t, 16, 10_000, attribution.Rules{Idle: idle}, gpuGroups[1].path, gpuGroups[1].path)
 		for i := range n.usages {
 			u := &n.usages[i]
 			u.Busy, u.Total = units.Second/2, units.Second
