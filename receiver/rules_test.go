@@ -25,7 +25,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
@@ -549,11 +548,4 @@ func trainedModelNames() (names []config.StaticModel) {
 		}
 	}
 	return names
-}
-
-// restored returns models after they were stored and restored.
-func restored(tb testing.TB, models training.Models) (again training.Models) {
-	tb.Helper()
-	require.NoError(tb, state.Decode(state.Encode(nil, &models, nil), &again, nil, state.Moment{}))
-	return again
 }
