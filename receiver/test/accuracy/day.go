@@ -18,7 +18,7 @@ import (
 // within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
 // With nights the load is at least that, and varies within the 10 s; see arriving. The windows of the receiver are then
 // taken too, those of less than a second once a second.
-func (l *lab) day(length time.Duration, after func()) {
+func (l *simulator) day(length time.Duration, after func()) {
 	const step, whole = 10 * time.Second, 24 * time.Hour
 	demands := map[*hostsim.Task]float64{}
 	for _, t := range l.machine.Tasks {
@@ -86,7 +86,7 @@ func (a *arriving) step(r *rand.Rand) {
 }
 
 // arrive lets time pass in which jobs arrive, and takes the windows within it.
-func (l *lab) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
+func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
 	window := time.Duration(0)
 	if l.r != nil && l.r.Windows.Sampler.Window > 0 {
 		window = max(l.r.Windows.Sampler.Window, time.Second)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
-	l := &lab{tb: t, root: t.TempDir(), nights: 0.05}
+	l := &simulator{tb: t, root: t.TempDir(), nights: 0.05}
 	l.on(straight(16, 20, 100))
 	busy, energy := l.machine.Ran(), 0.0
 	socket := l.machine.Sockets[0]
@@ -61,12 +61,12 @@ func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
 
 // A core that is busy all the time draws more than many that are for a part of it.
 func TestTheFirstCoresDrawTheMostPower(t *testing.T) {
-	even := map[string]labCurve{}
-	for _, c := range labCurves(t) {
+	even := map[string]simCurve{}
+	for _, c := range simCurves(t) {
 		even[c.cpu] = c
 	}
 	compared := 0
-	for _, c := range labCoreCurves(t) {
+	for _, c := range simCoreCurves(t) {
 		cpu, ok := strings.CutSuffix(c.cpu, ", some cores")
 		require.True(t, ok)
 		rise := c.watts.Watts(1) - c.watts[0].Watts
@@ -80,8 +80,8 @@ func TestTheFirstCoresDrawTheMostPower(t *testing.T) {
 }
 
 func TestLowLoadCurvesBeginAtRest(t *testing.T) {
-	for _, c := range slices.Concat(labCurves(t), labCoreCurves(t)) {
-		l := &lab{tb: t, root: t.TempDir()}
+	for _, c := range slices.Concat(simCurves(t), simCoreCurves(t)) {
+		l := &simulator{tb: t, root: t.TempDir()}
 		underLowLoad(c, 0.02).build(l)
 		l.machine.Step(time.Second)
 		s := l.machine.Sockets[0]

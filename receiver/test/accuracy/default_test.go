@@ -18,21 +18,21 @@ import (
 // The static power is stated in place of learned, so that no scenario takes a day: what is
 // misplaced hardly depends on it.
 func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
-	rules := func(source cpu.SourceKind) labSetting {
-		return labSetting{name: "default, fixed", source: source, configure: func(c *config.Config) {
+	rules := func(source cpu.SourceKind) simSetting {
+		return simSetting{name: "default, fixed", source: source, configure: func(c *config.Config) {
 			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
 	}
 	const much, little = 0.15, 0.07
-	for _, sc := range slices.Concat(labScenarios, labHardware) {
+	for _, sc := range slices.Concat(simScenarios, simHardware) {
 		if sc.name == "2,000 small containers" {
 			continue // takes seconds
 		}
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			byCPUTime := measure(t, sc, labSettings[1], labHorizon).misplaced
-			misplaced := measure(t, sc, rules(cpu.KindBPF), labHorizon).misplaced
-			byClocks := measure(t, sc, rules(cpu.KindClocks), labHorizon).misplaced
+			byCPUTime := measure(t, sc, simSettings[1], simHorizon).misplaced
+			misplaced := measure(t, sc, rules(cpu.KindBPF), simHorizon).misplaced
+			byClocks := measure(t, sc, rules(cpu.KindClocks), simHorizon).misplaced
 			t.Logf("misplaced: CPU time %.1f %%, the default %.1f %%, with CPU clocks %.1f %%", 100*byCPUTime, 100*misplaced, 100*byClocks)
 			assert.LessOrEqual(t, byClocks, misplaced+0.005)
 			if byCPUTime >= much {
@@ -43,12 +43,12 @@ func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
 }
 
 func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
-	for _, sc := range slices.Concat(labScenarios, labHardware) {
+	for _, sc := range slices.Concat(simScenarios, simHardware) {
 		if !slices.Contains(ofInterrupts, sc.name) {
 			continue
 		}
 		for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
-			misplaced := measure(t, sc, interruptsUnattributed(window), labHorizon).misplaced
+			misplaced := measure(t, sc, interruptsUnattributed(window), simHorizon).misplaced
 			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misplaced)
 			assert.LessOrEqual(t, misplaced, 0.01, "%s, windows of %v", sc.name, window)
 		}
@@ -56,14 +56,14 @@ func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
 }
 
 func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
-	storms := labScenario{name: "Interrupts in bursts on two sockets", build: func(l *lab) func(time.Duration) {
+	storms := simScenario{name: "Interrupts in bursts on two sockets", build: func(l *simulator) func(time.Duration) {
 		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
 	}}
 	for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
 		setting := interruptsUnattributed(window)
 		configure := setting.configure
 		setting.configure = func(c *config.Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
-		misplaced := measure(t, storms, setting, labHorizon).misplaced
+		misplaced := measure(t, storms, setting, simHorizon).misplaced
 		t.Logf("windows of %v: %.2f %%", window, 100*misplaced)
 		assert.LessOrEqual(t, misplaced, 0.01, window)
 	}

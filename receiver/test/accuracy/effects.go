@@ -16,9 +16,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// labEffects are one machine, without and with each effect that measurements of real machines show. dev/simulation.md
+// simEffects are one machine, without and with each effect that measurements of real machines show. dev/simulation.md
 // has the measured figures and their sources.
-var labEffects = []labScenario{
+var simEffects = []simScenario{
 	{"none", "", effectless},
 	{"drift", "", drift},
 	{"step", "", step},
@@ -34,8 +34,8 @@ var labEffects = []labScenario{
 const effectHorizon = 2 * time.Minute
 
 // effectSettings are the columns of the table of effects.
-var effectSettings = []labSetting{
-	labSettings[1], byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
+var effectSettings = []simSetting{
+	simSettings[1], byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
 	splitting(config.StaticFixed, 0), splitting(config.StaticFixed, time.Second), splitting(config.StaticFixed, 100*time.Millisecond),
 }
 
@@ -43,9 +43,9 @@ var effectSettings = []labSetting{
 type effectResults [][]accuracy
 
 func measureEffects(t *testing.T) effectResults {
-	r := make(effectResults, len(labEffects))
+	r := make(effectResults, len(simEffects))
 	t.Run("effects", func(t *testing.T) {
-		for i, sc := range labEffects {
+		for i, sc := range simEffects {
 			r[i] = make([]accuracy, len(effectSettings))
 			for k, setting := range effectSettings {
 				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func (r effectResults) table() string {
 		fmt.Fprintf(&b, " %s |", setting.name)
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(effectSettings)) + "\n")
-	for i, sc := range labEffects {
+	for i, sc := range simEffects {
 		fmt.Fprintf(&b, "| %s |", sc.name)
 		for _, a := range r[i] {
 			fmt.Fprintf(&b, " %s; %s |", signed(a.active), percent(a.misplaced))
@@ -86,11 +86,11 @@ func (r effectResults) table() string {
 // the first ones.
 func (r effectResults) headline() string {
 	const figure = "| energy attributed to the wrong workload, worst of %d effects of real machines |"
-	misplaced := fmt.Sprintf(figure, len(labEffects)-1)
+	misplaced := fmt.Sprintf(figure, len(simEffects)-1)
 	active := "| error of the node's active energy, worst of them |"
 	for k := range effectSettings[:3] {
 		var wrong, errors summary
-		for i, sc := range labEffects {
+		for i, sc := range simEffects {
 			wrong.add(sc.name, r[i][k].misplaced)
 			errors.add(sc.name, r[i][k].active)
 		}
@@ -101,7 +101,7 @@ func (r effectResults) headline() string {
 }
 
 // effectless builds a machine that has 30 W at rest and 101 W at full load, and its workloads.
-func effectless(l *lab) func(time.Duration) {
+func effectless(l *simulator) func(time.Duration) {
 	l.on(straight(8, 30, 101))
 	l.process("solver", 0, 2)
 	l.container("web", 0, 0.5)
@@ -111,7 +111,7 @@ func effectless(l *lab) func(time.Duration) {
 
 // drift makes the power at rest walk by 0.1 % in each half hour, up or down. The workloads run a day after training has
 // begun.
-func drift(l *lab) func(time.Duration) {
+func drift(l *simulator) func(time.Duration) {
 	drive, s := effectless(l), l.machine.Sockets[0]
 	s.Drift = walk(s.Idle)
 	l.since = func() { s.Drift = func(at time.Duration) float64 { return walk(s.Idle)(at + 24*time.Hour) } }
@@ -132,28 +132,28 @@ func walk(watts float64) func(time.Duration) float64 {
 }
 
 // step adds 2.3 W to the power at rest once the models are trained.
-func step(l *lab) func(time.Duration) {
+func step(l *simulator) func(time.Duration) {
 	drive, s := effectless(l), l.machine.Sockets[0]
 	l.since = func() { s.Drift = func(time.Duration) float64 { return 2.3 } }
 	return drive
 }
 
 // heat adds leakage of 2.5 % of the power above rest.
-func heat(l *lab) func(time.Duration) {
+func heat(l *simulator) func(time.Duration) {
 	drive := effectless(l)
 	l.machine.Sockets[0].Leakage = &hostsim.Leakage{Share: 0.025, Constant: 20 * time.Second}
 	return drive
 }
 
 // turboBudget lets the socket draw 101 W until the average of 28 s, the usual time window of RAPL's PL1, reaches 80 W.
-func turboBudget(l *lab) func(time.Duration) {
+func turboBudget(l *simulator) func(time.Duration) {
 	drive := effectless(l)
 	l.machine.Sockets[0].Turbo = &hostsim.Turbo{One: 1, All: 1, Limit: 80, Window: 28 * time.Second}
 	return drive
 }
 
 // spinning makes the solver wait for its threads at barriers while others run, by spinning: 10 W in place of 39 W.
-func spinning(l *lab) func(time.Duration) {
+func spinning(l *simulator) func(time.Duration) {
 	drive, solver, batch := effectless(l), l.workloads[0].tasks[0], l.workloads[2].tasks[0]
 	return func(at time.Duration) {
 		drive(at)
@@ -165,7 +165,7 @@ func spinning(l *lab) func(time.Duration) {
 }
 
 // counterNoise makes the counter move every 0.5 to 0.9 ms, so that the energy of 100 ms is off by 0.3 %.
-func counterNoise(l *lab) func(time.Duration) {
+func counterNoise(l *simulator) func(time.Duration) {
 	drive := effectless(l)
 	l.machine.SetRegisters(hostsim.Registers{
 		Every: 700 * time.Microsecond, Jitter: 200 * time.Microsecond, Unit: 61.03515625,
@@ -174,7 +174,7 @@ func counterNoise(l *lab) func(time.Duration) {
 }
 
 // skew makes the counter show what it had counted 2 s before.
-func skew(l *lab) func(time.Duration) {
+func skew(l *simulator) func(time.Duration) {
 	drive := effectless(l)
 	l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1, Late: 2 * time.Second})
 	l.since = func() { l.machine.Step(2 * time.Second) }

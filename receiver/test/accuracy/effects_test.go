@@ -14,13 +14,13 @@ import (
 
 // effectRun is a machine with an effect that has run for a time.
 type effectRun struct {
-	l     *lab
+	l     *simulator
 	drive func(time.Duration)
 	at    time.Duration
 }
 
-func effectRunOf(t *testing.T, build func(*lab) func(time.Duration)) *effectRun {
-	l := &lab{tb: t, root: t.TempDir()}
+func effectRunOf(t *testing.T, build func(*simulator) func(time.Duration)) *effectRun {
+	l := &simulator{tb: t, root: t.TempDir()}
 	return &effectRun{l: l, drive: build(l)}
 }
 

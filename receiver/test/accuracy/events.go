@@ -14,14 +14,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// labEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
+// simEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
 // instructions per cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
-type labEvents struct {
+type simEvents struct {
 	used    map[*hostsim.Task]time.Duration
 	cgroups map[string]map[weigh.Event]float64 // of tasks directly in the cgroup
 }
 
-func (e *labEvents) observe(m *hostsim.Machine) {
+func (e *simEvents) observe(m *hostsim.Machine) {
 	if e == nil {
 		return
 	}
@@ -42,7 +42,7 @@ func (e *labEvents) observe(m *hostsim.Machine) {
 	}
 }
 
-func (e *labEvents) counted(event weigh.Event, of string) uint64 {
+func (e *simEvents) counted(event weigh.Event, of string) uint64 {
 	sum := 0.0
 	for path, counts := range e.cgroups {
 		if strings.HasPrefix(path+"/", of+"/") {
@@ -53,8 +53,8 @@ func (e *labEvents) counted(event weigh.Event, of string) uint64 {
 }
 
 // countEvents has the receiver count the events of the machine, before it is started.
-func (l *lab) countEvents() {
-	l.events = &labEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
+func (l *simulator) countEvents() {
+	l.events = &simEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
 	events := weigh.SimulatedEvents(l.events.counted)
 	options := l.cfg.KeyOptions(l.r.Node.Cgroups)
 	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {

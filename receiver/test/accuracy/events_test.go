@@ -15,8 +15,8 @@ import (
 )
 
 // countedNode is memoryAndCompute with containers whose load varies, and one more of the usual intensity.
-func countedNode(frequency func(float64) float64) func(*lab) func(time.Duration) {
-	return func(l *lab) func(time.Duration) {
+func countedNode(frequency func(float64) float64) func(*simulator) func(time.Duration) {
+	return func(l *simulator) func(time.Duration) {
 		s := straight(4, 20, 100)
 		s.DRAMIdle, s.Frequency = 3, frequency
 		l.on(s)
@@ -45,7 +45,7 @@ func TestTheModelOfSmartWattsFindsWhatInstructionsAndCacheMissesCost(t *testing.
 		"not counted, clock rate follows the load":  {schedutil, false, 0.1, 0.13, 0.35, 0.45},
 		"counted, clock rate that follows the load": {schedutil, true, 0, 0.05, 0, 0.1},
 	} {
-		a := measure(t, labScenario{name: "counted", build: countedNode(c.frequency)}, labSetting{
+		a := measure(t, simScenario{name: "counted", build: countedNode(c.frequency)}, simSetting{
 			source: cpu.KindBPF, counts: c.counted, configure: func(c *config.Config) {
 				c.Attribution.Preset, c.Attribution.StaticPower = config.PresetSmartWatts, allStatic(config.StaticFixed)
 			},

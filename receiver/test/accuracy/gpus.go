@@ -58,7 +58,7 @@ var gpuSettings = []gpuSetting{
 type gpuScenario struct {
 	name, description string
 	only              string // the driver of the cards, if it is not any
-	build             func(l *lab, driver string) (drive func(at time.Duration))
+	build             func(l *simulator, driver string) (drive func(at time.Duration))
 }
 
 var gpuScenarios = []gpuScenario{
@@ -66,7 +66,7 @@ var gpuScenarios = []gpuScenario{
 		name: "Two processes, steady",
 		description: "The process `train` keeps the card busy 60 % of the time and `serve` 20 %, steadily: 3:1. The process `other` uses 2 CPUs\n" +
 			"and no card.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			l.uses(l.process("train", 0, 0.5), g, 0.6)
 			l.uses(l.process("serve", 0, 0.5), g, 0.2)
@@ -78,7 +78,7 @@ var gpuScenarios = []gpuScenario{
 		name: "Bursts on a card",
 		description: "Half of what load adds to the card's power comes with the first quarter of it. The process `steady` keeps the card busy\n" +
 			"20 % of the time. `burst` asks for all of it during 2 s of every 7 s, and gets five sixths.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			g.Curve = concaveCard
 			l.uses(l.process("steady", 0, 0.1), g, 0.2)
@@ -90,7 +90,7 @@ var gpuScenarios = []gpuScenario{
 		name: "Unequal users",
 		description: "On the same card: the processes `large` with 40 % of its time, `small` with 4 % and `tiny` with 1 %. It is idle for the\n" +
 			"rest.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			g.Curve = concaveCard
 			l.uses(l.process("large", 0, 0.1), g, 0.4)
@@ -103,7 +103,7 @@ var gpuScenarios = []gpuScenario{
 		name: "A card's user without CPU time",
 		description: "The container `kernel` keeps the card busy 70 % of the time and uses no CPU time. The process `web` uses 2 CPUs and no\n" +
 			"card, `serve` 0.5 CPUs and 5 % of the card.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			l.uses(l.container("kernel", 0, 0), g, 0.7)
 			l.uses(l.process("serve", 0, 0.5), g, 0.05)
@@ -115,7 +115,7 @@ var gpuScenarios = []gpuScenario{
 		name: "Memory only",
 		description: "The process `holder` has the card open, holds half of its memory and does nothing. `batch` keeps it busy during 2 s of\n" +
 			"every 7 s.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			l.uses(l.process("holder", 0, 0.1), g, 0).Memory = 12 << 30
 			return inBursts(l.uses(l.process("batch", 0, 0.5), g, 0), 1)
@@ -125,10 +125,10 @@ var gpuScenarios = []gpuScenario{
 		name: "Jobs on a card",
 		description: "In every 7 s a new container `job` lives for 3 s and keeps the card busy half of the time; all of them are taken\n" +
 			"together. The process `serve` uses 20 % steadily.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			l.uses(l.process("serve", 0, 0.1), g, 0.2)
-			job := &labWorkload{name: "job"}
+			job := &simWorkload{name: "job"}
 			l.workloads = append(l.workloads, job)
 			return func(at time.Duration) {
 				switch at % (7 * time.Second) {
@@ -148,7 +148,7 @@ var gpuScenarios = []gpuScenario{
 		name: "Two cards",
 		description: "The process `first` keeps one card busy 90 % of the time, `second` another one 30 %, and `both` either 10 %. The load of\n" +
 			"the second card draws three times as much.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g, other := l.card(driver), l.card(driver)
 			other.Curve = model.Curve{{Utilization: 0, Watts: 40}, {Utilization: 1, Watts: 820}}
 			l.uses(l.process("first", 0, 0.1), g, 0.9)
@@ -164,7 +164,7 @@ var gpuScenarios = []gpuScenario{
 		only: "nvidia",
 		description: "MIG divides the card into slices of 4/7 and 3/7. The process `whole` has the larger one and keeps half of it busy, the\n" +
 			"container `shared` has two processes in the smaller one that keep all of it busy.",
-		build: func(l *lab, driver string) func(time.Duration) {
+		build: func(l *simulator, driver string) func(time.Duration) {
 			g := l.card(driver)
 			g.Slices = []float64{4. / 7, 3. / 7}
 			l.uses(l.process("whole", 0, 0.1), g, 2./7)
@@ -182,7 +182,7 @@ var gpuScenarios = []gpuScenario{
 var concaveCard = model.Curve{{Utilization: 0, Watts: 40}, {Utilization: 0.25, Watts: 170}, {Utilization: 1, Watts: 300}}
 
 // card adds a card that draws 40 W at rest and 300 W at full load, in proportion in between.
-func (l *lab) card(driver string) *hostsim.GPU {
+func (l *simulator) card(driver string) *hostsim.GPU {
 	if l.machine == nil {
 		l.on(straight(8, 20, 100))
 	}
@@ -193,7 +193,7 @@ func (l *lab) card(driver string) *hostsim.GPU {
 }
 
 // uses has a workload's last task keep a part of the card's first engine busy.
-func (l *lab) uses(w *labWorkload, g *hostsim.GPU, demand float64) *hostsim.Context {
+func (l *simulator) uses(w *simWorkload, g *hostsim.GPU, demand float64) *hostsim.Context {
 	c := w.tasks[len(w.tasks)-1].OpenGPU(g)
 	c.Demand[0] = demand
 	w.contexts = append(w.contexts, c)
@@ -222,22 +222,22 @@ type gpuAccuracy struct {
 	unattributed float64
 }
 
-// labLibrary is an extension with a simulated machine's library.
-type labLibrary struct {
+// simLibrary is an extension with a simulated machine's library.
+type simLibrary struct {
 	component.StartFunc
 	component.ShutdownFunc
 	*hostsim.Library
 }
 
-var _ gpulibrary.Extension = (*labLibrary)(nil)
+var _ gpulibrary.Extension = (*simLibrary)(nil)
 
 var libraryID = component.MustNewID("nvml")
 
-// labHost has extensions.
-type labHost map[component.ID]component.Component
+// simHost has extensions.
+type simHost map[component.ID]component.Component
 
 // GetExtensions implements component.Host.
-func (h labHost) GetExtensions() map[component.ID]component.Component { return h }
+func (h simHost) GetExtensions() map[component.ID]component.Component { return h }
 
 // sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often
 // goroutines that look at processes between two scans see changes.
@@ -256,7 +256,7 @@ func measureGPUs(t *testing.T, sc gpuScenario, setting gpuSetting, horizon time.
 }
 
 func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, horizon time.Duration) gpuAccuracy {
-	l := &lab{tb: t, root: root, series: map[labSeries]float64{}}
+	l := &simulator{tb: t, root: root, series: map[simSeries]float64{}}
 	drive := sc.build(l, setting.driver)
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
 	lib := hostsim.NewLibrary(l.machine, l.machine.Host.Booted)
@@ -265,10 +265,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	}
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Window = root, setting.window
-	host := labHost{}
+	host := simHost{}
 	if setting.driver == "nvidia" {
 		cfg.Meters.GPU.Extensions = []component.ID{libraryID}
-		host[libraryID] = &labLibrary{Library: lib}
+		host[libraryID] = &simLibrary{Library: lib}
 	}
 	switch setting.static {
 	case "":
@@ -284,7 +284,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	l.receive(cfg)
 	kernel := hostsim.NewKernel(l.machine)
 	l.readFrom(cpu.NewSimulatedBPF(root, kernel, kernel.Now))
-	l.r.Windows.Sampler.Window = cfg.Window // the lab's clock is the sampler
+	l.r.Windows.Sampler.Window = cfg.Window // the simulator's clock is the sampler
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.r.Start(t.Context(), host))
 	defer func() { require.NoError(t, l.r.Shutdown(context.WithoutCancel(t.Context()))) }()
@@ -320,7 +320,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
-func (l *lab) checkGPUs() {
+func (l *simulator) checkGPUs() {
 	ledger, kinds := l.r.Ledger.Engine.Ledger(), l.r.Ledger.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
@@ -341,7 +341,7 @@ func (l *lab) checkGPUs() {
 }
 
 // let lets time pass on the machine and for all goroutines, in steps of 1 ms before each of which step is called.
-func (l *lab) let(d time.Duration, step func(in time.Duration)) {
+func (l *simulator) let(d time.Duration, step func(in time.Duration)) {
 	for in := time.Duration(0); in < d; in += time.Millisecond {
 		if step != nil {
 			step(in)
@@ -358,7 +358,7 @@ func (l *lab) let(d time.Duration, step func(in time.Duration)) {
 }
 
 // learnGPUs runs the cards, without the workloads, under a load that varies from one collection to the next.
-func (l *lab) learnGPUs(length time.Duration) {
+func (l *simulator) learnGPUs(length time.Duration) {
 	demands := map[*hostsim.Context]float64{}
 	var loads []*hostsim.Context
 	for _, g := range l.machine.GPUs {
@@ -394,7 +394,7 @@ func (l *lab) learnGPUs(length time.Duration) {
 }
 
 // cardEnergy returns the energy of all cards so far, in J.
-func (l *lab) cardEnergy() (joules float64) {
+func (l *simulator) cardEnergy() (joules float64) {
 	for _, g := range l.machine.GPUs {
 		joules += g.Energy / 1e6
 	}
@@ -402,8 +402,8 @@ func (l *lab) cardEnergy() (joules float64) {
 }
 
 // gpuTotals are the totals of the zone kind gpu, as energies of package.
-func (l *lab) gpuTotals() labTotals {
-	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, idle: idleTotals{workloads: map[string]joules{}}}
+func (l *simulator) gpuTotals() simTotals {
+	t := simTotals{reported: map[string]joules{}, truth: map[string]joules{}, idle: idleTotals{workloads: map[string]joules{}}}
 	sum := func(metric, of string, idle bool) (j joules) {
 		for s, value := range l.series {
 			if s.metric == metric && s.of == of && s.idle == idle && s.zone == string(power.GPU) {
@@ -429,7 +429,7 @@ func (l *lab) gpuTotals() labTotals {
 	return t
 }
 
-func (w *labWorkload) gpuTruth() (j joules) {
+func (w *simWorkload) gpuTruth() (j joules) {
 	for _, c := range w.contexts {
 		j.pkg += c.Energy / 1e6
 	}
@@ -437,7 +437,7 @@ func (w *labWorkload) gpuTruth() (j joules) {
 }
 
 // gpuAccuracy compares what was reported since before with the truth.
-func (l *lab) gpuAccuracy(before labTotals, energy float64) gpuAccuracy {
+func (l *simulator) gpuAccuracy(before simTotals, energy float64) gpuAccuracy {
 	now := l.gpuTotals()
 	reported := now.node.plus(now.idle.node).less(before.node).less(before.idle.node).pkg
 	unattributed := now.idle.unattributed.less(before.idle.unattributed).pkg
@@ -448,7 +448,7 @@ func (l *lab) gpuAccuracy(before labTotals, energy float64) gpuAccuracy {
 
 // gpuAccuracy compares the energy with the truth. Workloads that used no card have no relative
 // error: what they are given is misplaced.
-func (t labTotals) gpuAccuracy() accuracy {
+func (t simTotals) gpuAccuracy() accuracy {
 	all := t.workloads
 	t.workloads = slices.DeleteFunc(slices.Clone(all), func(w string) bool { return t.truth[w].sum() == 0 })
 	a := t.accuracy()
@@ -505,7 +505,7 @@ func (k *keplerGPUs) weights(g *hostsim.GPU) map[int]float64 {
 }
 
 // runKepler runs a scenario under Kepler's rule, after it has seen the cards at rest.
-func (l *lab) runKepler(lib *hostsim.Library, setting gpuSetting, drive func(time.Duration), horizon time.Duration) gpuAccuracy {
+func (l *simulator) runKepler(lib *hostsim.Library, setting gpuSetting, drive func(time.Duration), horizon time.Duration) gpuAccuracy {
 	k := &keplerGPUs{library: lib, peak: setting.peak, lowest: map[*hostsim.GPU]float64{}, energy: map[int]float64{}}
 	for _, g := range l.machine.GPUs {
 		k.lowest[g] = g.Idle

@@ -14,9 +14,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes
+// simHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes
 // the meters' energy hard to read.
-var labHardware = []labScenario{
+var simHardware = []simScenario{
 	{
 		"Hyperthreads",
 		"One socket of 4 cores with 2 threads each, 20 W at rest and 100 W at full load. A core whose threads are both\n" +
@@ -96,7 +96,7 @@ func threaded() *hostsim.Socket {
 }
 
 // pinned pins the workload's tasks to CPUs of their socket, with a demand each. It adds tasks that are missing.
-func (w *labWorkload) pinned(demand float64, cpus ...int) {
+func (w *simWorkload) pinned(demand float64, cpus ...int) {
 	for i, cpu := range cpus {
 		if i == len(w.tasks) {
 			w.spawn()
@@ -107,13 +107,13 @@ func (w *labWorkload) pinned(demand float64, cpus ...int) {
 }
 
 // demand sets the demand of all tasks of the workload.
-func (w *labWorkload) demand(cpus float64) {
+func (w *simWorkload) demand(cpus float64) {
 	for _, t := range w.tasks {
 		t.Demand = cpus
 	}
 }
 
-func hyperthreads(l *lab) func(time.Duration) {
+func hyperthreads(l *simulator) func(time.Duration) {
 	l.on(threaded())
 	l.process("pair", 0, 0).pinned(1, 0, 4)
 	l.container("twins", 0, 0).pinned(0.95, 1, 5)
@@ -122,7 +122,7 @@ func hyperthreads(l *lab) func(time.Duration) {
 	return nil
 }
 
-func hyperthreadsInBursts(l *lab) func(time.Duration) {
+func hyperthreadsInBursts(l *simulator) func(time.Duration) {
 	l.on(threaded())
 	left, right := l.process("left", 0, 0), l.process("right", 0, 0)
 	twins := l.container("twins", 0, 0)
@@ -152,7 +152,7 @@ func cpusIf(n float64, condition bool) float64 {
 	return 0
 }
 
-func migration(l *lab) func(time.Duration) {
+func migration(l *simulator) func(time.Duration) {
 	first, second := concave(), concave()
 	first.Frequency, second.Frequency = schedutil, schedutil
 	l.on(first, second)
@@ -166,7 +166,7 @@ func migration(l *lab) func(time.Duration) {
 	}
 }
 
-func remoteMemory(l *lab) func(time.Duration) {
+func remoteMemory(l *simulator) func(time.Duration) {
 	first, second := straight(8, 20, 120), straight(8, 20, 120)
 	first.DRAMIdle, second.DRAMIdle = 3, 3
 	l.on(first, second)
@@ -179,7 +179,7 @@ func remoteMemory(l *lab) func(time.Duration) {
 	return nil
 }
 
-func turbo(l *lab) func(time.Duration) {
+func turbo(l *simulator) func(time.Duration) {
 	s := straight(8, 20, 120)
 	s.Turbo = &hostsim.Turbo{One: 1.35, All: 1.15, Limit: 95, Window: 2 * time.Second}
 	l.on(s)
@@ -192,7 +192,7 @@ func turbo(l *lab) func(time.Duration) {
 	}
 }
 
-func noisyCounter(l *lab) func(time.Duration) {
+func noisyCounter(l *simulator) func(time.Duration) {
 	l.on(concave())
 	l.machine.SetRegisters(hostsim.Registers{Every: 976 * time.Microsecond, Jitter: 20 * time.Microsecond, Unit: 61.03515625})
 	l.process("steady", 0, 1.5)
@@ -203,7 +203,7 @@ func noisyCounter(l *lab) func(time.Duration) {
 	}
 }
 
-func stolen(l *lab) func(time.Duration) {
+func stolen(l *simulator) func(time.Duration) {
 	l.on(&hostsim.Socket{CPUs: 4, Idle: 10, Curve: model.Curve{
 		{Utilization: 0, Watts: 10}, {Utilization: 0.25, Watts: 35}, {Utilization: 0.5, Watts: 52}, {Utilization: 1, Watts: 70},
 	}})
@@ -218,7 +218,7 @@ func stolen(l *lab) func(time.Duration) {
 
 // smallContainers draws the length of each burst and of each sleep from Pareto distributions, whose tails are heavy.
 // Nothing is drawn again in a run with another setting.
-func smallContainers(l *lab) func(time.Duration) {
+func smallContainers(l *simulator) func(time.Duration) {
 	s := &hostsim.Socket{CPUs: 32, Idle: 30, Curve: model.Curve{
 		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
 	}}
@@ -231,7 +231,7 @@ func smallContainers(l *lab) func(time.Duration) {
 	const count, ms = 2000, time.Millisecond
 	inMS := func(n float64) int { return max(int(n), 1) }
 	due := make([][]int, 64<<10) // containers that begin or end a burst, by ms
-	all, sleeps := make([]*labWorkload, count), make([]float64, count)
+	all, sleeps := make([]*simWorkload, count), make([]float64, count)
 	for i := range all {
 		all[i] = l.container(fmt.Sprintf("small-%d", i), 0, 0)
 		// Bursts of 5 ms at least last 29 ms on average. The sleeps between them make the average use.
@@ -258,9 +258,11 @@ func smallContainers(l *lab) func(time.Duration) {
 	}
 }
 
-func interruptStorms(l *lab) func(time.Duration) { return interruptStormsOn(l, straight(4, 20, 100)) }
+func interruptStorms(l *simulator) func(time.Duration) {
+	return interruptStormsOn(l, straight(4, 20, 100))
+}
 
-func interruptStormsOn(l *lab, sockets ...*hostsim.Socket) func(time.Duration) {
+func interruptStormsOn(l *simulator, sockets ...*hostsim.Socket) func(time.Duration) {
 	l.on(sockets...)
 	last := len(sockets) - 1
 	l.process("batch", 0, 1.2)

@@ -19,10 +19,10 @@ import (
 
 // Ten seconds have every event of the scenarios, but not a burst of each small container.
 func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
-	for _, sc := range slices.Concat(labScenarios, labHardware, labEffects) {
-		l := &lab{tb: t, root: t.TempDir()}
+	for _, sc := range slices.Concat(simScenarios, simHardware, simEffects) {
+		l := &simulator{tb: t, root: t.TempDir()}
 		drive := sc.build(l)
-		for at := time.Duration(0); at < labShort; at += time.Millisecond {
+		for at := time.Duration(0); at < simShort; at += time.Millisecond {
 			if drive != nil {
 				drive(at)
 			}
@@ -61,28 +61,28 @@ func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 		"A hypervisor's steal":       {node: between{0, 0.01}, zone: between{0, 0.01}},
 		"Interrupts in bursts":       {node: between{0.07, 0.08}, zone: between{0.07, 0.08}},
 	} {
-		i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == name })
+		i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == name })
 		require.GreaterOrEqual(t, i, 0, name)
-		a := measure(t, labHardware[i], rule(cpu.KindBPF, 0), labHorizon)
+		a := measure(t, simHardware[i], rule(cpu.KindBPF, 0), simHorizon)
 		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
-		a = measure(t, labHardware[i], byZone("", config.StaticFixed, cpu.KindBPF, time.Second), labHorizon)
+		a = measure(t, simHardware[i], byZone("", config.StaticFixed, cpu.KindBPF, time.Second), simHorizon)
 		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
 	}
 }
 
 // The errors of neighboring windows cancel each other where the same workloads run in both.
 func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
-	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "A noisy counter" })
-	noisy := labHardware[i]
+	i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == "A noisy counter" })
+	noisy := simHardware[i]
 	exact := noisy
-	exact.build = func(l *lab) func(time.Duration) {
+	exact.build = func(l *simulator) func(time.Duration) {
 		drive := noisy.build(l)
 		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
 		return drive
 	}
 	for _, window := range []time.Duration{config.MinWindow, 100 * time.Millisecond} {
 		setting := byZone("", config.StaticFixed, cpu.KindBPF, window)
-		a, b := measure(t, noisy, setting, labShort).misplaced, measure(t, exact, setting, labShort).misplaced
+		a, b := measure(t, noisy, setting, simShort).misplaced, measure(t, exact, setting, simShort).misplaced
 		assert.InDelta(t, b, a, 1e-3, window)
 		assert.NotEqual(t, b, a)
 	}
@@ -90,9 +90,9 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 
 // The container that holds the most memory reads little of it.
 func TestKeysOfMemoryMisplaceTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
-	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "NUMA" })
+	i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == "NUMA" })
 	misplaced := func(key config.Weight) float64 {
-		return measure(t, labHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), labShort).misplacedDRAM
+		return measure(t, simHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), simShort).misplacedDRAM
 	}
 	assert.InDelta(t, 0.506, misplaced(config.WeightCPUTime), 0.002)
 	assert.InDelta(t, 0.411, misplaced(config.WeightMemory), 0.002)

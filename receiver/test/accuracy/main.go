@@ -21,17 +21,17 @@ func main() {
 	}, nil, nil)
 }
 
-func measuresAll(*labSetting) bool { return true }
+func measuresAll(*simSetting) bool { return true }
 
 func writeAccuracy(t *testing.T) {
-	r := labMeasure(t, labAll(), measuresAll)
+	r := simMeasure(t, simAll(), measuresAll)
 	effects := measureEffects(t)
-	write(t, accuracyPage, 0, r.tables()+effects.table()+labIdleTables(t)+gpuTables(t, gpuSettings))
+	write(t, accuracyPage, 0, r.tables()+effects.table()+simIdleTables(t)+gpuTables(t, gpuSettings))
 	write(t, "../../../docs/accuracy.md", 0, "\n"+r.headline()+effects.headline())
 }
 
 func writeOthers(t *testing.T) {
-	means, each := othersTables(t, labAll(), measuresAll)
+	means, each := othersTables(t, simAll(), measuresAll)
 	write(t, othersPage, 0, means)
 	write(t, othersPage, 1, each)
 }

@@ -43,12 +43,12 @@ var otherTools = []otherTool{
 }
 
 // ownSettings are those of the receiver that other rules are compared with.
-func ownSettings() []labSetting {
-	return []labSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), labSettings[1], labSettings[0]}
+func ownSettings() []simSetting {
+	return []simSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), simSettings[1], simSettings[0]}
 }
 
 // ownName names a setting of the receiver among the rules.
-func ownName(s *labSetting) string {
+func ownName(s *simSetting) string {
 	if strings.HasPrefix(s.name, "default") {
 		return "**ours, " + s.name + "**"
 	}
@@ -68,7 +68,7 @@ type compared struct {
 
 // onlooker follows a machine's tasks, and what a tool has read of them.
 type onlooker struct {
-	l       *lab
+	l       *simulator
 	users   int // workloads and, last, the rest
 	tasks   map[*hostsim.Task]*seenTask
 	known   []int // tasks of each workload in tasks
@@ -92,8 +92,8 @@ type reading struct {
 	times   [][3]time.Duration
 }
 
-// observe follows the tasks of a lab's machine, whose workloads may end.
-func observe(l *lab) *onlooker {
+// observe follows the tasks of a simulator's machine, whose workloads may end.
+func observe(l *simulator) *onlooker {
 	w := &onlooker{l: l, users: len(l.workloads) + 1, tasks: map[*hostsim.Task]*seenTask{}, known: make([]int, len(l.workloads))}
 	w.parts = make([][]rules.Part, w.users)
 	for u := range w.parts {
@@ -213,7 +213,7 @@ func (w *onlooker) since(before, now *reading) *rules.Interval {
 
 // ruleMachine returns the tools' description of the simulated machine. The TDP is the package power
 // at full load, which is the best value that can be known without a measurement.
-func (l *lab) ruleMachine() rules.Machine {
+func (l *simulator) ruleMachine() rules.Machine {
 	m := rules.Machine{CPUs: l.machine.Host.CPUs}
 	for _, s := range l.machine.Sockets {
 		m.Threads = max(m.Threads, s.Threads)
@@ -224,8 +224,8 @@ func (l *lab) ruleMachine() rules.Machine {
 }
 
 // runOthers runs all other rules at once on a scenario. They only read.
-func runOthers(tb testing.TB, sc labScenario) []compared {
-	l := &lab{tb: tb, root: tb.TempDir()}
+func runOthers(tb testing.TB, sc simScenario) []compared {
+	l := &simulator{tb: tb, root: tb.TempDir()}
 	drive := sc.build(l)
 	tools := make([]rules.Rule, len(otherTools))
 	for k, other := range otherTools {
@@ -240,7 +240,7 @@ func runOthers(tb testing.TB, sc labScenario) []compared {
 		last[k] = w.read()
 		sums[k].parts = make([]rules.Energy, w.users)
 	}
-	for w.elapsed < labHorizon {
+	for w.elapsed < simHorizon {
 		if drive != nil {
 			drive(w.elapsed)
 		}
@@ -266,8 +266,8 @@ func runOthers(tb testing.TB, sc labScenario) []compared {
 }
 
 // learnOthers shows the machine of a scenario to the rules that learn, without its workloads, under the load of a day.
-func learnOthers(tb testing.TB, sc labScenario, tools []rules.Rule) {
-	l := &lab{tb: tb, root: tb.TempDir()}
+func learnOthers(tb testing.TB, sc simScenario, tools []rules.Rule) {
+	l := &simulator{tb: tb, root: tb.TempDir()}
 	sc.build(l)
 	w := observe(l)
 	l.strip()
@@ -301,8 +301,8 @@ func (s *otherSums) add(r rules.Report) {
 }
 
 // compare compares the sums with the truth.
-func (l *lab) compare(s *otherSums, noDRAM bool) (c compared) {
-	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}}
+func (l *simulator) compare(s *otherSums, noDRAM bool) (c compared) {
+	t := simTotals{reported: map[string]joules{}, truth: map[string]joules{}}
 	var all joules
 	for _, socket := range l.machine.Sockets {
 		all = all.plus(inJoules(socket.Energy))
@@ -340,8 +340,8 @@ func (a *accuracy) own() compared {
 
 // othersTables returns the tables of dev/other-rules.md for some scenarios, the means over them and
 // each: all rules, and the receiver's own under those of its settings that are measured.
-func othersTables(t *testing.T, scenarios []labScenario, measured func(*labSetting) bool) (means, each string) {
-	settings := slices.DeleteFunc(ownSettings(), func(s labSetting) bool { return !measured(&s) })
+func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetting) bool) (means, each string) {
+	settings := slices.DeleteFunc(ownSettings(), func(s simSetting) bool { return !measured(&s) })
 	own := make([][]compared, len(scenarios))
 	others := make([][]compared, len(scenarios))
 	t.Run("others", func(t *testing.T) {
@@ -412,7 +412,7 @@ type summary struct {
 
 func (s *summary) add(scenario string, e float64) {
 	s.sum, s.n = s.sum+math.Abs(e), s.n+1
-	if math.Abs(e) > math.Abs(s.worst)+labRounding || s.in == "" {
+	if math.Abs(e) > math.Abs(s.worst)+simRounding || s.in == "" {
 		s.worst, s.in = e, scenario
 	}
 }
@@ -421,7 +421,7 @@ func (s *summary) mean() float64 { return s.sum / s.n }
 
 // largest formats the largest error, with the scenario unless it is none.
 func (s *summary) largest(format func(float64) string) string {
-	if math.Abs(s.worst) < labRounding {
+	if math.Abs(s.worst) < simRounding {
 		return format(0)
 	}
 	return format(s.worst) + " " + s.in

@@ -26,7 +26,7 @@ func TestOtherRulesAreUpToDate(t *testing.T) {
 			lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| "+ownName(&setting)+" |") })
 		}
 	}
-	_, each := othersTables(t, cheapScenarios(), func(s *labSetting) bool { return s.cheap() })
+	_, each := othersTables(t, cheapScenarios(), func(s *simSetting) bool { return s.cheap() })
 	requireSameLines(t, lines, each)
 }
 
@@ -37,7 +37,7 @@ func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
 
 // comparedIn runs all rules on a scenario, and returns the figures of each by its name.
 func comparedIn(t *testing.T, scenario string) func(rule string) compared {
-	all := runOthers(t, labScenarioOf(t, scenario))
+	all := runOthers(t, simScenarioOf(t, scenario))
 	return func(rule string) compared {
 		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == rule })
 		require.GreaterOrEqual(t, k, 0, rule)
@@ -56,13 +56,13 @@ func TestWhatARuleLeavesUnattributedIsNotMisplaced(t *testing.T) {
 	assert.InDelta(t, 0.4/2.563, of("METRION").misplaced, 1e-3, "it gives all to threads")
 }
 
-// readInterval returns what a tool reads of the first 10 s of a scenario, and the lab.
-func readInterval(t *testing.T, scenario string) (*lab, *rules.Interval) {
-	l := &lab{tb: t, root: t.TempDir()}
-	drive := labScenarioOf(t, scenario).build(l)
+// readInterval returns what a tool reads of the first 10 s of a scenario, and the simulator.
+func readInterval(t *testing.T, scenario string) (*simulator, *rules.Interval) {
+	l := &simulator{tb: t, root: t.TempDir()}
+	drive := simScenarioOf(t, scenario).build(l)
 	o := observe(l)
 	before := o.read()
-	for o.elapsed < labShort {
+	for o.elapsed < simShort {
 		if drive != nil {
 			drive(o.elapsed)
 		}

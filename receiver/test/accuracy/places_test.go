@@ -17,11 +17,11 @@ import (
 
 // memoryOfTheOtherSocket is a machine of two sockets where a container and a process use the memory
 // of the socket that they do not run on. What they hold is in proportion to what they use per CPU.
-func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
+func memoryOfTheOtherSocket(l *simulator) func(time.Duration) {
 	first, second := straight(4, 20, 100), straight(4, 20, 100)
 	first.DRAMIdle, second.DRAMIdle = 3, 3
 	l.on(first, second)
-	place := func(w *labWorkload, watts float64, memory int) {
+	place := func(w *simWorkload, watts float64, memory int) {
 		w.weighs(1, watts).holds(uint64(watts * (1 << 30)))
 		w.tasks[0].MemorySocket = memory
 	}
@@ -33,7 +33,7 @@ func memoryOfTheOtherSocket(l *lab) func(time.Duration) {
 }
 
 func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
-	remote := labScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
+	remote := simScenario{name: "Remote memory", build: memoryOfTheOtherSocket}
 	of := func(dram config.Weight, window time.Duration, source cpu.SourceKind, edit func(*config.Config)) accuracy {
 		s := byZone(dram, config.StaticFixed, source, window)
 		configure := s.configure
@@ -42,7 +42,7 @@ func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 			c.Attribution.Weight = map[power.Kind]config.Weight{power.DRAM: dram}
 			edit(c)
 		}
-		return measure(t, remote, s, labShort)
+		return measure(t, remote, s, simShort)
 	}
 	asIs := func(*config.Config) {}
 	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")

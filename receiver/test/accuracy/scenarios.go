@@ -18,16 +18,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// labScenario is a machine and its workloads.
-type labScenario struct {
+// simScenario is a machine and its workloads.
+type simScenario struct {
 	name        string
 	description string // for dev/accuracy-tables.md
-	// build makes the lab's machine and its workloads. The function that it returns is called before every millisecond
+	// build makes the simulator's machine and its workloads. The function that it returns is called before every millisecond
 	// with the time since the beginning. It is nil if nothing changes.
-	build func(*lab) (drive func(at time.Duration))
+	build func(*simulator) (drive func(at time.Duration))
 }
 
-var labScenarios = []labScenario{
+var simScenarios = []simScenario{
 	{
 		"Steady mix",
 		"One socket of 4 CPUs, 0 W at rest and 80 W at full load, in proportion in between. The processes `batch` and\n" +
@@ -108,7 +108,7 @@ func concave() *hostsim.Socket {
 	}}
 }
 
-func steadyMix(l *lab) func(time.Duration) {
+func steadyMix(l *simulator) func(time.Duration) {
 	l.on(straight(4, 0, 80))
 	l.process("batch", 0, 1.3)
 	l.process("agent", 0, 0.013)
@@ -117,13 +117,13 @@ func steadyMix(l *lab) func(time.Duration) {
 	return nil
 }
 
-func interrupts(l *lab) func(time.Duration) {
+func interrupts(l *simulator) func(time.Duration) {
 	steadyMix(l)
 	l.machine.IRQ = 0.1
 	return nil
 }
 
-func bursts(l *lab) func(time.Duration) {
+func bursts(l *simulator) func(time.Duration) {
 	s := straight(4, 20, 120)
 	s.Frequency = schedutil
 	l.on(s)
@@ -134,7 +134,7 @@ func bursts(l *lab) func(time.Duration) {
 
 // during sets the demand of a workload's first task for a part of every 10 s, from an offset on. No window of 10 ms
 // begins at the offset.
-func during(w *labWorkload, demand float64, from, length time.Duration) func(time.Duration) {
+func during(w *simWorkload, demand float64, from, length time.Duration) func(time.Duration) {
 	return func(at time.Duration) {
 		w.tasks[0].Demand = 0
 		if in := at % (10 * time.Second); in >= from && in < from+length {
@@ -143,7 +143,7 @@ func during(w *labWorkload, demand float64, from, length time.Duration) func(tim
 	}
 }
 
-func shortLived(l *lab) func(time.Duration) {
+func shortLived(l *simulator) func(time.Duration) {
 	l.on(straight(4, 20, 100))
 	l.process("server", 0, 0.5)
 	l.container("web", 0, 0.5)
@@ -151,7 +151,7 @@ func shortLived(l *lab) func(time.Duration) {
 }
 
 // withChildren makes a workload's first task start children that live for 3 to 8 ms in every 10 ms.
-func withChildren(w *labWorkload) func(time.Duration) {
+func withChildren(w *simWorkload) func(time.Duration) {
 	var child *hostsim.Task
 	return func(at time.Duration) {
 		switch at % (10 * time.Millisecond) {
@@ -166,11 +166,11 @@ func withChildren(w *labWorkload) func(time.Duration) {
 	}
 }
 
-func shortLivedContainers(l *lab) func(time.Duration) {
+func shortLivedContainers(l *simulator) func(time.Duration) {
 	l.on(straight(4, 20, 100))
 	l.process("server", 0, 0.5)
 	l.container("web", 0, 0.5)
-	job := &labWorkload{name: "job"}
+	job := &simWorkload{name: "job"}
 	l.workloads = append(l.workloads, job)
 	return func(at time.Duration) {
 		switch at % (10 * time.Second) {
@@ -185,7 +185,7 @@ func shortLivedContainers(l *lab) func(time.Duration) {
 	}
 }
 
-func oneSocket(l *lab) func(time.Duration) {
+func oneSocket(l *simulator) func(time.Duration) {
 	l.on(concave(), concave())
 	l.process("server", 0, 0.6)
 	l.process("agent", 0, 0.2)
@@ -193,7 +193,7 @@ func oneSocket(l *lab) func(time.Duration) {
 	return nil
 }
 
-func frequencyScaling(l *lab) func(time.Duration) {
+func frequencyScaling(l *simulator) func(time.Duration) {
 	fast, slow := straight(4, 20, 100), straight(4, 20, 100)
 	fast.Frequency, slow.Frequency = schedutil, schedutil
 	l.on(fast, slow)
@@ -202,7 +202,7 @@ func frequencyScaling(l *lab) func(time.Duration) {
 	return nil
 }
 
-func memoryAndCompute(l *lab) func(time.Duration) {
+func memoryAndCompute(l *simulator) func(time.Duration) {
 	s := straight(4, 20, 100)
 	s.DRAMIdle = 3
 	l.on(s)
@@ -211,7 +211,7 @@ func memoryAndCompute(l *lab) func(time.Duration) {
 	return nil
 }
 
-func mixedNode(l *lab) func(time.Duration) {
+func mixedNode(l *simulator) func(time.Duration) {
 	first, second := concave(), concave()
 	for _, s := range []*hostsim.Socket{first, second} {
 		s.Frequency, s.DRAMIdle = schedutil, 3
@@ -233,12 +233,12 @@ func mixedNode(l *lab) func(time.Duration) {
 	}
 }
 
-// labLoads are the loads of the machines in the load curves.
-var labLoads = []float64{0.1, 0.4, 0.7, 1}
+// simLoads are the loads of the machines in the load curves.
+var simLoads = []float64{0.1, 0.4, 0.7, 1}
 
 // underLoad returns a machine with the power curve of a real one, on which a process and a container run steadily.
-func underLoad(c labCurve, load float64) labScenario {
-	return labScenario{name: c.cpu, build: func(l *lab) func(time.Duration) {
+func underLoad(c simCurve, load float64) simScenario {
+	return simScenario{name: c.cpu, build: func(l *simulator) func(time.Duration) {
 		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
 		demand := load * float64(c.threads)
 		l.process("server", 0, demand*3/4)
@@ -247,15 +247,15 @@ func underLoad(c labCurve, load float64) labScenario {
 	}}
 }
 
-// labLowLoads are the loads at which power at rest matters most.
-var labLowLoads = []float64{0.02, 0.05, 0.1}
+// simLowLoads are the loads at which power at rest matters most.
+var simLowLoads = []float64{0.02, 0.05, 0.1}
 
 // underLowLoad returns the machine of underLoad after days that have no moment of less than 5 % load on average.
-func underLowLoad(c labCurve, load float64) labScenario {
+func underLowLoad(c simCurve, load float64) simScenario {
 	c.cpu, c.watts = c.cpu+", nights at 5 %", fromZero(c.watts)
 	sc := underLoad(c, load)
 	build := sc.build
-	sc.build = func(l *lab) func(time.Duration) {
+	sc.build = func(l *simulator) func(time.Duration) {
 		l.nights = 0.05
 		return build(l)
 	}
@@ -272,18 +272,18 @@ func fromZero(c model.Curve) model.Curve {
 	return append(model.Curve{{Utilization: 0, Watts: first.Watts - slope*first.Utilization}}, c...)
 }
 
-// labCurve is the measured power of a machine by load.
-type labCurve struct {
+// simCurve is the measured power of a machine by load.
+type simCurve struct {
 	cpu     string
 	threads int
 	watts   model.Curve
 }
 
-// labCurves returns the curves of testdata/load-curves.csv, which names their source. All cores are loaded evenly.
-func labCurves(tb testing.TB) []labCurve { return curvesOf(tb, "load-curves.csv") }
+// simCurves returns the curves of testdata/load-curves.csv, which names their source. All cores are loaded evenly.
+func simCurves(tb testing.TB) []simCurve { return curvesOf(tb, "load-curves.csv") }
 
-// labCoreCurves returns the curves of testdata/core-curves.csv, which names their source. Cores are loaded one by one.
-func labCoreCurves(tb testing.TB) []labCurve {
+// simCoreCurves returns the curves of testdata/core-curves.csv, which names their source. Cores are loaded one by one.
+func simCoreCurves(tb testing.TB) []simCurve {
 	curves := curvesOf(tb, "core-curves.csv")
 	for i := range curves {
 		curves[i].cpu += ", some cores"
@@ -291,7 +291,7 @@ func labCoreCurves(tb testing.TB) []labCurve {
 	return curves
 }
 
-func curvesOf(tb testing.TB, name string) (curves []labCurve) {
+func curvesOf(tb testing.TB, name string) (curves []simCurve) {
 	f, err := os.Open(filepath.Join("testdata", name))
 	require.NoError(tb, err)
 	defer func() { _ = f.Close() }()
@@ -306,7 +306,7 @@ func curvesOf(tb testing.TB, name string) (curves []labCurve) {
 	}
 	for _, row := range rows[1:] {
 		if n := len(curves); n == 0 || curves[n-1].cpu != row[0] {
-			curves = append(curves, labCurve{cpu: row[0], threads: int(number(row[1]))})
+			curves = append(curves, simCurve{cpu: row[0], threads: int(number(row[1]))})
 		}
 		c := &curves[len(curves)-1]
 		c.watts = append(c.watts, model.Point{Utilization: number(row[2]) / 100, Watts: number(row[3])})

@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// labSetting is a configuration of the receiver.
-type labSetting struct {
+// simSetting is a configuration of the receiver.
+type simSetting struct {
 	name string
 	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
 	// /proc. Windows of less than a second need KindBPF.
@@ -46,24 +46,24 @@ var (
 )
 
 // among returns the setting with rows in these scenarios only.
-func (s labSetting) among(scenarios ...string) labSetting {
+func (s simSetting) among(scenarios ...string) simSetting {
 	s.in = scenarios
 	return s
 }
 
 // onCurves returns the setting with a row for each load curve, too.
-func (s labSetting) onCurves() labSetting {
+func (s simSetting) onCurves() simSetting {
 	s.curves = true
 	return s
 }
 
 // onAllCurves returns the setting with rows in all tables of curves, too.
-func (s labSetting) onAllCurves() labSetting {
+func (s simSetting) onAllCurves() simSetting {
 	s.curves, s.nights = true, true
 	return s
 }
 
-var labSettings = []labSetting{
+var simSettings = []simSetting{
 	{name: "CPU time, 10 s, procfs", source: cpu.KindProcfs, configure: inWindows(0)},
 	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0), curves: true, nights: true},
 	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second), in: []string{"Bursts", "Short-lived containers"}},
@@ -72,10 +72,10 @@ var labSettings = []labSetting{
 	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond), in: ofBursts},
 }
 
-// labRules are the static power models other than the default. The learning ones take minutes, so
+// simRules are the static power models other than the default. The learning ones take minutes, so
 // they are measured only when the page is written. Fixed gets the machine's true power at rest, so
 // that it has no error on the curves.
-var labRules = []labSetting{
+var simRules = []simSetting{
 	splitting(config.StaticFixed, time.Second),
 	splitting(config.StaticMinimum, 0).among(ofModels...).onCurves(), splitting(config.StaticResting, 0).among(ofModels...).onCurves(),
 	splitting(config.StaticBase, 0).among(ofModels...).onCurves(), splitting(config.StaticRegression, 0).among(ofModels...).onCurves(),
@@ -85,21 +85,21 @@ var labRules = []labSetting{
 	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
 
-// labBest holds the recommended settings.
-var labBest = []labSetting{
+// simBest holds the recommended settings.
+var simBest = []simSetting{
 	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs),
 }
 
-// labPresets are the presets of other tools' rules. Their active energy is that of a setting above,
+// simPresets are the presets of other tools' rules. Their active energy is that of a setting above,
 // so they have no rows.
-var labPresets = []labSetting{
+var simPresets = []simSetting{
 	preset(config.PresetKepler), preset(config.PresetKepler09), preset(config.PresetScaphandre),
 	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),
 }
 
-// labKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
+// simKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
-var labKeys = []labSetting{
+var simKeys = []simSetting{
 	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, 0).among("Frequency scaling"),
 	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, time.Second).among(ofClocks...),
 	keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightCPUTime, time.Second).among(ofClocks...),
@@ -110,9 +110,9 @@ var labKeys = []labSetting{
 	keyed(config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
 }
 
-// labScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
+// simScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
 // among them. On one socket they are as the scope node.
-var labScopes = []labSetting{
+var simScopes = []simSetting{
 	byZone("", config.StaticUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, 0).among(ofSockets...),
 	byZone("", config.StaticFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", config.StaticFixed, cpu.KindBPF, time.Second).among(ofSockets...),
 	byZone("", config.StaticTrained, cpu.KindBPF, time.Second).among(ofSockets...),
@@ -124,8 +124,8 @@ var labScopes = []labSetting{
 // the weight 0.6 is correct.
 var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
 
-// labThreads are settings with less for threads that share a core, with a correct static power model.
-var labThreads = []labSetting{
+// simThreads are settings with less for threads that share a core, with a correct static power model.
+var simThreads = []simSetting{
 	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
 	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
 	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
@@ -133,16 +133,16 @@ var labThreads = []labSetting{
 	sharing(0.65, config.MinWindow).among(ofThreads[1]),
 }
 
-// labRows returns all settings in the order of the tables.
-func labRows() []labSetting {
-	return slices.Concat(labSettings, labRules, labScopes, labKeys, labThreads, labBest)
+// simRows returns all settings in the order of the tables.
+func simRows() []simSetting {
+	return slices.Concat(simSettings, simRules, simScopes, simKeys, simThreads, simBest)
 }
 
 // has reports whether a scenario's table has a row of the setting.
-func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
+func (s *simSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
-func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) labSetting {
+func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) simSetting {
 	name := "scope zone, " + string(static)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
@@ -160,7 +160,7 @@ func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind
 }
 
 // keyed returns a setting with a model, a weight for packages and a weight for memory, in windows of a length.
-func keyed(static config.StaticModel, weight, dram config.Weight, window time.Duration) labSetting {
+func keyed(static config.StaticModel, weight, dram config.Weight, window time.Duration) simSetting {
 	name := string(static)
 	if weight != config.WeightCPUTime {
 		name += ", " + string(weight)
@@ -180,7 +180,7 @@ var sourceNames = map[cpu.SourceKind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: 
 var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", config.MinWindow: "10 ms"}
 
 // splitting returns a setting with a static power model in windows of a length.
-func splitting(static config.StaticModel, window time.Duration) labSetting {
+func splitting(static config.StaticModel, window time.Duration) simSetting {
 	return afterADay(fmt.Sprintf("%s, %s, BPF", static, lengths[window]), func(c *config.Config) {
 		inWindows(window)(c)
 		c.Attribution.StaticPower = allStatic(static)
@@ -189,8 +189,8 @@ func splitting(static config.StaticModel, window time.Duration) labSetting {
 
 // interruptsUnattributed returns a setting where the energy of interrupts has no owner, with a
 // correct static power model.
-func interruptsUnattributed(window time.Duration) labSetting {
-	return labSetting{
+func interruptsUnattributed(window time.Duration) simSetting {
+	return simSetting{
 		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
 		configure: func(c *config.Config) {
 			inWindows(window)(c)
@@ -200,7 +200,7 @@ func interruptsUnattributed(window time.Duration) labSetting {
 }
 
 // sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
-func sharing(weight float64, window time.Duration) labSetting {
+func sharing(weight float64, window time.Duration) simSetting {
 	s := splitting(config.StaticFixed, window)
 	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", config.StaticFixed, weight, lengths[window])
 	fixed := s.configure
@@ -212,20 +212,20 @@ func sharing(weight float64, window time.Duration) labSetting {
 }
 
 // preset returns a setting with a preset in windows of a collection.
-func preset(p config.Preset) labSetting {
+func preset(p config.Preset) simSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *config.Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
 }
 
 // byDefault returns the setting of the default configuration.
-func byDefault(source cpu.SourceKind) labSetting {
+func byDefault(source cpu.SourceKind) simSetting {
 	s := afterADay("default, "+sourceNames[source], func(c *config.Config) { c.Attribution.Preset = "" })
 	s.source = source
 	return s
 }
 
 // afterADay returns the setting with a day to learn in, if it learns.
-func afterADay(name string, configure func(*config.Config)) labSetting {
-	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
+func afterADay(name string, configure func(*config.Config)) simSetting {
+	s := simSetting{name: name, source: cpu.KindBPF, configure: configure}
 	if cfg := s.config(); cfg.Attribution.Trains(cfg.Zones) {
 		s.learns = 24 * time.Hour
 	}
@@ -233,7 +233,7 @@ func afterADay(name string, configure func(*config.Config)) labSetting {
 }
 
 // config applies the setting to the default configuration.
-func (s *labSetting) config() *config.Config {
+func (s *simSetting) config() *config.Config {
 	cfg := simpleConfig()
 	s.configure(cfg)
 	return cfg
@@ -241,7 +241,7 @@ func (s *labSetting) config() *config.Config {
 
 // learning identifies everything that what is learned depends on: all but keys and the idle
 // allocation, which divide energy.
-func (s *labSetting) learning() string {
+func (s *simSetting) learning() string {
 	cfg := s.config()
 	a := cfg.Attribution
 	a.StaticPower = allStatic(a.StaticModelOf(power.Package))
@@ -249,16 +249,16 @@ func (s *labSetting) learning() string {
 	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.Window, a)
 }
 
-// labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.
+// simIdleRules are the idle allocations, and simIdleScenarios the scenarios in which they differ.
 var (
-	labIdleRules = []labSetting{
+	simIdleRules = []simSetting{
 		idling(config.IdleNone), idling(config.IdleEqual), idling(config.IdleEqualContainers), idling(config.IdleRequested), idling(config.IdleUsed),
 	}
-	labIdleScenarios = []string{"Bursts", "Short-lived containers", "One container on one socket", "Mixed node"}
+	simIdleScenarios = []string{"Bursts", "Short-lived containers", "One container on one socket", "Mixed node"}
 )
 
-func idling(idle config.IdleRule) labSetting {
-	return labSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *config.Config) {
+func idling(idle config.IdleRule) simSetting {
+	return simSetting{name: string(idle), source: cpu.KindBPF, configure: func(c *config.Config) {
 		c.Attribution.StaticPower, c.Attribution.Idle = allStatic(config.StaticFixed), idle
 	}}
 }

@@ -13,14 +13,14 @@ import (
 )
 
 // cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
-func (s *labSetting) cheap() bool {
+func (s *simSetting) cheap() bool {
 	window := s.config().Window
 	return s.learns == 0 && (window == 0 || window >= time.Second)
 }
 
 // run identifies everything that active energy depends on, so that settings with the same run are measured once. It
 // leaves out the idle allocation, which the idle tables measure.
-func (s *labSetting) run() string {
+func (s *simSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
 	if !s.counts {

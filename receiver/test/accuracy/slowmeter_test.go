@@ -56,8 +56,8 @@ type slowCase struct {
 }
 
 // observe returns a receiver whose only meter has news so often.
-func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.Duration) (*lab, *platformOf) {
-	l := &lab{tb: t, root: machine.Host.Root(), machine: machine, series: map[labSeries]float64{}}
+func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.Duration) (*simulator, *platformOf) {
+	l := &simulator{tb: t, root: machine.Host.Root(), machine: machine, series: map[simSeries]float64{}}
 	m := &platformOf{machine: machine, every: every, booted: machine.Now(), reading: power.Reading{Zone: &power.Zone{
 		ID: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
 	}}}
@@ -79,14 +79,14 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 
 // mix returns a function that changes what a machine runs: requests in waves, jobs of half a minute
 // and of some seconds, and a process that hardly runs.
-func (l *lab) mix() func(at time.Duration) {
+func (l *simulator) mix() func(at time.Duration) {
 	web, batch, build := l.process("web", 0, 1), l.process("batch", 0, 0), l.process("build", 0, 0)
 	l.process("idler", 0, 0.1)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var next [2]time.Duration
 	return func(at time.Duration) {
 		web.tasks[0].Demand = 1.5 + math.Sin(at.Seconds()/20) + 0.4*rng.Float64()
-		for i, job := range []*labWorkload{batch, build} {
+		for i, job := range []*simWorkload{batch, build} {
 			if at >= next[i] {
 				job.tasks[0].Demand = float64(rng.IntN(5))
 				next[i] = at + time.Duration(rng.ExpFloat64()*float64([...]time.Duration{20 * time.Second, 5 * time.Second}[i]))
@@ -96,7 +96,7 @@ func (l *lab) mix() func(at time.Duration) {
 }
 
 // share returns the workload's share of the energy of all of them.
-func (l *lab) share(workload string) float64 {
+func (l *simulator) share(workload string) float64 {
 	var sum, own float64
 	for s, energy := range l.series {
 		if s.metric == "process.energy" && s.of != "" && s.zone == string(power.Platform) {
@@ -131,7 +131,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 		drive := fast.mix()
 		slow.workloads = fast.workloads
 		require.NoError(t, machine.Render())
-		for _, l := range []*lab{fast, slow} {
+		for _, l := range []*simulator{fast, slow} {
 			require.NoError(t, l.r.Start(t.Context(), componenttest.NewNopHost()))
 			defer func() { require.NoError(t, l.r.Shutdown(t.Context())) }()
 		}
@@ -145,7 +145,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 				continue
 			}
 			require.NoError(t, machine.Render())
-			for _, l := range []*lab{fast, slow} {
+			for _, l := range []*simulator{fast, slow} {
 				if at%tc.collection > 0 {
 					l.r.Sample()
 				} else {

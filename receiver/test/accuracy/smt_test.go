@@ -38,10 +38,10 @@ func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 		{"Hyperthreads in bursts", 0.6, 100 * ms, cpu.KindBPF, 0, 0.03},
 		{"Hyperthreads in bursts", 0.6, 10 * ms, cpu.KindBPF, 0, 0.005},
 	} {
-		i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == c.scenario })
+		i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == c.scenario })
 		setting := sharing(c.weight, c.window)
 		setting.source = c.source
-		a := measure(t, labHardware[i], setting, 10*time.Second)
+		a := measure(t, simHardware[i], setting, 10*time.Second)
 		name := fmt.Sprintf("%s, smt_weight %g, windows of %v, %s", c.scenario, c.weight, c.window, c.source)
 		assert.GreaterOrEqual(t, a.misplaced, c.from, name)
 		assert.LessOrEqual(t, a.misplaced, c.to, name)

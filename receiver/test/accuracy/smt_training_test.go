@@ -25,7 +25,7 @@ type coreSecond struct{ one, two, power float64 }
 // second. Two busy threads draw siblings times one. Of five tasks, pinned run on a CPU that is
 // drawn by chance each second, and the others where the scheduler puts them: on an idle core if
 // there is one. Power is measured to 1 %.
-func watchCores(t *testing.T, c labCurve, siblings float64, pinned int) (seen []coreSecond) {
+func watchCores(t *testing.T, c simCurve, siblings float64, pinned int) (seen []coreSecond) {
 	const cores, count, minutes = 8, 24, 20
 	r := rand.New(rand.NewPCG(uint64(c.threads), 7))
 	s := &hostsim.Socket{CPUs: 2 * cores, Threads: 2, Siblings: siblings, Idle: c.watts[0].Watts, Curve: c.watts}
@@ -138,7 +138,7 @@ func TestWhatTwoBusyThreadsDrawIsNotLearnedFromPower(t *testing.T) {
 		learned bool // by a cubic, to 15 %
 	}{{5, 1.2, true}, {5, 2, true}, {0, 1.2, false}, {0, 2, false}, {1, 1.2, false}, {1, 2, false}} {
 		var lines, cubics []float64
-		for _, curve := range labCurves(t) {
+		for _, curve := range simCurves(t) {
 			seen := watchCores(t, curve, c.truth, c.pinned)
 			lines = append(lines, estimateLine(t, seen))
 			cubics = append(cubics, estimateCubic(t, seen))

@@ -16,58 +16,58 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// labHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
+// simHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
 // steady.
 const (
-	labHorizon   = 30 * time.Second
+	simHorizon   = 30 * time.Second
 	curveHorizon = 10 * time.Second
 )
 
-// labResults are the measured accuracies of settings, by scenario or load curve.
-type labResults struct {
-	scenarios []labScenario
-	rows      []labSetting
+// simResults are the measured accuracies of settings, by scenario or load curve.
+type simResults struct {
+	scenarios []simScenario
+	rows      []simSetting
 	cells     [][]accuracy // by scenario and row
-	curves    []*labCurveTable
+	curves    []*simCurveTable
 }
 
-// labCurveTable is the error of active energy on machines with the curves of real ones.
-type labCurveTable struct {
+// simCurveTable is the error of active energy on machines with the curves of real ones.
+type simCurveTable struct {
 	title, text string
-	curves      []labCurve
+	curves      []simCurve
 	loads       []float64
-	machine     func(c labCurve, load float64) labScenario
-	has         func(*labSetting) bool
+	machine     func(c simCurve, load float64) simScenario
+	has         func(*simSetting) bool
 	active      [][][]float64 // by curve, row and load
 }
 
-func labCurveTables(tb testing.TB) []*labCurveTable {
-	even, cores := labCurves(tb), labCoreCurves(tb)
-	return []*labCurveTable{
+func simCurveTables(tb testing.TB) []*simCurveTable {
+	even, cores := simCurves(tb), simCoreCurves(tb)
+	return []*simCurveTable{
 		{
 			title: "Load curves of real machines",
 			text: "Machines with the measured power curves of real CPUs, steadily under load by two workloads. In the cells is\n" +
 				"*active*: the error of the node's active energy, which no key changes. `fixed` has none.",
-			curves: even, loads: labLoads, machine: underLoad, has: func(s *labSetting) bool { return s.curves },
+			curves: even, loads: simLoads, machine: underLoad, has: func(s *simSetting) bool { return s.curves },
 		},
 		{
 			title:  "Cores loaded one by one",
 			text:   "The same, of machines of which some cores were busy all the time and the others at rest.",
-			curves: cores, loads: labLoads, machine: underLoad, has: func(s *labSetting) bool { return s.nights },
+			curves: cores, loads: simLoads, machine: underLoad, has: func(s *simSetting) bool { return s.nights },
 		},
 		{
 			title:  "Nights at 5 % load",
 			text:   "The same, after a day with at least 5 % load, in which jobs of half a second on average arrive at random.",
-			curves: slices.Concat(even, cores), loads: slices.Concat(labLowLoads, labLoads[1:]), machine: underLowLoad,
-			has: func(s *labSetting) bool { return s.nights },
+			curves: slices.Concat(even, cores), loads: slices.Concat(simLowLoads, simLoads[1:]), machine: underLowLoad,
+			has: func(s *simSetting) bool { return s.nights },
 		},
 	}
 }
 
-// labMeasure runs scenarios, and the load curves, under those of their settings that are measured.
-func labMeasure(t *testing.T, scenarios []labScenario, measured func(s *labSetting) bool) *labResults {
-	r := &labResults{scenarios: scenarios, curves: labCurveTables(t)}
-	r.rows = slices.DeleteFunc(labRows(), func(s labSetting) bool { return !measured(&s) })
+// simMeasure runs scenarios, and the load curves, under those of their settings that are measured.
+func simMeasure(t *testing.T, scenarios []simScenario, measured func(s *simSetting) bool) *simResults {
+	r := &simResults{scenarios: scenarios, curves: simCurveTables(t)}
+	r.rows = slices.DeleteFunc(simRows(), func(s simSetting) bool { return !measured(&s) })
 	r.cells = make([][]accuracy, len(scenarios))
 	t.Run("cells", func(t *testing.T) {
 		for i, sc := range scenarios {
@@ -89,7 +89,7 @@ func labMeasure(t *testing.T, scenarios []labScenario, measured func(s *labSetti
 }
 
 // tables returns those of dev/accuracy-tables.md, up to the idle allocation.
-func (r *labResults) tables() string {
+func (r *simResults) tables() string {
 	var b strings.Builder
 	b.WriteString("\n### All scenarios\n\nThe mean and the worst of all scenarios below, of the settings that have a row in each.\n\n" +
 		"| setting | misplaced, mean | worst | active, mean | worst |\n|---|---|---|---|---|\n")
@@ -118,7 +118,7 @@ func (r *labResults) tables() string {
 }
 
 // measure starts the measurements of the table.
-func (c *labCurveTable) measure(t *testing.T, rows []labSetting) {
+func (c *simCurveTable) measure(t *testing.T, rows []simSetting) {
 	c.active = make([][][]float64, len(c.curves))
 	for i, curve := range c.curves {
 		c.active[i] = make([][]float64, len(rows))
@@ -136,7 +136,7 @@ func (c *labCurveTable) measure(t *testing.T, rows []labSetting) {
 	}
 }
 
-func (c *labCurveTable) write(b *strings.Builder, rows []labSetting) {
+func (c *simCurveTable) write(b *strings.Builder, rows []simSetting) {
 	fmt.Fprintf(b, "\n### %s\n\n%s\n\n| CPU | setting |", c.title, c.text)
 	for _, load := range c.loads {
 		fmt.Fprintf(b, " %.0f %% load |", 100*load)
@@ -157,7 +157,7 @@ func (c *labCurveTable) write(b *strings.Builder, rows []labSetting) {
 }
 
 // between returns the smallest and the largest error at a load, of all curves.
-func (c *labCurveTable) between(row, load int) string {
+func (c *simCurveTable) between(row, load int) string {
 	least, most := math.Inf(1), math.Inf(-1)
 	for i := range c.curves {
 		active := c.active[i][row][load]
@@ -170,7 +170,7 @@ func (c *labCurveTable) between(row, load int) string {
 }
 
 // summary returns what a row misplaces in all scenarios, and its errors of active energy.
-func (r *labResults) summary(row int) (misplaced, active summary) {
+func (r *simResults) summary(row int) (misplaced, active summary) {
 	for i, sc := range r.scenarios {
 		misplaced.add(sc.name, r.cells[i][row].misplaced)
 		active.add(sc.name, r.cells[i][row].active)
@@ -179,13 +179,13 @@ func (r *labResults) summary(row int) (misplaced, active summary) {
 }
 
 // headline returns the table that docs/accuracy.md begins with: the default rules and the best.
-func (r *labResults) headline() string {
+func (r *simResults) headline() string {
 	var b strings.Builder
-	settings := []string{labSettings[1].name, labBest[0].name, labBest[1].name}
+	settings := []string{simSettings[1].name, simBest[0].name, simBest[1].name}
 	row := func(figure string, of func(k int) string) {
 		fmt.Fprintf(&b, "| %s |", figure)
 		for _, name := range settings {
-			k := slices.IndexFunc(r.rows, func(s labSetting) bool { return s.name == name })
+			k := slices.IndexFunc(r.rows, func(s simSetting) bool { return s.name == name })
 			fmt.Fprintf(&b, " %s |", of(k))
 		}
 		b.WriteString("\n")
@@ -208,7 +208,7 @@ func (r *labResults) headline() string {
 		return active.largest(signed)
 	})
 	for _, table := range []struct {
-		*labCurveTable
+		*simCurveTable
 		after string
 	}{{r.curves[0], ""}, {r.curves[2], ", after nights at 5 % load"}} {
 		for n, load := range table.loads {
@@ -226,24 +226,24 @@ func (r *labResults) headline() string {
 	return b.String()
 }
 
-// labAll returns all scenarios in the order of the tables.
-func labAll() []labScenario { return slices.Concat(labScenarios, labHardware) }
+// simAll returns all scenarios in the order of the tables.
+func simAll() []simScenario { return slices.Concat(simScenarios, simHardware) }
 
-// labIdleTables returns the tables of the carriers of idle energy under each rule.
-func labIdleTables(t *testing.T) string {
+// simIdleTables returns the tables of the carriers of idle energy under each rule.
+func simIdleTables(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("\n### Idle allocation\n\n" +
 		"Parts of the node's idle energy, in percent. They have no true values to compare with, because no workload causes the power at rest.\n" +
 		"All rules share the same energy, to the microjoule, and leave active energy unchanged. The static power model is\n" +
 		"`fixed`, so idle energy is what the machine draws at rest. Every container requests one CPU unless the scenario\n" +
 		"says otherwise.\n")
-	for _, name := range labIdleScenarios {
-		sc := labScenarioOf(t, name)
+	for _, name := range simIdleScenarios {
+		sc := simScenarioOf(t, name)
 		var workloads []string
 		var rows strings.Builder
 		var active map[string]joules
-		for _, rule := range labIdleRules {
-			a := measure(t, sc, rule, labHorizon)
+		for _, rule := range simIdleRules {
+			a := measure(t, sc, rule, simHorizon)
 			workloads = a.workloads
 			if active == nil {
 				active = a.reported

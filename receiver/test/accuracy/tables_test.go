@@ -26,7 +26,7 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	without := func(row string) {
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
 	}
-	for _, setting := range labRows() {
+	for _, setting := range simRows() {
 		if !setting.cheap() {
 			without(setting.name)
 		}
@@ -39,16 +39,16 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 			without(setting.name)
 		}
 	}
-	tables := labMeasure(t, cheapScenarios(), func(s *labSetting) bool { return s.cheap() }).tables()
-	requireSameLines(t, lines, withoutSections(tables, summary)+labIdleTables(t)+gpuTables(t, cards))
+	tables := simMeasure(t, cheapScenarios(), func(s *simSetting) bool { return s.cheap() }).tables()
+	requireSameLines(t, lines, withoutSections(tables, summary)+simIdleTables(t)+gpuTables(t, cards))
 }
 
 // largeScenario takes too long for every test run.
 const largeScenario = "2,000 small containers"
 
 // cheapScenarios returns the scenarios that every test run measures.
-func cheapScenarios() []labScenario {
-	return slices.DeleteFunc(labAll(), func(sc labScenario) bool { return sc.name == largeScenario })
+func cheapScenarios() []simScenario {
+	return slices.DeleteFunc(simAll(), func(sc simScenario) bool { return sc.name == largeScenario })
 }
 
 // withoutSections returns the tables without sections of these titles.

@@ -39,14 +39,14 @@ func (d *doubted) holds() bool { return math.Abs(d.off) <= d.deviation+1e-4 }
 const mostWorkloads = 10
 
 // doubted returns the figures of a measurement that have uncertainties.
-func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
+func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 	parts := map[power.Kind]func(joules) float64{
 		power.Package: func(j joules) float64 { return j.pkg }, power.DRAM: func(j joules) float64 { return j.dram },
 	}
 	for _, zone := range slices.Sorted(maps.Keys(parts)) {
 		of := parts[zone]
 		add := func(metric, workload string, off float64) *doubted {
-			deviation, stated := t.doubts[labSeries{metric: metric, of: workload, zone: string(zone)}]
+			deviation, stated := t.doubts[simSeries{metric: metric, of: workload, zone: string(zone)}]
 			if !stated || of(t.aboveIdle) < 1e-3 {
 				return &doubted{}
 			}
@@ -70,7 +70,7 @@ func (t labTotals) doubted(sc labScenario, setting labSetting) (all []doubted) {
 }
 
 // known describes the arguments of claims.Deviation for a measurement, and returns its result.
-func (s *labSetting) known(zone power.Kind, sockets int) (known string, used float64) {
+func (s *simSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
 	key := cfg.Attribution.KeyOf(zone)
 	window := cfg.WindowLength()
@@ -91,10 +91,10 @@ func (s *labSetting) known(zone power.Kind, sockets int) (known string, used flo
 }
 
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
-func uncertaintySettings(learn time.Duration) (settings []labSetting) {
+func uncertaintySettings(learn time.Duration) (settings []simSetting) {
 	ticks := splitting(config.StaticTrained, 0)
 	ticks.name, ticks.source = "learned, 10 s, procfs", cpu.KindProcfs
-	for _, s := range []labSetting{
+	for _, s := range []simSetting{
 		splitting(config.StaticTrained, 0), ticks, splitting(config.StaticTrained, time.Second),
 		byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
 	} {
@@ -121,7 +121,7 @@ func part(figures []doubted, of func(*doubted) bool) (part float64, n int) {
 // heldOut returns the part of the workloads' figures in every other scenario whose share is within
 // the deviation that would have been taken from the remaining scenarios alone, and the other way
 // around.
-func heldOut(figures []doubted, scenarios []labScenario) float64 {
+func heldOut(figures []doubted, scenarios []simScenario) float64 {
 	half := map[string]int{}
 	for i := range scenarios {
 		half[scenarios[i].name] = i % 2
@@ -160,10 +160,10 @@ func ofTheNode(d *doubted) bool { return d.workload == "" }
 
 // uncertaintyTables returns the tables of uncertainty of dev/accuracy-tables.md.
 func uncertaintyTables(t *testing.T) string {
-	scenarios := labAll()
+	scenarios := simAll()
 	settings := uncertaintySettings(24 * time.Hour) // as in the other tables, which have some of the same runs
 	inOrder := make([][]doubted, len(settings)*len(scenarios))
-	curves, nights := slices.Concat(labCurves(t), labCoreCurves(t)), []float64{0, 0.02, 0.05, 0.1}
+	curves, nights := slices.Concat(simCurves(t), simCoreCurves(t)), []float64{0, 0.02, 0.05, 0.1}
 	afterEach := make([][]doubted, len(curves)*len(nights))
 	t.Run("uncertainty", func(t *testing.T) {
 		for k, setting := range settings {
@@ -228,11 +228,11 @@ func uncertaintyTables(t *testing.T) string {
 }
 
 // afterNights returns a machine at a load of 10 % after days whose lowest load is that of the nights.
-func afterNights(c labCurve, night float64) labScenario {
+func afterNights(c simCurve, night float64) simScenario {
 	c.cpu, c.watts = fmt.Sprintf("%s, nights at %g %%", c.cpu, 100*night), fromZero(c.watts)
 	sc := underLoad(c, 0.1)
 	build := sc.build
-	sc.build = func(l *lab) func(time.Duration) {
+	sc.build = func(l *simulator) func(time.Duration) {
 		l.nights = night
 		return build(l)
 	}

@@ -16,19 +16,19 @@ import (
 func TestTheTruthIsWithinOneStandardDeviation(t *testing.T) {
 	var figures []doubted
 	settings := uncertaintySettings(20 * time.Minute)
-	for _, setting := range []labSetting{settings[0], settings[3]} {
-		for _, sc := range labAll() {
+	for _, setting := range []simSetting{settings[0], settings[3]} {
+		for _, sc := range simAll() {
 			if strings.HasPrefix(sc.name, "2,000") {
 				continue // takes longer than all others together
 			}
-			a := measure(t, sc, setting, labShort)
+			a := measure(t, sc, setting, simShort)
 			figures = append(figures, a.doubted(sc, setting)...)
 		}
 	}
 	held, n := part(figures, ofWorkloads)
 	t.Logf("%.0f %% of %d figures of workloads", 100*held, n)
 	assert.InDelta(t, 0.675, held, 0.075, "of %d figures of workloads", n)
-	held = heldOut(figures, labAll())
+	held = heldOut(figures, simAll())
 	t.Logf("%.0f %% with deviations from every other scenario alone", 100*held)
 	assert.InDelta(t, 0.675, held, 0.1, "with deviations from every other scenario alone")
 	held, n = part(figures, ofTheNode)

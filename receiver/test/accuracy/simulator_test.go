@@ -16,12 +16,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// labShort is how long the scenarios of the other tests run: one collection.
-const labShort = 10 * time.Second
+// simShort is how long the scenarios of the other tests run: one collection.
+const simShort = 10 * time.Second
 
 // rule is the default rule in windows of the given length. 0 is one window per collection.
-func rule(source cpu.SourceKind, window time.Duration) labSetting {
-	return labSetting{source: source, configure: inWindows(window)}
+func rule(source cpu.SourceKind, window time.Duration) simSetting {
+	return simSetting{source: source, configure: inWindows(window)}
 }
 
 // share is the part of all active energy that a workload was given, relative to its true part.
@@ -30,9 +30,9 @@ func (a *accuracy) share(workload string) float64 {
 }
 
 func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
-	steady := labScenarioOf(t, "Steady mix")
-	for _, setting := range labSettings {
-		a := measure(t, steady, setting, labShort)
+	steady := simScenarioOf(t, "Steady mix")
+	for _, setting := range simSettings {
+		a := measure(t, steady, setting, simShort)
 		most := 1e-5 // rounding of nanoseconds and microjoules
 		if setting.source == cpu.KindProcfs {
 			most = 2e-3 // ticks of 10 ms
@@ -43,20 +43,20 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 }
 
 func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
-	bursts := labScenarioOf(t, "Bursts")
-	one := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
+	bursts := simScenarioOf(t, "Bursts")
+	one := measure(t, bursts, rule(cpu.KindBPF, 0), simShort)
 	assert.Greater(t, one.misplaced, 0.3)
-	second := measure(t, bursts, rule(cpu.KindBPF, time.Second), labShort)
+	second := measure(t, bursts, rule(cpu.KindBPF, time.Second), simShort)
 	assert.Less(t, second.misplaced, one.misplaced/2)
-	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
+	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), simShort)
 	assert.Less(t, short.misplaced, one.misplaced/4)
-	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), labShort).misplaced, short.misplaced)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), simShort).misplaced, short.misplaced)
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
-	children := labScenarioOf(t, "Short-lived children")
-	for _, setting := range labSettings {
-		a := measure(t, children, setting, labShort)
+	children := simScenarioOf(t, "Short-lived children")
+	for _, setting := range simSettings {
+		a := measure(t, children, setting, simShort)
 		assert.InDelta(t, 1, a.share("builder"), 0.01, setting.name)
 		assert.InDelta(t, 1, a.share("server"), 0.01, setting.name)
 	}
@@ -64,7 +64,7 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 
 // A third of the CPU time is that of short-lived processes whose parent ignores SIGCHLD.
 func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
-	dropped := labScenario{name: "Dropped children", build: func(l *lab) func(time.Duration) {
+	dropped := simScenario{name: "Dropped children", build: func(l *simulator) func(time.Duration) {
 		l.on(straight(4, 20, 100))
 		l.process("server", 0, 0.5)
 		l.container("web", 0, 0.5)
@@ -82,11 +82,11 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 		}
 	}}
 	for _, window := range []time.Duration{0, time.Second} {
-		setting := labSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *config.Config) {
+		setting := simSetting{name: "default, fixed, procfs, " + lengths[window], source: cpu.KindProcfs, configure: func(c *config.Config) {
 			inWindows(window)(c)
 			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 		}}
-		a := measure(t, dropped, setting, labShort)
+		a := measure(t, dropped, setting, simShort)
 		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
 		assert.InDelta(t, 1, a.share("web"), 0.02, setting.name)
 		assert.Less(t, a.misplaced, 0.01, setting.name)
@@ -94,10 +94,10 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 }
 
 func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
-	containers := labScenarioOf(t, "Short-lived containers")
-	a := measure(t, containers, rule(cpu.KindProcfs, 0), labShort)
+	containers := simScenarioOf(t, "Short-lived containers")
+	a := measure(t, containers, rule(cpu.KindProcfs, 0), simShort)
 	assert.Zero(t, a.reported["job"].sum())
-	a = measure(t, containers, rule(cpu.KindBPF, 0), labShort)
+	a = measure(t, containers, rule(cpu.KindBPF, 0), simShort)
 	assert.InDelta(t, 1, a.share("job"), 0.01)
 }
 
@@ -109,18 +109,18 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
 			assert.Greater(t, a.misplaced, 0.05)
 		}
-		equal(measure(t, labScenarioOf(t, "One container on one socket"), setting, labShort), "server", 0.6, "job", 6.5)
-		equal(measure(t, labScenarioOf(t, "Frequency scaling"), setting, labShort), "fast", 3.6, "slow", 0.8)
-		equal(measure(t, labScenarioOf(t, "Memory-bound and compute-bound"), setting, labShort), "compute", 1.5, "memory", 1.5)
+		equal(measure(t, simScenarioOf(t, "One container on one socket"), setting, simShort), "server", 0.6, "job", 6.5)
+		equal(measure(t, simScenarioOf(t, "Frequency scaling"), setting, simShort), "fast", 3.6, "slow", 0.8)
+		equal(measure(t, simScenarioOf(t, "Memory-bound and compute-bound"), setting, simShort), "compute", 1.5, "memory", 1.5)
 	}
 }
 
 func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
-			node := measure(t, labScenarioOf(t, name), splitting(config.StaticFixed, 0), labShort)
+			node := measure(t, simScenarioOf(t, name), splitting(config.StaticFixed, 0), simShort)
 			assert.Greater(t, node.misplaced, 0.05, name)
-			zone := measure(t, labScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), labShort)
+			zone := measure(t, simScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), simShort)
 			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
 			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
 		}
@@ -129,12 +129,12 @@ func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 
 func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
-		sc := labScenarioOf(t, name)
+		sc := simScenarioOf(t, name)
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			node := byZone("", config.StaticFixed, source, 0)
 			zone := node
 			node.configure = func(c *config.Config) { zone.configure(c); c.Attribution.Scope = config.ScopeNode }
-			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
+			assert.Equal(t, measure(t, sc, node, simShort).reported, measure(t, sc, zone, simShort).reported, "%s, %s", name, source)
 		}
 	}
 }
@@ -143,10 +143,10 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 // others are better still.
 func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Frequency scaling"} {
-		sc := labScenarioOf(t, name)
+		sc := simScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
-			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
-			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), labShort)
+			byDefault := measure(t, sc, rule(cpu.KindBPF, window), simShort)
+			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), simShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
 			if !math.IsNaN(a.misplacedDRAM) {
@@ -157,15 +157,15 @@ func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 }
 
 func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
-	sc := labScenarioOf(t, "Memory-bound and compute-bound")
+	sc := simScenarioOf(t, "Memory-bound and compute-bound")
 	for _, key := range []config.Weight{config.WeightMemory, config.WeightMemoryCPUTime} {
-		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), labShort)
+		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), simShort)
 		assert.Less(t, a.misplacedDRAM, 0.02, key)
 	}
 }
 
 func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
-	interrupts := labScenarioOf(t, "Interrupts")
+	interrupts := simScenarioOf(t, "Interrupts")
 	for _, window := range []time.Duration{0, time.Second, 100 * time.Millisecond} {
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			if window > 0 && window < time.Second && source == cpu.KindProcfs {
@@ -173,16 +173,16 @@ func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 			}
 			setting := interruptsUnattributed(window)
 			setting.source = source
-			a := measure(t, interrupts, setting, labShort)
+			a := measure(t, interrupts, setting, simShort)
 			assert.Less(t, a.misplaced, 0.01, "%v, %s", window, source)
 			assert.InDelta(t, 0, a.active, 1e-3, "%v, %s", window, source)
 			shared := setting
 			shared.configure = func(c *config.Config) { setting.configure(c); c.Attribution.Interrupts = "" }
-			b := measure(t, interrupts, shared, labShort)
+			b := measure(t, interrupts, shared, simShort)
 			assert.InDelta(t, 0.4/2.563, b.misplaced, 1e-3, "their share of all busy time, %v, %s", window, source)
 			assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
 		}
-		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), labShort)
+		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), simShort)
 		assert.InDelta(t, 2.563/4-1, byUtilization.active, 2e-3, "interrupts are busy time in windows of %v", window)
 	}
 }
@@ -190,9 +190,9 @@ func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 // The expected error follows from the rule's formula: P·u instead of P - P(rest).
 func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	off := map[string][]float64{}
-	for _, c := range labCurves(t) {
-		for _, load := range labLoads {
-			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), labShort)
+	for _, c := range simCurves(t) {
+		for _, load := range simLoads {
+			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), simShort)
 			watts, rest := c.watts.Watts(load), c.watts[0].Watts
 			assert.InDelta(t, watts*load/(watts-rest)-1, a.active, 1e-3, "%s at %v", c.cpu, load)
 			assert.Less(t, a.misplaced, 1e-4)
@@ -207,9 +207,9 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
-	for _, c := range labCurves(t) {
+	for _, c := range simCurves(t) {
 		for _, load := range []float64{0.1, 1} {
-			a := measure(t, underLoad(c, load), setting, labShort)
+			a := measure(t, underLoad(c, load), setting, simShort)
 			assert.InDelta(t, 0, a.active, 0.02, "%s at %v", c.cpu, load)
 			assert.Less(t, a.misplaced, 1e-4)
 		}
@@ -217,11 +217,11 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 }
 
 func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
-	bursts := labScenarioOf(t, "Bursts")
+	bursts := simScenarioOf(t, "Bursts")
 	setting := splitting(config.StaticTrained, 0)
 	setting.learns = 6 * time.Hour
-	a := measure(t, bursts, setting, labShort)
-	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
+	a := measure(t, bursts, setting, simShort)
+	without := measure(t, bursts, rule(cpu.KindBPF, 0), simShort)
 	assert.InDelta(t, without.aboveIdle.sum(), a.aboveIdle.sum(), 1e-3, "the energy of the time in which it learned is not in it")
 	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
 	again := setting
@@ -233,7 +233,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 }
 
 func TestADayHasAllLoads(t *testing.T) {
-	l := &lab{tb: t, root: t.TempDir()}
+	l := &simulator{tb: t, root: t.TempDir()}
 	l.on(straight(4, 20, 100))
 	l.process("a", 0, 1)
 	var loads [10]int
@@ -251,36 +251,36 @@ func TestADayHasAllLoads(t *testing.T) {
 	assert.Zero(t, l.workloads[0].tasks[0].Used)
 }
 
-func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
+func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 	socket := &hostsim.Socket{CPUs: 1}
-	l := &lab{tb: t, root: t.TempDir(), series: map[labSeries]float64{}}
+	l := &simulator{tb: t, root: t.TempDir(), series: map[simSeries]float64{}}
 	l.on(socket)
 	task := l.process("a", 0, 0).tasks[0]
 	task.Energy = hostsim.Energies{Package: 40e6, DRAM: 20e6}
 	l.container("b", 0, 0).spawn().Energy = hostsim.Energies{Package: 40e6}
 	socket.Energy, socket.Idled = hostsim.Energies{Package: 135e6, DRAM: 25e6}, hostsim.Energies{Package: 55e6, DRAM: 5e6}
 	for _, s := range []struct {
-		labSeries
+		simSeries
 		value float64
 	}{
-		{labSeries{metric: "system.energy", zone: "package"}, 40},
-		{labSeries{metric: "system.energy", zone: "dram"}, 10},
-		{labSeries{metric: "process.energy", of: "a", zone: "package"}, 20},
-		{labSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // restarted
-		{labSeries{metric: "process.energy", of: "a", zone: "dram"}, 6},
-		{labSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
-		{labSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // included in the container's
-		{labSeries{metric: "process.energy", zone: "dram"}, 4},
-		{labSeries{metric: "system.energy", zone: "package", idle: true}, 55},
-		{labSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
-		{labSeries{metric: "process.energy", of: "a", zone: "package", idle: true}, 25},
-		{labSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
-		{labSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
-		{labSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
-		{labSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them by b's children
-		{labSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
+		{simSeries{metric: "system.energy", zone: "package"}, 40},
+		{simSeries{metric: "system.energy", zone: "dram"}, 10},
+		{simSeries{metric: "process.energy", of: "a", zone: "package"}, 20},
+		{simSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // restarted
+		{simSeries{metric: "process.energy", of: "a", zone: "dram"}, 6},
+		{simSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
+		{simSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // included in the container's
+		{simSeries{metric: "process.energy", zone: "dram"}, 4},
+		{simSeries{metric: "system.energy", zone: "package", idle: true}, 55},
+		{simSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
+		{simSeries{metric: "process.energy", of: "a", zone: "package", idle: true}, 25},
+		{simSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
+		{simSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
+		{simSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
+		{simSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them by b's children
+		{simSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
 	} {
-		l.series[s.labSeries] = s.value
+		l.series[s.simSeries] = s.value
 	}
 	a := l.totals().accuracy()
 	assert.InDelta(t, -0.5, a.active, 1e-9, "50 of 100 J")
@@ -294,7 +294,7 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 }
 
 func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
-	all := append(labRows(), labPresets...)
+	all := append(simRows(), simPresets...)
 	runs := map[string][]string{}
 	for _, setting := range all {
 		runs[setting.run()] = append(runs[setting.run()], setting.name)
@@ -316,14 +316,14 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 
 // Settings that run leaves out do not change active energy, here in an hour of learning.
 func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
-	c := labCurves(t)[0]
-	for _, pair := range [][2]labSetting{
+	c := simCurves(t)[0]
+	for _, pair := range [][2]simSetting{
 		{preset(config.PresetKepler09), splitting(config.StaticMinimum, 0)}, {preset(config.PresetKavanagh), splitting(config.StaticBase, 0)},
 	} {
 		var reported [2]map[string]joules
 		for i, setting := range pair {
 			setting.learns = time.Hour
-			reported[i] = measure(t, underLoad(c, 0.4), setting, labShort).reported
+			reported[i] = measure(t, underLoad(c, 0.4), setting, simShort).reported
 		}
 		assert.Equal(t, reported[1], reported[0], pair[0].name)
 		assert.NotZero(t, reported[0]["job"])
@@ -332,11 +332,11 @@ func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 
 func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, sc := range append(labAll(), labEffects...) {
+	for _, sc := range append(simAll(), simEffects...) {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}
-	for _, setting := range append(labRows(), labPresets...) {
+	for _, setting := range append(simRows(), simPresets...) {
 		assert.False(t, seen[setting.name], setting.name)
 		for _, scenario := range setting.in {
 			assert.True(t, seen[scenario], "%s: there is no scenario %s", setting.name, scenario)

@@ -34,12 +34,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
-// lab runs the receiver on a simulated machine that knows the true energy of each workload.
-type lab struct {
+// simulator runs the receiver on a simulated machine that knows the true energy of each workload.
+type simulator struct {
 	tb        testing.TB
 	root      string
 	machine   *hostsim.Machine
-	workloads []*labWorkload
+	workloads []*simWorkload
 	// containers counts the containers.
 	containers int
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
@@ -48,20 +48,20 @@ type lab struct {
 	since  func()
 	cfg    *config.Config
 	r      *simulated.Receiver
-	series map[labSeries]float64 // last value of each, in J
-	doubts map[labSeries]float64 // sum of each uncertainty times the length of its collection, in J
-	events *labEvents            // nil if the machine counts no hardware events
+	series map[simSeries]float64 // last value of each, in J
+	doubts map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
+	events *simEvents            // nil if the machine counts no hardware events
 }
 
-// labWorkload is a process of the host, or containers with all their processes.
-type labWorkload struct {
+// simWorkload is a process of the host, or containers with all their processes.
+type simWorkload struct {
 	name       string
 	containers []string        // ids of all that ever existed
 	tasks      []*hostsim.Task // all that ever existed
 	contexts   []*hostsim.Context
 }
 
-type labSeries struct {
+type simSeries struct {
 	metric, resource, zone string
 	start                  pcommon.Timestamp
 	of                     string // the workload's name
@@ -95,26 +95,28 @@ func treeDir(tb testing.TB) string {
 	return dir
 }
 
-func (l *lab) on(sockets ...*hostsim.Socket) { l.machine = hostsim.NewMachine(l.root, sockets...) }
+func (l *simulator) on(sockets ...*hostsim.Socket) {
+	l.machine = hostsim.NewMachine(l.root, sockets...)
+}
 
 // process adds a process of the host that demands n CPUs of a socket.
-func (l *lab) process(name string, socket int, demand float64) *labWorkload {
-	w := &labWorkload{name: name}
+func (l *simulator) process(name string, socket int, demand float64) *simWorkload {
+	w := &simWorkload{name: name}
 	l.workloads = append(l.workloads, w)
 	l.begin(w, "/system.slice/"+name+".service", socket, demand)
 	return w
 }
 
 // container adds a workload of one container with one process.
-func (l *lab) container(name string, socket int, demand float64) *labWorkload {
-	w := &labWorkload{name: name}
+func (l *simulator) container(name string, socket int, demand float64) *simWorkload {
+	w := &simWorkload{name: name}
 	l.workloads = append(l.workloads, w)
 	l.contain(w, socket, demand)
 	return w
 }
 
 // contain adds a container with one process to a workload.
-func (l *lab) contain(w *labWorkload, socket int, demand float64) {
+func (l *simulator) contain(w *simWorkload, socket int, demand float64) {
 	l.containers++
 	id := fmt.Sprintf("%064x", l.containers)
 	w.containers = append(w.containers, id)
@@ -123,7 +125,7 @@ func (l *lab) contain(w *labWorkload, socket int, demand float64) {
 }
 
 // requests sets the CPU limit of a workload's last container, which its request is derived from.
-func (l *lab) requests(w *labWorkload, cpus int) {
+func (l *simulator) requests(w *simWorkload, cpus int) {
 	dir := filepath.Join(l.root, "sys/fs/cgroup", w.tasks[len(w.tasks)-1].Cgroup)
 	require.NoError(l.tb, os.MkdirAll(dir, 0o700))
 	for name, content := range map[string]string{"cpu.weight": "100\n", "cpu.max": fmt.Sprintf("%d 100000\n", cpus*100000)} {
@@ -132,7 +134,7 @@ func (l *lab) requests(w *labWorkload, cpus int) {
 }
 
 // rest returns the power of the machine's sockets at rest, in W by zone kind.
-func (l *lab) rest() map[power.Kind]float64 {
+func (l *simulator) rest() map[power.Kind]float64 {
 	rest := map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
 	for _, s := range l.machine.Sockets {
 		rest[power.Package] += s.Idle
@@ -141,7 +143,7 @@ func (l *lab) rest() map[power.Kind]float64 {
 	return rest
 }
 
-func (l *lab) begin(w *labWorkload, cgroup string, socket int, demand float64) {
+func (l *simulator) begin(w *simWorkload, cgroup string, socket int, demand float64) {
 	t := l.machine.Init().Spawn()
 	t.Exec("/usr/bin/"+w.name, w.name)
 	t.Move(cgroup)
@@ -150,19 +152,19 @@ func (l *lab) begin(w *labWorkload, cgroup string, socket int, demand float64) {
 }
 
 // weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs it, in W.
-func (w *labWorkload) weighs(intensity, memory float64) *labWorkload {
+func (w *simWorkload) weighs(intensity, memory float64) *simWorkload {
 	w.tasks[0].Intensity, w.tasks[0].Memory = intensity, memory
 	return w
 }
 
 // holds sets the resident memory of the workload's first task, in bytes.
-func (w *labWorkload) holds(resident uint64) { w.tasks[0].Resident = resident }
+func (w *simWorkload) holds(resident uint64) { w.tasks[0].Resident = resident }
 
 // usualResident is the resident memory of other tasks, in bytes.
 const usualResident = 64 << 20
 
 // spawn adds a child of the workload's first task.
-func (w *labWorkload) spawn() *hostsim.Task {
+func (w *simWorkload) spawn() *hostsim.Task {
 	t := w.tasks[0].Spawn()
 	t.Resident = usualResident
 	w.tasks = append(w.tasks, t)
@@ -170,7 +172,7 @@ func (w *labWorkload) spawn() *hostsim.Task {
 }
 
 // entity returns what the workload's series are of.
-func (w *labWorkload) entity() string {
+func (w *simWorkload) entity() string {
 	if w.containers != nil {
 		return "container"
 	}
@@ -178,7 +180,7 @@ func (w *labWorkload) entity() string {
 }
 
 // truth returns the energy that the workload caused.
-func (w *labWorkload) truth() (j joules) {
+func (w *simWorkload) truth() (j joules) {
 	for _, t := range w.tasks {
 		j = j.plus(inJoules(t.Energy))
 	}
@@ -187,7 +189,7 @@ func (w *labWorkload) truth() (j joules) {
 
 // accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 % too much.
 type accuracy struct {
-	labTotals
+	simTotals
 
 	active  float64 // of the node's active energy, relative to all energy above idle
 	mean    float64 // of the absolute errors of the workloads
@@ -200,8 +202,8 @@ type accuracy struct {
 
 // measure runs the real receiver on a scenario for a time, in whole collections. What it has
 // learned of the machine before, it has from learned.
-func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
-	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
+func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
+	l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, doubts: map[simSeries]float64{}}
 	drive := sc.build(l)
 	var trained []byte
 	if setting.learns > 0 {
@@ -237,7 +239,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 
 // start starts the receiver on the machine, with the models of a state unless it is nil. It returns the length of
 // the windows, 0 for one window per collection.
-func (l *lab) start(setting labSetting, trained []byte) (window time.Duration) {
+func (l *simulator) start(setting simSetting, trained []byte) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath = l.root
 	cfg.Meters.Use = []config.MeterKind{config.MeterPowercap}
@@ -264,14 +266,14 @@ func (l *lab) start(setting labSetting, trained []byte) (window time.Duration) {
 		l.countEvents()
 	}
 	window = cfg.WindowLength()
-	l.r.Windows.Sampler.Window = window // the lab's clock is the sampler
+	l.r.Windows.Sampler.Window = window // the simulator's clock is the sampler
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.r.Start(context.Background(), componenttest.NewNopHost()))
 	return window
 }
 
 // receive sets the receiver, with a valid configuration.
-func (l *lab) receive(cfg *config.Config) {
+func (l *simulator) receive(cfg *config.Config) {
 	require.NoError(l.tb, cfg.Validate())
 	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(l.tb, err)
@@ -279,7 +281,7 @@ func (l *lab) receive(cfg *config.Config) {
 }
 
 // readFrom sets the CPU time source.
-func (l *lab) readFrom(source cpu.Source) {
+func (l *simulator) readFrom(source cpu.Source) {
 	l.r.Node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(source, o), nil, nil }
 }
 
@@ -289,9 +291,9 @@ var trainedOnce sync.Map
 // trainedOn returns the state of a receiver that has measured the machine of a scenario, without
 // its workloads, under a varied load. Settings with the same training share them, and so do
 // scenarios with one name, which have one machine.
-func trainedOn(tb testing.TB, sc labScenario, setting labSetting) []byte {
+func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
-		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
+		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, doubts: map[simSeries]float64{}}
 		sc.build(l)
 		l.strip()
 		l.start(setting, nil)
@@ -307,7 +309,7 @@ func trainedOn(tb testing.TB, sc labScenario, setting labSetting) []byte {
 }
 
 // strip ends all workloads.
-func (l *lab) strip() {
+func (l *simulator) strip() {
 	for _, w := range l.workloads {
 		for _, t := range w.tasks {
 			t.Exit()
@@ -322,15 +324,15 @@ func (l *lab) strip() {
 var measured sync.Map
 
 // measureOnce measures a row of the tables. Tables that have the same row share the measurement.
-func measureOnce(tb testing.TB, sc labScenario, setting labSetting) accuracy {
+func measureOnce(tb testing.TB, sc simScenario, setting simSetting) accuracy {
 	once, _ := measured.LoadOrStore(sc.name+"\n"+setting.name, sync.OnceValue(func() accuracy {
-		return measure(tb, sc, setting, labHorizon)
+		return measure(tb, sc, setting, simHorizon)
 	}))
 	return once.(func() accuracy)()
 }
 
 // collect makes a collection and acknowledges it.
-func (l *lab) collect() {
+func (l *simulator) collect() {
 	md, err := l.r.Collect(context.Background())
 	require.NoError(l.tb, err)
 	for _, rm := range md.ResourceMetrics().All() {
@@ -347,13 +349,13 @@ func (l *lab) collect() {
 				continue
 			}
 			for _, p := range m.Sum().DataPoints().All() {
-				l.read(labSeries{metric: m.Name(), resource: resource.String(), of: of}, p)
+				l.read(simSeries{metric: m.Name(), resource: resource.String(), of: of}, p)
 			}
 		}
 	}
 }
 
-func (l *lab) read(s labSeries, p pmetric.NumberDataPoint) {
+func (l *simulator) read(s simSeries, p pmetric.NumberDataPoint) {
 	zone, _ := p.Attributes().Get("energy.zone")
 	state, hasState := p.Attributes().Get("energy.state")
 	s.idle = hasState && state.Str() == "idle"
@@ -362,7 +364,7 @@ func (l *lab) read(s labSeries, p pmetric.NumberDataPoint) {
 }
 
 // workloadOf returns the name of the workload that a resource belongs to, or "".
-func (l *lab) workloadOf(resource pcommon.Map) string {
+func (l *simulator) workloadOf(resource pcommon.Map) string {
 	container, contained := resource.Get("container.id")
 	program, named := resource.Get("process.executable.name")
 	for _, w := range l.workloads {
@@ -378,16 +380,16 @@ func (l *lab) workloadOf(resource pcommon.Map) string {
 
 // readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in
 // each collection, so those of energy add up.
-func (l *lab) readDoubts(of string, m pmetric.Metric) {
+func (l *simulator) readDoubts(of string, m pmetric.Metric) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {
-			l.doubts[labSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
+			l.doubts[simSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
 		}
 	}
 }
 
-// labTotals is the emitted and the true energy so far.
-type labTotals struct {
+// simTotals is the emitted and the true energy so far.
+type simTotals struct {
 	workloads       []string
 	reported, truth map[string]joules // by workload
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
@@ -395,7 +397,7 @@ type labTotals struct {
 	idle            idleTotals
 	// doubts are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
 	// were emitted.
-	doubts   map[labSeries]float64
+	doubts   map[simSeries]float64
 	entities map[string]string // of each workload: process or container
 	sockets  int
 }
@@ -408,9 +410,9 @@ type idleTotals struct {
 	node, processes, unattributed, idled joules
 }
 
-func (l *lab) totals() labTotals {
+func (l *simulator) totals() simTotals {
 	sums := l.sums()
-	t := labTotals{
+	t := simTotals{
 		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), doubts: maps.Clone(l.doubts),
 		entities: map[string]string{}, sockets: len(l.machine.Sockets),
 	}
@@ -445,7 +447,7 @@ func (l *lab) totals() labTotals {
 }
 
 // since returns the totals less earlier ones.
-func (t labTotals) since(before labTotals) labTotals {
+func (t simTotals) since(before simTotals) simTotals {
 	for _, w := range t.workloads {
 		t.reported[w] = t.reported[w].less(before.reported[w])
 		t.truth[w] = t.truth[w].less(before.truth[w])
@@ -459,16 +461,16 @@ func (t labTotals) since(before labTotals) labTotals {
 	return t
 }
 
-// labRounding is the precision of the tables: of errors that print the same, the first is the worst.
-const labRounding = 5e-4
+// simRounding is the precision of the tables: of errors that print the same, the first is the worst.
+const simRounding = 5e-4
 
 // accuracy compares the emitted energy with the truth.
-func (t labTotals) accuracy() accuracy {
-	a := accuracy{labTotals: t, active: off(t.node.sum(), t.aboveIdle.sum())}
+func (t simTotals) accuracy() accuracy {
+	a := accuracy{simTotals: t, active: off(t.node.sum(), t.aboveIdle.sum())}
 	for _, w := range t.workloads {
 		e := off(t.reported[w].sum(), t.truth[w].sum())
 		a.mean += math.Abs(e) / float64(len(t.workloads))
-		if math.Abs(e) > math.Abs(a.worst)+labRounding || a.worstOf == "" {
+		if math.Abs(e) > math.Abs(a.worst)+simRounding || a.worstOf == "" {
 			a.worst, a.worstOf = e, w
 		}
 	}
@@ -480,7 +482,7 @@ func (t labTotals) accuracy() accuracy {
 
 // misplaced returns half the sum of the differences between the reported and the true shares, where everything outside
 // the workloads is one more share. It is NaN if no energy above idle was used.
-func (t labTotals) misplaced(of func(joules) float64) float64 {
+func (t simTotals) misplaced(of func(joules) float64) float64 {
 	if of(t.aboveIdle) < 1e-6 {
 		return math.NaN()
 	}
@@ -496,13 +498,13 @@ func (t labTotals) misplaced(of func(joules) float64) float64 {
 // off returns the error of a figure relative to the true one.
 func off(reported, truth float64) float64 { return (reported - truth) / truth }
 
-// labSums are the sums of the series by metric, workload and state, in J by zone.
-type labSums map[labSeries]joules
+// simSums are the sums of the series by metric, workload and state, in J by zone.
+type simSums map[simSeries]joules
 
-func (l *lab) sums() labSums {
-	all := labSums{}
+func (l *simulator) sums() simSums {
+	all := simSums{}
 	for s, value := range l.series {
-		of := labSeries{metric: s.metric, of: s.of, idle: s.idle}
+		of := simSeries{metric: s.metric, of: s.of, idle: s.idle}
 		switch s.zone {
 		case "package":
 			all[of] = all[of].plus(joules{pkg: value})
@@ -513,16 +515,16 @@ func (l *lab) sums() labSums {
 	return all
 }
 
-func (s labSums) active(metric, of string) joules { return s[labSeries{metric: metric, of: of}] }
+func (s simSums) active(metric, of string) joules { return s[simSeries{metric: metric, of: of}] }
 
-func (s labSums) idle(metric, of string) joules {
-	return s[labSeries{metric: metric, of: of, idle: true}]
+func (s simSums) idle(metric, of string) joules {
+	return s[simSeries{metric: metric, of: of, idle: true}]
 }
 
-// labScenarioOf returns the scenario with a name.
-func labScenarioOf(t *testing.T, name string) labScenario {
-	all := labAll()
-	i := slices.IndexFunc(all, func(sc labScenario) bool { return sc.name == name })
+// simScenarioOf returns the scenario with a name.
+func simScenarioOf(t *testing.T, name string) simScenario {
+	all := simAll()
+	i := slices.IndexFunc(all, func(sc simScenario) bool { return sc.name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]
 }
