@@ -160,7 +160,8 @@ func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 		b.open(int32(10+i), running("step"), inContainer(fmt.Sprint(i)))
 	}
 	id := b.open(12, running("step"), named("c", names))
-	b.collect(map[Claimant]int{id: 3})
+	unnamed := b.open(13, running("step"), named("d", &identity.Names{Pending: true}))
+	b.collect(map[Claimant]int{id: 3, unnamed: 2})
 	b.deliver()
 	require.Nil(t, b.find(identity.ContainerEntity, "other"))
 	var s State
@@ -171,7 +172,7 @@ func TestTheGroupOfAContainerIsKnownWithItsNames(t *testing.T) {
 			kept += a.Amounts[0].Energy
 		}
 	}
-	assert.Equal(t, 3*units.Joule, kept)
+	assert.Equal(t, (3+2)*units.Joule, kept)
 	names.Image, names.Pending = "nginx", false
 	b.collect(map[Claimant]int{id: 4})
 	assert.Equal(t, map[identity.Names]units.Energy{{Image: "nginx"}: 7 * units.Joule}, b.groups(identity.ContainerEntity))
