@@ -4,7 +4,6 @@ package attribution
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -327,81 +326,4 @@ func TestALateProgramThatHasExitedGetsNoSeries(t *testing.T) {
 	b.passes(lateAge)
 	b.collect(nil)
 	assert.Equal(t, []string{"step"}, b.live(identity.ProgramEntity), "the one in no container")
-}
-
-// The consumer adds up what each series increased by, whatever became of the series, the emissions
-// and the engine.
-func TestNothingIsLostOrCountedTwiceInGroups(t *testing.T) {
-	for seed := range uint64(30) {
-		r := rand.New(rand.NewPCG(seed, 5))
-		b := newBench(t, Config{Processes: ByPIDAndProgram, Limits: Limits{
-			identity.ProcessEntity: {Max: 2, MinAge: 3 * time.Second, Births: 20}, identity.ProgramEntity: {Max: 4, Births: 20},
-			identity.ContainerEntity: {Max: 6, Births: 10}, identity.PodEntity: {Max: 3, Births: 10},
-		}})
-		consumer := consumed{}
-		var living []Claimant
-		used := 0
-		for step := range int32(300) {
-			if r.IntN(2) == 0 {
-				name := identity.Names{Namespace: fmt.Sprint("n", r.IntN(3)), Image: fmt.Sprint("i", r.IntN(2))}
-				name.Pending = r.IntN(4) == 0
-				living = append(living, b.open(step+1, running(fmt.Sprint("p", r.IntN(4))), job(fmt.Sprint("c", step/3), name)))
-			}
-			use := map[Claimant]int{}
-			for _, id := range living {
-				use[id] = r.IntN(5)
-				used += use[id]
-			}
-			if r.IntN(20) == 0 {
-				b.at = b.at.Add(2 * time.Minute)
-			}
-			b.collect(use)
-			for len(living) > 0 && r.IntN(3) > 0 {
-				b.e.Close(living[0])
-				living = living[1:]
-			}
-			if r.IntN(3) > 0 {
-				consumer.take(b)
-				b.deliver()
-			}
-		}
-		for _, id := range living {
-			b.e.Close(id)
-		}
-		b.collect(nil)
-		consumer.take(b)
-		want := units.Energy(used) * units.Joule
-		assert.Equal(t, want, consumer.sum(identity.ContainerEntity), "seed %d", seed)
-		assert.Equal(t, want, consumer.sum(identity.PodEntity), "seed %d", seed)
-		assert.Equal(t, want, consumer.sum(identity.ProcessEntity)+consumer.sum(identity.ProgramEntity), "seed %d", seed)
-	}
-}
-
-// consumed is the energy that a consumer has of each series and start.
-type consumed map[consumedSeries]units.Energy
-
-type consumedSeries struct {
-	series
-	other bool
-	start time.Time
-}
-
-func (c consumed) take(b *bench) {
-	for a := range b.e.Ledger().Accounts {
-		key := consumedSeries{series: series{entity: a.Entity}, other: a.Other, start: a.Start}
-		if !a.Other {
-			key.series = a.series()
-		}
-		require.GreaterOrEqual(b.t, a.Amounts(pkg).Energy, c[key], "%v", a.Owner)
-		c[key] = a.Amounts(pkg).Energy
-	}
-}
-
-func (c consumed) sum(entity identity.Entity) (sum units.Energy) {
-	for s, energy := range c {
-		if s.entity == entity {
-			sum += energy
-		}
-	}
-	return sum
 }
