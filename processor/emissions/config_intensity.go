@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
 func TestImplausibleIntensities(t *testing.T) {
