@@ -17,7 +17,7 @@ func TestTheGridIsAPlaceOrANumber(t *testing.T) {
 		o, err := parseMeasureFlags([]string{"-grid", text, "-price", "0.3", "true"}, io.Discard)
 		require.NoError(t, err, text)
 		assert.InDelta(t, want, *o.Rates.Grams, 0.5, text)
-		assert.Equal(t, 0.3, *o.Rates.Price)
+		assert.InDelta(t, 0.3, *o.Rates.Price, 0)
 	}
 	for _, wrong := range [][]string{{"-grid", "Atlantis"}, {"-grid", "-1"}, {"-price", "free"}, {"-price", "Inf"}, {"-by", "node"}, {"-by", "container"}} {
 		_, err := parseMeasureFlags(append(wrong, "true"), io.Discard)
