@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -35,4 +36,9 @@ type Measurement struct {
 	Attributed []power.Kind
 	// EndsCollection reports whether the ledger is emitted next.
 	EndsCollection bool
+}
+
+// usedUntilRead reports whether the usage of a GPU is of the time until ReadAt.
+func (m *Measurement) usedUntilRead(domain units.Domain) bool {
+	return slices.ContainsFunc(m.GPUs, func(u gpu.Usage) bool { return u.UntilRead && u.Domain == domain })
 }

@@ -101,7 +101,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 			Zone: zone, Domain: b.domain(r.Zone), Kind: b.kind(r.Zone, m.Attributed), Total: r.Total, Replaced: replaced,
 		}
 		if reading.OK, reading.Unmeasured = b.zones.isNew(zone, r); reading.OK {
-			reading.Age = ageOf(r, m.ReadAt)
+			reading.Age = ageOf(r, m)
 		}
 		iv.Zones = append(iv.Zones, reading)
 	}

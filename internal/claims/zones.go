@@ -50,11 +50,12 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 // counts as one of the end of the interval.
 const MaxAge = 5 * time.Minute
 
-// ageOf returns the time from the moment up to which the total of a reading counts to the end of
-// the interval. GPU usage and energy are polled together, so only the lag counts.
-func ageOf(r *power.Reading, end time.Time) time.Duration {
-	age := end.Sub(r.At)
-	if r.Zone.Domain.IsGPU() {
+// ageOf returns the time from the moment up to which the total of a reading counts to the moment up
+// to which the usage of its domain does. A library polls the usage of a GPU with its energy, so only
+// the lag counts.
+func ageOf(r *power.Reading, m *Measurement) time.Duration {
+	age := m.ReadAt.Sub(r.At)
+	if r.Zone.Domain.IsGPU() && !m.usedUntilRead(r.Zone.Domain) {
 		age = r.Correction.Lag
 	}
 	if age > 0 && age <= MaxAge {

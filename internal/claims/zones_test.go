@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
 // A zone that is replaced has its baseline at the first good reading of the other one, although
@@ -73,5 +75,22 @@ func TestAReadingHasTheTimeThatWasNotMeasuredSinceTheOneBefore(t *testing.T) {
 	}{{0, time.Minute, 0}, {time.Hour, 3 * time.Minute, 2 * time.Minute}, {time.Hour, 4 * time.Minute, 0}, {2 * time.Hour, 4 * time.Minute, time.Minute}} {
 		_, got := z.isNew(0, &power.Reading{Zone: zone, At: at.Add(c.at), Unmeasured: c.unmeasured})
 		assert.Equal(t, c.want, got, "reading %d", i)
+	}
+}
+
+func TestTheAgeOfAGPUsEnergyIsRelativeToItsUsage(t *testing.T) {
+	const card = units.Domain("gpu-0000:03:00.0")
+	at := time.Now()
+	for _, c := range []struct {
+		name  string
+		usage []gpu.Usage
+		age   time.Duration
+	}{
+		{"read with the processes", []gpu.Usage{{Domain: card, UntilRead: true}}, time.Second},
+		{"polled with the energy", []gpu.Usage{{Domain: card}, {Domain: "gpu-0000:04:00.0", UntilRead: true}}, time.Minute},
+		{"unknown", nil, time.Minute},
+	} {
+		r := power.Reading{Zone: &power.Zone{Domain: card}, At: at.Add(-time.Second), Correction: power.Correction{Lag: time.Minute}}
+		assert.Equal(t, c.age, ageOf(&r, &Measurement{ReadAt: at, GPUs: c.usage}), c.name)
 	}
 }

@@ -29,6 +29,9 @@ type Usage struct {
 	// nothing is known of the interval: the GPU's energy then waits. Busy is at most Total. GPU
 	// time is counted as CPU time is, in nanoseconds.
 	Busy, Total units.CPUTime
+	// UntilRead reports whether Busy and Total are of the time until the Read. Otherwise they are of
+	// the time until the last reading of the GPU's energy, by the same library.
+	UntilRead bool
 	// Assumed reports whether some of Busy and Total is assumed, and unattributed, because nothing
 	// shows how busy the GPU was.
 	Assumed bool

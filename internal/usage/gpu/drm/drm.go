@@ -178,7 +178,9 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 			s.users = s.users[:first]
 			continue
 		}
-		s.usage = append(s.usage, gpu.Usage{Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), Users: s.users[first:]})
+		s.usage = append(s.usage, gpu.Usage{
+			Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), UntilRead: true, Users: s.users[first:],
+		})
 	}
 	return s.usage
 }
