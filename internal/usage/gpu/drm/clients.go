@@ -5,6 +5,7 @@ package drm
 import (
 	"cmp"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -35,14 +36,17 @@ type client struct {
 	latest  time.Duration // the latest start of an unrelated process that has held it
 	counted []counter     // by the index of the engine class
 	since   time.Time     // when its counters were read last
+	over    time.Duration // the time before that in which they counted what was used last
 	used    units.CPUTime // in the interval, over all engine classes
 	lost    bool          // its descriptor is closed
+	ended   time.Time     // when its process exited, if it is lost; zero if that is not known
 	text    *kernfs.File  // of the holder's descriptor, nil unless it is kept
 }
 
 // counter is the time or the cycles that engines of one class worked for a client.
 type counter struct {
 	highest, total uint64
+	used           units.CPUTime // when it was read last
 	begun          bool
 }
 
@@ -59,7 +63,10 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	if known {
 		elapsed = max(0, now.Sub(c.since))
 	}
-	c.since = now
+	c.since, c.over = now, elapsed
+	for i := range c.counted {
+		c.counted[i].used = 0
+	}
 	counts := d.driver == "amdgpu"
 	for i := range f.engines {
 		e := &f.engines[i]
@@ -75,6 +82,7 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 			c.counted = append(c.counted, counter{begun: known})
 		}
 		used := c.counted[index].advance(e, &d.engines[index].hz, uint64(elapsed), claimed, d.slept)
+		c.counted[index].used = used
 		c.used += used
 		d.engines[index].used += used
 	}
@@ -190,6 +198,7 @@ func (s *Source) hold(c *client, h holder) {
 	s.drop(c)
 	c.holder = h
 	s.unsorted = true
+	s.watch(h.pid)
 }
 
 // meet notes that a process has a client, of which info is the text.
@@ -202,8 +211,10 @@ func (s *Source) meet(k key, h holder, claimed bool) {
 		}
 		c = &client{key: k, holder: h, latest: h.start}
 		c.count(&s.info, now, claimed)
+		c.over = min(c.over, s.look.table.Now-h.start)
 		s.clients, s.byKey[k] = append(s.clients, c), c
 		s.unsorted = true
+		s.watch(h.pid)
 	case c.lost:
 		c.lost = false
 		s.hold(c, h)
@@ -240,6 +251,46 @@ func (s *Source) passOn(now time.Time) {
 			c.other = holder{}
 			c.lost = !s.readClient(c, now)
 		}
+	}
+}
+
+// estimateLost estimates what clients used that were closed since the last Read: the kernel drops
+// their counters. Each used the engines as before, until its process exited or, if that is not known,
+// for half of the interval, and used no more than other clients leave of an engine.
+func (s *Source) estimateLost() {
+	if !s.anyLost {
+		return
+	}
+	for _, c := range s.clients {
+		if !c.lost {
+			continue
+		}
+		d := c.device
+		open := d.elapsed / 2
+		if at, ok := s.exited(c.pid); ok {
+			c.ended, open = at, min(max(0, at.Sub(d.since)), d.elapsed)
+		}
+		for i := range c.counted {
+			used := min(portion(c.counted[i].used, open, c.over), units.Advance(d.engines[i].used, units.CPUTime(d.elapsed)))
+			d.engines[i].used += used
+			c.used += used
+		}
+	}
+}
+
+
+// portion returns the use of an engine in a time at the rate of an earlier time.
+func portion(used units.CPUTime, in, over time.Duration) units.CPUTime {
+	if over <= 0 {
+		return 0
+	}
+	return min(units.CPUTime(units.MulDiv(uint64(used), uint64(in), uint64(over))), units.CPUTime(in))
+}
+
+// watch has the exit of a process recorded, unless its PID may be that of another PID namespace.
+func (s *Source) watch(pid int32) {
+	if int(s.self) == os.Getpid() {
+		s.exits.watch(pid)
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 type Options struct {
 	// Root is the root directory of the host: "/", or where it is mounted in a container.
 	Root string
+	// Exited returns when a process exited, and false if that is not known. It takes the place of
+	// the kernel's pidfds, for processes that do not exist.
+	Exited func(pid int32) (time.Time, bool)
 }
 
 // Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. Where there
@@ -36,6 +39,8 @@ type Source struct {
 	discovered time.Time
 	search     kernfs.Search[discovered]
 	self       int32 // PID of the process that reads, 0 where it is not known
+	exits      exits
+	exited     func(pid int32) (time.Time, bool)
 
 	clients   []*client
 	kept      int // texts of clients that stay open
@@ -78,17 +83,22 @@ var (
 
 // New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
-	return &Source{
+	s := &Source{
 		root:   options.Root,
 		files:  guardFiles(stall.Options[*files]{Root: options.Root}),
 		cached: kernfs.NewCached(filepath.Join(options.Root, "proc")),
 		search: kernfs.Search[discovered]{
 			Root: options.Root, Dir: filepath.Join(options.Root, "sys/class/drm"), Drop: discovered.drop,
 		},
-		nodes: map[string]string{},
-		byKey: map[key]*client{},
-		self:  selfOf(options.Root),
+		nodes:  map[string]string{},
+		byKey:  map[key]*client{},
+		self:   selfOf(options.Root),
+		exited: options.Exited,
 	}
+	if s.exited == nil {
+		s.exited = s.exits.of
+	}
+	return s
 }
 
 // selfOf returns the PID of this process below a root, 0 where it is not known, as in a simulation.
@@ -101,7 +111,7 @@ func selfOf(root string) int32 {
 // Close implements gpu.Source.
 func (s *Source) Close() error {
 	s.search.Close()
-	errs := []error{s.files.Close(), s.cached.Close()}
+	errs := []error{s.files.Close(), s.cached.Close(), s.exits.close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}
@@ -131,11 +141,14 @@ func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	}
 	s.readClients(now)
 	s.find(now, t)
-	s.forgetLost()
+	s.estimateLost()
 	s.sortClients()
 	s.kfd.read(s)
+	s.exits.forget(s.last)
 	s.last = now
-	return s.report(now), s.trouble()
+	usage := s.report(now)
+	s.forgetLost()
+	return usage, s.trouble()
 }
 
 // trouble returns what keeps some use of GPUs from being known.
@@ -168,7 +181,9 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 	for _, d := range s.devices {
 		first := len(s.users)
 		for ; next < len(s.clients) && s.clients[next].device == d; next++ {
-			s.use(first, s.clients[next].pid, s.clients[next].used)
+			if c := s.clients[next]; !c.lost || c.used > 0 {
+				s.use(first, c.pid, c.used, c.ended)
+			}
 		}
 		s.useKFD(first, d)
 		if d.present && !d.asleep {
@@ -185,14 +200,15 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 	return s.usage
 }
 
-// use adds what a process used to the users from first on, which are in the order of their PIDs.
-func (s *Source) use(first int, pid int32, used units.CPUTime) {
-	if n := len(s.users); n > first && s.users[n-1].PIDs[0] == pid {
+// use adds what a process used to the users from first on, which are in the order of their PIDs. last
+// is when it exited, zero if that is not known.
+func (s *Source) use(first int, pid int32, used units.CPUTime, last time.Time) {
+	if n := len(s.users); n > first && s.users[n-1].PIDs[0] == pid && s.users[n-1].Last.Equal(last) {
 		s.users[n-1].Used += used
 		return
 	}
 	s.pids = append(s.pids, pid)
-	s.users = append(s.users, gpu.User{PIDs: s.pids[len(s.pids)-1 : len(s.pids) : len(s.pids)], Used: used})
+	s.users = append(s.users, gpu.User{PIDs: s.pids[len(s.pids)-1 : len(s.pids) : len(s.pids)], Used: used, Last: last})
 }
 
 // useKFD adds what processes used through KFD.
@@ -220,7 +236,7 @@ func (s *Source) useKFD(first int, d *device) {
 		if first < known && s.users[first].PIDs[0] == p.pid {
 			s.users[first].Used += used
 		} else {
-			s.use(known, p.pid, used)
+			s.use(known, p.pid, used, time.Time{})
 		}
 	}
 	if len(d.unknown) > 1 && d.unknownUsed > 0 {

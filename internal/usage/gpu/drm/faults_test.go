@@ -27,6 +27,7 @@ func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{10: 300 * ms}, used(t, w.pass(10)), "all of the client that was opened meanwhile")
 	assert.Len(t, w.source.clients, 1)
 	p.Files[0] = hostsim.OpenFile{FD: 3, Target: "/dev/null", Info: "pos:\t0\n"}
+	assert.Equal(t, map[int32]units.CPUTime{10: 150 * ms}, used(t, w.pass(10)), "until then, for half of the interval")
 	assert.Empty(t, used(t, w.pass(10)))
 	assert.Empty(t, w.source.clients)
 	assert.Empty(t, w.source.byKey)
