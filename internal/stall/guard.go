@@ -385,7 +385,7 @@ const namedUsers = 3
 
 func describe(u user, processes int) string {
 	name := "user " + strconv.FormatInt(int64(u), 10)
-	if u == noUser {
+	if u < 0 {
 		name = "unknown user"
 	}
 	if processes == 1 {

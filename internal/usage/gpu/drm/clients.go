@@ -25,6 +25,7 @@ type key struct {
 type holder struct {
 	pid, parent int32
 	start       time.Duration // of the process
+	slot        int32         // of the process in the table
 	fd          int32
 }
 
@@ -128,16 +129,58 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, sl
 // maxCapacity bounds the number of engines of a class.
 const maxCapacity = 1 << 10
 
+// maxBatch is how many texts one request reads: to pass a request to another goroutine takes as long as
+// to read a text.
+const maxBatch = 16
+
 // readClients reads the counters of all clients that are known.
 func (s *Source) readClients(now time.Time) {
+	s.due = s.due[:0]
 	for _, c := range s.clients {
-		c.used = 0
-		if c.device.asleep {
-			continue
+		if c.used = 0; !c.device.asleep {
+			s.due = append(s.due, c)
 		}
-		if s.readClient(c, now) {
-			continue
+	}
+	for due := s.due; len(due) > 0; {
+		n := min(len(due), maxBatch)
+		s.readBatch(due[:n], now)
+		due = due[n:]
+	}
+}
+
+// readBatch reads the counters of some clients together. If a process blocks that, each is read by
+// itself, which shows the process, until no read is blocked any more.
+func (s *Source) readBatch(clients []*client, now time.Time) {
+	f := s.files.Job()
+	f.batch = f.batch[:0]
+	for _, c := range clients {
+		f.batch = append(f.batch, batched{descriptor: s.descriptorOf(c)})
+	}
+	switch err := s.files.RunShared(0, (*files).readBatch); {
+	case err == nil:
+		begin := 0
+		for i, c := range clients {
+			b := &f.batch[i]
+			s.keep(c, s.take(c, f.texts[begin:b.end], b.err, now))
+			begin = b.end
 		}
+		f.batch = f.batch[:0]
+		return
+	case s.files.Job() == f: // nothing was read
+		f.batch = f.batch[:0]
+	default: // the texts are read still
+		for _, c := range clients {
+			s.abandon(c)
+		}
+	}
+	for _, c := range clients {
+		s.keep(c, s.readClient(c, now))
+	}
+}
+
+// keep marks a client as lost if its descriptor no longer is the client's.
+func (s *Source) keep(c *client, isClient bool) {
+	if !isClient {
 		c.lost, s.anyLost = true, true
 		s.drop(c)
 	}
@@ -146,6 +189,12 @@ func (s *Source) readClients(now time.Time) {
 // readClient reads a client's counters. It reports whether its descriptor still is the client's.
 func (s *Source) readClient(c *client, now time.Time) bool {
 	text, err := s.textOf(c)
+	return s.take(c, text, err, now)
+}
+
+// take counts what the text of a client's descriptor shows. It reports whether the descriptor still is
+// the client's.
+func (s *Source) take(c *client, text []byte, err error, now time.Time) bool {
 	if err != nil {
 		return !gone(err)
 	}
@@ -166,22 +215,33 @@ const maxKept = 512
 // keeps neither the process nor its descriptor alive: each read looks up both, and fails once
 // either no longer exists (fs/proc/fd.c, seq_show).
 func (s *Source) textOf(c *client) ([]byte, error) {
+	f := s.files.Job()
+	f.descriptor = s.descriptorOf(c)
+	err := s.run(c.pid, c.start, c.fd, (*files).readText)
+	if errors.Is(err, stall.ErrBlocked) && s.files.Job() != f { // the text is read still
+		s.abandon(c)
+		return nil, err
+	}
+	f.descriptor = descriptor{}
+	return f.text, err
+}
+
+// descriptorOf returns the descriptor of a client, with its text if there is room to keep it open.
+func (s *Source) descriptorOf(c *client) descriptor {
 	if c.text == nil && s.kept < maxKept {
 		s.kept++
 		c.text = &kernfs.File{Path: s.path("proc", strconv.Itoa(int(c.pid)), "fdinfo", strconv.Itoa(int(c.fd)))}
 	}
-	f := s.files.Job()
-	f.kept = c.text
-	err := s.run(c.pid, c.start, c.fd, (*files).readText)
-	if errors.Is(err, stall.ErrBlocked) && s.files.Job() != f { // the text is read still
-		if c.text != nil {
-			c.text = nil
-			s.kept--
-		}
-		return nil, err
+	slept := c.since.Equal(s.last) && s.processes.slept(&c.holder, s.reads)
+	return descriptor{pid: c.pid, fd: c.fd, kept: c.text, checked: slept}
+}
+
+// abandon leaves a client's text to the Job that reads it.
+func (s *Source) abandon(c *client) {
+	if c.text != nil {
+		c.text = nil
+		s.kept--
 	}
-	f.kept = nil
-	return f.text, err
 }
 
 // drop closes a client's text if it is kept.
@@ -277,7 +337,6 @@ func (s *Source) estimateLost() {
 		}
 	}
 }
-
 
 // portion returns the use of an engine in a time at the rate of an earlier time.
 func portion(used units.CPUTime, in, over time.Duration) units.CPUTime {

@@ -145,3 +145,29 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 		require.Less(t, time.Since(began), time.Minute, "clients that a process opened later")
 	}
 }
+
+func TestOnlyADescriptorOfAProcessThatSleptIsNotCheckedAgain(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.add(10, 1, render(3, 1))
+	for name, c := range map[string]struct {
+		exact, ran, missed, want bool
+	}{
+		"it slept":                       {exact: true, want: true},
+		"it ran":                         {exact: true, ran: true},
+		"it may have run for a moment":   {},
+		"the Read before did not see it": {exact: true, missed: true},
+	} {
+		w.pass()
+		w.table.Active, w.table.Exact = w.table.Active[:0], c.exact
+		if c.ran {
+			row := slices.IndexFunc(w.table.Processes, func(p scan.Process) bool { return p.PID == 10 })
+			w.table.Active = append(w.table.Active, int32(row))
+		}
+		if c.missed {
+			w.source.last = w.source.last.Add(1)
+		}
+		w.source.processes.follow(&w.table, w.source.reads)
+		assert.Equal(t, c.want, w.source.descriptorOf(w.source.clients[0]).checked, name)
+	}
+}

@@ -43,7 +43,8 @@ type Source struct {
 	exited     func(pid int32) (time.Time, bool)
 
 	clients   []*client
-	kept      int // texts of clients that stay open
+	due       []*client // scratch of readClients
+	kept      int       // texts of clients that stay open
 	byKey     map[key]*client
 	unsorted  bool // the clients are
 	anyLost   bool
@@ -54,7 +55,8 @@ type Source struct {
 	// last.
 	firstActive, nextRow int
 
-	last time.Time // of the last Read
+	last  time.Time // of the last Read
+	reads uint64    // the number of Reads with GPUs
 
 	numbers bool // the kernel shows the number of a process's descriptors
 
@@ -139,6 +141,8 @@ func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	for _, d := range s.devices {
 		d.begin(s.last, now, s.text)
 	}
+	s.reads++
+	s.processes.follow(t, s.reads)
 	s.readClients(now)
 	s.find(now, t)
 	s.estimateLost()

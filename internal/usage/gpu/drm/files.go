@@ -26,21 +26,36 @@ type files struct {
 	name   []byte
 	link   [maxLink]byte
 
-	// The parameters: a process, a descriptor, its text if the text is kept open, and the name of a
-	// file of KFD.
-	pid, fd int32
-	kept    *kernfs.File
-	file    string
+	// The parameters: a descriptor, descriptors whose texts are read together, and the name of a file
+	// of KFD.
+	descriptor
+	batch []batched
+	file  string
 
 	// The results.
 	err    error
 	size   int64  // of the directory fd
 	target []byte // of the descriptor's link
 	text   []byte
+	texts  []byte // of the batch
 	found  listed
 	each   func(name []byte) bool
 	listed []int32 // PIDs of the processes that KFD lists
 	add    func(name []byte)
+}
+
+// descriptor is a descriptor of a process.
+type descriptor struct {
+	pid, fd int32
+	kept    *kernfs.File // its text, if the text is kept open
+	checked bool         // the process did not run since it was a DRM device
+}
+
+// batched is a descriptor, and the result of reading its text.
+type batched struct {
+	descriptor
+	end int // of the text, in files.texts
+	err error
 }
 
 // listed is the result of listing descriptors.
@@ -53,18 +68,22 @@ type listed struct {
 func newFiles(root string) *files {
 	proc := filepath.Join(root, "proc")
 	f := &files{
-		proc: kernfs.NewKillable(proc), links: kernfs.New(proc), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
+		proc: kernfs.New(proc), links: kernfs.New(proc), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
 		buf: make([]byte, 16<<10),
 	}
-	f.each, f.add = f.descriptor, f.addListed
-	f.isProc, _ = kernfs.IsProc(proc)
+	f.each, f.add = f.listOne, f.addListed
+	if f.isProc, _ = kernfs.IsProc(proc); f.isProc { // nothing locks a copy
+		f.proc = kernfs.NewKillable(proc)
+	}
 	return f
 }
 
 // Close implements stall.Job.
 func (f *files) Close() error {
-	if f.kept != nil {
-		_ = f.kept.Close() // it was only read from
+	for _, b := range append(f.batch, batched{descriptor: f.descriptor}) {
+		if b.kept != nil {
+			_ = b.kept.Close() // it was only read from
+		}
 	}
 	return errors.Join(f.kfd.Close(), f.links.Close(), f.proc.Close())
 }
@@ -81,8 +100,8 @@ func (f *files) list() {
 	}
 }
 
-// descriptor reads the link of one descriptor.
-func (f *files) descriptor(name []byte) bool {
+// listOne reads the link of one descriptor.
+func (f *files) listOne(name []byte) bool {
 	fd, err := strconv.ParseInt(string(name), 10, 32)
 	if err != nil || int32(fd) < f.fd {
 		return true
@@ -142,11 +161,11 @@ const drmMajor = 226
 // A process that may open a DRM device can replace the descriptor after the check
 // (dev/kernel-reads.md).
 func (f *files) readText() {
-	if f.kept != nil && f.kept.IsOpen() && f.isProc {
-		f.err = nil
-		f.check(string(f.nameOf("fd/", f.fd)))
-	} else {
+	switch f.err = nil; {
+	case f.kept == nil || !f.kept.IsOpen() || !f.isProc && !f.checked:
 		f.readLink()
+	case !f.checked:
+		f.check(string(f.nameOf("fd/", f.fd)))
 	}
 	if f.err != nil {
 		return
@@ -161,6 +180,20 @@ func (f *files) readText() {
 		return
 	}
 	f.text, f.err = f.proc.ReadOf(f.pid, string(f.nameOf("fdinfo/", f.fd)), f.buf)
+}
+
+// readBatch reads the texts of the batch.
+func (f *files) readBatch() {
+	f.texts = f.texts[:0]
+	for i := range f.batch {
+		b := &f.batch[i]
+		f.descriptor = b.descriptor
+		if f.readText(); f.err == nil {
+			f.texts = append(f.texts, f.text...)
+		}
+		b.end, b.err = len(f.texts), f.err
+	}
+	f.descriptor = descriptor{}
 }
 
 // listKFD lists the processes in KFD's directory.

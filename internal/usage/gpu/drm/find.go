@@ -55,12 +55,14 @@ type process struct {
 	cpu         uint64
 	due         time.Duration // when it is looked at again although the number of its descriptors is the same
 	descriptors int64         // their number, negative where it is not known
+	ran         uint64        // the last Read before which it ran
 }
 
 // processes are by slot.
 type processes struct {
 	bySlot []process
 	denied int
+	exact  bool // every process that runs is active in the table
 }
 
 // of returns what is known of the process of a row. known reports whether it was looked at before.
@@ -83,8 +85,8 @@ func (p *processes) set(st *process, to process) {
 	*st = to
 }
 
-// follow drops what is known of processes that ended.
-func (p *processes) follow(t *scan.Table) {
+// follow drops what is known of processes that ended, and notes which ran before a Read.
+func (p *processes) follow(t *scan.Table, read uint64) {
 	if n := t.Slots(); n < len(p.bySlot) { // slots have been renumbered
 		*p = processes{bySlot: make([]process, n)}
 	} else {
@@ -95,11 +97,25 @@ func (p *processes) follow(t *scan.Table) {
 			p.set(st, process{})
 		}
 	}
+	p.exact = t.Exact
+	for _, i := range t.Active {
+		if st, known := p.of(&t.Processes[i]); known {
+			st.ran = read
+		}
+	}
+}
+
+// slept reports whether a process is known not to have run before a Read.
+func (p *processes) slept(h *holder, read uint64) bool {
+	if !p.exact || int(h.slot) >= len(p.bySlot) {
+		return false
+	}
+	st := &p.bySlot[h.slot]
+	return st.pid == h.pid && st.start == h.start && st.ran != read
 }
 
 // find looks for clients that are not known yet.
 func (s *Source) find(now time.Time, t *scan.Table) {
-	s.processes.follow(t)
 	budget := firstBudget
 	if !s.last.IsZero() {
 		budget = max(minBudget, min(int(now.Sub(s.last).Seconds()*perSecond), maxBudget))
@@ -326,7 +342,7 @@ func (s *Source) open(fd int32) {
 		d.silent = d.silent || err == nil && bytes.Equal(s.files.Job().target, s.target) // else it is another file by now
 		return
 	}
-	h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, fd: fd}
+	h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, slot: l.row.Slot, fd: fd}
 	s.meet(key{d, s.info.client}, h, l.claimed)
 }
 
