@@ -14,7 +14,9 @@
 // for as long as that has it, unless a better one is found.
 //
 // A counter that steps back counts nothing until it is above its highest value again. What a client
-// used between the last Read and its end is not known: the kernel drops its counters with it.
+// used between the last Read and its end is estimated, as the kernel drops its counters with it: it
+// used the GPU as in the interval before, until its process exited, which a pidfd shows, or for half of
+// the interval. A process of which no Read saw a client has no estimate.
 //
 // # GPU time
 //
@@ -43,8 +45,9 @@
 // Only descriptors that are known to be a client's are read each interval. New ones are found by
 // looking at the descriptors of processes that ran since they were last looked at: those that are
 // new, those with another number of descriptors than before (Linux 6.2), and the others when they
-// are twice as old as at the last look, at most after a minute. What that may cost in an interval
-// is bounded. A process that sleeps opens nothing. The process that reads is not looked at: the
+// are twice as old as at the last look, at most after a minute. The descriptors of a process whose
+// number of them has not changed for a minute are counted every four seconds. What finding clients may
+// cost in an interval is bounded. A process that sleeps opens nothing. The process that reads is not looked at: the
 // number of its own descriptors changes with each client.
 //
 // A client that is found was opened since the last Read if its process did not run between the last

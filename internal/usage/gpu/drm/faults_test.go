@@ -328,3 +328,25 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{50: 400 * ms}, used(t, w.pass(50)))
 	assert.Len(t, w.source.processes.bySlot, w.table.Slots())
 }
+
+// The process runs in each second, in the last of which it opens a GPU.
+func TestAGPUThatAProcessOpensLateIsFoundWithinSeconds(t *testing.T) {
+	for stable, most := range map[int]int{2: 1, 15: 1, 40: 4, 90: 5} {
+		w := watch(t)
+		if w.source.entries == nil {
+			t.Skip("lacks /dev/shm: the kernel counts no descriptors of a copy")
+		}
+		w.addGPU(0, card, "amdgpu")
+		p := w.add(10, 1)
+		p.Start = 1
+		for range stable {
+			w.pass(10)
+		}
+		p.Files = append(p.Files, render(3, 1))
+		took := 0
+		for ; len(w.source.clients) == 0; took++ {
+			w.pass(10)
+		}
+		assert.LessOrEqual(t, took, most, "after %d s", stable)
+	}
+}

@@ -39,12 +39,12 @@ func (e *engineInfo) counts() bool { return e.hasNS || e.hasCycles && (e.hasCoun
 func (f *fdinfo) parse(text []byte) {
 	*f = fdinfo{engines: f.engines[:0]}
 	for {
-		line, rest, whole := bytes.Cut(text, []byte{'\n'})
-		if !whole {
+		end := bytes.IndexByte(text, '\n')
+		if end < 0 {
 			return
 		}
-		text = rest
-		if line, isDRM := bytes.CutPrefix(line, []byte("drm-")); isDRM {
+		line, isDRM := bytes.CutPrefix(text[:end], []byte("drm-"))
+		if text = text[end+1:]; isDRM {
 			f.line(line)
 		}
 	}
@@ -65,9 +65,12 @@ var engineKeys = []struct {
 
 // line reads what follows "drm-".
 func (f *fdinfo) line(line []byte) {
-	key, value, ok := bytes.Cut(line, []byte{':'})
-	value = bytes.TrimSpace(value)
-	if !ok || len(value) == 0 {
+	end := bytes.IndexByte(line, ':')
+	if end < 0 {
+		return
+	}
+	key, value := line[:end], bytes.TrimSpace(line[end+1:])
+	if len(value) == 0 {
 		return
 	}
 	switch string(key) {

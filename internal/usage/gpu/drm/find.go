@@ -41,6 +41,10 @@ const (
 	// same: its age, within these.
 	minPause = time.Second
 	maxPause = time.Minute
+	// The time until the descriptors of a process that runs are counted again: a sixteenth of the time
+	// for which their number is known to be the same, up to maxRest.
+	restPart = 16
+	maxRest  = 4 * time.Second
 )
 
 // process is the search state of the process in a slot of the table.
@@ -55,6 +59,8 @@ type process struct {
 	cpu         uint64
 	due         time.Duration // when it is looked at again although the number of its descriptors is the same
 	descriptors int64         // their number, negative where it is not known
+	since       time.Duration // when that number was first seen
+	recount     time.Duration // when they are counted again
 	ran         uint64        // the last Read before which it ran
 }
 
@@ -175,7 +181,7 @@ func (s *Source) lookAtActive(t *scan.Table) {
 			return
 		}
 		row := &t.Processes[t.Active[at]]
-		if st, known := s.processes.of(row); known && s.opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st)) {
+		if st, known := s.processes.of(row); known && s.opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st, t.Now)) {
 			s.lookAt(row)
 		}
 	}
@@ -187,15 +193,19 @@ func (s *Source) opens(row *scan.Process) bool {
 }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
-func (s *Source) recount(row *scan.Process, st *process) bool {
+func (s *Source) recount(row *scan.Process, st *process, now time.Duration) bool {
 	if st.descriptors < 0 {
 		return !st.denied
+	}
+	if now < st.recount {
+		return false
 	}
 	s.look.budget -= countCost
 	n, err := s.numberOf(row.PID, row.Start)
 	if err != nil || n != st.descriptors {
 		return true
 	}
+	st.recount = now + min((now-st.since)/restPart, maxRest)
 	if st.from == 0 {
 		st.cpu = uint64(row.CPU)
 	}
@@ -288,7 +298,10 @@ func (s *Source) lookAt(row *scan.Process) {
 	to := process{
 		pid: row.PID, start: row.Start, from: l.found.next, seen: int32(l.found.seen), cpu: uint64(row.CPU),
 		denied: l.denied || denied(err),
-		due:    l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
+		due:    l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors, since: l.table.Now,
+	}
+	if known && st.descriptors == descriptors {
+		to.since = st.since
 	}
 	if from != 0 {
 		to.seen += st.seen

@@ -46,7 +46,7 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 			continue
 		}
 		known++
-		if w.source.recount(p, st) {
+		if w.source.recount(p, st, w.table.Now) {
 			changed++
 		}
 	}
