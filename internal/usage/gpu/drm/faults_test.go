@@ -331,13 +331,13 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 
 // The process runs in each second, in the last of which it opens a GPU.
 func TestAGPUThatAProcessOpensLateIsFoundWithinSeconds(t *testing.T) {
-	for stable, most := range map[int]int{2: 1, 15: 1, 40: 4, 90: 5} {
+	for stable, most := range map[int]int{2: 1, 10: 1, 40: 3, 230: 5} {
 		w := watch(t)
 		if w.source.entries == nil {
 			t.Skip("lacks /dev/shm: the kernel counts no descriptors of a copy")
 		}
 		w.addGPU(0, card, "amdgpu")
-		p := w.add(10, 1)
+		p := w.add(10, 1, hostsim.OpenFile{FD: 0, Target: "/dev/null", Info: "pos:\t0\n"})
 		p.Start = 1
 		for range stable {
 			w.pass(10)
