@@ -64,6 +64,9 @@ type PollOptions struct {
 	// error. 0 means forever. It is for counters of what always uses energy, and more than the time
 	// in which the least power adds one unit.
 	StandsStill time.Duration
+	// Lead is how long before the next Read a poll begins, if the time between two Reads is a multiple
+	// of Every: a reading is then of the same time as usage that is read with it. 0 means any time.
+	Lead time.Duration
 }
 
 // Poller reads a Sensor on its own goroutine, so that it delays no caller, and integrates powers.
@@ -88,6 +91,7 @@ type Poller struct {
 	readings []Reading
 
 	mu    sync.Mutex // guards what follows
+	read  time.Time  // when Read was called last
 	zones []*polledZone
 	err   error // what the last poll failed with, or its warning
 }
@@ -138,6 +142,7 @@ func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.read = time.Now()
 	p.readings = p.readings[:0]
 	for _, z := range p.zones {
 		if !z.gone {
@@ -175,9 +180,24 @@ func (p *Poller) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		took := time.Since(began)
-		timer.Reset(max(p.pause(failures)-took, min(took, p.options.Timeout)))
+		took, pause := time.Since(began), p.pause(failures)
+		timer.Reset(max(pause-took+p.shift(began.Add(pause), pause), min(took, p.options.Timeout)))
 	}
+}
+
+// shift returns by how much a poll must be moved to begin Lead before a Read: later, or earlier by up
+// to a quarter of the time between two polls.
+func (p *Poller) shift(at time.Time, every time.Duration) time.Duration {
+	if p.options.Lead == 0 || every < 4*p.options.Lead {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	late := at.Sub(p.read.Add(-p.options.Lead)) % every
+	if late <= every/4 {
+		return -late
+	}
+	return every - late
 }
 
 // pause returns the time between the starts of two polls after so many that failed.

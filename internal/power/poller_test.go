@@ -677,3 +677,36 @@ func FuzzPolledZone(f *testing.F) {
 		}
 	})
 }
+
+func TestAPollPrecedesARead(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 2500 * time.Millisecond} { // between Reads
+		synctest.Test(t, func(t *testing.T) {
+			zone := &Zone{ID: "card", Kind: GPU}
+			p := NewPoller(alignedSensor{zone}, PollOptions{Name: "test", Every: time.Second, Lead: 50 * time.Millisecond})
+			defer func() { assert.NoError(t, p.Close()) }()
+			time.Sleep(300 * time.Millisecond)
+			var ages []time.Duration
+			for range 10 {
+				readings, err := p.Read(t.Context(), Sample{At: time.Now()})
+				require.NoError(t, err)
+				for i := range readings {
+					ages = append(ages, time.Since(readings[i].At))
+				}
+				time.Sleep(every)
+			}
+			if every == time.Second {
+				assert.Equal(t, slices.Repeat([]time.Duration{50 * time.Millisecond}, 6), ages[len(ages)-6:])
+			} else {
+				assert.Less(t, slices.Max(ages), 2*time.Second, "polls go on")
+			}
+		})
+	}
+}
+
+type alignedSensor struct{ zone *Zone }
+
+func (s alignedSensor) Poll(context.Context) ([]Value, error) {
+	return []Value{PowerValue(s.zone, 1, 0, time.Now())}, nil
+}
+
+func (alignedSensor) Close() error { return nil }

@@ -29,6 +29,8 @@ const (
 	defaultEvery  = time.Second
 	longestEvery  = time.Minute
 	longestGap    = 3 * longestEvery
+	// lead is more than reading a card takes.
+	lead = 50 * time.Millisecond
 )
 
 // polledZone is a zone that a goroutine reads.
@@ -70,10 +72,17 @@ type polledChip struct {
 	buf        [32]byte
 }
 
-func newPolledChip(c *chip, standsStill time.Duration, open func(string) (*os.File, error)) *polledChip {
+// newPolledChip returns the chip of a sensor. The usage of cards is read with each collection, so a
+// poll precedes it.
+func newPolledChip(f *input, open func(string) (*os.File, error)) *polledChip {
+	c := f.chip
 	p := &polledChip{driver: c.driver, device: c.device, open: open, pm: filepath.Join(c.path, "power")}
 	p.status = kernfs.File{Path: filepath.Join(p.pm, "runtime_status"), Open: open}
-	p.poller = power.NewPoller(p, power.PollOptions{Name: "hwmon", LongestGap: longestGap, StandsStill: standsStill})
+	options := power.PollOptions{Name: "hwmon", LongestGap: longestGap, StandsStill: f.is.standsStill}
+	if f.zone.Kind == power.GPU {
+		options.Lead = lead
+	}
+	p.poller = power.NewPoller(p, options)
 	return p
 }
 

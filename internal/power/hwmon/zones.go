@@ -81,7 +81,7 @@ func (m *Meter) chipOf(f *input) *polledChip {
 			return p
 		}
 	}
-	p := newPolledChip(f.chip, f.is.standsStill, m.openFile)
+	p := newPolledChip(f, m.openFile)
 	m.chips = append(m.chips, p)
 	slices.SortFunc(m.chips, func(a, b *polledChip) int { return power.CompareIDs(a.device, b.device) })
 	return p
