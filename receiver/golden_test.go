@@ -281,9 +281,10 @@ func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "two-gpus")
-		// The AMD card's power is integrated at 1 Hz, from 60 to 200, to 220 and to 120 W. The
+		// The AMD card's power is integrated at 1 Hz, up to 50 ms before the end of the interval, from 60
+		// to 200, to 220 and to 120 W. The
 		// Intel card's energy is counted.
-		const amd, intel = 1930 + 2190 + 1250, 600 + 500.000123 + 300
+		const amd, intel = 1923.5 + 2190 + 1250, 600 + 500.000123 + 300
 		assert.InDelta(t, amd, n.one("hw.energy", "hw.vendor=AMD", "hw.name=AMD Radeon PRO W7900", "hw.type=gpu").value, 1e-9)
 		assert.InDelta(t, intel, n.one("hw.energy", "hw.vendor=Intel", "hw.type=gpu").value, 1e-9)
 		of := attrs{"energy.zone": "gpu"}
@@ -293,12 +294,12 @@ func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 		assert.Zero(t, n.sum("system.unattributed.energy", of))
 
 		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5 and 1 s on the other.
-		assert.InDelta(t, 0.69*1930+0.7*2190+0.28*1250+0.75*1100.000123+0.1*300, active, 1e-5)
+		assert.InDelta(t, 0.69*1923.5+0.7*2190+0.28*1250+0.75*1100.000123+0.1*300, active, 1e-5)
 		assert.InDelta(t, 0.28, n.one("hw.gpu.utilization", "hw.vendor=AMD").value, 1e-9)
 		assert.InDelta(t, 0.1, n.one("hw.gpu.utilization", "hw.vendor=Intel").value, 1e-9)
 
 		shell := n.one("process.energy", pid(2100), "energy.zone=gpu").value
-		assert.InDelta(t, 0.69*1930*0.9/7+0.7*2190/8+0.28*1250*0.8/3.3, shell, 1e-5, "and nothing of the card that it has open")
+		assert.InDelta(t, 0.69*1923.5*0.9/7+0.7*2190/8+0.28*1250*0.8/3.3, shell, 1e-5, "and nothing of the card that it has open")
 		assert.Zero(t, n.sum("process.energy", of, pid(2600)), "its client is the desktop's")
 		container := n.one("container.energy", "energy.zone=gpu").value
 		assert.InDelta(t, 0.75*1100.000123+0.1*300, container, 1e-5)
