@@ -27,7 +27,7 @@ type gpus struct {
 	Usage   []gpu.Usage
 	// Exited is for drm.Options, nil but in tests.
 	Exited func(pid int32) (time.Time, bool)
-	notes   gpuNotes
+	notes  gpuNotes
 }
 
 // gpuMeter is a meter of GPUs that also reads their usage.
