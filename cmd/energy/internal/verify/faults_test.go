@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// faultsOf returns the faults that are found.
+func faultsOf(o *Observation) (faults []Verdict) {
+	verdicts, _ := Check(o)
+	return slices.DeleteFunc(verdicts, func(v Verdict) bool { return v.Status != Fault })
+}
+
+func TestHealthyMachinesHaveNoFault(t *testing.T) {
+	for i := range healthy {
+		for seed := range uint64(3) {
+			assert.Empty(t, faultsOf(healthy[i].observe(seed)), "%s, seed %d", healthy[i].name, seed)
+		}
+	}
+	assert.GreaterOrEqual(t, len(healthy), 20)
+}
+
+// planted is a fault of a machine or of its meters.
+type planted struct {
+	name    string
+	check   string // that finds it
+	says    string // in the verdict
+	on      string // name of the machine
+	machine func(*simulated)
+	after   func(*Observation)
+}
+
+// meter changes a meter of the machine. The meters of a healthy machine stay as they are.
+func meter(name string, kind power.Kind, change func(*simulatedMeter)) func(*simulated) {
+	return func(m *simulated) {
+		m.meters = slices.Clone(m.meters)
+		for i := range m.meters {
+			if m.meters[i].meter == name && m.meters[i].kind == kind {
+				change(&m.meters[i])
+			}
+		}
+	}
+}
+
+// zones changes the zones of a meter.
+func zones(name string, kind power.Kind, change func(*Zone)) func(*simulated) {
+	return readings(func(o *Observation) {
+		for _, z := range o.Zones {
+			if z.Meter == name && z.Kind == kind {
+				change(z)
+			}
+		}
+	})
+}
+
+// readings changes the readings, before the receiver sees them.
+func readings(plant func(*Observation)) func(*simulated) {
+	return func(m *simulated) { m.plant = plant }
+}
+
+// without removes the zones of a socket.
+func without(name string, kind power.Kind, socket int) func(*simulated) {
+	return readings(func(o *Observation) {
+		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == name && z.Kind == kind && z.Socket == socket })
+	})
+}
+
+// scaled multiplies what a zone counts.
+func scaled(factor float64) func(*Zone) {
+	return func(z *Zone) {
+		z.Raw = nil
+		for i := range z.Points {
+			z.Points[i].Value *= factor
+		}
+	}
+}
+
+// becomes replaces the powers of a zone.
+func becomes(watts func(at float64) float64) func(*Zone) {
+	return func(z *Zone) {
+		z.Raw = nil
+		for i := 1; i < len(z.Points); i++ {
+			at := z.Points[i].At
+			z.Points[i].Value = z.Points[i-1].Value + watts(at)*(at-z.Points[i-1].At)
+		}
+	}
+}
+
+// added adds a share of other zones to the zones of a meter.
+func added(name string, to, from power.Kind, share float64) func(*simulated) {
+	return readings(func(o *Observation) {
+		for _, z := range o.Zones {
+			for _, other := range o.Zones {
+				if z.Meter == name && other.Meter == name && z.Kind == to && other.Kind == from && z.Socket == other.Socket {
+					z.Raw = nil
+					for i := range z.Points {
+						z.Points[i].Value += share * valueAt(other.Points, z.Points[i].At)
+					}
+				}
+			}
+		}
+	})
+}
+
+func entries(change func(class string, at float64, s *Sums)) func(*Observation) {
+	return func(o *Observation) {
+		for i := range o.Ledger.Entries {
+			e := &o.Ledger.Entries[i]
+			for class, s := range e.Kinds {
+				change(class, e.At, &s)
+				e.Kinds[class] = s
+			}
+		}
+	}
+}
+
+func programs(change func(p *Program)) func(*Observation) {
+	return func(o *Observation) {
+		for _, s := range o.Steps {
+			for i := range s.Programs {
+				change(&s.Programs[i])
+			}
+		}
+	}
+}
+
+const (
+	dual    = "server, Intel, 2 sockets, BMC"
+	plugged = "server, Intel, 2 sockets, plug"
+)
+
+var plantedFaults = []planted{
+	{"mW read as W", "unit", "0.001 times as much", "board, ARM, INA", zones("hwmon", power.Platform, scaled(1000)), nil},
+	{"mJ read as µJ", "unit", "1000 times as much", "small server, Atom", zones("powercap", power.Package, scaled(0.001)), nil},
+	{"wrong scale of the PMU", "agreement", "reads 4 times", dual, zones("perf", power.Package, scaled(4)), nil},
+	{"DRAM inside the package", "dram", "inside the package", plugged, added("powercap", power.Package, power.DRAM, 1), nil},
+	{"energy unit of DRAM", "dram", "energy unit is wrong", plugged, zones("powercap", power.DRAM, scaled(4)), nil},
+	{"DRAM counts something else", "dram", "does not follow memory", plugged, zones("powercap", power.DRAM, becomes(func(at float64) float64 { return 5 + 0.05*math.Sin(at) })), nil},
+	{"a socket missing from the cpumask", "sockets", "[1] of 2: its CPU is not in the cpumask", dual, without("perf", power.Package, 1), nil},
+	{"a socket without a zone", "sockets", "lacks socket [3]", "server, Intel, 4 sockets", without("powercap", power.Package, 3), nil},
+	{"sockets swapped", "sockets", "are swapped", plugged, zones("powercap", power.Package, func(z *Zone) { z.Socket = 1 - z.Socket }), nil},
+	{"one counter for two sockets", "sockets", "the same counter", dual, readings(func(o *Observation) {
+		o.Zones[1].Points, o.Zones[1].Raw = o.Zones[0].Points, o.Zones[0].Raw
+		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == "perf" })
+	}), nil},
+	{"a socket counts double", "sockets", "do not count alike", "server, Intel, 4 sockets", zones("powercap", power.Package, func(z *Zone) {
+		if z.Socket == 2 {
+			scaled(2)(z)
+		}
+	}), nil},
+	{"constant 0 as before Linux 7.0", "zero", "Before Linux 7.0", "server, AMD, perf only", zones("perf", power.Package, scaled(0)), nil},
+	{"a range that does not fit the unit", "wrap", "wraps at the wrong range", "desktop, Intel", zones("powercap", power.Package, func(z *Zone) { z.Range *= 4 }), nil},
+	{"a value above the range", "wrap", "above its stated range", "desktop, Intel", zones("powercap", power.Package, func(z *Zone) { z.Range /= 64 }), nil},
+	{"a wrap at the wrong range", "wrap", "it wrapped at about 65536 J", "server, AMD, 2 sockets", zones("powercap", power.Package, func(z *Zone) {
+		for i := range z.Raw {
+			z.Raw[i].Value = math.Mod(z.Points[i].Value+60_000, 65_536)
+		}
+	}), nil},
+	{"a reset", "wrap", "was reset", "HPC node, Cray", zones("cray", power.Platform, func(z *Zone) {
+		for i := range z.Raw {
+			z.Raw[i].Value = z.Points[i].Value
+			if i > len(z.Raw)/2 {
+				z.Raw[i].Value -= z.Points[len(z.Raw)/2].Value
+			}
+		}
+	}), nil},
+	{"a lag of 5 s", "lag", "s late", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.late = 5 }), nil},
+	{"a lag of 2 s of RAPL", "lag", "s late", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.late = 2 }), nil},
+	{"a lag of 12 s of a BMC", "lag", "meters::ipmi::lag: 1", dual, meter("ipmi", power.Platform, func(m *simulatedMeter) { m.late = 12 }), nil},
+	{"a sensor in °C", "temperature", "°C", "board, ARM, INA", readings(func(o *Observation) {
+		becomes(func(at float64) float64 { return valueAt(o.Temperatures[0], at-0.5) })(o.Zones[0])
+	}), nil},
+	{"noise of 10 %", "noise", "noise of", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
+	{"noise of 10 % of RAPL", "noise", "noise of ", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
+	{"a counter that stops", "standstill", "stood still", "desktop, AMD, plug", zones("powercap", power.Package, func(z *Zone) {
+		for i, p := range z.Points {
+			if p.At > 150 && p.At < 200 {
+				z.Points[i].Value = z.Points[i-1].Value
+			}
+		}
+	}), nil},
+	{"a constant power", "load following", "does not follow the load", "server, ACPI power meter alone", zones("hwmon", power.Platform, becomes(func(float64) float64 { return 150 })), nil},
+	{"another machine's meter", "load following", "does not follow the load", "server, ARM, hwmon", zones("hwmon", power.Platform, becomes(func(at float64) float64 { return 150 + 10*math.Sin(at/4) })), nil},
+	{"reads that fail", "reads", "reads of", "laptop, psys", zones("powercap", power.PSys, func(z *Zone) { z.Failed = z.Reads / 20 }), nil},
+	{"the BMC of half the machine", "parts and whole", "parts exceed the whole", dual, zones("ipmi", power.Platform, scaled(0.4)), nil},
+	{"core above package", "parts and whole", "parts exceed the whole", "desktop, Intel", zones("powercap", power.Core, scaled(2)), nil},
+	{"psys below package", "parts and whole", "parts exceed the whole", "laptop, psys", zones("powercap", power.PSys, scaled(0.6)), nil},
+	{"BMC and plug disagree", "agreement", "disagree", "server, BMC and plug", zones("ipmi", power.Platform, scaled(1.35)), nil},
+	{"the whole rises by half", "closure", "does not close", "desktop, AMD, plug", zones("http", power.Platform, func(z *Zone) {
+		scaled(0.5)(z)
+		for i := range z.Points {
+			z.Points[i].Value += 60 * z.Points[i].At
+		}
+	}), nil},
+	{"processes lack a joule", "sums", "off the active energy", dual, nil, entries(func(_ string, at float64, s *Sums) {
+		if at > 100 {
+			s.Processes--
+		}
+	})},
+	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", nil, entries(func(_ string, _ float64, s *Sums) { s.Idle *= 1.01 })},
+	{"the receiver misses energy", "totals", "the meter itself", "desktop, Intel", nil, entries(func(class string, _ float64, s *Sums) {
+		if class == "package measured" {
+			s.Active, s.Idle, s.Zones, s.Processes, s.Unattributed = 0.9*s.Active, 0.9*s.Idle, 0.9*s.Zones, 0.9*s.Processes, 0.9*s.Unattributed
+		}
+	})},
+	{"unequal energy of equal programs", "symmetry", "CPU 2 +", "virtual machine", nil, programs(func(p *Program) {
+		if p.CPU == 2 {
+			p.Joules["package modeled"] *= 1.1
+		}
+	})},
+	{"static power 30 % too low", "static power", "draws", dual, nil, entries(func(class string, _ float64, s *Sums) {
+		if class == "package measured" {
+			moved := 0.3 * s.Idle
+			s.Idle, s.Active, s.Unattributed = s.Idle-moved, s.Active+moved, s.Unattributed+moved
+		}
+	})},
+	{"a standard error that is too small", "standard error", "too small", dual, nil, entries(func(class string, _ float64, s *Sums) {
+		if class == "package measured" {
+			moved := 0.06 * s.Idle
+			s.Idle, s.Active, s.Unattributed, s.Uncertainty = s.Idle-moved, s.Active+moved, s.Unattributed+moved, s.Uncertainty/20
+		}
+	})},
+	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.BPF *= 0.9 })},
+	{"the power of another GPU", "gpu", "do not belong together", "server with a GPU", nil, func(o *Observation) {
+		for _, e := range o.Ledger.Entries {
+			e.GPUs["gpu"] = GPU{Watts: 60, Utilization: e.GPUs["gpu"].Utilization}
+		}
+	}},
+	{"a CPU limit", "load", "got only 50 %", "virtual machine", nil, programs(func(p *Program) { p.Waited, p.BPF, p.Procfs = p.Waited/2, p.BPF/2, p.Procfs/2 })},
+	{"a missing permission", "permissions", "sudo setcap", dual, nil, func(o *Observation) {
+		o.Lacks = []Lack{{"The counters of perf may not be read", "sudo setcap cap_perfmon+ep $(command -v energy)"}}
+	}},
+	{"an old backend", "backend", "too old", dual, nil, func(o *Observation) { o.Backend = &Backend{Name: "Prometheus", Version: "2.42.0"} }},
+}
+
+func TestEachPlantedFaultIsFoundByItsCheckAlone(t *testing.T) {
+	for _, p := range plantedFaults {
+		t.Run(p.name, func(t *testing.T) {
+			i := slices.IndexFunc(healthy, func(m simulated) bool { return m.name == p.on })
+			require.GreaterOrEqual(t, i, 0)
+			for seed := range uint64(2) {
+				m := healthy[i]
+				if p.machine != nil {
+					p.machine(&m)
+				}
+				o := m.observe(seed)
+				if p.after != nil {
+					p.after(o)
+				}
+				faults := faultsOf(o)
+				require.NotEmpty(t, faults, "seed %d", seed)
+				for _, v := range faults {
+					assert.Equal(t, p.check, v.Check, "seed %d: %s", seed, v.Text)
+				}
+				assert.True(t, slices.ContainsFunc(faults, func(v Verdict) bool { return strings.Contains(v.Text, p.says) }), "seed %d: %v", seed, faults)
+			}
+		})
+	}
+	assert.GreaterOrEqual(t, len(plantedFaults), 20)
+}
