@@ -15,6 +15,15 @@ func (e *Embedded) Attributed() []power.Reading {
 	return s.meters.AttributedReadings()
 }
 
+// Meters returns the status of each meter as of the last measurement, in order of preference. It is
+// valid until the next Collect.
+func (e *Embedded) Meters() []power.Status {
+	s := e.scraper
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.meters.Set.Status()
+}
+
 // Trained returns the zone kinds whose static power model is trained.
 func (e *Embedded) Trained() map[power.Class]bool {
 	s := e.scraper

@@ -8,6 +8,7 @@
 //	energy phase begin NAME | end             begins or ends a phase of what is measured
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
+//	energy verify [flags]                     checks of the meters of this machine and of the receiver's figures
 //	energy version                            the version of this program
 //
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the
@@ -31,6 +32,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/verify"
 )
 
 // commands are the subcommands. Each returns the exit status.
@@ -43,6 +45,7 @@ var commands = []struct {
 	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
+	{"verify", "check the meters of this machine and the receiver's figures", reported("verify", verifyCommand)},
 	{"version", "print the version of this program", reported("version", printVersion)},
 }
 
@@ -72,6 +75,9 @@ func exitCode(args []string) int {
 	}
 	if slices.Contains([]string{"-version", "--version"}, args[0]) {
 		args[0] = "version"
+	}
+	if args[0] == verify.LoadCommand {
+		return report(args[0], verify.RunLoad(args[1:]))
 	}
 	for _, c := range commands {
 		if c.name == args[0] {

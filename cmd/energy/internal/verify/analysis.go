@@ -114,10 +114,15 @@ func (a *analysis) blame(zones []*Zone, format string, args ...any) {
 	a.add(Fault, format, args...)
 }
 
+// mostListed is how much of what was checked a verdict lists.
+const mostListed = 4
+
 // conclude adds the verdict of a check that has found no fault.
 func (a *analysis) conclude(done []string, ok, otherwise string) {
 	switch {
 	case slices.ContainsFunc(a.verdicts, func(v Verdict) bool { return v.Check == a.check && v.Status == Fault }):
+	case len(done) > mostListed+1:
+		a.add(OK, "%s (%s and %d more)", ok, strings.Join(done[:mostListed], ", "), len(done)-mostListed)
 	case len(done) > 0:
 		a.add(OK, "%s (%s)", ok, strings.Join(done, ", "))
 	default:

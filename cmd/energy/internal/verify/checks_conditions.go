@@ -4,7 +4,6 @@ package verify
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -88,9 +87,15 @@ func (a *analysis) load() {
 		for _, p := range s.Programs {
 			run += p.Waited / (s.To - s.From) / float64(len(s.CPUs))
 		}
-		if busy := a.busy(s.From+settle, s.To, s.CPUs) / float64(len(s.CPUs)); min(run, busy) < leastBusy || math.IsNaN(busy) {
+		switch busy := a.busy(s.From+settle, s.To, s.CPUs) / float64(len(s.CPUs)); {
+		case run >= leastBusy && busy >= leastBusy:
+		case busy >= leastBusy:
 			a.unusable[s] = true
-			a.add(Fault, "The load of step %q got only %.0f %% of its CPUs: a CPU limit, another program or the hypervisor took the rest", s.Name, 100*run)
+			a.add(Note, "The load of step %q got only %.0f %% of its CPUs, because other programs ran: check the machine while it rests", s.Name, 100*run)
+			continue
+		default:
+			a.unusable[s] = true
+			a.add(Fault, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: a CPU limit or the hypervisor holds it back", s.Name, 100*run, 100*busy)
 			continue
 		}
 		done = append(done, s.Name)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -352,7 +353,7 @@ const mostUnequal = 0.03
 // compared: others may draw different power.
 func (a *analysis) symmetry() {
 	var done []string
-	for _, s := range a.stepsOf(func(s *Step) bool { return s.Load != Idle && len(s.CPUs) > 2 }) {
+	for _, s := range a.stepsOf(func(s *Step) bool { return s.Load != Idle && len(s.CPUs) > 1 }) {
 		for _, class := range slices.Sorted(maps.Keys(a.classesOf(s))) {
 			if a.kinds[class] {
 				continue
@@ -364,8 +365,11 @@ func (a *analysis) symmetry() {
 					perSecond = append(perSecond, p.Joules[class]/p.Waited)
 				}
 				middle := median(perSecond)
+				if len(equal) == 2 {
+					middle = perSecond[0]
+				}
 				for i, w := range perSecond {
-					if off := w/middle - 1; math.Abs(off) > math.Abs(worst) && len(equal) > 2 {
+					if off := w/middle - 1; math.Abs(off) > math.Abs(worst) {
 						worst, of = off, equal[i].CPU
 					}
 				}
@@ -378,7 +382,7 @@ func (a *analysis) symmetry() {
 			}
 		}
 	}
-	a.conclude(done, "Equal programs get equal energy per CPU second", "No step has three equal programs with energy")
+	a.conclude(done, "Equal programs get equal energy per CPU second", "No step that can be evaluated has two equal programs with energy")
 }
 
 func (a *analysis) classesOf(s *Step) map[string]bool {
@@ -408,16 +412,24 @@ const mostStaticOff = 0.1
 
 // static compares trained static power with the measured power at rest.
 func (a *analysis) static() {
-	var done []string
+	var done, untrained []string
 	a.eachStatic(func(class string, trained, idle, _ float64) {
-		if off := trained/idle - 1; math.Abs(off) > mostStaticOff {
+		if !a.Ledger.Trained[class] {
+			untrained = append(untrained, fmt.Sprintf("%s: the receiver assumes %s, the machine draws %s at rest", class, inWatts(trained), inWatts(idle)))
+		} else if off := trained/idle - 1; math.Abs(off) > mostStaticOff {
 			a.kinds[class] = true
 			a.add(Fault, "The trained static power of %s is %s, but the machine draws %s at rest (%+.0f %%)", class, inWatts(trained), inWatts(idle), 100*off)
 		} else {
 			done = append(done, fmt.Sprintf("%s %s, at rest %s", class, inWatts(trained), inWatts(idle)))
 		}
 	})
-	a.conclude(done, "Trained static power is the power at rest", "No static power model was trained in this time")
+	if len(untrained) > 0 {
+		a.add(Unchecked, "The static power model is not trained in so short a time. %s", strings.Join(untrained, "; "))
+		if len(done) == 0 {
+			return
+		}
+	}
+	a.conclude(done, "Trained static power is the power at rest", "No static power is known of a meter")
 }
 
 // standardError compares the error of static power with the standard error that the receiver reports.
@@ -425,7 +437,7 @@ func (a *analysis) standardError() {
 	var done []string
 	a.eachStatic(func(class string, trained, idle, uncertainty float64) {
 		switch off := math.Abs(trained - idle); {
-		case uncertainty <= 0:
+		case uncertainty <= 0 || !a.Ledger.Trained[class]:
 		case off > 3*uncertainty+0.02*idle:
 			a.add(Fault, "The standard error of %s is too small: static power is off by %s, the receiver reports %s", class, inWatts(off), inWatts(uncertainty))
 		default:
@@ -435,14 +447,14 @@ func (a *analysis) standardError() {
 	a.conclude(done, "The standard error covers the deviation", "The receiver reported no standard error in this time")
 }
 
-// eachStatic calls do with each trained class: its static power under load after training, the
+// eachStatic calls do with each class: its static power under the last load, the
 // measured power at rest and the reported standard error.
-func (a *analysis) eachStatic(do func(class string, trained, idle, uncertainty float64)) {
+func (a *analysis) eachStatic(do func(class string, static, idle, uncertainty float64)) {
 	steps := a.stepsOf(func(s *Step) bool { return s.Load != Idle })
 	for _, kind := range power.Kinds {
 		class := classID(kind, power.Measured)
 		g := a.first(kind)
-		if g == nil || a.kinds[class] || !a.Ledger.Trained[class] || len(steps) == 0 {
+		if g == nil || a.kinds[class] || len(steps) == 0 {
 			continue
 		}
 		s := steps[len(steps)-1]

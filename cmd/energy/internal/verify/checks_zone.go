@@ -61,6 +61,9 @@ const (
 // standstill checks that readings go on changing.
 func (a *analysis) standstill() {
 	a.each("Readings change all the time", noMeter, func(z *Zone) bool {
+		if z.Kind != power.Package && z.Kind != power.DRAM && z.Kind != power.Platform && z.Kind != power.PSys {
+			return false // cores and GPUs at rest may use nothing
+		}
 		changed := changes(z.Points)
 		if len(changed) < 3 {
 			return false

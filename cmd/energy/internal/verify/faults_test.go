@@ -235,7 +235,13 @@ var plantedFaults = []planted{
 			e.GPUs["gpu"] = GPU{Watts: 60, Utilization: e.GPUs["gpu"].Utilization}
 		}
 	}},
-	{"a CPU limit", "load", "got only 50 %", "virtual machine", nil, programs(func(p *Program) { p.Waited, p.BPF, p.Procfs = p.Waited/2, p.BPF/2, p.Procfs/2 })},
+	{"a CPU limit", "load", "got only 50 %", "virtual machine", readings(func(o *Observation) {
+		for _, cpu := range o.Busy {
+			for i := range cpu {
+				cpu[i].Value /= 2
+			}
+		}
+	}), programs(func(p *Program) { p.Waited, p.BPF, p.Procfs = p.Waited/2, p.BPF/2, p.Procfs/2 })},
 	{"a missing permission", "permissions", "sudo setcap", dual, nil, func(o *Observation) {
 		o.Lacks = []Lack{{"The counters of perf may not be read", "sudo setcap cap_perfmon+ep $(command -v energy)"}}
 	}},

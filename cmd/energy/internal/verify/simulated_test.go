@@ -48,17 +48,17 @@ func rapl(meter string, kind power.Kind) simulatedMeter {
 }
 
 var (
-	powercap = []simulatedMeter{rapl("powercap", power.Package), rapl("powercap", power.Core)}
-	withDRAM = append(slices.Clip(powercap), rapl("powercap", power.DRAM))
-	perf     = []simulatedMeter{rapl("perf", power.Package), rapl("perf", power.DRAM)}
-	onlyPerf = []simulatedMeter{{meter: "perf", kind: power.Package, unit: math.Ldexp(1, -16)}}
-	psys     = simulatedMeter{meter: "powercap", kind: power.PSys, whole: true, unit: 1. / 16384, wraps: true}
-	bmc      = simulatedMeter{meter: "ipmi", kind: power.Platform, whole: true, every: 5, average: 1, quantum: 1}
-	slowBMC  = simulatedMeter{meter: "redfish", kind: power.Platform, whole: true, every: 5, average: 20, quantum: 1}
-	plug     = simulatedMeter{meter: "http", kind: power.Platform, whole: true, every: 1, average: 1, quantum: 0.1}
-	acpi     = simulatedMeter{meter: "hwmon", kind: power.Platform, whole: true, every: 1, average: 1, quantum: 0.5}
-	ina      = simulatedMeter{meter: "hwmon", kind: power.Platform, whole: true, every: 1, quantum: 0.025}
-	cray     = simulatedMeter{meter: "cray", kind: power.Platform, whole: true, every: 0.1, unit: 1}
+	registers = []simulatedMeter{rapl("powercap", power.Package), rapl("powercap", power.Core)}
+	withDRAM  = append(slices.Clip(registers), rapl("powercap", power.DRAM))
+	events    = []simulatedMeter{rapl("perf", power.Package), rapl("perf", power.DRAM)}
+	onlyPerf  = []simulatedMeter{{meter: "perf", kind: power.Package, unit: math.Ldexp(1, -16)}}
+	psys      = simulatedMeter{meter: "powercap", kind: power.PSys, whole: true, unit: 1. / 16384, wraps: true}
+	bmc       = simulatedMeter{meter: "ipmi", kind: power.Platform, whole: true, every: 5, average: 1, quantum: 1}
+	slowBMC   = simulatedMeter{meter: "redfish", kind: power.Platform, whole: true, every: 5, average: 20, quantum: 1}
+	plug      = simulatedMeter{meter: "http", kind: power.Platform, whole: true, every: 1, average: 1, quantum: 0.1}
+	acpi      = simulatedMeter{meter: "hwmon", kind: power.Platform, whole: true, every: 1, average: 1, quantum: 0.5}
+	ina       = simulatedMeter{meter: "hwmon", kind: power.Platform, whole: true, every: 1, quantum: 0.025}
+	node      = simulatedMeter{meter: "cray", kind: power.Platform, whole: true, every: 0.1, unit: 1}
 )
 
 func meters(all ...[]simulatedMeter) []simulatedMeter { return slices.Concat(all...) }
@@ -67,23 +67,23 @@ func one(m ...simulatedMeter) []simulatedMeter { return m }
 
 // healthy are machines without a fault, with powers of the size that such machines have.
 var healthy = []simulated{
-	{name: "server, Intel, 2 sockets, BMC", sockets: 2, cores: 16, threads: 2, idle: 45, first: 12, core: 5, smt: 0.2, turbo: 0.3, dramIdle: 8, dram: 18, rest: 60, loss: 0.1, meters: meters(withDRAM, perf, one(bmc))},
+	{name: "server, Intel, 2 sockets, BMC", sockets: 2, cores: 16, threads: 2, idle: 45, first: 12, core: 5, smt: 0.2, turbo: 0.3, dramIdle: 8, dram: 18, rest: 60, loss: 0.1, meters: meters(withDRAM, events, one(bmc))},
 	{name: "server, Intel, 2 sockets, plug", sockets: 2, cores: 8, threads: 2, idle: 25, first: 8, core: 6, smt: 0.2, turbo: 0.2, dramIdle: 6, dram: 12, rest: 50, loss: 0.12, meters: meters(withDRAM, one(plug))},
-	{name: "server, Intel, 1 socket, no SMT", sockets: 1, cores: 8, threads: 1, idle: 20, first: 5, core: 8, dramIdle: 4, dram: 6, rest: 30, loss: 0.1, meters: meters(withDRAM, perf)},
+	{name: "server, Intel, 1 socket, no SMT", sockets: 1, cores: 8, threads: 1, idle: 20, first: 5, core: 8, dramIdle: 4, dram: 6, rest: 30, loss: 0.1, meters: meters(withDRAM, events)},
 	{name: "server, Intel, 4 sockets", sockets: 4, cores: 12, threads: 2, idle: 40, first: 10, core: 6, smt: 0.25, turbo: 0.3, dramIdle: 10, dram: 20, rest: 150, loss: 0.08, meters: withDRAM},
-	{name: "server, AMD, 2 sockets", sockets: 2, cores: 32, threads: 2, idle: 95, first: 8, core: 3, smt: 0.15, turbo: 0.3, rest: 90, loss: 0.08, meters: meters(powercap, one(bmc))},
+	{name: "server, AMD, 2 sockets", sockets: 2, cores: 32, threads: 2, idle: 95, first: 8, core: 3, smt: 0.15, turbo: 0.3, rest: 90, loss: 0.08, meters: meters(registers, one(bmc))},
 	{name: "server, AMD, perf only", sockets: 1, cores: 24, threads: 2, idle: 60, first: 6, core: 4, smt: 0.2, rest: 70, loss: 0.1, meters: onlyPerf},
 	{name: "server, BMC and plug", sockets: 1, cores: 16, threads: 2, idle: 30, first: 9, core: 4, smt: 0.2, dramIdle: 5, dram: 12, rest: 40, loss: 0.1, meters: meters(withDRAM, one(plug, bmc))},
 	{name: "server, averaging BMC", sockets: 2, cores: 10, threads: 2, idle: 35, first: 10, core: 6, smt: 0.2, turbo: 0.2, dramIdle: 7, dram: 14, rest: 70, loss: 0.1, meters: meters(withDRAM, one(slowBMC))},
 	{name: "server, ACPI power meter alone", sockets: 2, cores: 8, threads: 1, idle: 30, first: 8, core: 9, rest: 60, loss: 0.1, meters: one(acpi)},
 	{name: "server, much leakage", sockets: 2, cores: 20, threads: 2, idle: 50, first: 10, core: 5, smt: 0.2, leakage: 0.06, dramIdle: 8, dram: 16, rest: 80, loss: 0.1, meters: meters(withDRAM, one(plug))},
 	{name: "server with a GPU", sockets: 1, cores: 16, threads: 2, idle: 40, first: 8, core: 5, smt: 0.2, dramIdle: 6, dram: 10, rest: 110, loss: 0.08, gpu: true, meters: meters(withDRAM, one(bmc))},
-	{name: "server, a little busy", sockets: 2, cores: 16, threads: 2, idle: 40, first: 10, core: 5, smt: 0.2, dramIdle: 8, dram: 16, rest: 60, loss: 0.1, background: 1, meters: meters(withDRAM, perf)},
-	{name: "HPC node, Cray", sockets: 2, cores: 64, threads: 2, idle: 90, first: 10, core: 2.4, smt: 0.1, turbo: 0.2, rest: 80, loss: 0.05, meters: meters(powercap, one(cray))},
+	{name: "server, a little busy", sockets: 2, cores: 16, threads: 2, idle: 40, first: 10, core: 5, smt: 0.2, dramIdle: 8, dram: 16, rest: 60, loss: 0.1, background: 1, meters: meters(withDRAM, events)},
+	{name: "HPC node, Cray", sockets: 2, cores: 64, threads: 2, idle: 90, first: 10, core: 2.4, smt: 0.1, turbo: 0.2, rest: 80, loss: 0.05, meters: meters(registers, one(node))},
 	{name: "desktop, Intel", sockets: 1, cores: 6, threads: 2, idle: 4, first: 9, core: 9, smt: 0.15, turbo: 0.4, dramIdle: 0.8, dram: 2, rest: 25, loss: 0.15, meters: withDRAM},
-	{name: "desktop, AMD, plug", sockets: 1, cores: 8, threads: 2, idle: 22, first: 15, core: 9, smt: 0.1, turbo: 0.4, rest: 30, loss: 0.15, meters: meters(powercap, one(plug))},
+	{name: "desktop, AMD, plug", sockets: 1, cores: 8, threads: 2, idle: 22, first: 15, core: 9, smt: 0.1, turbo: 0.4, rest: 30, loss: 0.15, meters: meters(registers, one(plug))},
 	{name: "laptop, psys", sockets: 1, cores: 4, threads: 2, idle: 1.5, first: 6, core: 4, smt: 0.15, turbo: 0.5, dramIdle: 0.4, dram: 1.2, rest: 3, loss: 0.02, meters: meters(withDRAM, one(psys))},
-	{name: "small server, Atom", sockets: 1, cores: 4, threads: 1, idle: 1.5, first: 0.6, core: 1.2, rest: 8, loss: 0.2, meters: powercap},
+	{name: "small server, Atom", sockets: 1, cores: 4, threads: 1, idle: 1.5, first: 0.6, core: 1.2, rest: 8, loss: 0.2, meters: registers},
 	{name: "board, ARM, INA", sockets: 1, cores: 6, threads: 1, idle: 1.2, first: 0.5, core: 1.4, rest: 4, loss: 0.1, meters: one(ina)},
 	{name: "server, ARM, hwmon", sockets: 2, cores: 40, threads: 1, idle: 30, first: 3, core: 2, rest: 60, loss: 0.1, meters: one(acpi)},
 	{name: "virtual machine", sockets: 1, cores: 2, threads: 2, idle: 5, core: 5, virtual: true},

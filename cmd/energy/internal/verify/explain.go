@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// described are meters whose errors may have names of the configuration in them.
+var described = []string{"http", "redfish", "gpu", "vsock"}
+
+// chosenOf returns the meter that the receiver reads each zone kind from: the first in use that reads it.
+func chosenOf(status []power.Status) map[power.Kind]string {
+	took := map[power.Kind]string{}
+	for i := range status {
+		for _, r := range status[i].Readings {
+			if took[r.Zone.Kind] == "" && status[i].InUse && !r.At.IsZero() {
+				took[r.Zone.Kind] = status[i].Name
+			}
+		}
+	}
+	return took
+}
+
+// explain says of each meter which zone kinds the receiver reads from it, and why. took has the meter
+// of each kind.
+func explain(status []power.Status, took map[power.Kind]string, cfg *energyreceiver.Config) (meters []Meter) {
+	for i := range status {
+		s := &status[i]
+		m := Meter{Name: s.Name}
+		for _, kind := range power.Kinds {
+			if took[kind] == s.Name {
+				m.Chosen = append(m.Chosen, kind)
+			}
+		}
+		leader := slices.IndexFunc(status, func(o power.Status) bool { return o.Family != "" && o.Family == s.Family && o.InUse })
+		switch {
+		case len(m.Chosen) > 0 && s.StandsIn:
+			m.Why = fmt.Sprintf("it estimates %v, which no meter reads", m.Chosen)
+		case len(m.Chosen) > 0:
+			m.Why = fmt.Sprintf("it is the first of %s that reads %v", order(cfg), m.Chosen)
+		case s.Replaced && leader >= 0:
+			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
+		case s.Err != nil && slices.Contains(described, s.Name):
+			m.Why = "it is configured and cannot be read"
+		case s.Err != nil:
+			m.Why = firstLine(s.Err)
+		case s.StandsIn:
+			m.Why = "meters read what it would estimate"
+		case s.Replaced || len(s.Readings) > 0:
+			m.Why = "preferred meters read what it reads"
+		default:
+			m.Why = "it has not answered"
+		}
+		meters = append(meters, m)
+	}
+	return meters
+}
+
+func order(cfg *energyreceiver.Config) string {
+	names := make([]string, len(cfg.Meters.Use))
+	for i, kind := range cfg.Meters.Use {
+		names[i] = string(kind)
+	}
+	return strings.Join(names, ", ")
+}
+
+// firstLine returns the first cause of an error.
+func firstLine(err error) string {
+	text, _, _ := strings.Cut(oneline.Text(err), "; ")
+	return text
+}
+
+// grantSelf is the command that grants capabilities to this program, in place of those that it had.
+const grantSelf = `sudo setcap %s+ep "$(command -v energy)"`
+
+// lacks returns the missing permissions.
+func lacks(status []power.Status, times []timeSource, m *Machine) (found []Lack) {
+	denied := map[string]bool{}
+	rapl, absent := false, true
+	for i := range status {
+		s := &status[i]
+		no := errors.Is(s.Err, fs.ErrPermission) || slices.ContainsFunc(s.Readings, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) })
+		denied[s.Name] = no
+		if s.Name == "powercap" || s.Name == "perf" {
+			rapl = rapl || !no && s.InUse
+			absent = absent && errors.Is(s.Err, fs.ErrNotExist)
+		}
+	}
+	var capabilities []string
+	self := func(what string, needed ...string) {
+		capabilities = append(capabilities, needed...)
+		found = append(found, Lack{What: what})
+	}
+	switch {
+	case rapl:
+	case denied["powercap"]:
+		self("Only root may read the energy counters of powercap", "cap_dac_read_search")
+	case denied["perf"]:
+		self("The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
+	case absent && !m.Virtual && m.Arch == "amd64":
+		found = append(found, Lack{"The kernel's RAPL driver is not loaded", "sudo modprobe intel_rapl_msr"})
+	}
+	if slices.ContainsFunc(times, func(t timeSource) bool { return errors.Is(t.err, fs.ErrPermission) }) {
+		self("BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
+	}
+	for i := range found {
+		if found[i].Grant == "" {
+			slices.Sort(capabilities)
+			found[i].Grant = fmt.Sprintf(grantSelf, strings.Join(slices.Compact(capabilities), ","))
+		}
+	}
+	if denied["ipmi"] {
+		found = append(found, Lack{"The BMC's device may not be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`})
+	}
+	return found
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LoadCommand is the hidden command of this program that is a load:
+//
+//	energy verify-load LOAD CPU BYTES
+const LoadCommand = "verify-load"
+
+// RunLoad runs a load until standard input is closed, so that it ends with the process that started
+// it. It returns only if the arguments are wrong.
+func RunLoad(args []string) error {
+	if len(args) != 3 {
+		return errors.New("want LOAD CPU BYTES")
+	}
+	cpu, err := strconv.Atoi(args[1])
+	bytes, sizeErr := strconv.Atoi(args[2])
+	if err = errors.Join(err, sizeErr); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("run on CPU %d: %w", cpu, err)
+	}
+	if Load(args[0]) == Memory {
+		stream(make([]uint64, bytes/8))
+	}
+	spin()
+	return nil
+}
+
+// spun keeps the compiler from leaving out a load.
+var spun uint64
+
+// spin computes in registers for ever.
+func spin() {
+	a, b, c, d := uint64(1), uint64(2), uint64(3), 1.5
+	for {
+		for range 1 << 20 {
+			a, b, c = a*6364136223846793005+1, b^a>>7, c+b
+			d = d*0.999 + 0.001
+		}
+		spun = a + b + c + uint64(d)
+	}
+}
+
+// cacheLine is the number of words of a cache line.
+const cacheLine = 8
+
+// stream changes one word of each cache line for ever.
+func stream(words []uint64) {
+	for {
+		for i := 0; i < len(words); i += cacheLine {
+			words[i]++
+		}
+		spun += words[0]
+	}
+}
+
+// The memory that a memory-bound program uses: more than its share of the largest caches.
+const (
+	memoryOfAll  = 1 << 30
+	leastMemory  = 16 << 20
+	mostMemory   = 128 << 20
+	memoryShares = 4 // at most this part of the machine's memory
+)
+
+// processes is the Loader of this machine.
+type processes struct{}
+
+// NewLoader returns a Loader that starts this program again with LoadCommand.
+func NewLoader() Loader { return &processes{} }
+
+// CPUs implements Loader.
+func (*processes) CPUs() (cpus []int) {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// Start implements Loader.
+func (*processes) Start(load Load, cpus []int) (Programs, error) {
+	var info unix.Sysinfo_t
+	size := min(max(memoryOfAll/len(cpus), leastMemory), mostMemory)
+	if unix.Sysinfo(&info) == nil {
+		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/memoryShares)/len(cpus)) //nolint:unconvert // the types differ by architecture
+	}
+	running := &children{}
+	for _, cpu := range cpus {
+		cmd := exec.Command("/proc/self/exe", LoadCommand, string(load), strconv.Itoa(cpu), strconv.Itoa(size))
+		cmd.Stderr = os.Stderr
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "GOGC=off")
+		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C is for this process, which ends them
+		input, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			_, ended := running.End()
+			return nil, errors.Join(err, ended)
+		}
+		running.commands, running.inputs = append(running.commands, cmd), append(running.inputs, input)
+	}
+	return running, nil
+}
+
+// children are the processes of a load.
+type children struct {
+	commands []*exec.Cmd
+	inputs   []io.Closer // each process ends once its own is closed
+}
+
+// PIDs implements Programs.
+func (c *children) PIDs() (pids []int) {
+	for _, cmd := range c.commands {
+		pids = append(pids, cmd.Process.Pid)
+	}
+	return pids
+}
+
+// pauses is the time in which all threads of a process stop.
+const pauses = 20 * time.Millisecond
+
+// Pause implements Programs.
+func (c *children) Pause() {
+	for _, cmd := range c.commands {
+		_ = cmd.Process.Signal(unix.SIGSTOP) // one that ended is reported by End
+	}
+	time.Sleep(pauses)
+}
+
+// End implements Programs.
+func (c *children) End() (times []time.Duration, err error) {
+	for _, cmd := range c.commands {
+		_ = cmd.Process.Kill()
+	}
+	for i, cmd := range c.commands {
+		_ = cmd.Wait() // it was killed
+		_ = c.inputs[i].Close()
+		if code := cmd.ProcessState.ExitCode(); code > 0 {
+			err = fmt.Errorf("a program of the load ended with status %d", code)
+		}
+		times = append(times, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	}
+	return times, err
+}
