@@ -11,7 +11,14 @@ import (
 // permissions reports missing permissions with the commands that grant them.
 func (a *analysis) permissions() {
 	for _, l := range a.Lacks {
-		a.add(Fault, "%s. To grant it: %s", l.What, l.Grant)
+		status := Fault
+		if l.Optional {
+			status = Note
+		}
+		a.add(status, "%s. To grant it: %s", l.What, l.Grant)
+	}
+	if len(a.Lacks) > 0 {
+		return
 	}
 	a.conclude([]string{fmt.Sprintf("%d meters tried", len(a.Meters))}, "No permission is missing", "No meter was tried")
 }
@@ -103,5 +110,5 @@ func (a *analysis) load() {
 	if rested == 0 && len(a.Steps) > 0 {
 		a.add(Note, "No step shows the machine at rest: checks of idle power are left out")
 	}
-	a.conclude(done, "Each load kept its CPUs busy", "No load ran")
+	a.conclude(done, "Each load kept its CPUs busy", "No load kept its CPUs busy: what needs one is not checked")
 }

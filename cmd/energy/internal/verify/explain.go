@@ -44,9 +44,9 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		leader := slices.IndexFunc(status, func(o power.Status) bool { return o.Family != "" && o.Family == s.Family && o.InUse })
 		switch {
 		case len(m.Chosen) > 0 && s.StandsIn:
-			m.Why = fmt.Sprintf("it estimates %v, which no meter reads", m.Chosen)
+			m.Why = fmt.Sprintf("it estimates %s, which no meter reads", names(m.Chosen))
 		case len(m.Chosen) > 0:
-			m.Why = fmt.Sprintf("it is the first of %s that reads %v", order(cfg), m.Chosen)
+			m.Why = fmt.Sprintf("it is the first of %s that reads %s", order(cfg), names(m.Chosen))
 		case s.Replaced && leader >= 0:
 			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
 		case s.Err != nil && slices.Contains(described, s.Name):
@@ -63,6 +63,15 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		meters = append(meters, m)
 	}
 	return meters
+}
+
+// names lists zone kinds.
+func names(kinds []power.Kind) string {
+	texts := make([]string, len(kinds))
+	for i, kind := range kinds {
+		texts[i] = string(kind)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func order(cfg *energyreceiver.Config) string {
@@ -96,21 +105,21 @@ func lacks(status []power.Status, times []timeSource, m *Machine) (found []Lack)
 		}
 	}
 	var capabilities []string
-	self := func(what string, needed ...string) {
+	self := func(optional bool, what string, needed ...string) {
 		capabilities = append(capabilities, needed...)
-		found = append(found, Lack{What: what})
+		found = append(found, Lack{What: what, Optional: optional})
 	}
 	switch {
 	case rapl:
 	case denied["powercap"]:
-		self("Only root may read the energy counters of powercap", "cap_dac_read_search")
+		self(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
 	case denied["perf"]:
-		self("The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
+		self(false, "The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
 	case absent && !m.Virtual && m.Arch == "amd64":
-		found = append(found, Lack{"The kernel's RAPL driver is not loaded", "sudo modprobe intel_rapl_msr"})
+		found = append(found, Lack{What: "The kernel's RAPL driver is not loaded", Grant: "sudo modprobe intel_rapl_msr"})
 	}
 	if slices.ContainsFunc(times, func(t timeSource) bool { return errors.Is(t.err, fs.ErrPermission) }) {
-		self("BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
+		self(true, "BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
 	}
 	for i := range found {
 		if found[i].Grant == "" {
@@ -119,7 +128,7 @@ func lacks(status []power.Status, times []timeSource, m *Machine) (found []Lack)
 		}
 	}
 	if denied["ipmi"] {
-		found = append(found, Lack{"The BMC's device may not be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`})
+		found = append(found, Lack{What: "The BMC's device may not be opened", Grant: `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, Optional: true})
 	}
 	return found
 }

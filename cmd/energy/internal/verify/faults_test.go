@@ -243,7 +243,7 @@ var plantedFaults = []planted{
 		}
 	}), programs(func(p *Program) { p.Waited, p.BPF, p.Procfs = p.Waited/2, p.BPF/2, p.Procfs/2 })},
 	{"a missing permission", "permissions", "sudo setcap", dual, nil, func(o *Observation) {
-		o.Lacks = []Lack{{"The counters of perf may not be read", "sudo setcap cap_perfmon+ep $(command -v energy)"}}
+		o.Lacks = []Lack{{What: "The counters of perf may not be read", Grant: "sudo setcap cap_perfmon+ep energy"}}
 	}},
 	{"an old backend", "backend", "too old", dual, nil, func(o *Observation) { o.Backend = &Backend{Name: "Prometheus", Version: "2.42.0"} }},
 }

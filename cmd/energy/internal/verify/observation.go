@@ -55,10 +55,10 @@ type Meter struct {
 	Why    string       `json:"why"`
 }
 
-// Lack is a missing permission, and the command that grants it.
+// Lack is a missing permission, and the command that grants it. An optional one only makes figures better.
 type Lack struct {
-	What  string `json:"what"`
-	Grant string `json:"grant"`
+	What, Grant string
+	Optional    bool
 }
 
 // Zone is a zone as one meter reads it.

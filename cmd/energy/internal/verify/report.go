@@ -154,7 +154,7 @@ func chosen(kinds []power.Kind) string {
 	if len(kinds) == 0 {
 		return " (not used)"
 	}
-	return fmt.Sprintf(" (used for %s)", strings.Trim(fmt.Sprint(kinds), "[]"))
+	return fmt.Sprintf(" (used for %s)", names(kinds))
 }
 
 // summary describes the machine and counts the results.
@@ -211,7 +211,7 @@ func (r *Report) WriteMarkdown(to io.Writer) error {
 	}
 	b.WriteString("\n| meter | used for | why |\n|---|---|---|\n")
 	for _, m := range r.Meters {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.Name, strings.Trim(fmt.Sprint(m.Chosen), "[]"), escaped(m.Why))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.Name, names(m.Chosen), escaped(m.Why))
 	}
 	if rows := r.rows(); len(rows) > 1 {
 		b.WriteString("\n")

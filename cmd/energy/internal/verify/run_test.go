@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -103,11 +104,13 @@ func runOn(t *testing.T, length time.Duration, plant func(*hostsim.Machine)) *Re
 	}
 	require.NoError(t, h.machine.Render())
 	cfg := energyreceiver.DefaultConfig()
+	var err error
+	cfg.Model, err = receiverconfig.Model("auto")
+	require.NoError(t, err)
 	cfg.RootPath, cfg.CPUTime = h.machine.Host.Root(), "procfs"
 	var observed *Observation
 	synctest.Test(t, func(t *testing.T) {
 		go h.pass(t)
-		var err error
 		observed, err = Run(t.Context(), Options{Config: cfg, Length: length, Loader: h, Say: func(string, ...any) {}})
 		assert.NoError(t, err)
 	})
@@ -124,7 +127,7 @@ func TestARunOnASimulatedServer(t *testing.T) {
 	for _, check := range []string{"load", "sums", "totals", "sockets", "symmetry", "load following", "parts and whole", "wrap", "cpu time"} {
 		assert.Contains(t, text.String(), "\nOK "+check+": ")
 	}
-	assert.Contains(t, text.String(), "powercap (used for package dram): it is the first of powercap, perf")
+	assert.Contains(t, text.String(), "powercap (used for package, dram): it is the first of powercap, perf")
 	require.NoError(t, r.WriteMarkdown(&page))
 	assert.Regexp(t, `\| powercap \| intel-rapl:0 \| package \| 40 W \| 1[23]\d W \| 0.2 s \| 61 µJ \| 0 s \|`, page.String())
 	require.NoError(t, r.WriteJSON(&document))
@@ -147,6 +150,19 @@ func TestARunFindsASocketWithoutAMeter(t *testing.T) {
 			assert.Equal(t, "powercap package lacks socket [1] of 2", v.Text)
 		}
 	}
+}
+
+func TestARunWithoutMetersChecksTheRest(t *testing.T) {
+	r := runOn(t, 40*time.Second, func(m *hostsim.Machine) { clear(m.Host.Zones) })
+	status := map[string]Status{}
+	for _, v := range r.Verdicts {
+		status[v.Check] = v.Status
+	}
+	assert.Zero(t, r.Faults(), "%v", r.Verdicts)
+	for check, want := range map[string]Status{"load": OK, "sums": OK, "symmetry": OK, "cpu time": OK, "unit": Unchecked, "sockets": Unchecked, "totals": Unchecked} {
+		assert.Equal(t, want, status[check], check)
+	}
+	assert.Contains(t, r.summary(), "There is no meter that can be read")
 }
 
 func TestFiguresOfAReportAreRounded(t *testing.T) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+func status(name, family string, err error, inUse bool, kinds ...power.Kind) power.Status {
+	s := power.Status{Member: power.Member{Name: name, Family: family}, Err: err, InUse: inUse}
+	for _, kind := range kinds {
+		s.Readings = append(s.Readings, power.Reading{Zone: &power.Zone{Kind: kind}, At: time.Unix(1, 0)})
+	}
+	return s
+}
+
+func TestEachMissingPermissionHasItsCommand(t *testing.T) {
+	denied := fmt.Errorf("open energy_uj: %w", fs.ErrPermission)
+	bpf := []timeSource{{name: "bpf", err: denied}}
+	for name, tt := range map[string]struct {
+		status []power.Status
+		times  []timeSource
+		m      Machine
+		want   []string
+	}{
+		"powercap and BPF": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", denied, false)}, bpf, Machine{}, []string{
+			`sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`, `sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`}},
+		"perf in place of powercap": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", nil, true, power.Package)}, nil, Machine{}, nil},
+		"no driver": {[]power.Status{status("powercap", "rapl", fs.ErrNotExist, false), status("perf", "rapl", fs.ErrNotExist, false)}, nil, Machine{Arch: "amd64"}, []string{
+			"sudo modprobe intel_rapl_msr"}},
+		"virtual": {[]power.Status{status("powercap", "rapl", fs.ErrNotExist, false), status("perf", "rapl", fs.ErrNotExist, false)}, nil, Machine{Arch: "amd64", Virtual: true}, nil},
+		"BMC":     {[]power.Status{status("powercap", "rapl", nil, true, power.Package), status("ipmi", "", denied, false)}, nil, Machine{}, []string{`sudo setfacl -m "u:$USER:r" /dev/ipmi0`}},
+	} {
+		var grants []string
+		for _, l := range lacks(tt.status, tt.times, &tt.m) {
+			grants = append(grants, l.Grant)
+		}
+		assert.Equal(t, tt.want, grants, name)
+	}
+}
+
+func TestEachMeterHasAReason(t *testing.T) {
+	all := []power.Status{
+		status("http", "", errors.New("get http://secret.example: refused"), false),
+		status("powercap", "rapl", nil, true, power.Package, power.DRAM),
+		status("perf", "rapl", nil, false),
+		status("hwmon", "", nil, false, power.Package),
+		status("ipmi", "", fs.ErrNotExist, false),
+	}
+	all[2].Replaced = true
+	want := []string{
+		"it is configured and cannot be read",
+		"it is the first of powercap, perf, cray, hwmon, ipmi that reads package, dram",
+		"it reads the same registers as powercap, which is preferred",
+		"preferred meters read what it reads",
+		"file does not exist",
+	}
+	for i, m := range explain(all, chosenOf(all), energyreceiver.DefaultConfig()) {
+		assert.Equal(t, want[i], m.Why, m.Name)
+	}
+}
+
+func TestVersionsOfBackends(t *testing.T) {
+	for name, tt := range map[string]struct {
+		metrics, info string
+		want          Backend
+		status        Status
+	}{
+		"Prometheus":       {"", `{"data":{"version":"3.5.0"}}`, Backend{Name: "Prometheus", Version: "3.5.0"}, OK},
+		"Prometheus 2":     {"", `{"data":{"version":"2.53.1"}}`, Backend{Name: "Prometheus", Version: "2.53.1"}, Note},
+		"Prometheus 2.42":  {"", `{"data":{"version":"2.42.0"}}`, Backend{Name: "Prometheus", Version: "2.42.0"}, Fault},
+		"VictoriaMetrics":  {`vm_app_version{version="x",short_version="v1.140.0"} 1`, `{"data":{"version":"2.24.0"}}`, Backend{Name: "VictoriaMetrics", Version: "1.140.0"}, OK},
+		"Mimir":            {"", `{"data":{"application":"Grafana Mimir","version":"2.17.0"}}`, Backend{Name: "Grafana Mimir", Version: "2.17.0"}, Unchecked},
+		"something else":   {"", `<html>`, Backend{Err: "its build information is not understood"}, Fault},
+		"nothing there":    {"", "", Backend{Err: "it does not answer like Prometheus: HTTP status 404"}, Fault},
+		"not a web server": {"-", "", Backend{Err: "it does not answer like Prometheus: no answer"}, Fault},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text := map[string]string{"/metrics": tt.metrics, "/api/v1/status/buildinfo": tt.info}[r.URL.Path]
+			if text == "" {
+				http.NotFound(w, r)
+				return
+			}
+			_, _ = w.Write([]byte(text))
+		}))
+		if tt.metrics == "-" {
+			server.Close()
+		}
+		b := AskBackend(t.Context(), server.URL+"/")
+		server.Close()
+		assert.Equal(t, tt.want, *b, name)
+		a := &analysis{Observation: &Observation{Backend: b}}
+		a.backend()
+		assert.Equal(t, tt.status, a.verdicts[0].Status, name)
+	}
+}

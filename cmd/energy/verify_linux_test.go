@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/verify"
+)
+
+func TestVerifyOfThisMachine(t *testing.T) {
+	t.Setenv(standIn, "energy")
+	dir := filepath.Join(t.TempDir(), "report")
+	o := verifyOptions{length: 3 * time.Second, out: dir}
+	var out, messages bytes.Buffer
+	if err := o.run(t.Context(), &out, &messages); err != nil {
+		require.ErrorIs(t, err, errFaults)
+	}
+	assert.Contains(t, messages.String(), "energy verify: step 1 of ")
+	assert.Contains(t, out.String(), "OK sums: The receiver's sums hold to the microjoule")
+	document, err := os.ReadFile(filepath.Join(dir, "verify.json"))
+	require.NoError(t, err)
+	var report verify.Report
+	require.NoError(t, json.Unmarshal(document, &report))
+	assert.NotEmpty(t, report.Verdicts)
+	page, err := os.ReadFile(filepath.Join(dir, "verify.md"))
+	require.NoError(t, err)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for _, text := range []string{string(document), string(page)} {
+		assert.NotContains(t, text, host)
+	}
+}
+
+func TestVerifyEndsWithItsContext(t *testing.T) {
+	t.Setenv(standIn, "energy")
+	ctx, cancel := context.WithCancel(t.Context())
+	o := verifyOptions{length: time.Hour}
+	say, said := io.Pipe()
+	go func() {
+		_, _ = say.Read(make([]byte, 1)) // the first step begins
+		cancel()
+		_, _ = io.Copy(io.Discard, say)
+	}()
+	require.ErrorIs(t, o.run(ctx, io.Discard, said), context.Canceled)
+}
+
+func TestFlagsOfVerify(t *testing.T) {
+	for _, args := range [][]string{{"-for", "5s"}, {"extra"}} {
+		var usage bytes.Buffer
+		_, err := parseVerifyFlags(args, &usage)
+		assert.Error(t, err, args)
+		assert.NotEmpty(t, usage.String())
+	}
+}
