@@ -5,6 +5,7 @@ package verify
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -163,22 +164,20 @@ func (a *analysis) temperature() {
 // registerCounts is how many counts a register has before it wraps.
 const registerCounts = 1 << 32
 
-// unitOf returns the largest power of two in joules that all values of a raw counter in whole
-// microjoules are multiples of, NaN if there is none.
+// unitOf returns the energy of one count of a register in joules: the largest power of two of which
+// all values in whole microjoules are multiples, NaN if there is none. The kernel rounds the unit
+// down to nanojoules (drivers/powercap/intel_rapl_common.c, rapl_check_unit_core).
 func unitOf(raw []Point) float64 {
 	changed := changes(raw)
 	if len(changed) < 20 {
 		return math.NaN()
 	}
 	for k := 0; k <= 17; k++ { // smaller units cannot be distinguished from microjoules
-		unit := math.Ldexp(1, -k)
-		fits := true
-		for _, p := range changed {
-			counts := math.Round(p.Value / unit)
-			fits = fits && math.Abs(p.Value-counts*unit) < 1.1e-6
-		}
-		if fits {
-			return unit
+		exact := math.Ldexp(1, -k)
+		for _, unit := range []float64{math.Floor(exact*1e9) / 1e9, exact} {
+			if !slices.ContainsFunc(changed, func(p Point) bool { return math.Abs(p.Value-math.Round(p.Value/unit)*unit) > 1.1e-6 }) {
+				return unit
+			}
 		}
 	}
 	return math.NaN()

@@ -44,15 +44,15 @@ type simulatedMeter struct {
 }
 
 func rapl(meter string, kind power.Kind) simulatedMeter {
-	return simulatedMeter{meter: meter, kind: kind, unit: 1. / 16384, wraps: meter == "powercap", unchosen: meter != "powercap"}
+	return simulatedMeter{meter: meter, kind: kind, unit: 61.035e-6, wraps: meter == "powercap", unchosen: meter != "powercap"}
 }
 
 var (
 	registers = []simulatedMeter{rapl("powercap", power.Package), rapl("powercap", power.Core)}
 	withDRAM  = append(slices.Clip(registers), rapl("powercap", power.DRAM))
 	events    = []simulatedMeter{rapl("perf", power.Package), rapl("perf", power.DRAM)}
-	onlyPerf  = []simulatedMeter{{meter: "perf", kind: power.Package, unit: math.Ldexp(1, -16)}}
-	psys      = simulatedMeter{meter: "powercap", kind: power.PSys, whole: true, unit: 1. / 16384, wraps: true}
+	onlyPerf  = []simulatedMeter{{meter: "perf", kind: power.Package, unit: 15.258e-6}}
+	psys      = simulatedMeter{meter: "powercap", kind: power.PSys, whole: true, unit: 61.035e-6, wraps: true}
 	bmc       = simulatedMeter{meter: "ipmi", kind: power.Platform, whole: true, every: 5, average: 1, quantum: 1}
 	slowBMC   = simulatedMeter{meter: "redfish", kind: power.Platform, whole: true, every: 5, average: 20, quantum: 1}
 	plug      = simulatedMeter{meter: "http", kind: power.Platform, whole: true, every: 1, average: 1, quantum: 0.1}
@@ -236,7 +236,7 @@ func (s *sim) readCounter(m *simulatedMeter, z *Zone) {
 	if m.wraps {
 		z.Range = full - m.unit
 		if s.rng.IntN(2) == 0 {
-			start = full - 2000*m.unit*16384*s.rng.Float64()/10 // it wraps during the run
+			start = full - 200*s.rng.Float64() // it wraps during the run
 		}
 	}
 	noisy, last := 0., 0.
@@ -254,7 +254,7 @@ func (s *sim) readCounter(m *simulatedMeter, z *Zone) {
 			counts = math.Mod(counts, registerCounts)
 		}
 		if z.Reads++; z.Range > 0 || m.every > 0 {
-			z.Raw = append(z.Raw, Point{at, math.Round(counts*m.unit*1e6) / 1e6})
+			z.Raw = append(z.Raw, Point{at, math.Floor(counts*m.unit*1e6) / 1e6})
 		}
 	}
 }
