@@ -79,6 +79,9 @@ const (
 func (a *analysis) load() {
 	var done []string
 	rested := 0
+	if all, used := a.Machine.Threads, len(a.Machine.CPUs); used < all {
+		a.add(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)
+	}
 	for _, s := range a.Steps {
 		if s.Load == Idle {
 			busy := a.busy(s.From+settle, s.To, a.Machine.all()) / float64(len(a.Machine.CPUs))

@@ -172,7 +172,10 @@ func (a *analysis) parts() {
 		}
 		compare(g, inside)
 	}
-	for _, whole := range slices.Concat(a.groups(power.PSys), a.groups(power.Platform)) {
+	for _, whole := range a.groups(power.PSys) { // not all of them contain the memory
+		compare(whole, a.partsOf(power.Package))
+	}
+	for _, whole := range a.groups(power.Platform) {
 		compare(whole, a.partsOf(power.Package, power.DRAM))
 	}
 	a.conclude(done, "No part exceeds its whole", "No meter reads both a whole and its parts")
@@ -359,7 +362,7 @@ func (a *analysis) symmetry() {
 				continue
 			}
 			worst, of := 0., 0
-			for _, equal := range a.equals(s) {
+			for _, equal := range a.equals(s, class) {
 				var perSecond []float64
 				for _, p := range equal {
 					perSecond = append(perSecond, p.Joules[class]/p.Waited)
@@ -397,10 +400,14 @@ func (a *analysis) classesOf(s *Step) map[string]bool {
 	return classes
 }
 
-// equals returns the programs of a step by socket and kind of CPU.
-func (a *analysis) equals(s *Step) map[[2]int][]Program {
+// equals returns the programs of a step with energy of a class by socket and kind of CPU. The
+// receiver limits the number of series, so some may have none.
+func (a *analysis) equals(s *Step, class string) map[[2]int][]Program {
 	equal := map[[2]int][]Program{}
 	for _, p := range s.Programs {
+		if p.Joules[class] <= 0 {
+			continue
+		}
 		at := a.Machine.cpu(p.CPU)
 		key := [2]int{at.Socket, at.Capacity}
 		equal[key] = append(equal[key], p)

@@ -27,6 +27,11 @@ func (a *analysis) each(ok, otherwise string, do func(*Zone) bool) {
 	a.conclude(done, ok, otherwise)
 }
 
+// followsCPUs reports whether the power of a zone kind rises with the load of the CPUs.
+func followsCPUs(kind power.Kind) bool {
+	return kind == power.Package || kind == power.Core || kind == power.Platform || kind == power.PSys
+}
+
 // reads checks that reads of the meters succeed.
 func (a *analysis) reads() {
 	a.each("Reads do not fail", noMeter, func(z *Zone) bool {
@@ -37,18 +42,26 @@ func (a *analysis) reads() {
 	})
 }
 
-// zero checks that counters count. A psys without a sensor is not reported by the meters.
+// zero checks that counters count. Graphics may use nothing, and many servers have a psys without a sensor.
 func (a *analysis) zero() {
 	a.each("Every meter reports energy", noMeter, func(z *Zone) bool {
 		n := len(z.Points)
-		if n >= 2 && z.Points[n-1].Value <= z.Points[0].Value {
+		if n < 2 || !followsCPUs(z.Kind) && z.Kind != power.DRAM {
+			return false
+		}
+		if z.Points[n-1].Value <= z.Points[0].Value {
+			if z.Kind == power.PSys {
+				a.blamed[z] = true
+				a.add(Note, "%s reads a constant 0 W: this machine has no sensor for it", z)
+				return false
+			}
 			hint := ""
 			if z.Meter == "perf" {
 				hint = fmt.Sprintf(". Before Linux 7.0 some reads of the power PMU silently give 0 (this is %s): use powercap", a.Machine.Kernel)
 			}
 			a.blame([]*Zone{z}, "%s reads a constant 0 W%s", z, hint)
 		}
-		return n >= 2
+		return true
 	})
 }
 
@@ -62,7 +75,7 @@ const (
 // standstill checks that readings go on changing.
 func (a *analysis) standstill() {
 	a.each("Readings change all the time", noMeter, func(z *Zone) bool {
-		if z.Kind != power.Package && z.Kind != power.DRAM && z.Kind != power.Platform && z.Kind != power.PSys {
+		if !followsCPUs(z.Kind) && z.Kind != power.DRAM || z.Kind == power.Core {
 			return false // cores and GPUs at rest may use nothing
 		}
 		changed := changes(z.Points)
@@ -70,10 +83,10 @@ func (a *analysis) standstill() {
 			return false
 		}
 		longest, since := 0., 0.
-		ends := append(changed, Point{At: a.Steps[len(a.Steps)-1].To})
-		for i := 1; i < len(ends); i++ {
-			if gap := ends[i].At - ends[i-1].At; gap > longest {
-				longest, since = gap, ends[i-1].At
+		changed = append(changed, Point{At: a.Steps[len(a.Steps)-1].To})
+		for i := 1; i < len(changed); i++ {
+			if gap := changed[i].At - changed[i-1].At; gap > longest {
+				longest, since = gap, changed[i-1].At
 			}
 		}
 		if longest > max(stillFor, stillUpdates*period(z.Points)) {
@@ -92,9 +105,10 @@ const (
 
 // bounds returns the possible power of a zone under the highest load, and words for what has it.
 func (a *analysis) bounds(z *Zone) (least, most float64, of string) {
-	threads, memory := len(a.Machine.all()), a.Machine.MemoryGiB
+	threads, memory := max(a.Machine.Threads, len(a.Machine.CPUs)), a.Machine.MemoryGiB
 	if z.Socket >= 0 {
-		threads, memory = len(a.Machine.on(z.Socket)), memory/float64(max(a.Machine.Sockets, 1))
+		sockets := max(a.Machine.Sockets, 1)
+		threads, memory = threads/sockets, memory/float64(sockets)
 	}
 	switch z.Kind {
 	case power.Package:
@@ -243,7 +257,7 @@ const (
 // lag fits when a change of load shows in each zone.
 func (a *analysis) lag() {
 	a.each("No meter is late", "The load did not change long enough to measure a lag", func(z *Zone) bool {
-		if z.Kind == power.GPU {
+		if !followsCPUs(z.Kind) {
 			return false
 		}
 		f := a.figures[z]
@@ -367,6 +381,9 @@ const mostNoise = 0.05
 // noise checks that readings are steady under a constant load.
 func (a *analysis) noise() {
 	a.each("Readings are steady under a constant load", "The steps of constant load are too short", func(z *Zone) bool {
+		if !followsCPUs(z.Kind) {
+			return false
+		}
 		f := a.figures[z]
 		estimate := a.noiseOfCounter
 		if f.Update > 0.8 {
@@ -449,7 +466,7 @@ func (a *analysis) following() {
 	full := a.stepsOf(a.isFull)
 	a.each("Power follows the load", "The machine was not at rest and under full load", func(z *Zone) bool {
 		idle, busy := a.lowest(z), a.mean(full, z)
-		if math.IsNaN(idle) || math.IsNaN(busy) || z.Kind != power.Package && z.Kind != power.Core && z.Kind != power.Platform && z.Kind != power.PSys {
+		if math.IsNaN(idle) || math.IsNaN(busy) || !followsCPUs(z.Kind) {
 			return false
 		}
 		if busy < idle*(1+leastRise) {

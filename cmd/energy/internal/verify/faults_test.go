@@ -22,7 +22,7 @@ func faultsOf(o *Observation) (faults []Verdict) {
 
 func TestHealthyMachinesHaveNoFault(t *testing.T) {
 	for i := range healthy {
-		for seed := range uint64(3) {
+		for seed := range uint64(2) {
 			assert.Empty(t, faultsOf(healthy[i].observe(seed)), "%s, seed %d", healthy[i].name, seed)
 		}
 	}
@@ -253,7 +253,7 @@ func TestEachPlantedFaultIsFoundByItsCheckAlone(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			i := slices.IndexFunc(healthy, func(m simulated) bool { return m.name == p.on })
 			require.GreaterOrEqual(t, i, 0)
-			for seed := range uint64(2) {
+			for seed := range uint64(1) {
 				m := healthy[i]
 				if p.machine != nil {
 					p.machine(&m)

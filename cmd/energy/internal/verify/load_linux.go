@@ -48,9 +48,6 @@ func RunLoad(args []string) error {
 	return nil
 }
 
-// spun keeps the compiler from leaving out a load.
-var spun uint64
-
 // spin computes in registers for ever.
 func spin() {
 	a, b, c, d := uint64(1), uint64(2), uint64(3), 1.5
@@ -59,7 +56,7 @@ func spin() {
 			a, b, c = a*6364136223846793005+1, b^a>>7, c+b
 			d = d*0.999 + 0.001
 		}
-		spun = a + b + c + uint64(d)
+		runtime.KeepAlive(a + b + c + uint64(d))
 	}
 }
 
@@ -72,7 +69,6 @@ func stream(words []uint64) {
 		for i := 0; i < len(words); i += cacheLine {
 			words[i]++
 		}
-		spun += words[0]
 	}
 }
 

@@ -97,16 +97,22 @@ func readInt(path string) (int, bool) {
 	return n, err == nil
 }
 
-// localMeters returns the local meters, which are read whether or not the receiver uses them.
+// localMeters returns the local meters, which are read whether or not the receiver uses them. Meters
+// with settings of their own are the receiver's.
 func localMeters(cfg *energyreceiver.Config) []ownMeter {
 	root, every := cfg.RootPath, cfg.Meters.IPMI.PollInterval
-	return []ownMeter{
-		{name: "powercap", meter: powercap.New(root, nil)},
+	meters := []ownMeter{
 		{name: "perf", meter: perf.New(root, nil)},
 		{name: "cray", meter: cray.New(root, nil)},
-		{name: "hwmon", meter: hwmon.New(hwmon.Options{Root: root})},
 		{name: "ipmi", meter: power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
 	}
+	if cfg.Meters.Powercap.Path == "" {
+		meters = append(meters, ownMeter{name: "powercap", meter: powercap.New(root, nil)})
+	}
+	if len(cfg.Meters.Hwmon.Sensors) == 0 {
+		meters = append(meters, ownMeter{name: "hwmon", meter: hwmon.New(hwmon.Options{Root: root})})
+	}
+	return meters
 }
 
 func joules(e units.Energy) float64 { return float64(e) / float64(units.Joule) }

@@ -236,7 +236,7 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 			z.Failed++
 			continue
 		}
-		at := r.seconds(reading.At)
+		at := r.seconds(reading.At) - r.lag(meter, reading.Zone)
 		if reading.At.IsZero() || len(z.Points) > 0 && z.Points[len(z.Points)-1].At >= at {
 			continue
 		}
@@ -246,6 +246,17 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 			z.Raw = append(z.Raw, Point{at, joules(raw.Energy)})
 		}
 	}
+}
+
+// lag returns the lag in seconds that the configuration states of a local meter. The readings of
+// other meters are corrected.
+func (r *recorder) lag(meter string, zone *power.Zone) float64 {
+	for _, m := range r.receiver.meters() {
+		if m.Name == meter && m.Correction != nil && slices.ContainsFunc(r.meters, func(o ownMeter) bool { return o.name == meter }) {
+			return m.Correction(zone).Lag.Seconds()
+		}
+	}
+	return 0
 }
 
 // describe records what is known of the meters at the end.

@@ -155,9 +155,10 @@ func (s *sim) draw() {
 				dynamic += s.first
 			}
 			memory := s.dramIdle
-			if step.Load == Memory {
+			switch step.Load {
+			case Memory:
 				dynamic, memory = dynamic*0.8, s.dram
-			} else if step.Load == Spin {
+			case Spin:
 				memory += 0.05 * (s.dram - s.dramIdle) * busy / float64(s.cores)
 			}
 			if s.leakage > 0 {
