@@ -105,3 +105,11 @@ func TestVersionsOfBackends(t *testing.T) {
 		assert.Equal(t, tt.status, a.verdicts[0].Status, name)
 	}
 }
+
+func TestZonesOfConfiguredMetersHaveNoNames(t *testing.T) {
+	rack := &power.Zone{ID: "http:rack-7-customer", Kind: power.Platform}
+	first := &Zone{Meter: "http", ID: publicID("http", rack, nil)}
+	assert.Equal(t, "platform 1", first.ID)
+	assert.Equal(t, "platform 2", publicID("http", rack, []*Zone{first}))
+	assert.Equal(t, "intel-rapl:0", publicID("powercap", &power.Zone{ID: "intel-rapl:0"}, nil))
+}
