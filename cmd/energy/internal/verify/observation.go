@@ -116,7 +116,6 @@ type Program struct {
 type Ledger struct {
 	Source  string // of CPU times: bpf, clocks or procfs
 	NoBPF   string // why BPF is not used
-	Notes   []string
 	Entries []Entry
 	Trained map[string]bool // classes whose static power model is trained
 }
@@ -132,6 +131,8 @@ type Entry struct {
 type Sums struct {
 	Active, Idle, Unattributed, Processes, Zones float64
 	Uncertainty                                  float64 // of active power, in W; 0 if unknown
+
+	split bool // into active and idle energy; zones that are only reported are not
 }
 
 // GPU is the power and the utilization of a GPU in one collection.

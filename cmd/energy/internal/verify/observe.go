@@ -268,7 +268,6 @@ func (r *recorder) describe() {
 		z.Chosen = took[z.Kind] == z.Meter
 	}
 	r.o.Ledger.Source, r.o.Ledger.NoBPF = timesOf(r.times)
-	r.o.Ledger.Notes = r.receiver.notes.Lines()
 	r.o.Ledger.Trained = r.receiver.trained()
 	r.o.Lacks = lacks(status, r.times, &r.o.Machine)
 }

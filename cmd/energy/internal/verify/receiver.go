@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -20,7 +21,6 @@ import (
 // receiver is the receiver in this process.
 type receiver struct {
 	embedded *energyreceiver.Embedded
-	notes    *notes.Notes
 	energy   map[string]attributed // of all series of processes that ever were, by resource and class
 }
 
@@ -43,9 +43,9 @@ func configure(cfg *energyreceiver.Config) {
 func openReceiver(ctx context.Context, given *energyreceiver.Config) (*receiver, error) {
 	cfg := *given
 	configure(&cfg)
-	r := &receiver{notes: notes.New(), energy: map[string]attributed{}}
+	r := &receiver{energy: map[string]attributed{}}
 	var err error
-	if r.embedded, err = energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: r.notes.Logger()}); err != nil {
+	if r.embedded, err = energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()}); err != nil {
 		return nil, err
 	}
 	if err := r.embedded.Start(ctx); err != nil {
@@ -111,6 +111,7 @@ func (r *receiver) collect(ctx context.Context) (Entry, error) {
 		k.Processes = processes[class]
 		e.Kinds[class] = k
 	}
+	maps.DeleteFunc(e.Kinds, func(_ string, k Sums) bool { return !k.split })
 	return e, nil
 }
 
@@ -141,6 +142,7 @@ func (r *receiver) add(e *Entry, resource pcommon.Map, m pmetric.Metric) {
 			r.energy[key] = attributed{pid: attribute(resource, "process.pid"), class: class, joules: value}
 			continue
 		case "system.energy":
+			k.split = true
 			if attribute(p.Attributes(), "energy.state") == "idle" {
 				k.Idle = value
 			} else {

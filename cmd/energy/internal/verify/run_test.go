@@ -98,6 +98,7 @@ func runOn(t *testing.T, length time.Duration, plant func(*hostsim.Machine)) *Re
 		return &hostsim.Socket{CPUs: 8, Threads: 2, Siblings: 1.2, Idle: 40, DRAMIdle: 4, Curve: curve}
 	}
 	h := &host{machine: hostsim.NewMachine(t.TempDir(), socket(), socket())}
+	h.machine.AddPlatform(30)
 	h.machine.SetRegisters(hostsim.Registers{Every: time.Millisecond, Unit: 1e6 / 16384})
 	if plant != nil {
 		plant(h.machine)
@@ -127,7 +128,7 @@ func TestARunOnASimulatedServer(t *testing.T) {
 	for _, check := range []string{"load", "sums", "totals", "sockets", "symmetry", "load following", "parts and whole", "wrap", "cpu time"} {
 		assert.Contains(t, text.String(), "\nOK "+check+": ")
 	}
-	assert.Contains(t, text.String(), "powercap (used for package, dram): it is the first of powercap, perf")
+	assert.Contains(t, text.String(), "powercap (used for package, dram, psys): it is the first of")
 	require.NoError(t, r.WriteMarkdown(&page))
 	assert.Regexp(t, `\| powercap \| intel-rapl:0 \| package \| 40 W \| 1[23]\d W \| 0.2 s \| 61 µJ \| 0 s \|`, page.String())
 	require.NoError(t, r.WriteJSON(&document))
@@ -136,20 +137,25 @@ func TestARunOnASimulatedServer(t *testing.T) {
 	assert.Equal(t, r.Verdicts, again.Verdicts)
 }
 
-func TestARunFindsASocketWithoutAMeter(t *testing.T) {
+func TestARunFindsASocketWithoutAMeterAndAWrongRange(t *testing.T) {
 	r := runOn(t, 40*time.Second, func(m *hostsim.Machine) {
 		for id := range m.Host.Zones {
 			if strings.HasPrefix(id, "intel-rapl:1") {
 				delete(m.Host.Zones, id)
 			}
 		}
+		m.Host.Zones["intel-rapl:0:1"].Max *= 2
 	})
-	assert.Equal(t, 1, r.Faults())
+	var faults []string
 	for _, v := range r.Verdicts {
 		if v.Status == Fault {
-			assert.Equal(t, "powercap package lacks socket [1] of 2", v.Text)
+			faults = append(faults, v.Text)
 		}
 	}
+	assert.Equal(t, []string{
+		"powercap intel-rapl:0:1 wraps at the wrong range: its unit of 61.0 µJ gives a range of 262144 J, but it states 524287 J. Energy is wrong after each wrap",
+		"powercap package lacks socket [1] of 2",
+	}, faults)
 }
 
 func TestARunWithoutMetersChecksTheRest(t *testing.T) {
