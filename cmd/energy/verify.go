@@ -25,7 +25,7 @@ import (
 const verifyUsage = `Usage: energy verify [flags]
 
 Checks the meters of this machine and the figures of the receiver, in five minutes. It loads the CPUs in steps: run it on a machine that
-rests otherwise. It works without root and without meters, and says what it could not check.
+rests otherwise. Without root or without meters it lists the checks that were not possible.
 
   energy verify                              reads all meters and prints a verdict for each check
   energy verify -out DIRECTORY               writes verify.json and verify.md, too, for an issue: without names and serial numbers

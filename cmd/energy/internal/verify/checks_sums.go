@@ -181,7 +181,7 @@ func (a *analysis) parts() {
 	a.conclude(done, "No part exceeds its whole", "No meter reads both a whole and its parts")
 }
 
-// dram checks that DRAM follows memory accesses, and that it is beside the package rather than inside.
+// dram checks that DRAM follows memory accesses, and that the package does not include its energy.
 func (a *analysis) dram() {
 	var done []string
 	g := a.first(power.DRAM)
@@ -210,7 +210,7 @@ func (a *analysis) dram() {
 	case share > 2:
 		a.blame(g.zones, "%s counts about %.0f times too little, by the meter of the whole machine: its energy unit is wrong", g, share)
 	default:
-		done = append(done, "it is beside the package")
+		done = append(done, "the package does not include it")
 	}
 	if len(done) > 0 {
 		a.conclude(done, "DRAM is plausible", "")
@@ -275,7 +275,7 @@ func (a *analysis) closure() {
 			done = append(done, fmt.Sprintf("%s rises by %.2f W for 1 W of %v", whole, slope, parts))
 		}
 	}
-	a.conclude(done, "The balance closes", "There is no meter of the whole machine beside meters of its parts")
+	a.conclude(done, "The balance closes", "No meters read both the whole machine and its parts")
 }
 
 // sums checks the sums that the receiver guarantees in each collection, to the microjoule.
@@ -347,7 +347,7 @@ func (a *analysis) totals() {
 			done = append(done, fmt.Sprintf("%s %+.2f %%", kind, 100*(receiver/meter-1)))
 		}
 	}
-	a.conclude(done, "The receiver counts what the meters count", "The receiver reads no meter")
+	a.conclude(done, "The receiver and the meters count the same energy", "The receiver reads no meter")
 }
 
 const mostUnequal = 0.03

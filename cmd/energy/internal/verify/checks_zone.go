@@ -50,9 +50,9 @@ func (a *analysis) zero() {
 			return false
 		}
 		if z.Points[n-1].Value <= z.Points[0].Value {
-			if z.Kind == power.PSys {
+			if reason := harmlessZero(z); reason != "" {
 				a.blamed[z] = true
-				a.add(Note, "%s reads a constant 0 W: this machine has no sensor for it", z)
+				a.add(Note, "%s did not change: %s", z, reason)
 				return false
 			}
 			hint := ""
@@ -63,6 +63,17 @@ func (a *analysis) zero() {
 		}
 		return true
 	})
+}
+
+// harmlessZero returns why a zone may report no energy without a fault, "" if it may not.
+func harmlessZero(z *Zone) string {
+	switch {
+	case z.Kind == power.PSys:
+		return "this machine has no sensor for it"
+	case slices.Contains(described, z.Meter):
+		return "its counter may be too coarse for this time"
+	}
+	return ""
 }
 
 // stillFor is the least time without a change after which a meter stands still, and stillUpdates the
@@ -103,7 +114,7 @@ const (
 	leastMachine, mostExtra = 0.5, 10_000.
 )
 
-// bounds returns the possible power of a zone under the highest load, and words for what has it.
+// bounds returns the range of possible powers of a zone under the highest load, and names its hardware.
 func (a *analysis) bounds(z *Zone) (least, most float64, of string) {
 	threads, memory := max(a.Machine.Threads, len(a.Machine.CPUs)), a.Machine.MemoryGiB
 	if z.Socket >= 0 {

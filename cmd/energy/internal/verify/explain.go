@@ -54,9 +54,9 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		case s.Err != nil:
 			m.Why = firstLine(s.Err)
 		case s.StandsIn:
-			m.Why = "meters read what it would estimate"
+			m.Why = "meters read every zone that it could estimate"
 		case s.Replaced || len(s.Readings) > 0:
-			m.Why = "preferred meters read what it reads"
+			m.Why = "preferred meters read its zones"
 		default:
 			m.Why = "it has not answered"
 		}

@@ -63,7 +63,7 @@ func TestEachMeterHasAReason(t *testing.T) {
 		"it is configured and cannot be read",
 		"it is the first of powercap, perf, cray, hwmon, ipmi that reads package, dram",
 		"it reads the same registers as powercap, which is preferred",
-		"preferred meters read what it reads",
+		"preferred meters read its zones",
 		"file does not exist",
 	}
 	for i, m := range explain(all, chosenOf(all), energyreceiver.DefaultConfig()) {

@@ -29,6 +29,21 @@ func TestHealthyMachinesHaveNoFault(t *testing.T) {
 	assert.GreaterOrEqual(t, len(healthy), 20)
 }
 
+func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
+	for _, tt := range []struct {
+		on, meter string
+		kind      power.Kind
+	}{{"laptop, psys", "powercap", power.PSys}, {"desktop, AMD, plug", "http", power.Platform}} {
+		m := healthy[slices.IndexFunc(healthy, func(m simulated) bool { return m.name == tt.on })]
+		zones(tt.meter, tt.kind, scaled(0))(&m)
+		o := m.observe(0)
+		verdicts, _ := Check(o)
+		assert.Empty(t, faultsOf(o), tt.on)
+		is := func(v Verdict) bool { return v.Status == Note && strings.Contains(v.Text, "did not change") }
+		assert.True(t, slices.ContainsFunc(verdicts, is), tt.on)
+	}
+}
+
 // planted is a fault of a machine or of its meters.
 type planted struct {
 	name    string

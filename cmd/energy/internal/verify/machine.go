@@ -196,7 +196,7 @@ func (r *recorder) readCPUs() (sum units.CPUTime) {
 	return sum
 }
 
-// timeSource is a CPU time source that is read beside the receiver's.
+// timeSource is a CPU time source that is read in addition to the receiver's.
 type timeSource struct {
 	name   string
 	source cpu.Source

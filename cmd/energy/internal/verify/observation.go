@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Observation is what a run recorded. Times are in seconds since the start of the run, energies in
+// Observation is the record of a run. Times are in seconds since the start of the run, energies in
 // joules, powers in watts.
 type Observation struct {
 	Machine      Machine
@@ -112,7 +112,7 @@ type Program struct {
 	Joules              map[string]float64 // attributed energy by class
 }
 
-// Ledger is what the receiver reported.
+// Ledger holds the reports of the receiver.
 type Ledger struct {
 	Source  string // of CPU times: bpf, clocks or procfs
 	NoBPF   string // why BPF is not used

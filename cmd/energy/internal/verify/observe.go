@@ -49,7 +49,7 @@ const (
 	warmEvery    = time.Second
 )
 
-// Run runs the loads and records what the meters and the receiver report. If ctx ends, Run ends the
+// Run runs the loads and records the reports of the meters and of the receiver. If ctx ends, Run ends the
 // loads and returns the cause.
 func Run(ctx context.Context, o Options) (*Observation, error) {
 	r := &recorder{Options: &o, o: &Observation{Backend: o.Backend}, began: time.Now()}
@@ -87,7 +87,7 @@ type recorder struct {
 	collected, felt time.Time        // of the last collection, and of the temperatures
 }
 
-// ownMeter is a local meter that is read beside the receiver, whether or not the receiver uses it.
+// ownMeter is a local meter that is read in addition to the receiver, whether or not the receiver uses it.
 type ownMeter struct {
 	name  string
 	meter power.Meter
@@ -182,7 +182,7 @@ func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 	}
 }
 
-// read reads the meters, and what is due of the rest.
+// read reads the meters, and temperatures and the receiver when they are due.
 func (r *recorder) read(ctx context.Context) {
 	busy := r.readCPUs()
 	sample := power.Sample{At: time.Now(), Busy: busy, Total: busy}
@@ -259,7 +259,7 @@ func (r *recorder) lag(meter string, zone *power.Zone) float64 {
 	return 0
 }
 
-// describe records what is known of the meters at the end.
+// describe records the state of the meters at the end.
 func (r *recorder) describe() {
 	status := r.receiver.meters()
 	took := chosenOf(status)

@@ -30,7 +30,7 @@ type attributed struct {
 	joules     float64
 }
 
-// configure makes the receiver report what the checks need.
+// configure enables the metrics that the checks need.
 func configure(cfg *energyreceiver.Config) {
 	cfg.CollectionInterval, cfg.InitialDelay, cfg.Window, cfg.Storage = collectEvery, 0, 0, ""
 	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
