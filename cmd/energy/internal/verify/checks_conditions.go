@@ -113,5 +113,5 @@ func (a *analysis) load() {
 	if rested == 0 && len(a.Steps) > 0 {
 		a.add(Note, "No step shows the machine at rest: checks of idle power are left out")
 	}
-	a.conclude(done, "Each load kept its CPUs busy", "No load kept its CPUs busy: what needs one is not checked")
+	a.conclude(done, "Each load kept its CPUs busy", "No load kept its CPUs busy: checks under load are not possible")
 }

@@ -176,7 +176,7 @@ func (r *Report) summary() string {
 	}
 	sensors := ""
 	if !slices.ContainsFunc(r.Zones, func(z ZoneRow) bool { return z.Method == power.Measured }) {
-		sensors = " There is no meter that can be read: only what needs none was checked."
+		sensors = " No meter can be read: only checks that need no meter ran."
 	}
 	return fmt.Sprintf("%s (%s; sockets %d, cores %d, threads %d; %.0f GiB; Linux %s), checked in %.0f s: %s.%s",
 		m.CPU, what, m.Sockets, m.Cores, m.Threads, m.MemoryGiB, m.Kernel, r.Seconds, strings.Join(counts, ", "), sensors)

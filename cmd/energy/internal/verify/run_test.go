@@ -168,7 +168,7 @@ func TestARunWithoutMetersChecksTheRest(t *testing.T) {
 	for check, want := range map[string]Status{"load": OK, "sums": OK, "symmetry": OK, "cpu time": OK, "unit": Unchecked, "sockets": Unchecked, "totals": Unchecked} {
 		assert.Equal(t, want, status[check], check)
 	}
-	assert.Contains(t, r.summary(), "There is no meter that can be read")
+	assert.Contains(t, r.summary(), "No meter can be read")
 }
 
 func TestFiguresOfAReportAreRounded(t *testing.T) {
