@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -19,8 +20,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// EmbeddedID is the ID by which readers find the feed of an Embedded. No receiver of a configuration
-// should have it.
+// EmbeddedID is the default ID by which readers find the feed of an Embedded. No receiver of a
+// configuration should have it.
 var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 
 // Embedded is the receiver for programs that are not collectors. It measures when Collect is called.
@@ -36,6 +37,8 @@ type Embedded struct {
 
 // EmbeddedOptions configures an Embedded, in place of a collector.
 type EmbeddedOptions struct {
+	// ID is EmbeddedID if it is not set. Those of one program need different ones for their feeds.
+	ID component.ID
 	// Logger receives all log messages. It must be set.
 	Logger *zap.Logger
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
@@ -69,7 +72,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		own.ShowContainer()
 	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
-		ID: EmbeddedID,
+		ID: cmp.Or(o.ID, EmbeddedID),
 		TelemetrySettings: component.TelemetrySettings{
 			Logger:         o.Logger,
 			TracerProvider: nooptrace.NewTracerProvider(),

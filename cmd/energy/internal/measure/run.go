@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	defer func() { _ = m.close() }() // its meters were only read
 	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
 	if o.Node && (o.By == ByProgram || o.By == ByContainer) {
-		if r.machine, err = openWholeMachine(ctx, *cfg, &o); err != nil {
+		if r.machine, err = openWholeMachine(ctx, *cfg, static, &o); err != nil {
 			return nil, err
 		}
 		defer func() { _ = r.machine.close() }()

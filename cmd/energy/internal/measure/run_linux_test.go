@@ -131,6 +131,24 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 	assert.True(t, noted(r, "package is modeled"), r.Notes)
 }
 
+// The receiver of the machine knows the same static power as that of the command.
+func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
+	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, busy+busy+busy)
+	o.Node, o.By = true, ByProgram
+	program := filepath.Join(t.TempDir(), "workload")
+	text, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, text, 0o700)) //nolint:gosec // it is executed
+	o.Command[0] = program
+	r := measured(t, o)
+	used := map[string]float64{}
+	for _, w := range r.Workloads {
+		used[w.Name] = w.Used[0].Joules()
+	}
+	assert.InEpsilon(t, r.Zones[0].Used.Joules(), used["workload"], 0.2)
+	assert.InEpsilon(t, r.Zones[0].Idle.Joules(), used[Idle], 0.2)
+}
+
 // The race detector sees what is shared.
 func TestTheReceiverMaySampleMeanwhile(t *testing.T) {
 	settings := plug(t)

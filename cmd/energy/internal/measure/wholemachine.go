@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
@@ -51,9 +53,10 @@ type wholeMachine struct {
 }
 
 type machineSeries struct {
-	workloadKind
-	id    string // of the resource
-	start pcommon.Timestamp
+	metric   string
+	resource string // all attributes
+	row      workloadKind
+	start    pcommon.Timestamp
 }
 
 type workloadKind struct {
@@ -61,11 +64,14 @@ type workloadKind struct {
 	kind power.Class
 }
 
-// openWholeMachine takes the baseline.
-func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, o *Options) (*wholeMachine, error) {
+// openWholeMachine takes the baseline. static is the known static power, as that of the command's receiver.
+func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map[power.Class]float64, o *Options) (*wholeMachine, error) {
 	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
-	// What is wrong is in the notes of the command's receiver.
-	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: notes.New().Logger(), Extensions: o.Extensions})
+	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{
+		ID:          component.NewIDWithName(energyreceiver.EmbeddedID.Type(), "machine"),
+		Logger:      notes.New().Logger(), // what is wrong is in the notes of the command's receiver
+		StaticPower: static, Extensions: o.Extensions,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -88,21 +94,22 @@ func (m *wholeMachine) add(ctx context.Context, phase string) {
 		m.phases[phase] = of
 	}
 	for _, rm := range md.ResourceMetrics().All() {
-		name, id := m.rowOf(rm.Resource().Attributes())
+		name := m.rowOf(rm.Resource().Attributes())
+		resource := fmt.Sprint(rm.Resource().Attributes().AsRaw())
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, metric := range sm.Metrics().All() {
-				m.addMetric(of, metric, name, id)
+				m.addMetric(of, metric, name, resource)
 			}
 		}
 	}
 }
 
-func (m *wholeMachine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Metric, name, id string) {
+func (m *wholeMachine) addMetric(of map[workloadKind]units.Energy, metric pmetric.Metric, name, resource string) {
 	rows := metricProcessEnergy
 	if m.by == ByContainer {
 		rows = metricContainerEnergy
 	}
-	if metric.Name() != metricSystemEnergy && metric.Name() != rows {
+	if metric.Name() != metricSystemEnergy && (metric.Name() != rows || name == Others) {
 		return
 	}
 	for _, p := range metric.Sum().DataPoints().All() {
@@ -113,7 +120,7 @@ func (m *wholeMachine) addMetric(of map[workloadKind]units.Energy, metric pmetri
 				row.name = Idle
 			}
 		}
-		series := machineSeries{row, id, p.StartTimestamp()}
+		series := machineSeries{metric.Name(), resource, row, p.StartTimestamp()}
 		now := energyOf(p)
 		used := units.Advance(m.series[series], now)
 		m.series[series] = now
@@ -121,18 +128,16 @@ func (m *wholeMachine) addMetric(of map[workloadKind]units.Energy, metric pmetri
 	}
 }
 
-// rowOf returns the name and the identity of a resource.
-func (m *wholeMachine) rowOf(attributes pcommon.Map) (name, id string) {
-	id = textOf(attributes, "container.id")
+// rowOf returns the name of a resource, that of Others if it has none.
+func (m *wholeMachine) rowOf(attributes pcommon.Map) string {
 	if m.by == ByProgram {
-		name = cmp.Or(textOf(attributes, attrExecutable), Others)
-		return name, id + name
+		return cmp.Or(textOf(attributes, attrExecutable), Others)
 	}
-	name = cmp.Or(textOf(attributes, "container.name"), textOf(attributes, "k8s.container.name"))
+	name, id := cmp.Or(textOf(attributes, "container.name"), textOf(attributes, "k8s.container.name")), textOf(attributes, "container.id")
 	if pod := textOf(attributes, "k8s.pod.name"); pod != "" && name != "" {
 		name = pod + "/" + name
 	}
-	return cmp.Or(name, id[:min(len(id), 12)], Others), id
+	return cmp.Or(name, id[:min(len(id), 12)], Others)
 }
 
 // result fills the workloads of a result whose phases are filled. They add up to the energy of the

@@ -3,9 +3,11 @@
 package measure
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -56,4 +58,39 @@ func TestWorkloadsOfAPhaseAddUpToTheEnergyOfTheNodeInIt(t *testing.T) {
 	}
 	m.result(r)
 	assert.Equal(t, []Workload{{"cc", "build", []units.Energy{5}}, {"go", "test", []units.Energy{10}}}, r.Workloads)
+}
+
+// machineLedger is a receiver with cumulative energies of a package.
+type machineLedger struct {
+	slow
+	pmetric.Metrics
+}
+
+func (l *machineLedger) Collect(context.Context) (pmetric.Metrics, error) { return l.Metrics, nil }
+
+// add adds a series that began with all others.
+func (l *machineLedger) add(metric, state string, joules float64, resource map[string]any) {
+	rm := l.ResourceMetrics().AppendEmpty()
+	_ = rm.Resource().Attributes().FromRaw(resource) // only strings
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName(metric)
+	p := m.SetEmptySum().DataPoints().AppendEmpty()
+	p.SetDoubleValue(joules)
+	_ = p.Attributes().FromRaw(map[string]any{attrZone: "package", attrSource: "measured", attrState: state})
+}
+
+func TestWorkloadsAreTheSumsOfTheirSeries(t *testing.T) {
+	l := &machineLedger{}
+	m := &wholeMachine{&receiver{embedded: l}, ByProgram, map[machineSeries]units.Energy{}, map[string]map[workloadKind]units.Energy{}}
+	for _, n := range []float64{1, 2, 3} { // cumulative
+		l.Metrics = pmetric.NewMetrics()
+		l.add(metricSystemEnergy, "active", 100*n, nil)
+		l.add(metricSystemEnergy, "idle", 10*n, nil)
+		l.add(metricProcessEnergy, "active", 2*n, nil) // the overflow series
+		l.add(metricProcessEnergy, "active", 30*n, map[string]any{attrExecutable: "sh"})
+		l.add(metricProcessEnergy, "active", 5*n, map[string]any{attrExecutable: "sh", "process.descendants": "true"})
+		m.add(t.Context(), "none")
+	}
+	used := map[string]units.Energy{Others: 300 * units.Joule, Idle: 30 * units.Joule, "sh": 105 * units.Joule}
+	assert.Equal(t, kindsOf(power.Package, used), m.phases["none"])
 }
