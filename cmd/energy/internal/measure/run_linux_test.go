@@ -145,7 +145,7 @@ func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
 	for _, w := range r.Workloads {
 		used[w.Name] = w.Used[0].Joules()
 	}
-	assert.InEpsilon(t, r.Zones[0].Used.Joules(), used["workload"], 0.2)
+	assert.Greater(t, used["workload"], 0.8*r.Zones[0].Used.Joules(), "it also has what the process used before it was the command")
 	assert.InEpsilon(t, r.Zones[0].Idle.Joules(), used[Idle], 0.2)
 }
 
