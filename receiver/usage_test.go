@@ -35,7 +35,7 @@ func (n *testNode) transferAll(inPod, other string, bytes int) {
 	n.t.Helper()
 	for _, cgroup := range []string{inPod, other} {
 		n.named("sys/fs/cgroup"+cgroup+"/io.stat", fmt.Sprintf(
-			"8:0 rbytes=%d wbytes=%d rios=1 wios=1 dbytes=0 dios=0\n253:0 rbytes=99 wbytes=99\n259:0 rbytes=%d wbytes=0\n", bytes, 2*bytes, bytes))
+			"8:0 rbytes=%d wbytes=%d rios=1 wios=1 dbytes=0 dios=0\n253:0 rbytes=99 wbytes=99\n9:127 rbytes=99\n7:0 rbytes=99\n259:0 rbytes=%d wbytes=0\n", bytes, 2*bytes, bytes))
 	}
 	n.network(1, 99)
 	n.network(10, 10*bytes)
@@ -59,7 +59,7 @@ func transferringNode(t *testing.T) *testNode {
 	})
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: inPodA(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idB)}
-	n.named("proc/devices", "Block devices:\n  8 sd\n253 device-mapper\n")
+	n.named("proc/devices", "Character devices:\n  8 md\n\nBlock devices:\n  7 loop\n  8 sd\n  9 md\n253 device-mapper\n254 mdp\n")
 	n.start()
 	n.transfer(1000)
 	n.host.Processes[11] = newborn(n.host) // in a network namespace of its own

@@ -5,9 +5,9 @@ package cgroup
 import "bytes"
 
 // DiskIO returns the bytes that the processes of a cgroup, and of the cgroups inside, have read from
-// and written to devices (cgroup-v2.rst, io.stat). Devices with the major number skip are left out.
+// and written to devices (cgroup-v2.rst, io.stat). Devices with major numbers of skip are left out.
 // It is not ok without version 2, without the io controller, or if the file cannot be read.
-func (t *Tree) DiskIO(n *Node, skip string) (read, written uint64, ok bool) {
+func (t *Tree) DiskIO(n *Node, skip map[string]bool) (read, written uint64, ok bool) {
 	h, err := t.mounts.unified()
 	if err != nil || n == nil || n.dir == "" {
 		return 0, 0, false
@@ -19,13 +19,13 @@ func (t *Tree) DiskIO(n *Node, skip string) (read, written uint64, ok bool) {
 	return parseDiskIO(text, skip)
 }
 
-func parseDiskIO(text []byte, skip string) (read, written uint64, ok bool) {
+func parseDiskIO(text []byte, skip map[string]bool) (read, written uint64, ok bool) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) == 0 {
 			continue
 		}
-		if major, _, _ := bytes.Cut(fields[0], []byte(":")); string(major) == skip {
+		if major, _, _ := bytes.Cut(fields[0], []byte(":")); skip[string(major)] {
 			continue
 		}
 		for _, field := range fields[1:] {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -18,11 +19,11 @@ import (
 
 // usage reads the counters of containers and pods that are emitted next to their energy, once in each emission.
 type usage struct {
-	ledger *Ledger
-	began  time.Time // hardware events are counted from then on, at the earliest
-	mapper string    // major number of device mapper, empty if the kernel has none
-	last   map[emit.Subject]*emit.Usage
-	lastAt time.Time
+	ledger  *Ledger
+	began   time.Time // hardware events are counted from then on, at the earliest
+	stacked map[string]bool
+	last    map[emit.Subject]*emit.Usage
+	lastAt  time.Time
 }
 
 // openUsage returns the reader of the enabled counters, as Config.Usage of package emit. It is nil if none is enabled.
@@ -30,22 +31,24 @@ func openUsage(l *Ledger, began time.Time) func(time.Time) map[emit.Subject]*emi
 	if !l.Options.Config.WantsUsage() {
 		return nil
 	}
-	u := &usage{ledger: l, began: began, mapper: findMapper(l.Options.Config.RootPath)}
+	u := &usage{ledger: l, began: began, stacked: findStacked(l.Options.Config.RootPath)}
 	return u.read
 }
 
-// findMapper returns the major number of device mapper. What a device of it transfers is transferred again by the
-// devices below.
-func findMapper(root string) string {
+// findStacked returns the major numbers of device mapper, md and loop devices. The devices below
+// transfer the same bytes again.
+func findStacked(root string) map[string]bool {
 	text, _ := kernfs.Within(root, filepath.Join(root, "proc"), func() ([]byte, error) {
 		return os.ReadFile(filepath.Join(root, "proc/devices"))
 	}, nil)
-	for line := range bytes.Lines(text) {
-		if fields := bytes.Fields(line); len(fields) == 2 && string(fields[1]) == "device-mapper" {
-			return string(fields[0])
+	majors := map[string]bool{}
+	_, blocks, _ := bytes.Cut(text, []byte("Block devices:\n"))
+	for line := range bytes.Lines(blocks) {
+		if fields := bytes.Fields(line); len(fields) == 2 && slices.Contains([]string{"device-mapper", "md", "mdp", "loop"}, string(fields[1])) {
+			majors[string(fields[0])] = true
 		}
 	}
-	return ""
+	return majors
 }
 
 // member is the oldest process of a container or pod: later ones may have a network namespace of their own.
@@ -91,7 +94,7 @@ func (c *counting) read(entity identity.Entity, m member) {
 	if entity == identity.ContainerEntity {
 		network = metrics.ContainerNetworkIo.Enabled && !m.inPod
 		if metrics.ContainerDiskIo.Enabled {
-			if read, written, ok := l.Options.Node.Cgroups.DiskIO(m.in, c.mapper); ok {
+			if read, written, ok := l.Options.Node.Cgroups.DiskIO(m.in, c.stacked); ok {
 				c.set(emit.DiskRead, read, l.BootTime)
 				c.set(emit.DiskWritten, written, l.BootTime)
 			}
