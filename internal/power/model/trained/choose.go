@@ -97,10 +97,9 @@ func readFile(path string) (m *trainedModel, size int, err error) {
 	if err != nil {
 		return nil, len(data), err
 	}
-	if m, err = parse(data, filepath.Base(path)); err != nil {
+	if m, err = parse(data, path); err != nil {
 		return nil, len(data), fmt.Errorf("%s: %w", path, err)
 	}
-	m.dynamic = m.dynamic || m.by == keplerTrainer && strings.Contains(path, dynPower) // a directory of kepler-model-db
 	return m, len(data), nil
 }
 
@@ -146,12 +145,12 @@ func (t *trainedModel) fit(m *machine.Machine) fit {
 	return different
 }
 
-// choose returns the model of dynamic power, or of the whole power, that fits best, nil if none fits.
-func (ms *models) choose(m *machine.Machine, o *Options, dynamic bool) *trainedModel {
+// choose returns the candidate that fits best, nil if none fits.
+func (ms *models) choose(m *machine.Machine, o *Options, isCandidate func(*trainedModel) bool) *trainedModel {
 	var best *trainedModel
 	for _, t := range ms.of {
 		f := t.fit(m)
-		if t.dynamic != dynamic || f == different || f == unstated && !ms.alone || t.usable(o) != nil {
+		if !isCandidate(t) || f == different || f == unstated && !ms.alone || t.usable(o) != nil {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(f, best.fit(m)), cmp.Compare(t.largestError(o), best.largestError(o)),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"unicode"
 
@@ -103,7 +104,8 @@ func printable(s string) error {
 }
 
 // parse reads a model of either format.
-func parse(data []byte, name string) (*trainedModel, error) {
+func parse(data []byte, path string) (*trainedModel, error) {
+	name := filepath.Base(path)
 	if err := printable(name); err != nil {
 		return nil, fmt.Errorf("name of the file: %w", err)
 	}
@@ -117,7 +119,7 @@ func parse(data []byte, name string) (*trainedModel, error) {
 		return nil, err
 	}
 	if head.Version == nil {
-		return parseKepler(data, name)
+		return parseKepler(data, path)
 	}
 	m, err := parseModel(data)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -107,15 +108,19 @@ var curveFits = map[string]function{
 	"ExponentialRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Exp(w[1]*x) + w[2] }},
 }
 
-// parseKepler reads a file of Kepler Model Server. Where it does not have the model's name, that of the file is taken.
-func parseKepler(data []byte, name string) (*trainedModel, error) {
+// parseKepler reads a file of Kepler Model Server. Where it does not have the model's name or output type, those of the
+// path are taken, as kepler-model-db has them.
+func parseKepler(data []byte, path string) (*trainedModel, error) {
+	name := filepath.Base(path)
 	var f keplerJSON
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, err
 	}
 	t := &trainedModel{name: name, by: keplerTrainer, zones: map[power.Kind]zone{}}
 	switch f.Output {
-	case "", "AbsPower":
+	case "":
+		t.dynamic = strings.Contains(path, dynPower)
+	case "AbsPower":
 	case dynPower:
 		t.dynamic = true
 	default:

@@ -143,17 +143,21 @@ func TestAbsoluteAndDynamicPowerAreTrainedApart(t *testing.T) {
 	dynamic := components(`"output_type": "DynPower"`, strings.Replace(overTime, "90", "25", 1))
 	virtual := guest
 	virtual.Virtual = true
+	better := strings.NewReplacer(`"cores": 96`, `"cores": 48`, `"DynPower"`, `"DynPower", "package_mape": 1`).Replace(dynamic)
 	both := directory(t, map[string]string{"a.json": absolute, "d.json": dynamic})
+	several := directory(t, map[string]string{"a.json": absolute, "d.json": dynamic, "e.json": better})
 	for name, c := range map[string]struct {
 		path        string
 		o           Options
 		idle, watts float64
 		want        string
 	}{
-		"a pair":                {path: both, idle: 65. / 12, watts: 90./12 + 25, want: "with the dynamic power of d.json"},
-		"a pair, dynamic":       {path: both, o: Options{NoIdle: true}, idle: 25. / 12, watts: 25./12 + 25, want: "d.json of Kepler Model Server"},
-		"dynamic alone":         {path: directory(t, map[string]string{"d.json": dynamic}), o: Options{NoIdle: true}, idle: 25. / 12, watts: 25./12 + 25},
-		"dynamic by its folder": {path: directory(t, map[string]string{"DynPower.json": components(`"model_name": "x"`, overTime)}), o: Options{NoIdle: true}, idle: 90. / 12, watts: 90./12 + 25},
+		"a pair":                 {path: both, idle: 65. / 12, watts: 90./12 + 25, want: "with the dynamic power of d.json"},
+		"the other machine":      {path: several, idle: 65. / 12, watts: 90./12 + 25, want: "with the dynamic power of d.json"},
+		"a pair, dynamic":        {path: both, o: Options{NoIdle: true}, idle: 25. / 12, watts: 25./12 + 25, want: "d.json of Kepler Model Server"},
+		"dynamic alone":          {path: directory(t, map[string]string{"d.json": dynamic}), o: Options{NoIdle: true}, idle: 25. / 12, watts: 25./12 + 25},
+		"dynamic by its folder":  {path: directory(t, map[string]string{"DynPower.json": components(`"model_name": "x"`, overTime)}), o: Options{NoIdle: true}, idle: 90. / 12, watts: 90./12 + 25},
+		"absolute in its folder": {path: directory(t, map[string]string{"DynPower.json": absolute}), idle: 90. / 12, watts: 90./12 + 25},
 	} {
 		curves, err := Curves(c.path, virtual, c.o)
 		require.NoError(t, err, name)

@@ -66,7 +66,8 @@ func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error
 	if found == nil {
 		return nil, err
 	}
-	best, dynamic := found.choose(&m, &o, false), found.choose(&m, &o, true)
+	best := found.choose(&m, &o, func(t *trainedModel) bool { return !t.dynamic })
+	dynamic := found.choose(&m, &o, func(t *trainedModel) bool { return t.dynamic })
 	switch {
 	case best == nil && dynamic == nil:
 		return nil, errors.Join(found.noneFits(&m, &o), err)
@@ -82,9 +83,9 @@ func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error
 			"or set idle to none in a virtual machine", dynamic.name, dynPower), err)
 	}
 	curves, refused := best.curves(&m, &o)
-	if dynamic != nil && dynamic.machine == best.machine {
-		dynamics, unusable := dynamic.curves(&m, &o)
-		setIdle(curves, dynamics, dynamic.name)
+	if pair := found.choose(&m, &o, func(t *trainedModel) bool { return t.dynamic && t.machine == best.machine }); pair != nil {
+		dynamics, unusable := pair.curves(&m, &o)
+		setIdle(curves, dynamics, pair.name)
 		refused = errors.Join(refused, unusable)
 	}
 	return curves, errors.Join(refused, err)

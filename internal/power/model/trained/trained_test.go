@@ -393,7 +393,7 @@ func FuzzParse(f *testing.F) {
 						t.Fatalf("%+v: %v", c, err)
 					}
 				}
-				ms.choose(&here, &o, false)
+				ms.choose(&here, &o, func(*trainedModel) bool { return true })
 				_ = ms.noneFits(&here, &o).Error()
 			}
 		}
