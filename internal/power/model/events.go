@@ -30,14 +30,15 @@ type Rates [features]float64
 
 // Events reads the rates of events. One goroutine uses it.
 type Events interface {
-	// Rates returns the average rates since the previous call without an error, or since the start. CPUTime is 0.
+	// Rates returns the average rates since the previous call, or since the start. CPUTime is 0. After a failed call the
+	// error may be ErrRestarted.
 	Rates(now time.Time) (Rates, error)
 	// Close releases what is held open. No call follows.
 	Close() error
 }
 
-// ErrRestarted is the error of Events that start to count again, because other CPUs are online. The next call covers
-// the time since.
+// ErrRestarted is the error of Events that start to count again, because other CPUs are online or events were missed. The
+// next call covers the time since.
 var ErrRestarted = errors.New("events are counted from now on")
 
 var errCountless = errors.New("the hardware counters of this machine do not count: use a power model over CPU time")

@@ -34,6 +34,7 @@ type events struct {
 	counters map[model.Feature]*weigh.NodeCounter
 	refused  map[model.Feature]error
 	last     map[model.Feature]uint64 // softirqs
+	missed   bool                     // they could not be read
 	since    time.Time
 }
 
@@ -94,10 +95,15 @@ func (e *events) Rates(now time.Time) (rates model.Rates, err error) {
 		rates[f] = float64(counted) / seconds
 	}
 	if len(e.last) > 0 {
-		errs = append(errs, e.readSoftirqs(func(f model.Feature, counted uint64) { rates[f] = float64(counted) / seconds }))
+		err := e.readSoftirqs(func(f model.Feature, counted uint64) { rates[f] = float64(counted) / seconds })
+		if err == nil && e.missed {
+			errs = append(errs, model.ErrRestarted)
+		}
+		e.missed = err != nil
+		errs = append(errs, err)
 	}
 	e.since = now
-	if err = errors.Join(errs...); errors.Is(err, weigh.ErrRestarted) {
+	if err = errors.Join(errs...); errors.Is(err, weigh.ErrRestarted) || errors.Is(err, model.ErrRestarted) {
 		err = model.ErrRestarted
 	}
 	return rates, err

@@ -39,6 +39,14 @@ func TestSoftirqsAreCountedPerSecond(t *testing.T) {
 	write(t, stat, "cpu  1 2 3\n")
 	_, err = e.Rates(e.since.Add(time.Second))
 	require.ErrorContains(t, err, "does not count softirqs")
+	write(t, stat, "cpu  1\nsoftirq 9 1 2 900 660 299 7\n")
+	now := e.since.Add(time.Second)
+	_, err = e.Rates(now)
+	require.ErrorIs(t, err, model.ErrRestarted, "some are of the time before")
+	write(t, stat, "cpu  1\nsoftirq 9 1 2 900 665 299 7\n")
+	rates, err = e.Rates(now.Add(time.Second))
+	require.NoError(t, err)
+	assert.Equal(t, model.Rates{model.NetworkReceive: 5}, rates)
 }
 
 func TestACounterIsOpenedOnceAndTheErrorIsKept(t *testing.T) {

@@ -151,7 +151,7 @@ func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 		if c.ExpectedError > 0 {
 			expected = inPercent(c.ExpectedError)
 		}
-		most := "depends on events"
+		most := "unknown"
 		if c.Function == nil {
 			most = watts(c.Curve.Watts(1))
 		}
