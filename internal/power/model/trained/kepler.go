@@ -282,8 +282,8 @@ func (w *weightsJSON) polynomial() (*keplerZone, error) {
 		}
 		sum := term{weight: t.Weight}
 		for name, power := range t.Powers {
-			i := slices.Index(of, name)
-			if i < 0 || power < 1 || power > maxPower {
+			i, ok := slices.BinarySearch(of, name)
+			if !ok || power < 1 || power > maxPower {
 				return nil, fmt.Errorf("a term has %s to the power of %d: known are 1 to %d, and %s", name, power, maxPower, names(w.Numerical))
 			}
 			used[name] = true

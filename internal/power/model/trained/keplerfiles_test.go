@@ -191,6 +191,16 @@ func TestTreesHaveStepsWhichNoCurveFollows(t *testing.T) {
 	}
 }
 
+func TestNodesThatAreNotReachedUseNoFeature(t *testing.T) {
+	text := strings.NewReplacer(
+		"[1, -1, -1]", "[1, -1, -1, 1]", "[2, -1, -1]", "[2, -1, -1, 2]", "[0, 0, 0], \"split_c", "[0, 0, 0, 1], \"split_c", "10, 20]", "10, 20, 1]",
+		"[0, 0, 0]}", "[0, 0, 0, 0]}", `"num_feature": "1"`, `"num_feature": "2"`).Replace(smallXGBoost)
+	text = strings.Replace(xgboostText(text), `{"scale": 96000}`, `{"scale": 96000}, "bpf_page_cache_hit": {"scale": 1}`, 1)
+	m, err := parse([]byte(text), "m.json")
+	require.NoError(t, err)
+	assert.Equal(t, []model.Feature{model.CPUTime}, m.zones[power.Package].needs())
+}
+
 func TestImpossibleTreesAreRefused(t *testing.T) {
 	for change, want := range map[[2]string]string{
 		{`"gbtree"`, `"dart"`}:                         `the booster "dart" is not gbtree`,

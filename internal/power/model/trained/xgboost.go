@@ -51,13 +51,14 @@ var identities = []string{"reg:squarederror", "reg:linear", "reg:absoluteerror",
 // boosted returns the sum of the trees of XgboostFitTrainer.
 func (w *weightsJSON) boosted() (*keplerZone, error) {
 	of := slices.Sorted(maps.Keys(w.Numerical))
-	trees, base, err := parseXGBoost(w.XGBoost, len(of))
+	used := make([]bool, len(of))
+	trees, base, err := parseXGBoost(w.XGBoost, used)
 	if err != nil {
 		return nil, fmt.Errorf("XGboost_Weights: %w", err)
 	}
 	uses := func(name string) bool {
-		i := slices.Index(of, name)
-		return slices.ContainsFunc(trees, func(t treeJSON) bool { return t.splits(i) })
+		i, _ := slices.BinarySearch(of, name)
+		return used[i]
 	}
 	z, err := w.newZone(uses, func(x []float64) float64 {
 		watts := base
@@ -72,8 +73,8 @@ func (w *weightsJSON) boosted() (*keplerZone, error) {
 	return z, err
 }
 
-// parseXGBoost returns the trees and the base score of a regression over a number of features.
-func parseXGBoost(data []byte, features int) ([]treeJSON, float64, error) {
+// parseXGBoost returns the trees and the base score of a regression over features, and marks those that it uses.
+func parseXGBoost(data []byte, used []bool) ([]treeJSON, float64, error) {
 	var f xgboostJSON
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, 0, err
@@ -87,21 +88,21 @@ func parseXGBoost(data []byte, features int) ([]treeJSON, float64, error) {
 		return nil, 0, fmt.Errorf("the objective %.40q is none of %s: train with one of them", l.Objective.Name, strings.Join(identities, ", "))
 	case p.Classes != "" && p.Classes != "0" || p.Targets != "" && p.Targets != "1":
 		return nil, 0, fmt.Errorf("it has %.40q classes and %.40q targets, not one power", p.Classes, p.Targets)
-	case p.Features != strconv.Itoa(features):
-		return nil, 0, fmt.Errorf("it is of %.40q features, Numerical_Variables has %d", p.Features, features)
+	case p.Features != strconv.Itoa(len(used)):
+		return nil, 0, fmt.Errorf("it is of %.40q features, Numerical_Variables has %d", p.Features, len(used))
 	case err != nil || math.IsNaN(base) || math.IsInf(base, 0):
 		return nil, 0, fmt.Errorf("the base_score %.40q is not a number", p.BaseScore)
 	}
 	for i := range l.Booster.Model.Trees {
-		if err := l.Booster.Model.Trees[i].check(features); err != nil {
+		if err := l.Booster.Model.Trees[i].check(used); err != nil {
 			return nil, 0, fmt.Errorf("tree %d: %w", i, err)
 		}
 	}
 	return l.Booster.Model.Trees, base, nil
 }
 
-// check returns an error unless each node that the root leads to is reached once, and splits a feature.
-func (t *treeJSON) check(features int) error {
+// check returns an error unless each node that the root leads to is reached once, and splits a feature, which it marks.
+func (t *treeJSON) check(used []bool) error {
 	n := len(t.Left)
 	if n == 0 || len(t.Right) != n || len(t.Features) != n || len(t.Conditions) != n || len(t.Types) != n && len(t.Types) != 0 {
 		return errors.New("its columns are empty, or of different lengths")
@@ -120,25 +121,17 @@ func (t *treeJSON) check(features int) error {
 		if t.Left[i] == -1 {
 			continue
 		}
-		if f := t.Features[i]; f < 0 || f >= features {
-			return fmt.Errorf("node %d splits feature %d of %d", i, f, features)
+		f := t.Features[i]
+		if f < 0 || f >= len(used) {
+			return fmt.Errorf("node %d splits feature %d of %d", i, f, len(used))
 		}
 		if len(t.Types) > 0 && t.Types[i] != 0 {
 			return fmt.Errorf("node %d splits categories", i)
 		}
+		used[f] = true
 		open = append(open, t.Left[i], t.Right[i])
 	}
 	return nil
-}
-
-// splits reports whether a node splits the feature. Leaves have the feature 0.
-func (t *treeJSON) splits(feature int) bool {
-	for i, f := range t.Features {
-		if f == feature && t.Left[i] != -1 {
-			return true
-		}
-	}
-	return false
 }
 
 // value returns the value of the leaf that x leads to. Like XGBoost it compares with single precision.
