@@ -179,6 +179,9 @@ func (o *measureOptions) check() error {
 	if o.By != "" && o.several.used() {
 		return errors.New("-by is for the table of one run")
 	}
+	if (o.Rates.Grams != nil || o.Rates.Price != nil) && o.several.used() && !o.json {
+		return errors.New("-grid and -price are for the table of one run: with -runs, -warmup and -vs they need -json")
+	}
 	if o.Node && o.several.used() {
 		return errors.New("-node is for the table of one run: with -runs, -warmup and -vs the documents of -json have node_joules")
 	}

@@ -19,7 +19,8 @@ func TestTheGridIsAPlaceOrANumber(t *testing.T) {
 		assert.InDelta(t, want, *o.Rates.Grams, 0.5, text)
 		assert.InDelta(t, 0.3, *o.Rates.Price, 0)
 	}
-	for _, wrong := range [][]string{{"-grid", "Atlantis"}, {"-grid", "-1"}, {"-price", "free"}, {"-price", "Inf"}, {"-by", "node"}, {"-by", "container"}} {
+	for _, wrong := range [][]string{{"-grid", "Atlantis"}, {"-grid", "-1"}, {"-price", "free"}, {"-price", "Inf"}, {"-by", "node"}, {"-by", "container"},
+		{"-price", "1", "-runs", "2"}, {"-grid", "FRA", "-vs", "true"}} {
 		_, err := parseMeasureFlags(append(wrong, "true"), io.Discard)
 		assert.Error(t, err, "%v", wrong)
 	}
