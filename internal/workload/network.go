@@ -29,8 +29,10 @@ func (id *Identifier) Network(p *scan.Process) (received, transmitted uint64, ok
 // own. Links of namespaces show the same, but only with CAP_SYS_PTRACE.
 func (id *Identifier) readNetwork(p *scan.Process) (text []byte, namespace uint64, err error) {
 	f := id.files.Job()
-	text, err = id.read(p, (*files).readNetwork)
-	return text, f.inode, err
+	if text, err = id.read(p, (*files).readNetwork); err != nil { // f may still be in use
+		return nil, 0, err
+	}
+	return text, f.inode, nil
 }
 
 // parseNetwork parses /proc/PID/net/dev, which has a line of 16 numbers for each interface, the bytes
