@@ -74,7 +74,9 @@ func (e *exits) record() {
 		e.mu.Lock()
 		for i := range events[:n] {
 			pid := events[i].Fd
-			_ = unix.Close(e.known[pid].pidfd) // which also removes it from the instance
+			fd := e.known[pid].pidfd
+			_ = unix.EpollCtl(e.epoll, unix.EPOLL_CTL_DEL, fd, nil) // a child that was just forked has the descriptor, too
+			_ = unix.Close(fd)                                      // nothing was written
 			e.known[pid] = exit{at: time.Now()}
 		}
 		e.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestTheExitOfAWatchedProcessIsRecorded(t *testing.T) {
@@ -40,4 +41,25 @@ func TestTheExitOfAWatchedProcessIsRecorded(t *testing.T) {
 	require.NoError(t, runs.Process.Kill())
 	require.Error(t, ends.Wait(), "it was killed")
 	require.Error(t, runs.Wait())
+}
+
+// As while the collector forks: until it executes its program, the child has the descriptors, too.
+func TestAnExitIsRecordedOnceWhileAPidfdIsInherited(t *testing.T) {
+	var e exits
+	ends := exec.Command("sleep", "60")
+	require.NoError(t, ends.Start())
+	pid := int32(ends.Process.Pid)
+	e.watch(pid)
+	e.mu.Lock()
+	inherited, err := unix.Dup(e.known[pid].pidfd)
+	e.mu.Unlock()
+	require.NoError(t, err)
+	require.NoError(t, ends.Process.Kill())
+	require.Eventually(t, func() bool { _, exited := e.of(pid); return exited }, 10*time.Second, time.Millisecond)
+	n, err := unix.EpollWait(e.epoll, make([]unix.EpollEvent, 1), 0)
+	require.NoError(t, unix.Close(inherited))
+	require.NoError(t, err)
+	assert.Zero(t, n, "events")
+	require.NoError(t, e.close())
+	require.Error(t, ends.Wait(), "it was killed")
 }
