@@ -138,7 +138,7 @@ func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "workload")
 	text, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(program, text, 0o700)) //nolint:gosec // it is executed
+	require.NoError(t, os.WriteFile(program, text, 0o700))
 	o.Command[0] = program
 	r := measured(t, o)
 	used := map[string]float64{}
