@@ -102,7 +102,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		Cgroups:   o.Node.Cgroups,
 		Keys:      o.Node.Keys,
 		Kinds:     l.Kinds,
-		Watch:     cfg.WantsUsage(),
+		Watch:     cfg.Metrics.ContainerDiskIo.Enabled,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  o.Node.CPU.Topology(),
 		Places:    places,
