@@ -60,7 +60,8 @@ func TestPowerFollowsCPUTimeAndEvents(t *testing.T) {
 }
 
 func TestAFunctionsPowerIsBounded(t *testing.T) {
-	for rate, want := range map[float64]float64{-1: 0, 1e300: float64(power.MaxWatts(power.Package))} {
+	// A package is all of the node's CPU sockets.
+	for rate, want := range map[float64]float64{-1: 0, 4000: 4000, 1e300: power.MaxPlatformWatts} {
 		m := NewWithEvents(&fakeEvents{rates: Rates{Block: rate}}, ZoneCurve{Kind: power.Package, Function: func(r *Rates) float64 { return r[Block] }})
 		readModel(t, m, load(0, 0, 0))
 		assert.Equal(t, units.Energy(want*1e6), readModel(t, m, load(time.Second, 1, 1)).Total)

@@ -161,13 +161,13 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 	return m.readings, nil
 }
 
-// watts returns the zone's power, which is never more than it can use.
+// watts returns the power of the zone, which is at most that of the largest machine.
 func (z *zone) watts(utilization float64, rates *Rates) float64 {
 	if z.function == nil {
 		return z.curve.Watts(utilization)
 	}
 	if watts := z.function(rates); watts > 0 { // not NaN
-		return min(watts, float64(z.MaxWatts))
+		return min(watts, power.MaxPlatformWatts)
 	}
 	return 0
 }
