@@ -670,7 +670,7 @@ func (g *simulatedGuest) collect() {
 			g.sim.fail("%s: %s is %s", g.name, k.Zone, k.Method)
 		}
 		kind := slices.Index(toldKinds[:], k.Zone)
-		has := int64(of.Active + of.Idle + ledger.Pending(i))
+		has := int64(of.Active + of.Idle + ledger.Deferred(i))
 		if has < g.before[kind] {
 			g.sim.fail("%s: %s went from %d µJ to %d", g.name, k.Zone, g.before[kind], has)
 		}

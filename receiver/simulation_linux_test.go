@@ -511,7 +511,7 @@ func (sim *simulation) checkLedgers() {
 		}
 		for kind := range l.Kinds {
 			k := &ledger.Kinds[kind]
-			if got := k.Active + k.Idle + ledger.Pending(kind); got != zones[kind] {
+			if got := k.Active + k.Idle + ledger.Deferred(kind); got != zones[kind] {
 				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.Kinds[kind], got, zones[kind])
 			}
 			if got := processes[kind] + k.Unattributed; got != k.Active {

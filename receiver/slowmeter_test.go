@@ -161,8 +161,8 @@ func TestARestartLosesNothingOfALateMeter(t *testing.T) {
 				whole = p.value
 			}
 			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
-			pending := n.s.ledger.PendingEnergy()[power.Platform].Joules()
-			assert.InDelta(t, whole, active+idle+pending, 1e-6)
+			deferred := n.s.ledger.DeferredEnergy()[power.Platform].Joules()
+			assert.InDelta(t, whole, active+idle+deferred, 1e-6)
 		}
 	}
 	run(60, nil)

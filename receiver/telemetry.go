@@ -123,7 +123,7 @@ func (s *energyScraper) observeSelf() error {
 			}
 		})),
 		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
-			for kind, energy := range s.ledger.PendingEnergy() {
+			for kind, energy := range s.ledger.DeferredEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}
 		})),

@@ -185,7 +185,7 @@ func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 	}
 }
 
-func TestPendingEnergyIsReported(t *testing.T) {
+func TestDeferredEnergyIsReported(t *testing.T) {
 	n, tel := observedNode(t)
 	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
 	n.start()

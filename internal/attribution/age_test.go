@@ -63,7 +63,7 @@ func TestAPortionIsOfTheTimeOfItsReading(t *testing.T) {
 	}
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 400*units.Joule, k.Active)
-	assert.Zero(t, b.e.Ledger().Pending(pkg))
+	assert.Zero(t, b.e.Ledger().Deferred(pkg))
 	assert.Equal(t, time.Minute, b.e.Ledger().Zones[0].RecentTime)
 }
 
@@ -105,7 +105,7 @@ func TestAReadingOfNoLaterTimeIsDeferred(t *testing.T) {
 	b, m := newNoting(t, 0)
 	b.pass(time.Second, time.Second, 10*units.Joule, 0)
 	assert.Empty(t, m.portions)
-	assert.Equal(t, 10*units.Joule, b.e.Ledger().Pending(pkg))
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Deferred(pkg))
 	b.pass(time.Second, time.Second, 10*units.Joule, 0)
 	require.Len(t, m.portions, 1)
 	assert.Equal(t, 20*units.Joule, m.portions[0].Energy)
@@ -283,9 +283,9 @@ func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
 	before := b.energy(identity.ProcessEntity, "1")
 	var s State
 	b.e.State(&s)
-	require.NotNil(t, s.Zones[0].Pending)
-	assert.Equal(t, lag, s.Zones[0].Pending.Elapsed)
-	assert.Equal(t, 5*units.CPUTime(second), s.Zones[0].Pending.Unattributed)
+	require.NotNil(t, s.Zones[0].Deferred)
+	assert.Equal(t, lag, s.Zones[0].Deferred.Elapsed)
+	assert.Equal(t, 5*units.CPUTime(second), s.Zones[0].Deferred.Unattributed)
 
 	b.e = New(cfg, b.at)
 	b.e.Restore(&s)
@@ -297,7 +297,7 @@ func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
 		total += 50 * units.Joule
 		b.pass(second, lag, 50*units.Joule, units.CPUTime(second), Claim{Claimant: p, CPU: units.CPUTime(second)})
 		k := &b.e.Ledger().Kinds[pkg]
-		assert.Equal(t, 500*units.Joule+total, k.Active+k.Idle+b.e.Ledger().Pending(pkg))
+		assert.Equal(t, 500*units.Joule+total, k.Active+k.Idle+b.e.Ledger().Deferred(pkg))
 	}
 	covered := time.Duration(0)
 	for _, portion := range m.portions {

@@ -24,7 +24,7 @@ type claimant struct {
 	early    bool // it was opened before the first interval, or before the first one since the engine was restored
 	running  bool
 	excluded bool
-	pending  int32 // zones whose pending energy it has claims to
+	deferred int32 // zones whose deferred energy it has claims to
 
 	waits     standing // while its process is no candidate
 	candidate int32    // index in Engine.waiting, or none

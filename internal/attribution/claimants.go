@@ -107,7 +107,7 @@ func (e *Engine) SetRequest(id Claimant, request uint64) {
 	}
 }
 
-// Close ends a claimant. Energy that is pending for its claims still reaches its series, which end
+// Close ends a claimant. Energy that is deferred for its claims still reaches its series, which end
 // afterwards.
 func (e *Engine) Close(id Claimant) {
 	e.Stop(id)
@@ -116,10 +116,10 @@ func (e *Engine) Close(id Claimant) {
 	e.releaseIfDone(id)
 }
 
-// releaseIfDone releases a claimant that is closed and has no pending claims.
+// releaseIfDone releases a claimant that is closed and has no deferred claims.
 func (e *Engine) releaseIfDone(id Claimant) {
 	c := e.claimants[id]
-	if c.open || c.pending > 0 {
+	if c.open || c.deferred > 0 {
 		return
 	}
 	for entity, account := range c.accounts {

@@ -89,7 +89,7 @@ func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 			if a.claimant == none || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
-			if c := e.claimants[a.claimant]; !c.running && c.pending == 0 {
+			if c := e.claimants[a.claimant]; !c.running && c.deferred == 0 {
 				leaving++
 				continue
 			}

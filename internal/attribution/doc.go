@@ -12,7 +12,7 @@
 // Engine.Observe takes an Interval. The energy of zones of one domain and kind is a Portion, which
 // a StaticPowerModel or the utilization divides into active and idle. Active energy is shared among
 // the domain's claims in proportion to an AllocationKey, idle energy by the IdleAllocation. A zone
-// that could not be read, or whose domain's utilization could not, has its energy pending, together
+// that could not be read, or whose domain's utilization could not, has its energy deferred, together
 // with the claims of its own domain, until it can. The result is the Ledger: totals of zones, kinds
 // and accounts, one account for each process, container, pod and VM that has a series.
 //

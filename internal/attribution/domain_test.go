@@ -90,7 +90,7 @@ func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
 	b.iv.Domains = domains[:2]
 	b.use(1, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
-	assert.Equal(t, units.Joule, b.e.Ledger().Pending(pkg))
+	assert.Equal(t, units.Joule, b.e.Ledger().Deferred(pkg))
 	b.iv.Domains = domains
 	b.use(2, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
@@ -125,7 +125,7 @@ func TestAZoneThatChangesItsKindWithoutAnyUtilizationLosesNothing(t *testing.T) 
 	b.observe(3*units.Joule, 0, 0, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
 	assert.Equal(t, 3*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
-	assert.Zero(t, b.e.Ledger().Pending(pkg)+b.e.Ledger().Pending(dram))
+	assert.Zero(t, b.e.Ledger().Deferred(pkg)+b.e.Ledger().Deferred(dram))
 	b.observe(5*units.Joule, 1, 1)
 	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[dram].Unattributed)
 }

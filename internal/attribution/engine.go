@@ -44,7 +44,7 @@ const (
 // the claimants that ended in it, and now and then emits the ledger, calling Emitted and later one
 // of Acknowledged, PartlyAcknowledged, Refused and RefusedForGood. In every interval and for each
 // kind, the energy of the processes and the unattributed energy are together exactly the active
-// energy, and active, idle and pending energy are exactly what the zones counted.
+// energy, and active, idle and deferred energy are exactly what the zones counted.
 //
 // The zero Engine is not usable; call New. An Engine is not safe for concurrent use.
 type Engine struct {
@@ -87,10 +87,10 @@ type Engine struct {
 	parts                 partGains    // empty unless OnGain set its number of domains
 	sums                  []domainSums // by domain
 	index                 claimIndex
-	dues                  []due      // of zones whose readings have an age
-	resolved              []*slice   // whose energy was attributed in the interval
-	spare                 []*pending // that are unused
-	spareSlices           []*slice   // likewise
+	dues                  []due       // of zones whose readings have an age
+	resolved              []*slice    // whose energy was attributed in the interval
+	spare                 []*deferral // that are unused
+	spareSlices           []*slice    // likewise
 	newcomers, incumbents queue
 }
 

@@ -300,17 +300,17 @@ func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *
 	assert.Equal(t, 2*units.Joule, b.energy(identity.VMEntity, "vm"))
 }
 
-func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
+func TestDeferredClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
-	const births = 3 * maxPendingClaims
+	const births = 3 * maxDeferredClaims
 	for i := range births {
 		p := b.open(int32(i + 1))
 		b.observe(0, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
 	}
-	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].pending.slices[0].usage.Claims), maxPendingClaims+1)
-	assert.LessOrEqual(t, len(b.e.claimants), maxPendingClaims+2, "memory is bounded")
+	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].deferred.slices[0].usage.Claims), maxDeferredClaims+1)
+	assert.LessOrEqual(t, len(b.e.claimants), maxDeferredClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)
 	assert.Equal(t, births*units.Joule, b.energy(identity.ProcessEntity, "other"))

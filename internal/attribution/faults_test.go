@@ -29,7 +29,7 @@ func (b *bench) deliver() {
 	b.e.Acknowledged()
 }
 
-func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
+func TestARemovedZoneSettlesItsDeferredEnergy(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
 	b.observe(0, 1, 1)
@@ -158,7 +158,7 @@ func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	assert.Equal(t, 2, b.living())
 }
 
-// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and
+// A zone with 5 J deferred is replaced by another one, whose counter cannot be read at first and
 // then shows 1000 J.
 func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b := newBench(t, Config{})

@@ -69,7 +69,7 @@ func (e *Engine) openGroup(a *Account) int32 {
 }
 
 // awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are
-// still pending.
+// still deferred.
 func (e *Engine) awaitsGroup(candidate int32) bool {
 	a := &e.ledger.accounts[candidate]
 	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && a.twin == none && !a.empty()

@@ -25,7 +25,7 @@ type Interval struct {
 	// and its utilization is the ledger's.
 	Domains []Usage
 	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent:
-	// what is pending for it is attributed, and the energy that it shows when it returns is shared
+	// what is deferred for it is attributed, and the energy that it shows when it returns is shared
 	// by the CPU time of its absence too.
 	Zones []ZoneReading
 	// EndsCollection reports whether the ledger is emitted after this interval. The places of a
@@ -36,7 +36,7 @@ type Interval struct {
 // Usage is how much a domain was used during an interval, and by which claimants.
 //
 // The zero Usage is that of a domain whose utilization could not be read. There is nothing to
-// divide energy by: it stays pending until an interval with a Total.
+// divide energy by: it stays deferred until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
 	// waiting for I/O. Busy counts for no more than Total. In a domain that is not of CPUs, these
@@ -63,7 +63,7 @@ type Usage struct {
 	// weights of claims in the domain do not follow from the CPU time that was used there.
 	Averages [Weights]Average
 	// Unweighed marks weights that have no data for this interval. The engine then falls back to
-	// CPU time, also for the other intervals that a zone's pending energy is of.
+	// CPU time, also for the other intervals that a zone's deferred energy is of.
 	Unweighed [Weights]bool
 }
 
@@ -91,7 +91,7 @@ type ZoneReading struct {
 	// Total is the energy that the zone has counted so far. It never decreases.
 	Total units.Energy
 	// OK reports whether Total was brought up to date since the interval before. If false, the
-	// zone's energy is pending, together with the usage of its domain, until the next reading that
+	// zone's energy is deferred, together with the usage of its domain, until the next reading that
 	// is OK. Total may still have grown: in a window that became no interval, as its CPU time could
 	// not be read.
 	OK bool
@@ -105,7 +105,7 @@ type ZoneReading struct {
 	// not measure. The part has no energy, so no static energy is subtracted for it.
 	Unmeasured time.Duration
 	// Replaced reports whether another meter reads the zone than before, so that Total does not
-	// continue the totals before. Pending energy of those is attributed, and the first reading that
+	// continue the totals before. Deferred energy of those is attributed, and the first reading that
 	// is OK is the new baseline. The zone's own energy continues.
 	Replaced bool
 }

@@ -93,7 +93,7 @@ func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
 	for range 2 {
 		g.addAmounts(&Usage{Averages: [Weights]Average{{Weight: 40, CPU: 200 * ms}}}, time.Second)
 	}
-	assert.Equal(t, Average{Weight: 80, CPU: 400 * ms}, g.usage.Averages[0], "pending energy has that of all its intervals")
+	assert.Equal(t, Average{Weight: 80, CPU: 400 * ms}, g.usage.Averages[0], "deferred energy has that of all its intervals")
 }
 
 func TestCPUTimeStandsInForWeightsThatNoClaimHas(t *testing.T) {

@@ -77,16 +77,16 @@ type Zone struct {
 	// Settled reports whether the zone was in a settled emission.
 	Settled bool
 
-	endSent bool // the end was in an earlier emission
-	emitted bool // it was in an emission
-	domain  int
-	kind    int
-	last    units.Energy
-	age     time.Duration // at which the last good reading was attributed, at the end of its interval
-	readAge time.Duration // of the last good reading itself
-	pending *pending      // nil while the zone is read and attributed each interval
-	read    bool          // it is among the readings of the current interval
-	began   bool          // its first good reading is in the current interval
+	endSent  bool // the end was in an earlier emission
+	emitted  bool // it was in an emission
+	domain   int
+	kind     int
+	last     units.Energy
+	age      time.Duration // at which the last good reading was attributed, at the end of its interval
+	readAge  time.Duration // of the last good reading itself
+	deferred *deferral     // nil while the zone is read and attributed each interval
+	read     bool          // it is among the readings of the current interval
+	began    bool          // its first good reading is in the current interval
 	// superseded reports whether another zone of the same domain and kind began after this one
 	// ended, as where a preferred meter reads the same hardware now.
 	superseded bool
@@ -99,7 +99,7 @@ type KindTotals struct {
 	// Start is when the totals were 0.
 	Start time.Time
 	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active,
-	// Idle and Ledger.Pending.
+	// Idle and Ledger.Deferred.
 	Active, Idle units.Energy
 	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
 	// that has none, where the rules share idle energy.
@@ -178,12 +178,12 @@ func (l *Ledger) countKinds() int {
 	return n
 }
 
-// Pending returns the energy of a kind that was read and not attributed yet, because a zone or the
+// Deferred returns the energy of a kind that was read and not attributed yet, because a zone or the
 // utilization of its domain could not be read.
-func (l *Ledger) Pending(kind int) (sum units.Energy) {
+func (l *Ledger) Deferred(kind int) (sum units.Energy) {
 	for i := range l.Zones {
-		if z := &l.Zones[i]; z.kind == kind && z.pending != nil {
-			sum += z.pending.energy
+		if z := &l.Zones[i]; z.kind == kind && z.deferred != nil {
+			sum += z.deferred.energy
 		}
 	}
 	return sum

@@ -285,7 +285,7 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: 0, Max: 1})})
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
-	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending
+	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is deferred
 	second := b.open(1)                                // continues the series of the first
 	b.e.Close(first)
 	b.e.Close(second)

@@ -83,7 +83,7 @@ func (e *Engine) attributeDomain(domain int, iv *Interval) {
 }
 
 // observeZone adds a reading to its zone, and its energy to what is attributed in this interval or
-// to what is pending.
+// to what is deferred.
 func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	for len(e.ledger.Zones) <= r.Zone {
 		e.ledger.Zones = append(e.ledger.Zones, Zone{})
@@ -154,7 +154,7 @@ func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
 	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
 		return
 	}
-	if z.pending != nil {
+	if z.deferred != nil {
 		e.abandon(z, false)
 	}
 	z.domain, z.kind = r.Domain, r.Kind
@@ -169,7 +169,7 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 	if !r.OK {
 		return
 	}
-	if z.pending != nil {
+	if z.deferred != nil {
 		e.abandon(z, false)
 	}
 	z.last, z.At, z.Unread = r.Total, iv.At, 0
@@ -199,14 +199,14 @@ func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units
 // addZoneEnergy adds the energy of a zone to the sum of its domain and kind, or postpones it.
 func (e *Engine) addZoneEnergy(z *Zone, r ZoneReading, energy units.Energy, iv *Interval) {
 	u := iv.usage(z.domain)
-	if r.OK && u.Total > 0 && z.pending == nil && r.Age == 0 && r.Unmeasured == 0 {
+	if r.OK && u.Total > 0 && z.deferred == nil && r.Age == 0 && r.Unmeasured == 0 {
 		sums := &e.sums[z.domain]
 		sums.energy[z.kind] += energy
 		sums.zones[z.kind]++
 		return
 	}
 	e.postpone(z, energy, u, iv.Elapsed)
-	z.pending.unmeasured += r.Unmeasured
+	z.deferred.unmeasured += r.Unmeasured
 	if r.OK {
 		e.resolve(z, r.Age)
 	}

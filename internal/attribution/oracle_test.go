@@ -103,7 +103,7 @@ type oracleZone struct {
 	unread     time.Duration
 	gone       bool         // it is not among the readings
 	superseded bool         // while it was gone another one of its domain and kind began
-	pending    *oracleUsage // nil if none
+	deferred   *oracleUsage // nil if none
 	absent     *oracleUsage // the usage of its absence, without claims
 }
 
@@ -547,10 +547,10 @@ func (o *oracle) dropFolded() {
 	}
 }
 
-// owed reports whether a claimant ran in intervals whose energy is still pending.
+// owed reports whether a claimant ran in intervals whose energy is still deferred.
 func (o *oracle) owed(c *oracleClaimant) bool {
 	return slices.ContainsFunc(o.zones, func(z oracleZone) bool {
-		return z.pending != nil && slices.ContainsFunc(z.pending.claims, func(claim oracleClaim) bool { return claim.by == c })
+		return z.deferred != nil && slices.ContainsFunc(z.deferred.claims, func(claim oracleClaim) bool { return claim.by == c })
 	})
 }
 
@@ -641,28 +641,28 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 			continue
 		}
 		o.used[z.kind] += energy
-		if r.OK && this.total > 0 && z.pending == nil && z.absent == nil {
+		if r.OK && this.total > 0 && z.deferred == nil && z.absent == nil {
 			known[z.domain][z.kind]++
 			energies[z.domain][z.kind] += energy
 			continue
 		}
-		if z.pending == nil {
-			z.pending = &oracleUsage{}
+		if z.deferred == nil {
+			z.deferred = &oracleUsage{}
 			if z.absent != nil {
-				z.pending, z.absent = z.absent, nil
+				z.deferred, z.absent = z.absent, nil
 			}
 		}
-		z.pending.add(this)
-		z.pending.energy += energy
-		if z.pending.elapsed > 5*time.Minute {
-			z.pending.forget()
+		z.deferred.add(this)
+		z.deferred.energy += energy
+		if z.deferred.elapsed > 5*time.Minute {
+			z.deferred.forget()
 			if err := o.end(); err != nil {
 				return err
 			}
 		}
-		if r.OK && z.pending.total > 0 {
-			o.attribute(z.domain, z.kind, 1, z.pending.energy, z.pending)
-			z.pending = nil
+		if r.OK && z.deferred.total > 0 {
+			o.attribute(z.domain, z.kind, 1, z.deferred.energy, z.deferred)
+			z.deferred = nil
 		}
 	}
 	for i := range o.zones {
@@ -690,7 +690,7 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 	return nil
 }
 
-// move moves zones to another domain or kind once they were read. Energy that is still pending
+// move moves zones to another domain or kind once they were read. Energy that is still deferred
 // under the former one becomes unattributed.
 func (o *oracle) move(iv *attribution.Interval) {
 	for _, r := range iv.Zones {
@@ -698,10 +698,10 @@ func (o *oracle) move(iv *attribution.Interval) {
 		if !r.OK || z.kind == r.Kind && z.domain == r.Domain {
 			continue
 		}
-		if z.pending != nil {
-			o.kinds[z.kind].active += z.pending.energy
-			o.kinds[z.kind].newUnattributed.add(within{z.pending.energy, z.pending.energy})
-			z.pending = nil
+		if z.deferred != nil {
+			o.kinds[z.kind].active += z.deferred.energy
+			o.kinds[z.kind].newUnattributed.add(within{z.deferred.energy, z.deferred.energy})
+			z.deferred = nil
 		}
 		z.kind, z.domain = r.Kind, r.Domain
 		o.beginKind(r.Kind, iv.At)
@@ -762,8 +762,8 @@ func (o *oracle) miss(z *oracleZone, this *oracleUsage) {
 		z.absent = &oracleUsage{}
 	}
 	z.absent.addUnnamed(this)
-	w := z.pending
-	z.pending = nil
+	w := z.deferred
+	z.deferred = nil
 	switch {
 	case w == nil:
 	case w.energy == 0:
@@ -993,7 +993,7 @@ func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gain
 }
 
 // recentShare returns the part in the current collection of a share. The engine may keep several
-// claims of one claimant while energy is pending, and rounds the part of each down.
+// claims of one claimant while energy is deferred, and rounds the part of each down.
 func (o *oracle) recentShare(share within, elapsed time.Duration) within {
 	const more = 3 // claims
 	recent := within{o.recentPart(share.from, elapsed), o.recentPart(share.to, elapsed)}
@@ -1019,7 +1019,7 @@ func groupsOf(c *oracleClaimant) []*party {
 	return c.groups
 }
 
-// settle adds the interval's gains: first of the claimants that ran, then of those with pending
+// settle adds the interval's gains: first of the claimants that ran, then of those with deferred
 // energy.
 func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.touched {
@@ -1620,17 +1620,17 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		}
 		k.unattributedIdle, k.newUnattributedIdle = uint64(got.UnattributedIdle), within{}
 
-		pending := uint64(0)
+		deferred := uint64(0)
 		for i := range o.zones {
-			if z := &o.zones[i]; z.known && z.kind == kind && z.pending != nil {
-				pending += z.pending.energy
+			if z := &o.zones[i]; z.known && z.kind == kind && z.deferred != nil {
+				deferred += z.deferred.energy
 			}
 		}
-		if uint64(l.Pending(kind)) != pending {
-			return fmt.Errorf("kind %d: %d µJ are pending, not %d", kind, l.Pending(kind), pending)
+		if uint64(l.Deferred(kind)) != deferred {
+			return fmt.Errorf("kind %d: %d µJ are deferred, not %d", kind, l.Deferred(kind), deferred)
 		}
-		if all := uint64(got.Active + got.Idle + l.Pending(kind)); all != o.used[kind] {
-			return fmt.Errorf("kind %d: active, idle and pending are %d µJ, the zones %d", kind, all, o.used[kind])
+		if all := uint64(got.Active + got.Idle + l.Deferred(kind)); all != o.used[kind] {
+			return fmt.Errorf("kind %d: active, idle and deferred are %d µJ, the zones %d", kind, all, o.used[kind])
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {

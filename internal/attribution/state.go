@@ -32,14 +32,14 @@ type ZoneState struct {
 	Energy                                units.Energy
 	Unread                                time.Duration
 	Domain, Kind                          int
-	// Pending is the deferred energy of the zone and its claims, nil if nothing is deferred. Of the
+	// Deferred is the deferred energy of the zone and its claims, nil if nothing is deferred. Of the
 	// claims only the time is stored, as unattributed.
-	Pending *PendingState
+	Deferred *DeferredState
 }
 
-// PendingState is the energy that is pending for a zone, and the usage of its domain in the same
+// DeferredState is the energy that is deferred for a zone, and the usage of its domain in the same
 // intervals.
-type PendingState struct {
+type DeferredState struct {
 	Energy                    units.Energy
 	Elapsed                   time.Duration
 	Busy, Total, Unattributed units.CPUTime
@@ -144,13 +144,13 @@ func (z *Zone) state() ZoneState {
 		Present: z.Present, Ended: z.Ended, Delivered: z.Delivered, Superseded: z.superseded, Start: z.Start, At: z.At,
 		Energy: z.Energy, Unread: z.Unread, Domain: z.domain, Kind: z.kind,
 	}
-	if g := z.pending; g != nil {
+	if g := z.deferred; g != nil {
 		var all slice
 		for _, s := range g.slices {
 			all.addUnattributed(&s.usage, s.elapsed)
 		}
 		u := &all.usage
-		s.Pending = &PendingState{
+		s.Deferred = &DeferredState{
 			Energy: g.energy, Elapsed: g.elapsed, Busy: u.Busy, Total: u.Total, Unattributed: u.Unattributed,
 			Assumed: u.Assumed, IdleAmongClaims: u.IdleAmongClaims,
 		}
@@ -172,7 +172,7 @@ func (a *Account) setState(s *AccountState) {
 }
 
 // StartOver sets all totals to 0 as of the end of the last interval, as when the rules change.
-// Zones stay, so that the energy since then is counted, and energy that is pending stays pending.
+// Zones stay, so that the energy since then is counted, and energy that is deferred stays deferred.
 func (s *State) StartOver() {
 	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0
 	for i := range s.Zones {
@@ -194,7 +194,7 @@ func (s *State) Renumber(kind, domain func(int) int) {
 			z.Kind = kind(z.Kind)
 		}
 		if z.Kind == NotAttributed {
-			z.Pending = nil
+			z.Deferred = nil
 		}
 	}
 	var kinds []KindState
@@ -253,7 +253,7 @@ func (e *Engine) Restore(s *State) {
 	}
 }
 
-// maxRestored bounds the time of a restored pending, so that no sum overflows.
+// maxRestored bounds the time of a restored deferral, so that no sum overflows.
 const maxRestored = 1 << 60
 
 func (s *ZoneState) restored() Zone {
@@ -261,9 +261,9 @@ func (s *ZoneState) restored() Zone {
 		Present: s.Present, Ended: s.Ended, Delivered: s.Delivered, superseded: s.Superseded, Start: s.Start, At: s.At,
 		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
 	}
-	if p := s.Pending; p != nil {
+	if p := s.Deferred; p != nil {
 		elapsed := min(max(p.Elapsed, 0), maxRestored)
-		z.pending = &pending{
+		z.deferred = &deferral{
 			elapsed: elapsed, energy: p.Energy,
 			slices: []*slice{{
 				usage: Usage{

@@ -11,17 +11,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// PendingEnergy returns the deferred energy of each zone kind.
-func (l *Ledger) PendingEnergy() map[power.Kind]units.Energy {
-	pending := map[power.Kind]units.Energy{}
+// DeferredEnergy returns the deferred energy of each zone kind.
+func (l *Ledger) DeferredEnergy() map[power.Kind]units.Energy {
+	deferred := map[power.Kind]units.Energy{}
 	if l.Begun() {
 		for i, kind := range l.Kinds {
 			if l.Engine.Ledger().Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
-				pending[kind.Zone] += l.Engine.Ledger().Pending(i)
+				deferred[kind.Zone] += l.Engine.Ledger().Deferred(i)
 			}
 		}
 	}
-	return pending
+	return deferred
 }
 
 // StaticPowerStates returns the state of the static power model of each kind that has one.

@@ -87,10 +87,10 @@ func packZoneState(p *pack.Packer, z *attribution.ZoneState) {
 	pack.Int(p, &z.Unread)
 	pack.Int(p, &z.Domain)
 	pack.Int(p, &z.Kind)
-	pack.Pointer(p, &z.Pending, packPending)
+	pack.Pointer(p, &z.Deferred, packDeferred)
 }
 
-func packPending(p *pack.Packer, g *attribution.PendingState) {
+func packDeferred(p *pack.Packer, g *attribution.DeferredState) {
 	pack.Uint(p, &g.Energy)
 	pack.Int(p, &g.Elapsed)
 	pack.Uint(p, &g.Busy)

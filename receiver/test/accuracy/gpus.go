@@ -216,7 +216,7 @@ const gpuHorizon, gpuShort = 70 * time.Second, 20 * time.Second
 // gpuAccuracy is how far from the truth the figures of GPUs are.
 type gpuAccuracy struct {
 	accuracy
-	// sum is the error of all energy: active, idle and what is pending, compared with what the cards counted.
+	// sum is the error of all energy: active, idle and what is deferred, compared with what the cards counted.
 	sum float64
 	// unattributed is the part of active energy without an owner.
 	unattributed float64
@@ -343,7 +343,7 @@ func (l *simulator) checkGPUs() {
 		}
 	}
 	k := &ledger.Kinds[kind]
-	require.Equal(l.tb, counted, k.Active+k.Idle+ledger.Pending(kind))
+	require.Equal(l.tb, counted, k.Active+k.Idle+ledger.Deferred(kind))
 	sums := map[string]int64{}
 	for s, value := range l.series {
 		if s.zone == string(power.GPU) && !s.idle {
