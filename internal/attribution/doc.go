@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package attribution is the engine: it divides the energy of each zone into active and idle, and
-// divides the active energy among the users of the zone's hardware, exact to the microjoule in
-// every interval.
+// divides the active energy among the users of the zone's hardware. Sums are exact to the microjoule
+// in every interval.
 //
 // Three words describe the hardware. A zone is one energy counter. A domain is hardware as
 // something that is used, with a utilization and users of its own: the node's CPUs, or those of one
@@ -11,17 +11,22 @@
 //
 // Engine.Observe takes an Interval. The energy of zones of one domain and kind is a Portion, which
 // a StaticPowerModel or the utilization divides into active and idle. Active energy is shared among
-// the domain's claims in proportion to an AllocationKey, idle energy by the IdleAllocation. A zone
-// that could not be read, or whose domain's utilization could not, has its energy deferred, together
-// with the claims of its own domain, until it can. The result is the Ledger: totals of zones, kinds
-// and accounts, one account for each process, container, pod and VM that has a series.
+// the domain's claims in proportion to an AllocationKey, idle energy by the IdleAllocation. If a
+// zone or the utilization of its domain cannot be read, the energy of the zone is deferred, together
+// with the claims of the domain. The result is the Ledger: totals of zones, kinds and accounts, one
+// account for each process, container, pod and VM that has a series.
 //
-// The reading of a slow or late meter has an age: its energy is of a time that ended earlier. The
-// usage of the domain waits in slices of time until a reading covers it, and a slice that a reading
-// covers in part is split in proportion to time. So energy, usage and static power of a portion are
-// of the same time. What a portion lacks to its static energy is subtracted from later portions.
+// The reading of a slow or late meter has an age: the energy is of a time that ended earlier. The
+// usage of the domain is kept in slices of time until a reading covers the usage. A slice that a
+// reading covers in part is split in proportion to time, so energy, usage and static power of a
+// portion are of the same time. If a portion has less than its static energy, the difference is
+// subtracted from later portions.
 //
-// The package does no I/O, has no clock, and imports only units and the standard library. It
-// computes in integers; only Kind.Doubt is floating-point. The static power models that learn are
-// in package static, which the engine uses through an interface.
+// Sums are exact because idle energy is the rest of a portion, shares come from units.Division,
+// whose parts add up to the amount, and energy that is not attributed yet is in Ledger.Deferred.
+// Engine states the invariant, and the tests check it after every interval.
+//
+// The package does no I/O, has no clock, and imports only units, identity and the standard library.
+// It computes in integers; only KindTotals.StandardError is floating-point. The static power models
+// that are trained are in package static, which the engine uses through an interface.
 package attribution

@@ -117,11 +117,10 @@ type KindTotals struct {
 	// Windows is how many intervals of the current collection RecentTime is of.
 	Windows int
 	// Model is the state of the kind's static power model, over all domains: Trained once each of
-	// them is. Doubt is the standard deviation of the active power because the static power is not
-	// known better, in watts. It is negative where it is not known, and may be known before the
-	// model is Trained.
-	Model ModelState
-	Doubt float64
+	// them is. StandardError is that of the active power due to the static power, in watts. It is
+	// negative if it is unknown, and may be known before the model is Trained.
+	Model         ModelState
+	StandardError float64
 	// Shared reports whether a domain has several zones of the kind, if the kind has a model that
 	// learns: their energy is shared among the users of all of them.
 	Shared bool

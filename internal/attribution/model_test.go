@@ -14,21 +14,23 @@ import (
 
 // fakeModel is a model whose state the test sets.
 type fakeModel struct {
-	trained map[int]bool
-	doubt   map[int]float64
+	trained       map[int]bool
+	standardError map[int]float64
 }
 
 func (*fakeModel) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
 func (m *fakeModel) Trained(domain int) bool                 { return m.trained[domain] }
-func (m *fakeModel) Provisional(domain int) bool             { return !m.trained[domain] && m.doubt[domain] < 0 }
-func (m *fakeModel) Doubt(domain int) float64                { return m.doubt[domain] }
+func (m *fakeModel) Provisional(domain int) bool {
+	return !m.trained[domain] && m.standardError[domain] < 0
+}
+func (m *fakeModel) StandardError(domain int) float64 { return m.standardError[domain] }
 
 func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 	none := map[int]float64{0: -1, 1: -1, 2: -1}
 	for name, c := range map[string]struct {
-		model fakeModel
-		state attribution.ModelState
-		doubt float64
+		model         fakeModel
+		state         attribution.ModelState
+		standardError float64
 	}{
 		"neither":                     {fakeModel{nil, none}, attribution.Provisional, -1},
 		"one of them":                 {fakeModel{map[int]bool{1: true}, map[int]float64{1: 2, 2: -1}}, attribution.Provisional, -1},
@@ -48,7 +50,7 @@ func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 		e.Observe(&iv)
 		k := &e.Ledger().Kinds[0]
 		assert.Equal(t, c.state, k.Model, name)
-		assert.InDelta(t, c.doubt, k.Doubt, 1e-12, name)
+		assert.InDelta(t, c.standardError, k.StandardError, 1e-12, name)
 		assert.False(t, k.Shared, name)
 		assert.Equal(t, attribution.NoModel, e.Ledger().Kinds[1].Model)
 	}

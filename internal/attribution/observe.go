@@ -223,7 +223,7 @@ func (e *Engine) updateKinds() {
 			k.Windows++
 		}
 		k.covered, k.changed = 0, false
-		k.Doubt = -1
+		k.StandardError = -1
 		if model := e.trained[kind]; model != nil {
 			e.assessModel(kind, model)
 		}
@@ -234,7 +234,7 @@ func (e *Engine) updateKinds() {
 // errors of domains are independent.
 func (e *Engine) assessModel(kind int, model TrainedModel) {
 	k := &e.ledger.Kinds[kind]
-	k.Model, k.Doubt, k.Shared = Trained, 0, false
+	k.Model, k.StandardError, k.Shared = Trained, 0, false
 	known := false
 	for domain := range e.sums {
 		of, _ := e.countZones(domain, kind)
@@ -249,14 +249,14 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 		case !model.Trained(domain):
 			k.Model = min(k.Model, Estimated)
 		}
-		if d := model.Doubt(domain); d < 0 || k.Doubt < 0 {
-			k.Doubt = -1
+		if d := model.StandardError(domain); d < 0 || k.StandardError < 0 {
+			k.StandardError = -1
 		} else {
-			k.Doubt = math.Hypot(k.Doubt, d)
+			k.StandardError = math.Hypot(k.StandardError, d)
 		}
 	}
 	if !known {
-		k.Model, k.Doubt = Provisional, -1
+		k.Model, k.StandardError = Provisional, -1
 	}
 }
 

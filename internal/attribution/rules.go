@@ -41,9 +41,9 @@ type TrainedModel interface {
 	Trained(domain int) bool
 	// Provisional reports whether there is no estimate of a domain's static power yet.
 	Provisional(domain int) bool
-	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how
-	// far it may be from the true one. It is negative where that is not known.
-	Doubt(domain int) float64
+	// StandardError returns the standard error of the static power in use for a domain, in watts. It
+	// is negative if the error is unknown.
+	StandardError(domain int) float64
 }
 
 // Portion is energy that is divided into active and idle at once: that of zones of one kind and

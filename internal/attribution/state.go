@@ -240,7 +240,7 @@ func (e *Engine) Restore(s *State) {
 		emitted := k.Present && k.Start.Before(s.At)
 		l.Kinds[i] = KindTotals{
 			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, emitted: emitted, Settled: emitted, Start: k.Start, Active: k.Active, Idle: k.Idle,
-			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, Doubt: -1,
+			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, StandardError: -1,
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline

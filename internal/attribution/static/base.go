@@ -32,11 +32,11 @@ func (b *base) observe(s sample) {
 	b.square += part * (off*(s.watts-b.mean) - b.square)
 }
 
-// estimate doubts the mean as much as the power spreads: the load at rest, which spreads it, also
-// shifts it.
+// estimate returns the spread of the power as the standard error: the load at rest, which spreads
+// the power, also raises the mean.
 func (b *base) estimate() estimate {
 	ok := b.seconds > 0 && b.seconds >= b.over
-	return estimate{watts: b.mean, doubt: b.spread(), usable: ok, trained: ok}
+	return estimate{watts: b.mean, standardError: b.spread(), usable: ok, trained: ok}
 }
 
 func (b *base) spread() float64 { return math.Sqrt(max(b.square, 0)) }

@@ -215,19 +215,18 @@ const (
 	exact = 0.0003
 	// fewestBins and fewestSamples are how many there must be to say anything.
 	fewestBins, fewestSamples = 2, 60
-	// tooUncertain is above what uncertainty of the models the estimate is not used, as a part of
-	// what a load of 10 % adds. Up to here it is nearly always better than the split by
-	// utilization.
+	// tooUncertain is the highest uncertainty of the models at which the estimate is used, as a part
+	// of what a load of 10 % adds. Up to this uncertainty the estimate is nearly always better than
+	// the split by utilization.
 	tooUncertain = 0.2
-	// tooDoubtful is above what doubt the static power is not called learned, likewise.
-	tooDoubtful = 0.1
+	// trainedError is the highest standard error of a static power that counts as trained, likewise.
+	trainedError = 0.1
 	// negligible is a standard deviation as a part of the static power that never matters.
 	negligible = 0.005
-	// nearRest is the highest lowest utilization from which the power at 0 is called learned. Of
-	// the shapes of measured machines none shows what another one draws further below.
+	// nearRest is the highest lowest utilization from which the power at 0 counts as trained. From
+	// further above, no shape of a measured machine predicts the power of another machine at rest.
 	nearRest = 0.025
-	// lenience is how much tooDoubtful and nearRest are stretched for what is called learned
-	// already.
+	// lenience is the factor on trainedError and nearRest once the static power is trained.
 	lenience = 1.5
 	// tooFar is the lowest utilization from which the power at 0 cannot be extrapolated.
 	tooFar = 0.3
@@ -237,21 +236,22 @@ const (
 	reestimate = 30
 )
 
-// Models of the shape are too many and too alike to be independent, so their uncertainty is more
-// than the doubt in what they all see; and of what is below the lowest utilization they all know
-// too little. agreement is the part of their uncertainty that is doubt. unseen is the doubt in the
-// power between 0 and the lowest utilization, as a part of it, at a lowest utilization of unseenAt;
-// it grows with its square. Both are such that the true static power of 36 curves is within the
-// doubt in two of three cases (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
+// The models of the shape are too alike to be independent, so their uncertainty exceeds the standard
+// error within the samples; below the lowest utilization no model has samples. agreement is the part
+// of their uncertainty that is standard error. unseen is the standard error of the power between 0
+// and the lowest utilization, as a part of that power, at a lowest utilization of unseenAt; it grows
+// with the square of the lowest utilization. With both, the true static power of 36 curves is within
+// the standard error in two of three cases (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
 const (
 	agreement = 0.45
 	unseen    = 0.3
 	unseenAt  = 0.05
 )
 
-// Where the power bends near rest, a shape that fits the load further up is off. So the difference
-// between what all levels say of the static power and what the nearest ones say alone is doubt,
-// too. Those reach up to nearby times the lowest utilization. Fewer than fewestNear say too little.
+// If the power bends near rest, a shape that fits higher loads is off. The difference between the
+// static power from all levels and from the nearest levels is therefore added to the standard error.
+// The nearest levels reach up to nearby times the lowest utilization. Fewer than fewestNear levels
+// are not used.
 const (
 	nearby     = 5
 	fewestNear = 4
@@ -276,22 +276,22 @@ func (c *curve) fit() {
 	watts, uncertain := extrapolate(levels)
 	lowest := &levels[0]
 	far := lowest.utilization / unseenAt
-	doubt := math.Hypot(agreement*uncertain, unseen*far*far*(lowest.watts-watts))
+	standardError := math.Hypot(agreement*uncertain, unseen*far*far*(lowest.watts-watts))
 	if near := nearest(levels); len(near) >= fewestNear && len(near) < len(levels) {
 		alone, _ := extrapolate(near)
-		doubt = math.Hypot(doubt, alone-watts)
+		standardError = math.Hypot(standardError, alone-watts)
 	}
 	c.lowest = lowest.utilization
 	drift := c.meter.drift() * watts * math.Sqrt(1+c.absent/day)
-	doubt = math.Sqrt(doubt*doubt + drift*drift + c.visits.variance())
+	standardError = math.Sqrt(standardError*standardError + drift*drift + c.visits.variance())
 	ten, least, lenient := added(levels, watts), negligible*watts, 1.0
 	if c.now.trained {
 		lenient = lenience
 	}
 	c.now = estimate{
-		watts: watts, doubt: doubt,
+		watts: watts, standardError: standardError,
 		usable:  uncertain <= max(tooUncertain*ten, least),
-		trained: lowest.utilization <= lenient*nearRest && doubt <= max(lenient*tooDoubtful*ten, least),
+		trained: lowest.utilization <= lenient*nearRest && standardError <= max(lenient*trainedError*ten, least),
 		stepped: stepped,
 	}
 	if c.now.trained = c.now.trained && c.now.usable && c.meter != powerSensor; !c.now.usable {

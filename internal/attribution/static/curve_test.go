@@ -178,7 +178,7 @@ func TestTheLearnedCurveIsNotCalledLearnedFarFromRest(t *testing.T) {
 	logErrors(t)
 	for _, c := range learnedCases() {
 		assert.Equal(t, c.floor < 0.03, c.model.Trained(0), c)
-		assert.True(t, c.model.Doubt(0) > 0 || c.floor > 0.05, c)
+		assert.True(t, c.model.StandardError(0) > 0 || c.floor > 0.05, c)
 	}
 }
 
@@ -192,7 +192,7 @@ func logErrors(t *testing.T) {
 				if c.floor != floor || c.isFlatAtFirst() != flat {
 					continue
 				}
-				if n++; c.model.Doubt(0) >= 0 {
+				if n++; c.model.StandardError(0) >= 0 {
 					inUse++
 					least, most = min(least, c.off), max(most, c.off)
 				}
@@ -211,7 +211,7 @@ func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T)
 		for _, c := range cases {
 			if of(c) {
 				n++
-				if math.Abs(c.model.StaticPower(0)-c.loadCurve.at(0)) <= c.model.Doubt(0) {
+				if math.Abs(c.model.StaticPower(0)-c.loadCurve.at(0)) <= c.model.StandardError(0) {
 					in++
 				}
 			}
@@ -329,7 +329,7 @@ func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 	}
 	assert.InDelta(t, 60, model.StaticPower(0), 1)
 	assert.False(t, model.Trained(0), "what is below 6 % is long ago")
-	assert.Less(t, math.Abs(model.StaticPower(0)-60), model.Doubt(0))
+	assert.Less(t, math.Abs(model.StaticPower(0)-60), model.StandardError(0))
 }
 
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
@@ -356,21 +356,21 @@ func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	assert.InDelta(t, c.at(0), model.StaticPower(0), 0.5)
 	p := interval(0.2, c.at(0.2))
 	assert.InDelta(t, 16, model.Active(p).Joules()/10, 0.5, "16 W are above rest, and not 20 % of 56 W")
-	far := model.Doubt(0)
+	far := model.StandardError(0)
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
 		load := 0.004 * r.Float64()
 		model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
 	}
 	assert.True(t, model.Trained(0))
-	assert.Less(t, model.Doubt(0), far/2)
+	assert.Less(t, model.StandardError(0), far/2)
 	for range 30 {
 		day(r, 0.05, 0.6, func(load float64) {
 			model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
 		})
 	}
 	assert.False(t, model.Trained(0))
-	assert.Greater(t, model.Doubt(0), far/2)
+	assert.Greater(t, model.StandardError(0), far/2)
 }
 
 // Before, the static power in use is 5 W too high. Ten minutes of rest would not be enough to follow.

@@ -214,7 +214,7 @@ func randomCurve(seed uint64) loadCurve {
 
 func TestCurvesThatNothingWasMadeForAreLearned(t *testing.T) {
 	var steady, short float64
-	var held [3]int // by the doubt, of steady nights at 1 %, moments of rest, steady nights at 5 %
+	var held [3]int // by the standard error, of steady nights at 1 %, moments of rest, steady nights at 5 %
 	steadyDay := make([]float64, 0, 40)
 	for seed := range uint64(40) {
 		c := randomCurve(seed)
@@ -229,7 +229,7 @@ func TestCurvesThatNothingWasMadeForAreLearned(t *testing.T) {
 		assert.False(t, far.Trained(0), "%s, nights at 5 %%, steady", c.name)
 		steadyDay = append(steadyDay, math.Abs(e))
 		for i, model := range []*static.Model{near, rests, far} {
-			if math.Abs(model.StaticPower(0)-c.at(0)) <= model.Doubt(0) {
+			if math.Abs(model.StaticPower(0)-c.at(0)) <= model.StandardError(0) {
 				held[i]++
 			}
 		}
@@ -237,8 +237,8 @@ func TestCurvesThatNothingWasMadeForAreLearned(t *testing.T) {
 	slices.Sort(steadyDay)
 	t.Logf("nights at 1 %%: up to %.1f %%; at 5 %% in windows of 100 ms: up to %.1f %%; at 5 %%, steady: half within %.0f %%", 100*steady, 100*short,
 		100*steadyDay[len(steadyDay)/2])
-	t.Logf("within the doubt, of 40: %d, %d, %d", held[0], held[1], held[2])
-	assert.GreaterOrEqual(t, min(held[0], held[1]), 24, "the doubt is not calibrated on these curves")
+	t.Logf("within the standard error, of 40: %d, %d, %d", held[0], held[1], held[2])
+	assert.GreaterOrEqual(t, min(held[0], held[1]), 24, "the standard error is not calibrated on these curves")
 	assert.GreaterOrEqual(t, held[2], 20, "far from rest a half is what can be had")
 }
 
@@ -283,11 +283,11 @@ func TestABendBelowThePointsOfAMeasurement(t *testing.T) {
 					learned++
 					called = max(called, math.Abs(e))
 				}
-				if math.Abs(model.StaticPower(0)-c.at(0)) <= model.Doubt(0) {
+				if math.Abs(model.StaticPower(0)-c.at(0)) <= model.StandardError(0) {
 					within++
 				}
 			}
-			t.Logf("%s, %s: up to %.1f %%; %d of %d called learned, up to %.1f %%; within the doubt %d", bend.name, name, 100*most, learned,
+			t.Logf("%s, %s: up to %.1f %%; %d of %d called learned, up to %.1f %%; within the standard error %d", bend.name, name, 100*most, learned,
 				len(measuredFromRest()), 100*called, within)
 			return learned, called, most
 		}

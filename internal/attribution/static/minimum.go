@@ -36,10 +36,10 @@ func (m *minimum) observe(s sample) {
 	}
 }
 
-// estimate has no doubt that is known: nothing shows how far the lowest power is from the usual one
-// at rest.
+// estimate returns an estimate without a standard error: nothing shows how far the lowest power is
+// from the usual power at rest.
 func (m *minimum) estimate() estimate {
-	e := estimate{doubt: -1}
+	e := estimate{standardError: -1}
 	for _, w := range m.days {
 		if w > 0 && (!e.usable || w < e.watts) {
 			e.watts, e.usable, e.trained = w, true, true

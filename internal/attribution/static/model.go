@@ -44,8 +44,8 @@ type estimator interface {
 // estimate is an estimator's estimate of the static power.
 type estimate struct {
 	watts float64
-	// doubt is the standard deviation of watts. It is negative where that is not known.
-	doubt float64
+	// standardError is that of watts, negative if it is unknown.
+	standardError float64
 	// usable reports whether watts is better than nothing, and trained whether it is good enough to
 	// be called learned.
 	usable, trained bool
@@ -64,13 +64,13 @@ type sample struct {
 
 // domainModel holds the training state of one domain.
 type domainModel struct {
-	estimator estimator // nil before the first sample
-	zones     int       // that it was learned of
-	gathered  gathering
-	inUse     bool    // there is an estimate
-	applied   float64 // static power in use in watts, once there is an estimate
-	doubt     float64 // of applied, in watts; negative where it is not known
-	trained   bool
+	estimator     estimator // nil before the first sample
+	zones         int       // that it was learned of
+	gathered      gathering
+	inUse         bool    // there is an estimate
+	applied       float64 // static power in use in watts, once there is an estimate
+	standardError float64 // of applied, in watts; negative where it is not known
+	trained       bool
 	// provisional reports whether applied stands in for the first estimate.
 	provisional bool
 }
@@ -195,8 +195,8 @@ func (d *domainModel) follow(seconds float64) {
 func (d *domainModel) assess(e estimate) {
 	d.trained = d.inUse && e.trained
 	if e.usable {
-		if d.doubt = e.doubt; e.doubt >= 0 {
-			d.doubt = math.Hypot(e.doubt, d.applied-e.watts)
+		if d.standardError = e.standardError; e.standardError >= 0 {
+			d.standardError = math.Hypot(e.standardError, d.applied-e.watts)
 		}
 	}
 }
@@ -207,11 +207,12 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// Doubt returns the standard error of a domain's static power, in watts. Provisional estimates have
-// one, too. It is negative before the first estimate, and if the method has no standard error.
-func (m *Model) Doubt(domain int) float64 {
+// StandardError returns the standard error of a domain's static power, in watts. Provisional
+// estimates have one, too. It is negative before the first estimate, and if the method has no
+// standard error.
+func (m *Model) StandardError(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
-		return d.doubt
+		return d.standardError
 	}
 	return -1
 }
@@ -249,7 +250,7 @@ func (m *Model) Restore(domain int, state State) bool {
 	}
 	d := m.domain(domain)
 	*d = domainModel{
-		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1, provisional: state.Provisional,
+		estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, standardError: -1, provisional: state.Provisional,
 	}
 	d.assess(e.estimate())
 	return true

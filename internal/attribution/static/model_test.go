@@ -87,7 +87,7 @@ func TestTheBaseModelIsTheMeanOfAnEmptyNode(t *testing.T) {
 	assert.True(t, model.Trained(0))
 	assert.InDelta(t, 52, model.StaticPower(0), 1e-9)
 	assert.InDelta(t, 48, watts(model, 0.3, 100), 1e-9)
-	assert.InDelta(t, 2, model.Doubt(0), 1e-9)
+	assert.InDelta(t, 2, model.StandardError(0), 1e-9)
 }
 
 func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
@@ -235,9 +235,9 @@ func TestTheDoubtOfEachModel(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		model *static.Model
-		see   func(*static.Model)
-		doubt float64
+		model         *static.Model
+		see           func(*static.Model)
+		standardError float64
 	}{
 		"base: as far as the power at rest spreads": {static.NewBase(0.05, 20*time.Second), func(m *static.Model) {
 			m.Active(interval(0.01, 50))
@@ -253,10 +253,10 @@ func TestTheDoubtOfEachModel(t *testing.T) {
 		"regression: the standard error":  {static.NewRegression(1, 10), buckets(parabola), 2.5438},
 		"regression: of a cubic":          {static.NewRegression(3, 10), buckets(parabola), 0},
 	} {
-		assert.InDelta(t, -1, c.model.Doubt(0), 0, name)
+		assert.InDelta(t, -1, c.model.StandardError(0), 0, name)
 		c.see(c.model)
 		assert.True(t, c.model.Trained(0), name)
-		assert.InDelta(t, c.doubt, c.model.Doubt(0), 1e-3, name)
+		assert.InDelta(t, c.standardError, c.model.StandardError(0), 1e-3, name)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestAStoredCurveOfAnEarlierVersionIsTaken(t *testing.T) {
 		require.True(t, after.Restore(0, stored))
 		assert.InDelta(t, 41, after.StaticPower(0), 0)
 		assert.Equal(t, c.trained, after.Trained(0))
-		assert.Greater(t, after.Doubt(0), 0.9, "the estimate is about 40 W")
+		assert.Greater(t, after.StandardError(0), 0.9, "the estimate is about 40 W")
 	}
 }
 
@@ -427,7 +427,7 @@ func TestEachDomainHasAStaticPowerOfItsOwn(t *testing.T) {
 		}
 		assert.InDelta(t, first.StaticPower(1), both.StaticPower(1), 0, name)
 		assert.InDelta(t, second.StaticPower(2), both.StaticPower(2), 0, name)
-		assert.InDelta(t, second.Doubt(2), both.Doubt(2), 0, name)
+		assert.InDelta(t, second.StandardError(2), both.StandardError(2), 0, name)
 		assert.True(t, both.Trained(1) && both.Trained(2), name)
 		assert.False(t, both.Trained(0), "%s: it has no zone", name)
 		assert.Greater(t, math.Abs(both.StaticPower(2)-both.StaticPower(1)), 5.0, name)

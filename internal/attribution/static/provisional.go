@@ -27,7 +27,7 @@ func loadPart(utilization float64) float64 { return 1.5 * utilization / (1 + 0.5
 func (c *curve) provisional() estimate {
 	low, high, least := c.extremes()
 	if low == nil {
-		return estimate{doubt: -1}
+		return estimate{standardError: -1}
 	}
 	watts, deviation := c.prior.idle(low.p/low.n, low.u/low.n)
 	if line, off, ok := idleOnLine(low, high); ok {
@@ -36,7 +36,7 @@ func (c *curve) provisional() estimate {
 	watts = min(max(watts, 0), least)
 	few := sampleDeviation * watts / math.Sqrt(low.n) // both estimates follow from these samples
 	return estimate{
-		watts: watts, doubt: math.Hypot(math.Hypot(deviation, few), c.meter.drift()*least), usable: true, provisional: true,
+		watts: watts, standardError: math.Hypot(math.Hypot(deviation, few), c.meter.drift()*least), usable: true, provisional: true,
 	}
 }
 

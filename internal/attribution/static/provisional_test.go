@@ -33,15 +33,15 @@ func TestTheStandardErrorOfOneSampleAtRestIsThatOfASample(t *testing.T) {
 	tenth.Energy, tenth.Busy, tenth.Total, tenth.Elapsed = tenth.Energy/100, tenth.Busy/100, tenth.Total/100, tenth.Elapsed/100
 	model.Active(tenth)
 	assert.InDelta(t, 142, model.StaticPower(0), 1e-3)
-	assert.InDelta(t, 45, model.Doubt(0), 1)
+	assert.InDelta(t, 45, model.StandardError(0), 1)
 	for range 99 {
 		model.Active(tenth)
 	}
 	assert.True(t, model.Provisional(0))
-	assert.InDelta(t, 4.5, model.Doubt(0), 0.1, "after 10 s")
+	assert.InDelta(t, 4.5, model.StandardError(0), 0.1, "after 10 s")
 	model = static.NewCurve()
 	model.Active(interval(0, 142))
-	assert.InDelta(t, 14.2, model.Doubt(0), 0.1, "after a sample of 10 s")
+	assert.InDelta(t, 14.2, model.StandardError(0), 0.1, "after a sample of 10 s")
 }
 
 // The prior of 0.3 says that 30 of 100 W at full load are static, and more at half load.
@@ -49,7 +49,7 @@ func TestAtConstantLoadTheProvisionalStaticPowerIsThePriorsPart(t *testing.T) {
 	prior := static.Prior{Ratio: 0.3, Deviation: 0.29}
 	model := static.NewCurveWithPrior(prior)
 	assert.InDelta(t, 70, watts(model, 1, 100), 1)
-	assert.InDelta(t, 29, model.Doubt(0), 1)
+	assert.InDelta(t, 29, model.StandardError(0), 1)
 	for range 1000 {
 		model.Active(interval(1, 100))
 	}
@@ -78,7 +78,7 @@ func TestAPortionBeforeTheFirstSampleIsDividedByThePrior(t *testing.T) {
 		p.Partial = true
 		assert.InDelta(t, active, model.Active(p).Joules(), 10, "load of %g", load)
 	}
-	assert.Negative(t, model.Doubt(0))
+	assert.Negative(t, model.StandardError(0))
 }
 
 // 60 and 100 W at 30 and 90 %: a line through both ends near 31 W, and the prior alone says 48 W.
@@ -135,7 +135,7 @@ func TestAStepOfThePowerAtRestIsFollowedOnCounters(t *testing.T) {
 		after := counters()
 		assert.True(t, after.Restore(0, state))
 		assert.InDelta(t, model.StaticPower(0), after.StaticPower(0), 0)
-		assert.InDelta(t, model.Doubt(0), after.Doubt(0), 0.05)
+		assert.InDelta(t, model.StandardError(0), after.StandardError(0), 0.05)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestModelsOfPowerSensorsAreNeverTrained(t *testing.T) {
 	assert.False(t, model.Trained(0))
 	assert.False(t, model.Provisional(0))
 	assert.InDelta(t, 40, model.StaticPower(0), 1)
-	assert.Greater(t, model.Doubt(0), 0.4)
+	assert.Greater(t, model.StandardError(0), 0.4)
 }
 
 func TestTheStandardErrorIncludesTheDifferencesBetweenVisitsToRest(t *testing.T) {
@@ -191,9 +191,9 @@ func TestTheStandardErrorIncludesTheDifferencesBetweenVisitsToRest(t *testing.T)
 		visit(same, 142)
 		visit(different, 142+0.3*float64(i%2))
 	}
-	assert.Less(t, same.Doubt(0), 0.12)
-	assert.Greater(t, different.Doubt(0), 0.15)
-	assert.Less(t, different.Doubt(0), 0.3)
+	assert.Less(t, same.StandardError(0), 0.12)
+	assert.Greater(t, different.StandardError(0), 0.15)
+	assert.Less(t, different.StandardError(0), 0.3)
 }
 
 func TestTheStandardErrorGrowsWhileTheMachineDoesNotRest(t *testing.T) {
@@ -201,17 +201,17 @@ func TestTheStandardErrorGrowsWhileTheMachineDoesNotRest(t *testing.T) {
 	for range 10 {
 		visit(model, 142)
 	}
-	rested := model.Doubt(0)
+	rested := model.StandardError(0)
 	gap := interval(0, 142)
 	gap.Elapsed = 300 * 24 * time.Hour
 	model.Active(gap)
 	for range 40 {
 		model.Active(interval(0.5, 172))
 	}
-	assert.Greater(t, model.Doubt(0), rested+1, "W after ten months")
+	assert.Greater(t, model.StandardError(0), rested+1, "W after ten months")
 	visit(model, 142)
 	visit(model, 142)
-	assert.InDelta(t, rested, model.Doubt(0), 0.1)
+	assert.InDelta(t, rested, model.StandardError(0), 0.1)
 }
 
 // On measured machines under constant load, the prior of all others is worse than the utilization
@@ -233,7 +233,7 @@ func TestUnderConstantLoadTheProvisionalEstimateIsWithinTwoStandardErrors(t *tes
 			off = append(off, math.Abs(model.Active(p).Joules()/10/truth-1))
 			rule = append(rule, math.Abs(attribution.ByUtilization(p).Joules()/10/truth-1))
 			n++
-			if math.Abs(model.StaticPower(0)-c.at(0)) <= 2*model.Doubt(0) {
+			if math.Abs(model.StaticPower(0)-c.at(0)) <= 2*model.StandardError(0) {
 				within++
 			}
 		}
@@ -270,7 +270,7 @@ func TestAProvisionalEstimateDoesNotReplaceARestoredStaticPower(t *testing.T) {
 	require.True(t, after.Restore(0, state))
 	for range 2 { // samples
 		assert.InDelta(t, before, after.StaticPower(0), 1e-9)
-		assert.InDelta(t, model.Doubt(0), after.Doubt(0), 0.5)
+		assert.InDelta(t, model.StandardError(0), after.StandardError(0), 0.5)
 		assert.False(t, after.Provisional(0))
 		after.Active(interval(0.5, 172))
 	}

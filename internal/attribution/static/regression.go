@@ -14,12 +14,12 @@ func NewRegression(degree, samples int) *Model {
 }
 
 type regression struct {
-	degree  int
-	enough  float64
-	buckets [regressionBuckets]bucket
-	polynom [4]float64
-	doubt   float64 // standard error of polynom[0]
-	fitted  bool
+	degree        int
+	enough        float64
+	buckets       [regressionBuckets]bucket
+	polynom       [4]float64
+	standardError float64 // of polynom[0]
+	fitted        bool
 }
 
 // bucket is the means of the samples of a range of utilizations.
@@ -80,7 +80,7 @@ func (r *regression) fit() {
 		off := r.off(&r.buckets[i])
 		squares += off * off
 	}
-	r.doubt = math.Sqrt(max(inverse[0], 0) * squares / float64(regressionBuckets-terms))
+	r.standardError = math.Sqrt(max(inverse[0], 0) * squares / float64(regressionBuckets-terms))
 }
 
 // off returns how far a bucket's mean is above the polynomial.
@@ -123,11 +123,11 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	return x, true
 }
 
-// estimate is never negative, and never more than the lowest bucket's power. Its doubt is the
-// standard error of the intercept: how the power bends below the lowest bucket is not in it.
+// estimate is never negative, and never more than the lowest bucket's power. Its standard error is
+// that of the intercept, without the error from a bend of the power below the lowest bucket.
 func (r *regression) estimate() estimate {
 	return estimate{
-		watts: min(max(r.polynom[0], 0), r.buckets[0].p), doubt: r.doubt, usable: r.fitted, trained: r.fitted,
+		watts: min(max(r.polynom[0], 0), r.buckets[0].p), standardError: r.standardError, usable: r.fitted, trained: r.fitted,
 	}
 }
 

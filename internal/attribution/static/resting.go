@@ -35,13 +35,14 @@ func (r *resting) observe(s sample) {
 	slices.Sort(r.sorted[:r.n])
 }
 
-// estimate doubts what it takes off the median: if that is noise, the static power is the median.
+// estimate returns the amount subtracted from the median as the standard error: if that amount is
+// noise, the static power is the median.
 func (r *resting) estimate() estimate {
 	if r.n < fewestResting {
-		return estimate{doubt: -1}
+		return estimate{standardError: -1}
 	}
 	median, off := r.quantile(0.5), 1.5*(r.quantile(0.75)-r.quantile(0.25))
-	return estimate{watts: max(median-off, 0), doubt: off, usable: true, trained: true}
+	return estimate{watts: max(median-off, 0), standardError: off, usable: true, trained: true}
 }
 
 // quantile returns a quantile of the samples, interpolated between the two nearest to it.

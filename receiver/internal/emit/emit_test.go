@@ -407,15 +407,15 @@ func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
 		share      float64
 		want       float64
 	}{
-		"alone":              {attribution.KindTotals{Doubt: 3}, 0, 1, 3},
-		"one of two":         {attribution.KindTotals{}, 0, 0.5, 0.2 * watts / 4},
-		"both errors":        {attribution.KindTotals{Doubt: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
-		"the same users":     {attribution.KindTotals{Shared: true}, 0, 0.5, 0.4 * watts / 4},
-		"short windows":      {attribution.KindTotals{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
-		"ticks":              {attribution.KindTotals{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
-		"nothing":            {attribution.KindTotals{Doubt: 3}, units.Tick, 0, 0},
-		"rounded up to all":  {attribution.KindTotals{}, 0, 1 + 1e-9, 0},
-		"a doubt of nothing": {attribution.KindTotals{}, 0, 1, 0},
+		"alone":                 {attribution.KindTotals{StandardError: 3}, 0, 1, 3},
+		"one of two":            {attribution.KindTotals{}, 0, 0.5, 0.2 * watts / 4},
+		"both errors":           {attribution.KindTotals{StandardError: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
+		"the same users":        {attribution.KindTotals{Shared: true}, 0, 0.5, 0.4 * watts / 4},
+		"short windows":         {attribution.KindTotals{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
+		"ticks":                 {attribution.KindTotals{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
+		"nothing":               {attribution.KindTotals{StandardError: 3}, units.Tick, 0, 0},
+		"rounded up to all":     {attribution.KindTotals{}, 0, 1 + 1e-9, 0},
+		"a standard error of 0": {attribution.KindTotals{}, 0, 1, 0},
 	} {
 		c.kind.RecentTime, c.kind.RecentActive = 10*time.Second, 10*watts*units.Joule
 		labels := kindLabels{deviation: func(window time.Duration, shared bool) float64 {

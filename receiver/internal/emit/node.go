@@ -210,7 +210,7 @@ func (m *emission) emitUncertainty(k *attribution.KindTotals, of *kindLabels, un
 	case k.Ended:
 		uncertainty.end(of.kind, m.at)
 	case k.RecentTime > 0:
-		uncertainty.write(of.kind, 0, m.at, k.Doubt)
+		uncertainty.write(of.kind, 0, m.at, k.StandardError)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // hasUncertainty reports whether the uncertainty of a kind's active power is known.
 func hasUncertainty(k *attribution.KindTotals) bool {
-	return k.Model != attribution.NoModel && k.Doubt >= 0
+	return k.Model != attribution.NoModel && k.StandardError >= 0
 }
 
 // uncertainty returns the standard deviation of an account's active power of a kind in the current
@@ -23,7 +23,7 @@ func hasUncertainty(k *attribution.KindTotals) bool {
 func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)
-	ofNode := share * k.Doubt
+	ofNode := share * k.StandardError
 	ofKey := 0.0
 	if l.deviation != nil {
 		window := k.RecentTime / time.Duration(max(k.Windows, 1))

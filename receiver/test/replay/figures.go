@@ -144,7 +144,7 @@ func LoadedStarts(s *Series) (starts []Energy) {
 			if !model.Provisional(0) {
 				break
 			}
-			errors += model.Doubt(0) * x.Seconds
+			errors += model.StandardError(0) * x.Seconds
 		}
 		if want := active(s.Samples[i:end], idle); want > 0 {
 			starts = append(starts, Energy{s.String(), got/want - 1, byUtilization(s.Samples[i:end])/want - 1, math.Abs(got-want) <= 2*errors})
@@ -181,7 +181,7 @@ func (p Power) Within() bool { return math.Abs(p.Watts) <= p.StandardError }
 // powerOf returns the error of a model's static power.
 func powerOf(name string, m *static.Model, t Truth) Power {
 	off := m.StaticPower(0) - t.Static
-	return Power{name, off, off / t.Ten, m.Doubt(0), m.Trained(0)}
+	return Power{name, off, off / t.Ten, m.StandardError(0), m.Trained(0)}
 }
 
 // Runs returns the errors of models that were trained on one run or more in a row, compared with the last of
