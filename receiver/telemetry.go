@@ -49,60 +49,78 @@ func (t *telemetry) scanned(took time.Duration) {
 // observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts
 // down.
 func (s *energyScraper) observeSelf() error {
+	return errors.Join(s.observeScans(), s.observeZones(), s.observeKinds(), s.observeSeries())
+}
+
+// observeScans registers the callbacks of scans, windows and conditions.
+func (s *energyScraper) observeScans() error {
 	t, b := &s.telemetry, s.telemetry.builder
-	entities := map[identity.Entity]metric.MeasurementOption{}
-	for entity := range identity.NumEntities {
-		entities[entity] = t.with(attribute.String("series.entity", entity.String()))
-	}
-	kinds := map[power.Kind]metric.MeasurementOption{}
-	for _, kind := range power.Kinds {
-		kinds[kind] = t.with(attribute.String("energy.zone", string(kind)))
-	}
 	number := func(value func() int64) metric.Int64Callback {
 		option := t.with()
 		return locked(s, func(o metric.Int64Observer) { o.Observe(value(), option) })
 	}
-	byZone := func(value func(*meters.ZoneTally) int64) metric.Int64Callback {
-		return locked(s, func(o metric.Int64Observer) {
-			for id, tally := range s.meters.Tallies {
-				o.Observe(value(tally), t.with(attribute.String("hw.id", id)))
-			}
-		})
-	}
-	unmeasured := locked(s, func(o metric.Float64Observer) {
-		for id, tally := range s.meters.Tallies {
-			o.Observe(tally.SensorTotal().Unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
-		}
-	})
 	return errors.Join(
 		b.RegisterReceiverEnergyConditionCallback(locked(s, func(o metric.Int64Observer) {
 			for _, name := range s.conditions.Active() {
 				o.Observe(1, t.with(attribute.String("condition", name)))
 			}
 		})),
+		b.RegisterReceiverEnergyCPUTimeSourceCallback(locked(s, func(o metric.Int64Observer) {
+			kind, _, _ := strings.Cut(s.node.CPU.Source().Name(), " ") // "bpf (task scan)"
+			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
+		})),
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.node.CPU.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
 		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.Counts(); return windows })),
-		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, skipped := s.windows.Sampler.Counts(); return skipped })),
+		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, missed := s.windows.Sampler.Counts(); return missed })),
 		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.ledger.DroppedSeries)),
-		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.ReadErrors })),
-		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.Wraps })),
-		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.Resets })),
+	)
+}
+
+// observeZones registers the callbacks with a value for each zone.
+func (s *energyScraper) observeZones() error {
+	t, b := &s.telemetry, s.telemetry.builder
+	count := func(value func(*meters.ZoneTally) int64) metric.Int64Callback {
+		return locked(s, func(o metric.Int64Observer) {
+			for id, tally := range s.meters.Tallies {
+				o.Observe(value(tally), t.with(attribute.String("hw.id", id)))
+			}
+		})
+	}
+	return errors.Join(
+		b.RegisterReceiverEnergyZoneReadErrorsCallback(count(func(z *meters.ZoneTally) int64 { return z.ReadErrors })),
+		b.RegisterReceiverEnergyZoneWrapsCallback(count(func(z *meters.ZoneTally) int64 { return z.Wraps })),
+		b.RegisterReceiverEnergyZoneResetsCallback(count(func(z *meters.ZoneTally) int64 { return z.Resets })),
+		b.RegisterReceiverEnergyZoneGapsCallback(count(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Gaps })),
+		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(count(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Rejected })),
+		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(locked(s, func(o metric.Float64Observer) {
+			for id, tally := range s.meters.Tallies {
+				o.Observe(tally.SensorTotal().Unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
+			}
+		})),
 		b.RegisterReceiverEnergyZoneFactorCallback(locked(s, func(o metric.Float64Observer) {
 			for i := range s.meters.Readings {
 				r := &s.meters.Readings[i]
 				o.Observe(r.Correction.Scale(), t.with(attribute.String("hw.id", r.Zone.ID)))
 			}
 		})),
-		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Gaps })),
-		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *meters.ZoneTally) int64 { return z.SensorTotal().Rejected })),
-		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),
 		b.RegisterReceiverEnergyOtherDeficitCallback(locked(s, func(o metric.Float64Observer) {
 			if s.meters.Set.Remainder != nil {
 				o.Observe(s.meters.Set.Remainder.Deficit().Joules(), t.with())
 			}
 		})),
+	)
+}
+
+// observeKinds registers the callbacks with a value for each zone kind.
+func (s *energyScraper) observeKinds() error {
+	t, b := &s.telemetry, s.telemetry.builder
+	kinds := map[power.Kind]metric.MeasurementOption{}
+	for _, kind := range power.Kinds {
+		kinds[kind] = t.with(attribute.String("energy.zone", string(kind)))
+	}
+	return errors.Join(
 		b.RegisterReceiverEnergyModelExpectedErrorCallback(locked(s, func(o metric.Float64Observer) {
 			s.meters.ModelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
 		})),
@@ -112,22 +130,26 @@ func (s *energyScraper) observeSelf() error {
 					attribute.String("static_power.state", state.String())))
 			}
 		})),
-		b.RegisterReceiverEnergyCPUTimeSourceCallback(locked(s, func(o metric.Int64Observer) {
-			kind, _, _ := strings.Cut(s.node.CPU.Source().Name(), " ") // "bpf (task scan)"
-			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
-		})),
-		b.RegisterReceiverEnergySeriesCallback(locked(s, func(o metric.Int64Observer) {
-			series := s.ledger.CountSeries()
-			for entity, option := range entities {
-				o.Observe(series[entity], option)
-			}
-		})),
 		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
 			for kind, energy := range s.ledger.DeferredEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}
 		})),
 	)
+}
+
+// observeSeries registers the callback with the number of series of each entity.
+func (s *energyScraper) observeSeries() error {
+	entities := map[identity.Entity]metric.MeasurementOption{}
+	for entity := range identity.NumEntities {
+		entities[entity] = s.telemetry.with(attribute.String("series.entity", entity.String()))
+	}
+	return s.telemetry.builder.RegisterReceiverEnergySeriesCallback(locked(s, func(o metric.Int64Observer) {
+		series := s.ledger.CountSeries()
+		for entity, option := range entities {
+			o.Observe(series[entity], option)
+		}
+	}))
 }
 
 // telemetryWait is the maximum time for which a callback waits for a window or a collection to end.

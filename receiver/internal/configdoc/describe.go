@@ -119,7 +119,7 @@ func phrase(doc, name string) string {
 }
 
 // value describes the value of a setting, whose default is v.
-func (d *describer) value(s *setting, v reflect.Value) (err error) {
+func (d *describer) value(s *setting, v reflect.Value) error {
 	t := v.Type()
 	if strings.HasPrefix(t.Name(), "Optional[") {
 		own := reflect.New(t)
@@ -133,21 +133,23 @@ func (d *describer) value(s *setting, v reflect.Value) (err error) {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		s.kind, s.fallback = "duration", v.Interface()
-		return nil
 	case t == reflect.TypeFor[component.ID](), t == reflect.TypeFor[*component.ID]():
 		s.kind = "string"
-		return nil
 	case t == reflect.TypeFor[filter.Config]():
 		s.kind = "filter"
-		return nil
 	case strings.HasSuffix(t.Name(), "MetricConfig"):
 		s.kind, s.fallback = "metric", object{"enabled": v.FieldByName("Enabled").Bool()}
-		return nil
 	case strings.HasSuffix(t.Name(), "ResourceAttributeConfig"):
 		s.kind, s.fallback = "resource_attribute", object{"enabled": v.FieldByName("Enabled").Bool()}
-		return nil
+	default:
+		return d.byKind(s, v)
 	}
-	switch t.Kind() {
+	return nil
+}
+
+// byKind describes a value of a type without a format of its own.
+func (d *describer) byKind(s *setting, v reflect.Value) (err error) {
+	switch t := v.Type(); t.Kind() {
 	case reflect.Pointer:
 		return d.value(s, reflect.Zero(t.Elem()))
 	case reflect.String:

@@ -76,8 +76,6 @@ func (l *Ledger) Begun() bool { return l.Claims != nil }
 func (l *Ledger) Begin(baseline, boot time.Time) {
 	o := &l.Options
 	cfg := o.Config
-	names, pods := openNames(cfg)
-	places := o.Node.Places()
 	l.Kinds, l.BootTime, l.isFresh = cfg.LedgerKinds(), boot, true
 	l.rules = cfg.Attribution.Rules(l.Kinds, cfg.Zones)
 	l.setKnown()
@@ -85,35 +83,9 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
 		HiddenNames: cfg.HiddenNames(), Created: claims.Created(boot),
 	}, baseline)
-	l.Identifier = workload.NewIdentifier(cfg.RootPath, workload.Wanted{
-		CommandLine:   cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-		ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
-		Unit:          cfg.WantsUnits(),
-		Parent:        cfg.ResourceAttributes.ProcessParentPid.Enabled,
-		Users:         openUsers(cfg),
-		Everything:    o.Container,
-		CgroupPath:    o.Node.CPU.CgroupPath,
-		Names:         names,
-	})
-	l.Exclusion, l.Places = newExclusion(&cfg.Attribution.Exclude, pods), places
-	l.Claims = claims.NewBuilder(claims.Options{
-		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
-		Exact:     o.Node.CPU.Source().Exact(),
-		Cgroups:   o.Node.Cgroups,
-		Keys:      o.Node.Keys,
-		Kinds:     l.Kinds,
-		Watch:     cfg.Metrics.ContainerDiskIo.Enabled,
-		Requests:  l.rules.Idle == attribution.IdleRequested,
-		Topology:  o.Node.CPU.Topology(),
-		Places:    places,
-		Siblings:  o.Node.Siblings,
-		SMTWeight: cfg.Attribution.SelectedSMTWeight(),
-		Programs:  cfg.Series.Processes.GroupBy != config.GroupByPID,
-		Eager:     o.Eager,
-
-		InterruptsUnattributed: cfg.Attribution.SelectedInterrupts() == config.InterruptsUnattributed,
-		MissedUnattributed:     cfg.Attribution.MissedUnattributed(),
-	})
+	l.Places = o.Node.Places()
+	l.identify()
+	l.buildClaims()
 	if o.Container != "" { // it has a series from the baseline on, and as long as the receiver
 		l.Engine.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: o.Container}}}, baseline)
 	}
@@ -125,6 +97,48 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 		Idle:                 l.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           !o.NoZeroPoints,
 		Usage:                openUsage(l, baseline),
+	})
+}
+
+// identify opens the identifier of processes and the exclusion of workloads.
+func (l *Ledger) identify() {
+	o := &l.Options
+	cfg := o.Config
+	names, pods := openNames(cfg)
+	l.Identifier = workload.NewIdentifier(cfg.RootPath, workload.Wanted{
+		CommandLine:   cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+		ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || l.Places != nil,
+		Unit:          cfg.WantsUnits(),
+		Parent:        cfg.ResourceAttributes.ProcessParentPid.Enabled,
+		Users:         openUsers(cfg),
+		Everything:    o.Container,
+		CgroupPath:    o.Node.CPU.CgroupPath,
+		Names:         names,
+	})
+	l.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
+}
+
+// buildClaims opens the builder of claims.
+func (l *Ledger) buildClaims() {
+	o := &l.Options
+	cfg := o.Config
+	l.Claims = claims.NewBuilder(claims.Options{
+		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
+		Exact:     o.Node.CPU.Source().Exact(),
+		Cgroups:   o.Node.Cgroups,
+		Keys:      o.Node.Keys,
+		Kinds:     l.Kinds,
+		Watch:     cfg.Metrics.ContainerDiskIo.Enabled,
+		Requests:  l.rules.Idle == attribution.IdleRequested,
+		Topology:  o.Node.CPU.Topology(),
+		Places:    l.Places,
+		Siblings:  o.Node.Siblings,
+		SMTWeight: cfg.Attribution.SelectedSMTWeight(),
+		Programs:  cfg.Series.Processes.GroupBy != config.GroupByPID,
+		Eager:     o.Eager,
+
+		InterruptsUnattributed: cfg.Attribution.SelectedInterrupts() == config.InterruptsUnattributed,
+		MissedUnattributed:     cfg.Attribution.MissedUnattributed(),
 	})
 }
 
