@@ -2,9 +2,10 @@
 
 // Package emit turns the ledger into OTLP metrics.
 //
-// It is the one package that knows pdata, joules and watts. Names, units, descriptions and what is
-// enabled come from the generated package metadata. What workloads there are, and their attributes,
-// come from the table entities of package units.
+// Names, units, descriptions and which metrics are
+// enabled come from metadata.yaml through the generated package metadata. The kinds of workloads
+// and their attributes come from the table entities of package identity.
 //
-// The package changes no total, keeps no state between two emissions, and does not decide which accounts get a series.
+// The package changes no total, keeps no state between two emissions, and does not decide which
+// accounts get a series.
 package emit

@@ -8,16 +8,16 @@ import (
 )
 
 // sampler calls a function once per window, on a goroutine of its own, until it is stopped. It
-// counts the windows that it skipped.
+// counts missed windows.
 type sampler struct {
 	Window  time.Duration // 0 while it is stopped
 	stopped chan struct{}
 
-	mu        sync.Mutex // of what follows
+	mu        sync.Mutex // of the fields below
 	metronome Metronome  // nil while it is stopped
 	Pace      pace
 	windows   int64 // that ended, since the start
-	skipped   int64 // of them
+	missed    int64 // of them
 }
 
 // Start begins with the windows; a window of 0 means none.
@@ -42,12 +42,12 @@ func (s *sampler) Run(m Metronome, sample func()) {
 	}
 }
 
-// observe counts windows of which all but one were skipped.
+// observe counts windows of which all but one were missed.
 func (s *sampler) observe(windows int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows += windows
-	s.skipped += windows - 1
+	s.missed += windows - 1
 	s.Pace.observe(windows, s.Window)
 }
 
@@ -71,9 +71,9 @@ func (s *sampler) Err() error {
 	return s.Pace.err()
 }
 
-// Counts returns the windows that ended, and how many of them were skipped.
-func (s *sampler) Counts() (windows, skipped int64) {
+// Counts returns the windows that ended, and how many of them were missed.
+func (s *sampler) Counts() (windows, missed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.windows, s.skipped
+	return s.windows, s.missed
 }

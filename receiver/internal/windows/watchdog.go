@@ -40,6 +40,7 @@ var activities = [...]string{
 	Delivering:       "waiting for the next consumer",
 }
 
+// String implements fmt.Stringer.
 func (a Activity) String() string { return activities[a] }
 
 // overdue is the delay after which a late collection is reported as hanging.

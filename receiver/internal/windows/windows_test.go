@@ -83,9 +83,9 @@ func (b *scripted) Stop() {}
 func TestSkippedWindowsAreCounted(t *testing.T) {
 	s, samples := &sampler{Window: time.Second}, 0
 	s.Run(&scripted{1, 3, 1, 2}, func() { samples++ })
-	windows, skipped := s.Counts()
+	windows, missed := s.Counts()
 	assert.EqualValues(t, 7, windows)
-	assert.EqualValues(t, 3, skipped)
+	assert.EqualValues(t, 3, missed)
 	assert.Equal(t, 4, samples)
 }
 
