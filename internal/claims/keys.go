@@ -58,14 +58,6 @@ var keyTable = []struct {
 	{name: KeyDRAMPowerModel, open: openModel, cgroups: true, fitted: power.DRAM},
 }
 
-// AllKeys are all allocation keys.
-var AllKeys = func() (keys []Key) {
-	for i := range keyTable {
-		keys = append(keys, keyTable[i].name)
-	}
-	return keys
-}()
-
 // KeyOptions configures Keys.
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.

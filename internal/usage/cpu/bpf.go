@@ -146,20 +146,10 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	if done, err := b.scanRan(t, now, all); done || err != nil {
 		return err
 	}
-	// The list comes before the ends: a process that ends in between is in both, and kept for the
-	// next scan. The other way round it could be in neither.
-	l, err := b.update(all)
+	l, lost, err := b.listAll(t, all)
 	if err != nil {
 		return err
 	}
-	lost, err := b.takeLost()
-	if err != nil {
-		return err
-	}
-	if b.lossUnlisted || lost.isAny() {
-		b.lossEnd = t.Scans()
-	}
-	b.lossUnlisted = lost.isAny() // a process that ended after it was listed goes missing in the next list
 	b.cgroups.learn()
 	if t.Scans() == 0 {
 		t.Exact, t.Baseline = true, now
@@ -193,6 +183,23 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	}
 	t.EndScan()
 	return nil
+}
+
+// listAll lists all processes, and then takes the ends since the previous scan. In this order, a
+// process that ends in between is in both, and is kept for the next scan; in the other order it
+// could be in neither.
+func (b *BPF) listAll(t *scan.Table, all bool) (l tasks.Listing, ends lost, err error) {
+	if l, err = b.update(all); err != nil {
+		return l, ends, err
+	}
+	if ends, err = b.takeLost(); err != nil {
+		return l, ends, err
+	}
+	if b.lossUnlisted || ends.isAny() {
+		b.lossEnd = t.Scans()
+	}
+	b.lossUnlisted = ends.isAny() // a process that ended after it was listed goes missing in the next list
+	return l, ends, nil
 }
 
 // mustDescribe reports whether the lister must describe all processes: the table does not hold the

@@ -57,7 +57,7 @@ type meterOptions struct {
 // meterEntry is a kind of meter.
 type meterEntry struct {
 	kind     config.MeterKind
-	selected string     // logged when the meter is selected
+	energy   string     // its energy, as the log has it when the meter is selected
 	standsIn bool       // see power.Member
 	family   string     // see power.Member
 	only     power.Kind // see power.Member
@@ -66,25 +66,33 @@ type meterEntry struct {
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }
 
+// entryOf returns the entry of a kind of meter, an empty one if the table has none.
+func entryOf(kind config.MeterKind) meterEntry {
+	if i := slices.IndexFunc(meterTable, func(e meterEntry) bool { return e.kind == kind }); i >= 0 {
+		return meterTable[i]
+	}
+	return meterEntry{}
+}
+
 // Member returns a meter of a kind as a member of a set.
 func Member(kind config.MeterKind, meter power.Meter) power.Member {
-	e := meterTable[slices.IndexFunc(meterTable, func(e meterEntry) bool { return e.kind == kind })]
+	e := entryOf(kind)
 	return power.Member{Name: string(kind), Meter: meter, StandsIn: e.standsIn, Family: e.family, Only: e.only}
 }
 
 // meterTable lists the meters in order of preference: those that the configuration describes, the
 // local meters in the default order, and the model.
 var meterTable = []meterEntry{
-	{config.MeterHTTP, "Meter selected: energy is measured by the devices of meters::http", false, "", "", openHTTP},
-	{config.MeterRedfish, "Meter selected: energy is measured by the BMC of meters::redfish", false, "", power.Platform, openRedfish},
-	{config.MeterGPU, "Meter selected: energy is measured by the extensions of meters::gpu", false, "", power.GPU, openGPULibraries},
-	{config.MeterVsock, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openVsock},
-	{config.MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
-	{config.MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
-	{config.MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
-	{config.MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", "", openHwmon},
-	{config.MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", power.Platform, openIPMI},
-	{config.MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
+	{kind: config.MeterHTTP, energy: "measured by the devices of meters::http", open: openHTTP},
+	{kind: config.MeterRedfish, energy: "measured by the BMC of meters::redfish", only: power.Platform, open: openRedfish},
+	{kind: config.MeterGPU, energy: "measured by the extensions of meters::gpu", only: power.GPU, open: openGPULibraries},
+	{kind: config.MeterVsock, energy: "reported by the hypervisor", family: "rapl", open: openVsock},
+	{kind: config.MeterPowercap, energy: "measured by powercap (RAPL)", family: "rapl", open: openPowercap},
+	{kind: config.MeterPerf, energy: "measured by perf events (RAPL)", family: "rapl", open: openPerf},
+	{kind: config.MeterCray, energy: "measured by the counters of the Cray node", open: openCray},
+	{kind: config.MeterHwmon, energy: "measured by hwmon", open: openHwmon},
+	{kind: config.MeterIPMI, energy: "measured by the BMC (IPMI DCMI)", only: power.Platform, open: openIPMI},
+	{kind: config.MeterModel, energy: "modeled from CPU utilization, not measured", standsIn: true, open: openModel},
 }
 
 // New returns meters that read nothing before Open.
@@ -135,17 +143,13 @@ func Open(ctx context.Context, cfg *config.Config, host component.Host, set comp
 	return zones, nil
 }
 
-// selectedMessage returns what to log when a meter is selected.
+// selectedMessage returns the message to log when a meter is selected.
 func selectedMessage(meter *power.Status) string {
+	kind := config.MeterKind(meter.Name)
 	if slices.ContainsFunc(meter.Readings, func(r power.Reading) bool { return r.Zone.Method == power.Reported }) {
-		return "Meter selected: energy is reported by the hypervisor"
+		kind = config.MeterVsock
 	}
-	for _, entry := range meterTable {
-		if string(entry.kind) == meter.Name {
-			return entry.selected
-		}
-	}
-	return ""
+	return "Meter selected: energy is " + entryOf(kind).energy
 }
 
 // ReadGPUs returns the usage of each GPU since the last call, and observes what it lacks.
