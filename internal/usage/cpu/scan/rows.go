@@ -53,12 +53,12 @@ type Process struct {
 	Slot int32
 	// Born reports whether this is the first scan with the process.
 	Born bool
-	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children
+	// Discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children
 	// when they end.
 	Discards bool
-	// stale reports whether the process ran after its files were read.
+	// Stale reports whether the process ran after its files were read.
 	Stale bool
-	// final reports whether its end is known and in Used. It stays a row until the next scan that
+	// Final reports whether its end is known and in Used. It stays a row until the next scan that
 	// is not partial.
 	Final bool
 	// Used is the CPU time since the previous scan.
@@ -66,7 +66,7 @@ type Process struct {
 	// ShortLived is the CPU time of short-lived processes of this row: its children or, with BPF,
 	// those in its cgroup.
 	ShortLived units.CPUTime
-	// owed is the CPU time of children that ended which ChildCPU does not include yet.
+	// Owed is the CPU time of children that ended which ChildCPU does not include yet.
 	Owed            units.CPUTime
 	shortLivedParts int32 // the block of ShortLived
 	// UID is its real user ID in the initial user namespace.
