@@ -4,6 +4,17 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/identity"
 
+// contest holds the counts and lists that decide which accounts have a series.
+type contest struct {
+	live        [identity.NumEntities]int     // series that go on, without the overflow series
+	ended       [identity.NumEntities]int     // series that ended and were not acknowledged yet
+	others      [identity.NumEntities]int32   // overflow accounts, or none
+	waiting     []candidate                   // processes that have no series
+	candidates  [identity.NumEntities][]int32 // accounts of other entities that have no series
+	births      [identity.NumEntities]births  // of accounts that claimants opened
+	groupBirths [identity.NumEntities]births
+}
+
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of
 // a collection, after what the last interval brought was added to the accounts, and before that of
 // candidates goes to the others.

@@ -2,6 +2,15 @@
 
 package attribution
 
+import "time"
+
+// delivery holds the state of the last emission.
+type delivery struct {
+	emissions uint64
+	emittedAt time.Time // end of the last interval that was emitted, or the baseline
+	inFlight  bool      // the last emission was neither acknowledged nor refused yet
+}
+
 // Emitted notes that the ledger was emitted: the next collection begins. What is said of the
 // emission later, with Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all
 // that was emitted until then.

@@ -57,32 +57,25 @@ type Engine struct {
 	claimants []*claimant      // nil for one that was released
 	unused    []Claimant
 	idle      idleSharing
-	trained   [MaxKinds]TrainedModel // those of the models that learn
+	trained   [MaxKinds]TrainedModel // the models that are trained
 	excludes  bool                   // set once any claimant was excluded
 	closed    uint64                 // how many claimants were closed so far
 	deficits  []deficits             // by domain
+	gained    GainedFunc             // nil unless OnGain set it
+	observed  bool                   // there was an interval
+	resumes   bool                   // a state with accounts was restored
+	restoring bool                   // the next interval is the time since the state that was restored
 
-	live       [identity.NumEntities]int     // series that go on, without the others'
-	ended      [identity.NumEntities]int     // series that ended and were not acknowledged yet
-	others     [identity.NumEntities]int32   // accounts of the others, or none
-	waiting    []candidate                   // processes that have no series
-	candidates [identity.NumEntities][]int32 // accounts of other entities that have no series
+	contest
+	delivery
+	scratch
+}
 
-	births      [identity.NumEntities]births // of accounts that claimants opened
-	groupBirths [identity.NumEntities]births
-
-	emissions uint64
-	emittedAt time.Time // end of the last interval that was emitted, or the baseline
-	inFlight  bool      // the last emission was neither acknowledged nor refused yet
-	observed  bool      // there was an interval
-	resumes   bool      // a state with accounts was restored
-	restoring bool      // the next interval is the time since the state that was restored
-
-	// Scratch of Observe.
+// scratch holds what Observe uses in one interval, to allocate it once.
+type scratch struct {
 	kinds                 int        // of the ledger, up to the last that was present when the interval began
 	touched               []Claimant // that got something in the interval
 	gains                 []gain     // of those that are touched, kinds each
-	gained                GainedFunc // nil unless OnGain set it
 	gainedEnergy          []units.Energy
 	parts                 partGains    // empty unless OnGain set its number of domains
 	sums                  []domainSums // by domain
@@ -113,7 +106,7 @@ func (e *Engine) OnGain(f GainedFunc, domains int) { e.gained, e.parts.domains =
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
-		cfg: cfg, baseline: baseline, at: baseline, emittedAt: baseline, series: map[series]int32{},
+		cfg: cfg, baseline: baseline, at: baseline, delivery: delivery{emittedAt: baseline}, series: map[series]int32{},
 		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
 	}
 	for kind, model := range cfg.Rules.Models {
