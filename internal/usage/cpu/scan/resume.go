@@ -49,7 +49,7 @@ func (t *Table) Resume(past []PastProcess, now time.Duration, wasExact, exact bo
 		order = ByAge
 	}
 	slices.SortFunc(t.Processes, func(a, b Process) int { return order(&a, &b) })
-	t.slots, t.scans, t.Now = int32(len(t.Processes)), 1, now
+	t.numSlots, t.scans, t.Now = int32(len(t.Processes)), 1, now
 	t.Exact, t.Baseline = exact, now
 	t.resuming, t.childless = true, wasExact
 }

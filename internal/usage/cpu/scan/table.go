@@ -68,24 +68,20 @@ type Table struct {
 	// LostEnds is how many processes ended without an event to an exact source.
 	LostEnds uint64
 
-	Before    []Process // rows of the previous scan, from kept on
-	kept      int       // how many rows, from the first, are those of the previous scan
-	BeforeNow time.Duration
-	undo      struct { // what Begin overwrote
-		beforeNow time.Duration
-		hidden    bool
-		untraced  units.CPUTime
-	}
-	order       func(a, b *Process) int
-	Exact       bool          // the source misses nothing that runs, and may show a time late but never too much
-	Baseline    time.Duration // when the first scan of an exact source began
-	scans       uint64
-	slots       int32   // slots in use or free
-	free        []int32 // slots to reuse
-	freedByScan []int32 // slots of processes that ended in this scan: free from the next one on
+	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never
+	// too much.
+	Exact bool
+	// Baseline is when the first scan of an exact source began, since boot.
+	Baseline time.Duration
+	// Groups has the cgroup of each process in the gate of Clocks, by slot.
+	Groups []int32
+	// ChildRounding is by how much child times may lack what the CPU times of the rows include.
+	ChildRounding units.CPUTime
 
-	resuming  bool // the previous scan is that of a Past
-	childless bool // that one has no child times
+	previous
+	slots
+	order func(a, b *Process) int
+	scans uint64
 
 	awaited []Process // rows of processes that are gone and whose final CPU time is not known yet
 	final   int       // rows of processes that ended during partial scans
@@ -94,18 +90,36 @@ type Table struct {
 	unplaced int32           // the block of ShortLived
 	run      []units.CPUTime // Run by domain
 
-	Groups        []int32       // by slot: the process's cgroup in the gate of Clocks
-	ChildRounding units.CPUTime // by how much child times may lack what the CPU times of the rows include
-
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
+}
+
+// previous is the previous scan.
+type previous struct {
+	Before    []Process // rows of the previous scan, from kept on
+	kept      int       // how many rows, from the first, are those of the previous scan
+	BeforeNow time.Duration
+	resuming  bool     // the previous scan is that of a Past
+	childless bool     // the previous scan has no child times
+	undo      struct { // what Begin overwrote
+		beforeNow time.Duration
+		hidden    bool
+		untraced  units.CPUTime
+	}
+}
+
+// slots are the indices of processes in tables beside a Table.
+type slots struct {
+	numSlots    int32   // slots in use or free
+	free        []int32 // slots to reuse
+	freedByScan []int32 // slots of processes that ended in this scan: free from the next one on
 }
 
 // Unbounded is the value of Table.Untraced if nothing limits it.
 const Unbounded = units.CPUTime(math.MaxInt64)
 
 // Slots returns a number that is above every Slot.
-func (t *Table) Slots() int { return int(t.slots) }
+func (t *Table) Slots() int { return int(t.numSlots) }
 
 // Awaited returns how many rows are those of processes that are gone and whose final CPU time is
 // not known yet.
@@ -125,7 +139,7 @@ func (t *Table) Shrink() (slots []int32) {
 		slots[i], p.Slot = p.Slot, int32(i)
 	}
 	t.Groups = groups
-	t.slots, t.free, t.freedByScan = int32(len(slots)), nil, nil
+	t.numSlots, t.free, t.freedByScan = int32(len(slots)), nil, nil
 	t.Before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
 	return slots
 }
@@ -394,8 +408,8 @@ func (t *Table) add(p *Process) {
 	if n := len(t.free); n > 0 {
 		p.Slot, t.free = t.free[n-1], t.free[:n-1]
 	} else {
-		p.Slot = t.slots
-		t.slots++
+		p.Slot = t.numSlots
+		t.numSlots++
 	}
 	p.Born = true
 	p.Used = 0
