@@ -373,6 +373,11 @@ func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetti
 		}
 		return &others[scenario][rule-len(settings)]
 	}
+	return meansOf(names, scenarios, of), eachOf(names, scenarios, of)
+}
+
+// meansOf returns the table of each rule's errors over all scenarios.
+func meansOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
 	var b strings.Builder
 	b.WriteString("\n| rule | misplaced, mean | worst | active, mean | worst | sum of parts |\n|---|---|---|---|---|---|\n")
 	for k, name := range names {
@@ -391,8 +396,12 @@ func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetti
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(misplaced.mean()), misplaced.largest(percent),
 			percent(active.mean()), active.largest(signed), parts)
 	}
-	means = b.String()
-	b.Reset()
+	return b.String()
+}
+
+// eachOf returns a table of each rule's errors for each scenario.
+func eachOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
+	var b strings.Builder
 	for i, sc := range scenarios {
 		fmt.Fprintf(&b, "\n### %s\n\n| rule | misplaced | of package | active | all energy | sum of parts |\n|---|---|---|---|---|---|\n", sc.name)
 		for k, name := range names {
@@ -401,7 +410,7 @@ func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetti
 				signed(c.active), signed(c.all), percent(c.parts))
 		}
 	}
-	return means, b.String()
+	return b.String()
 }
 
 // summary is the mean of the absolute errors in all scenarios, and the largest.

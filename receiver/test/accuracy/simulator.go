@@ -45,12 +45,12 @@ type simulator struct {
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
 	nights float64
 	// since is called when training has ended, if it is not nil. It changes the machine.
-	since  func()
-	cfg    *config.Config
-	r      *simulated.Receiver
-	series map[simSeries]float64 // last value of each, in J
-	doubts map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
-	events *simEvents            // nil if the machine counts no hardware events
+	since         func()
+	cfg           *config.Config
+	r             *simulated.Receiver
+	series        map[simSeries]float64 // last value of each, in J
+	uncertainties map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
+	events        *simEvents            // nil if the machine counts no hardware events
 }
 
 // simWorkload is a process of the host, or containers with all their processes.
@@ -203,7 +203,7 @@ type accuracy struct {
 // measure runs the real receiver on a scenario for a time, in whole collections. What it has
 // learned of the machine before, it has from learned.
 func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
-	l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, doubts: map[simSeries]float64{}}
+	l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 	drive := sc.build(l)
 	var trained []byte
 	if setting.learns > 0 {
@@ -293,7 +293,7 @@ var trainedOnce sync.Map
 // scenarios with one name, which have one machine.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
-		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, doubts: map[simSeries]float64{}}
+		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 		sc.build(l)
 		l.strip()
 		l.start(setting, nil)
@@ -383,7 +383,7 @@ func (l *simulator) workloadOf(resource pcommon.Map) string {
 func (l *simulator) readDoubts(of string, m pmetric.Metric) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {
-			l.doubts[simSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
+			l.uncertainties[simSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.cfg.CollectionInterval.Seconds()
 		}
 	}
 }
@@ -395,11 +395,11 @@ type simTotals struct {
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
 	parts           joules            // the active energy of all processes, and what is unattributed
 	idle            idleTotals
-	// doubts are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
+	// uncertainties are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
 	// were emitted.
-	doubts   map[simSeries]float64
-	entities map[string]string // of each workload: process or container
-	sockets  int
+	uncertainties map[simSeries]float64
+	entities      map[string]string // of each workload: process or container
+	sockets       int
 }
 
 // idleTotals is the idle energy by carrier.
@@ -413,7 +413,7 @@ type idleTotals struct {
 func (l *simulator) totals() simTotals {
 	sums := l.sums()
 	t := simTotals{
-		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), doubts: maps.Clone(l.doubts),
+		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), uncertainties: maps.Clone(l.uncertainties),
 		entities: map[string]string{}, sockets: len(l.machine.Sockets),
 	}
 	for s, value := range l.series {

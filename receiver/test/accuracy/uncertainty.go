@@ -46,7 +46,7 @@ func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 	for _, zone := range slices.Sorted(maps.Keys(parts)) {
 		of := parts[zone]
 		add := func(metric, workload string, off float64) *doubted {
-			deviation, stated := t.doubts[simSeries{metric: metric, of: workload, zone: string(zone)}]
+			deviation, stated := t.uncertainties[simSeries{metric: metric, of: workload, zone: string(zone)}]
 			if !stated || of(t.aboveIdle) < 1e-3 {
 				return &doubted{}
 			}
@@ -205,17 +205,7 @@ func uncertaintyTables(t *testing.T) string {
 	fmt.Fprintf(&b, "\nWith deviations from every other scenario alone, the truth is within one standard deviation in %.0f %% of the rest.\n",
 		100*heldOut(figures, scenarios))
 
-	b.WriteString("\n| active energy of | deviation, measured | used | figures |\n|---|---|---|---|\n")
-	byKnown, used := map[string][]float64{}, map[string]float64{}
-	for _, d := range figures {
-		if ofWorkloads(&d) {
-			byKnown[d.known], used[d.known] = append(byKnown[d.known], d.sharing), d.used
-		}
-	}
-	for _, known := range slices.Sorted(maps.Keys(byKnown)) {
-		ratios := slices.Sorted(slices.Values(byKnown[known]))
-		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %d |\n", known, typical(ratios), used[known], len(ratios))
-	}
+	writeDeviations(&b, figures)
 
 	b.WriteString("\n| the node's active energy | truth within one standard deviation | figures |\n|---|---|---|\n")
 	for _, night := range nights {
@@ -237,4 +227,19 @@ func afterNights(c simCurve, night float64) simScenario {
 		return build(l)
 	}
 	return sc
+}
+
+// writeDeviations writes the deviations of shares, measured and as claims.Deviation has them.
+func writeDeviations(b *strings.Builder, figures []doubted) {
+	b.WriteString("\n| active energy of | deviation, measured | used | figures |\n|---|---|---|---|\n")
+	byKnown, used := map[string][]float64{}, map[string]float64{}
+	for _, d := range figures {
+		if ofWorkloads(&d) {
+			byKnown[d.known], used[d.known] = append(byKnown[d.known], d.sharing), d.used
+		}
+	}
+	for _, known := range slices.Sorted(maps.Keys(byKnown)) {
+		ratios := slices.Sorted(slices.Values(byKnown[known]))
+		fmt.Fprintf(b, "| %s | %.2f | %.2f | %d |\n", known, typical(ratios), used[known], len(ratios))
+	}
 }
