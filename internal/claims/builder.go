@@ -67,16 +67,8 @@ type Builder struct {
 	// KeepMemory disables Shrink in Observe, for tests.
 	KeepMemory bool
 
-	engine     *attribution.Engine
-	identifier *workload.Identifier
-	exclusion  *workload.Exclusion
-	cgroups    *cgroup.Tree
-	places     *numa.Places
-	keys       *Keys
-	kinds      []power.Class
-
-	// As in Options.
-	exact, interruptsUnattributed, missedUnattributed, requests, watch, byProgram, eager bool
+	options
+	account
 
 	zones   zones
 	domains *domains // nil: all zones share the node's CPUs
@@ -89,9 +81,29 @@ type Builder struct {
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
 	programs  programs
-
 	requested time.Time // when the engine was last given what containers request
 
+	last     Measurement
+	begun    bool
+	restored bool   // the next interval is the time since a state
+	scan     uint64 // the last one that was observed
+}
+
+// options are those of Options that a Builder keeps.
+type options struct {
+	engine     *attribution.Engine
+	identifier *workload.Identifier
+	exclusion  *workload.Exclusion
+	cgroups    *cgroup.Tree
+	places     *numa.Places
+	keys       *Keys
+	kinds      []power.Class
+
+	exact, interruptsUnattributed, missedUnattributed, requests, watch, byProgram, eager bool
+}
+
+// account is the interval and the CPU time that its claims account for.
+type account struct {
 	interval   attribution.Interval
 	node       *attribution.Usage // of the interval: the node's CPUs
 	claimed    units.CPUTime      // by the interval's claims so far
@@ -101,23 +113,16 @@ type Builder struct {
 	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of
 	// interrupts.
 	unattributed, ofInterrupts units.CPUTime
-
-	last  Measurement
-	begun bool
-	// restored reports whether the next interval is the time since a state.
-	restored bool
-	scan     uint64 // the last one that was observed
 }
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(o Options) *Builder {
 	b := &Builder{
-
-		engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
-
-		exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
-		requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
-
+		options: options{
+			engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
+			exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
+			requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
+		},
 		domains: newDomains(o.Topology), cores: newCores(o.Siblings, o.SMTWeight),
 		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersKey]*sleepers{},
 	}
