@@ -78,18 +78,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if before != nil {
 		static = before.watts
 	}
-	m, err := openMeter(ctx, &o, cfg, static, sourceOf(group, &o, cfg), n)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = m.close() }() // its meters were only read
-	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
+	r := &run{Options: &o, baseline: before, notes: n, group: group, marks: make(chan mark), phase: phase.None}
 	if o.Node && (o.By == ByProgram || o.By == ByContainer) {
 		if r.machine, err = openWholeMachine(ctx, *cfg, static, &o); err != nil {
 			return nil, err
 		}
 		defer func() { _ = r.machine.close() }()
 	}
+	// Last, because its baseline is that of the command.
+	if r.meter, err = openMeter(ctx, &o, cfg, static, sourceOf(group, &o, cfg), n); err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.meter.close() }() // its meters were only read
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -140,6 +140,9 @@ func (r *run) prepare(ctx context.Context) error {
 		if err := r.measure(ctx); err != nil {
 			r.note("Not measured before the command: %v", err)
 		}
+	}
+	if r.machine != nil {
+		r.machine.restart(ctx)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

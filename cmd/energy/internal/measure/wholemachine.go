@@ -82,6 +82,12 @@ func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map
 	return m, nil
 }
 
+// restart makes now the baseline.
+func (m *wholeMachine) restart(ctx context.Context) {
+	m.add(ctx, "")
+	clear(m.phases)
+}
+
 // add adds what was used since the last call to a phase. After an error the next call does.
 func (m *wholeMachine) add(ctx context.Context, phase string) {
 	md, err := m.collect(context.WithoutCancel(ctx))

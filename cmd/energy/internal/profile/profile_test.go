@@ -155,7 +155,7 @@ func TestOnlySamplesOfTheCommandAreKept(t *testing.T) {
 	}, got)
 }
 
-// run measures a busy command with a stand-in for the collector.
+// run measures a busy command and the programs of the machine, with a stand-in for the collector.
 func run(t *testing.T, behavior string) (*Profiler, *measure.Result) {
 	t.Helper()
 	t.Setenv(standIn, behavior)
@@ -166,6 +166,7 @@ func run(t *testing.T, behavior string) (*Profiler, *measure.Result) {
 	cfg.Meters.Use = []energyreceiver.MeterKind{}
 	r, err := measure.Run(context.Background(), measure.Options{
 		Command: []string{"sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}, Config: cfg, Interval: 100 * time.Millisecond, Profiler: p,
+		Node: true, By: measure.ByProgram,
 	})
 	require.NoError(t, err)
 	require.Zero(t, r.Exit)
