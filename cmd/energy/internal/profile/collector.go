@@ -70,7 +70,7 @@ type collector struct {
 	batches *os.File
 	ready   chan struct{} // closed when the profiler takes samples
 	ended   chan struct{} // closed when the collector has ended
-	failure string        // what it wrote last; read it after ended
+	failure string        // what it wrote beside its log; read it after ended
 	release chan struct{}
 }
 
@@ -106,6 +106,9 @@ func startCollector(path string) (*collector, error) {
 	return c, nil
 }
 
+// maxFailure is the length in bytes from which on lines are left out: a crash prints stacks.
+const maxFailure = 500
+
 // watch reads the log until the collector ends.
 func (c *collector) watch(messages io.ReadCloser) {
 	defer close(c.ended)
@@ -118,7 +121,9 @@ func (c *collector) watch(messages io.ReadCloser) {
 		case err != nil:
 			return
 		case json.Unmarshal(line, &entry) != nil: // the error that ends it is no entry of the log
-			c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
+			if len(c.failure) < maxFailure {
+				c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
+			}
 		case ready != nil && strings.HasPrefix(entry.Msg, "Everything is ready"):
 			close(ready)
 			ready = nil

@@ -4,6 +4,7 @@ package profile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -80,6 +81,9 @@ func ReadBase(r io.Reader) (*Base, error) {
 		if len(p.SampleType) != 1 || t.Type != sampleType || t.Unit != sampleUnit {
 			return nil, fmt.Errorf("no energy profile: it has %s in %s", t.Type, t.Unit)
 		}
+	}
+	if slices.ContainsFunc(p.Sample, func(s *profile.Sample) bool { return s.Value[0] < 0 }) {
+		return nil, errors.New("no energy profile: an energy is negative")
 	}
 	return &Base{p}, nil
 }

@@ -62,14 +62,16 @@ func (m *members) take(w *feed.Window) {
 	}
 }
 
-// list notes the processes that run now. What cannot be listed is not sampled.
+// list notes the processes that run now. What cannot be listed is not sampled. Two lists may be made at the same time.
 func (m *members) list(now time.Time) {
 	var pids []int32
 	_ = m.processes(func(pid int32) { pids = append(pids, pid) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, pid := range pids {
-		m.listed[pid] = now
+		if now.After(m.listed[pid]) {
+			m.listed[pid] = now
+		}
 	}
 }
 

@@ -174,7 +174,7 @@ func (p *Profiler) Begin(processes func(yield func(pid int32)) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.divider = divider
-	return divider.Start(context.Background(), noHost{})
+	return divider.Start(context.Background(), nil)
 }
 
 // newDivider returns the processor that divides the energy of the embedded receiver.
@@ -193,12 +193,6 @@ func newDivider(next xconsumer.ConsumeProfilesFunc) (xprocessor.Profiles, error)
 		},
 	}, cfg, to)
 }
-
-// noHost is the host of the processor.
-type noHost struct{}
-
-// GetExtensions implements component.Host.
-func (noHost) GetExtensions() map[component.ID]component.Component { return nil }
 
 // add adds energy profiles.
 func (p *Profiler) add(_ context.Context, pd pprofile.Profiles) error {

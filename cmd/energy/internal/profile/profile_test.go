@@ -96,6 +96,15 @@ func TestABaseMustBeAnEnergyProfile(t *testing.T) {
 	assert.EqualError(t, err, "no energy profile: it has cpu in nanoseconds")
 }
 
+func TestABaseHasNoNegativeEnergy(t *testing.T) {
+	e := newEnergy()
+	e.addSample("", []*profile.Location{e.location([]profile.Line{{Function: e.function(function{name: "f"})}})}, -5)
+	var file bytes.Buffer
+	require.NoError(t, e.profile.Write(&file))
+	_, err := ReadBase(&file)
+	assert.EqualError(t, err, "no energy profile: an energy is negative")
+}
+
 func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
 	base := newEnergy()
 	for name, energy := range map[string]int64{"gone": 50, "less": 100, "same": 1000} {
@@ -153,6 +162,21 @@ func TestOnlySamplesOfTheCommandAreKept(t *testing.T) {
 		"p2 2": 1, "p2 ": 1, // it exited after its last window
 		"p3 3": 2, // it lived between two windows
 	}, got)
+}
+
+func TestAListThatTookLongerMakesNoProcessExit(t *testing.T) {
+	now := time.Now()
+	m := members{processes: func(yield func(int32)) error { yield(1); return nil }, listed: map[int32]time.Time{}}
+	m.list(now)
+	m.list(now.Add(-time.Millisecond))
+	assert.Equal(t, map[int32]time.Time{1: now}, m.listed)
+}
+
+func TestACrashIsDescribedInBrief(t *testing.T) {
+	c := &collector{ready: make(chan struct{}), ended: make(chan struct{})}
+	c.watch(io.NopCloser(strings.NewReader("panic: no BPF\n" + strings.Repeat("goroutine 1 [running]:\n", 1000))))
+	assert.Regexp(t, "^panic: no BPF goroutine 1", c.why())
+	assert.Less(t, len(c.why()), 2*maxFailure)
 }
 
 // run measures a busy command and the programs of the machine, with a stand-in for the collector.

@@ -8,7 +8,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,6 +20,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"golang.org/x/sys/unix"
 )
 
 // symbols names the functions of native code, for which the profiler has only a file and an address. It uses the symbol
@@ -94,7 +94,7 @@ func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 	if name == "" {
 		return
 	}
-	d.StringTable().Append(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams))
+	d.StringTable().Append(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(10))) // 2^10 bytes
 	f := d.FunctionTable().AppendEmpty()
 	f.SetNameStrindex(int32(d.StringTable().Len() - 1))
 	f.SetFilenameStrindex(mapping.FilenameStrindex())
@@ -116,14 +116,19 @@ func (t *symbols) table(of file) []elf.Symbol {
 	return table
 }
 
-// readFunctions returns the functions of an ELF file by their addresses, nil if the file has another hash.
+// readFunctions returns the functions of an ELF file by their addresses, nil if the file has another hash. Processes may have put
+// anything else at its path, such as a FIFO.
 func readFunctions(path, hash string) []elf.Symbol {
-	r, err := os.Open(path)
+	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = r.Close() }()
-	if got, err := hashOf(r); err != nil || hash != "" && got != hash {
+	info, err := r.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	if got, err := hashOf(r, info.Size()); err != nil || hash != "" && got != hash {
 		return nil
 	}
 	f, err := elf.NewFile(r)
@@ -160,21 +165,13 @@ func functionAt(functions []elf.Symbol, address uint64) string {
 
 // hashOf returns the hash of an executable's content by which the profiler identifies it: SHA-256 of the first and the
 // last 4 KiB and the size, cut to 128 bits (process.executable.build_id.htlhash of the semantic conventions).
-func hashOf(f io.ReadSeeker) (string, error) {
+func hashOf(f io.ReaderAt, size int64) (string, error) {
 	const part = 4096
 	h := sha256.New()
-	if _, err := io.CopyN(h, f, part); err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return "", err
-	}
-	if _, err := f.Seek(-min(size, part), io.SeekEnd); err != nil {
-		return "", err
-	}
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
+	for _, from := range []int64{0, max(0, size-part)} {
+		if _, err := io.Copy(h, io.NewSectionReader(f, from, part)); err != nil {
+			return "", err
+		}
 	}
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(size)))
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil

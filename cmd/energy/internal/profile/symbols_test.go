@@ -8,11 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"golang.org/x/sys/unix"
 )
 
 // program has a function with a name of C, and one with a name of C++.
@@ -49,7 +52,9 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 	path, at := compiled(t)
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	hash, err := hashOf(f)
+	info, err := f.Stat()
+	require.NoError(t, err)
+	hash, err := hashOf(f, info.Size())
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	for name, c := range map[string]struct {
@@ -90,8 +95,34 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 	}
 }
 
+func TestWhatIsNoFileHasNoFunctions(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	for _, path := range []string{fifo, "/dev/zero"} {
+		assert.Nil(t, readFunctions(path, ""), path)
+	}
+}
+
 func sampleOf(s samples) pprofile.Sample {
 	return s.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
+}
+
+func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
+	mangled := "_ZN1AcvFvFvPiS0_E" // an operator that converts to a function of functions
+	for i := range 18 {
+		ref := strings.ToUpper(strconv.FormatInt(int64(i+1), 36))
+		mangled += "FvS" + ref + "_S" + ref + "_E"
+	}
+	s := newSamples()
+	d := s.Dictionary()
+	d.StringTable().Append("program")
+	d.MappingTable().AppendEmpty().SetFilenameStrindex(int32(d.StringTable().Len() - 1))
+	d.LocationTable().AppendEmpty().SetMappingIndex(1)
+	s.addAt("1")
+	(&symbols{files: map[file][]elf.Symbol{{name: "program"}: {{Name: mangled + "EEv", Size: 1}}}, paths: map[string][]string{}}).name(s.Profiles)
+	name := newEnergy().stack(dictionary{d}, sampleOf(s))[0].Line[0].Function.Name
+	assert.Contains(t, name, "A::operator void")
+	assert.LessOrEqual(t, len(name), 1024)
 }
 
 func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
