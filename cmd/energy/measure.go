@@ -229,7 +229,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 			f.out, err = o.open(ctx)
 		}
 		if err == nil {
-			f.drawing, err = o.openPlot(ctx)
+			f.drawing, err = create(ctx, o.plot)
 		}
 		if err == nil {
 			f.profile, err = o.profile.open(ctx)
@@ -314,16 +314,17 @@ func (o *measureOptions) open(ctx context.Context) (*output, error) {
 		out := o.Stdout
 		o.Stdout = o.Stderr // the command's own output does not mix with the result
 		return &output{Writer: patience.NewWriter(ctx, takesWithin, out)}, nil
-	case o.output != "":
+	case o.output != "" || o.quiet:
 		return create(ctx, o.output)
-	case o.quiet:
-		return nil, nil
 	}
 	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr)}, nil
 }
 
-// create opens a file to write to. An earlier content stays until something is written.
+// create opens a file to write to. An earlier content stays until something is written. It returns nil if path is empty.
 func create(ctx context.Context, path string) (*output, error) {
+	if path == "" {
+		return nil, nil
+	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret
 	if err != nil {
 		return nil, err
@@ -385,7 +386,6 @@ func (o *measureOptions) write(r result, out *output) {
 	if out == nil {
 		return
 	}
-	out.replace()
 	write := func(to io.Writer) error { return r.WriteTable(figure.Writer(to)) }
 	switch {
 	case o.json:
@@ -395,7 +395,16 @@ func (o *measureOptions) write(r result, out *output) {
 	case o.output == "":
 		fmt.Fprintln(out) // apart from what the command wrote
 	}
-	if err := errors.Join(write(out), out.Close()); err != nil {
-		fmt.Fprintln(o.messages, "energy measure: the result is not written:", err)
+	o.save("result", out, write)
+}
+
+// save writes a file and closes it, if it is open.
+func (o *measureOptions) save(what string, to *output, write func(io.Writer) error) {
+	if to == nil {
+		return
+	}
+	to.replace()
+	if err := errors.Join(write(to), to.Close()); err != nil {
+		fmt.Fprintf(o.messages, "energy measure: the %s is not written: %v\n", what, err)
 	}
 }

@@ -58,15 +58,11 @@ func (o *profileOptions) open(ctx context.Context) (f *profileFiles, err error) 
 			return nil, err
 		}
 	}
-	for path, file := range map[string]**output{o.pprof: &f.pprof, o.flame: &f.flame} {
-		if path == "" {
-			continue
-		}
-		if *file, err = create(ctx, path); err != nil {
-			return nil, err
-		}
+	if f.pprof, err = create(ctx, o.pprof); err != nil {
+		return nil, err
 	}
-	return f, nil
+	f.flame, err = create(ctx, o.flame)
+	return f, err
 }
 
 func readBase(path string) (*profile.Base, error) {
@@ -103,19 +99,6 @@ func (o *measureOptions) writeProfile(p *profile.Profiler, r *measure.Result, fi
 	if p == nil {
 		return
 	}
-	for _, f := range []struct {
-		to    *output
-		write func(io.Writer) error
-	}{
-		{files.pprof, p.WritePprof},
-		{files.flame, func(w io.Writer) error { return p.WriteFlame(w, r) }},
-	} {
-		if f.to == nil {
-			continue
-		}
-		f.to.replace()
-		if err := errors.Join(f.write(f.to), f.to.Close()); err != nil {
-			fmt.Fprintln(o.messages, "energy measure: the profile is not written:", err)
-		}
-	}
+	o.save("profile", files.pprof, p.WritePprof)
+	o.save("flame graph", files.flame, func(to io.Writer) error { return p.WriteFlame(to, r) })
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -145,14 +146,6 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (measure.R
 	return *r, nil
 }
 
-// openPlot opens the file of the plot before the command is started. It returns nil if nothing is drawn.
-func (o *measureOptions) openPlot(ctx context.Context) (*output, error) {
-	if o.plot == "" {
-		return nil, nil
-	}
-	return create(ctx, o.plot)
-}
-
 // drawTypical draws of each command the run whose energy is the median.
 func (o *measureOptions) drawTypical(drawing *output, r *compare.Report) {
 	var panels []plot.Panel
@@ -173,11 +166,5 @@ func (o *measureOptions) drawTypical(drawing *output, r *compare.Report) {
 }
 
 func (o *measureOptions) draw(drawing *output, panels ...plot.Panel) {
-	if drawing == nil {
-		return
-	}
-	drawing.replace()
-	if err := errors.Join(plot.SVG(drawing, panels...), drawing.Close()); err != nil {
-		fmt.Fprintln(o.messages, "energy measure: the plot is not written:", err)
-	}
+	o.save("plot", drawing, func(to io.Writer) error { return plot.SVG(to, panels...) })
 }
