@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* The affinity of a DaemonSet. excludes is the label of nodes that have another DaemonSet. Terms are alternatives, so each gets it. */}}
 {{- define "affinity" -}}
-{{- $affinity := deepCopy .root.Values.affinity }}
+{{- $affinity := deepCopy (.root.Values.affinity | default dict) }}
 {{- with .excludes }}
 {{- $isOther := dict "key" . "operator" "NotIn" "values" (list "true") }}
 {{- $terms := list }}
