@@ -4,7 +4,6 @@ package profile
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -48,8 +47,6 @@ const (
 	samplesPerSecond = 97
 	// reportInterval is the time between two batches. The profiler sends no batch without samples.
 	reportInterval = time.Second
-	// readyWithin bounds the start of the collector, which loads and verifies BPF programs.
-	readyWithin = time.Minute
 	// endsWithin is how long the collector may take to end.
 	endsWithin = 5 * time.Second
 )
@@ -68,7 +65,6 @@ service: {telemetry: {metrics: {level: none}, logs: {encoding: json}},
 type collector struct {
 	process *exec.Cmd
 	batches *os.File
-	ready   chan struct{} // closed when the profiler takes samples
 	ended   chan struct{} // closed when the collector has ended
 	failure string        // what it wrote beside its log; read it after ended
 	release chan struct{}
@@ -86,7 +82,7 @@ func startCollector(path string) (*collector, error) {
 		return nil, errors.Join(err, batches.Close())
 	}
 	defer func() { _ = messagesIn.Close() }()
-	c := &collector{batches: batches, ready: make(chan struct{}), ended: make(chan struct{}), release: make(chan struct{})}
+	c := &collector{batches: batches, ended: make(chan struct{}), release: make(chan struct{})}
 	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
 	c.process.Stderr, c.process.ExtraFiles, c.process.SysProcAttr = messagesIn, []*os.File{batchesIn}, &syscall.SysProcAttr{
 		Setpgid:   true, // Ctrl-C does not end it: its last samples are needed
@@ -113,41 +109,14 @@ const maxFailure = 500
 func (c *collector) watch(messages io.ReadCloser) {
 	defer close(c.ended)
 	defer func() { _ = messages.Close() }()
-	ready := c.ready
 	for lines := bufio.NewReader(messages); ; {
 		line, err := lines.ReadBytes('\n')
-		var entry struct{ Msg string }
-		switch {
-		case err != nil:
+		if err != nil {
 			return
-		case json.Unmarshal(line, &entry) != nil: // the error that ends it is no entry of the log
-			if len(c.failure) < maxFailure {
-				c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
-			}
-		case ready != nil && strings.HasPrefix(entry.Msg, "Everything is ready"):
-			close(ready)
-			ready = nil
 		}
-	}
-}
-
-// await waits until the profiler takes samples.
-func (c *collector) await(ctx context.Context) error {
-	timer := time.NewTimer(readyWithin)
-	defer timer.Stop()
-	select {
-	case <-c.ready:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return fmt.Errorf("the profiler was not ready within %v", readyWithin)
-	case <-c.ended:
-		text := "the profiler did not start: " + c.why()
-		if missing := missing(); len(missing) > 0 {
-			text += ". Missing here: " + strings.Join(missing, ", ")
+		if !json.Valid(line) && len(c.failure) < maxFailure { // the error that ends it is no entry of the log
+			c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
 		}
-		return errors.New(text)
 	}
 }
 
@@ -198,8 +167,9 @@ func inPIDNamespace() bool {
 	return err == nil && link != "pid:[4026531836]"
 }
 
-// missing returns what the profiler needs and does not have here.
-func missing() (names []string) {
+// missing returns a sentence about what the profiler needs and does not have here, empty if it has all.
+func missing() string {
+	var names []string
 	var have [2]unix.CapUserData
 	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &have[0]) == nil {
 		for _, c := range []struct {
@@ -214,5 +184,8 @@ func missing() (names []string) {
 	if _, err := os.Stat("/sys/kernel/tracing/events"); os.IsNotExist(err) {
 		names = append(names, "tracefs at /sys/kernel/tracing")
 	}
-	return names
+	if len(names) == 0 {
+		return ""
+	}
+	return ". Missing here: " + strings.Join(names, ", ")
 }

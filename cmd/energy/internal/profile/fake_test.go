@@ -36,7 +36,6 @@ func collect(behavior string) {
 		fmt.Fprintln(os.Stderr, "Error: cannot start pipelines: failed to start \"profiling\" receiver: no BPF")
 		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stderr, `{"level":"info","msg":"Everything is ready. Begin running and processing data."}`)
 	out := os.NewFile(3, "batches")
 	for batches := 1; ; batches++ {
 		var pids []string

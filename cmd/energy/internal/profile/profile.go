@@ -45,8 +45,8 @@ const (
 	sampleDelay = 400 * time.Millisecond
 	// lastWithin is how long to wait for the last batch, which does not come if nothing ran.
 	lastWithin = reportInterval + 3*sampleDelay
-	// sampledWithin bounds the time until the profiler has samples.
-	sampledWithin = time.Minute
+	// sampledWithin bounds the time until the profiler has samples. It loads and verifies BPF programs, and reads all processes.
+	sampledWithin = 2 * time.Minute
 	// hangsAfter is the time after which the receiver is not waited for.
 	hangsAfter = 3 * time.Second
 )
@@ -56,8 +56,7 @@ type Profiler struct {
 	collector *collector
 	members   members
 	symbols   symbols
-	sampled   chan struct{} // receives a value when this process was sampled
-	batch     chan struct{} // receives a value when a batch was divided
+	arrived   chan struct{} // receives a value after samples of the command, or before it starts of this process
 	ended     chan struct{} // closed after the last batch
 	failure   error         // why there are no more batches; read it after ended
 
@@ -81,11 +80,7 @@ func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the profiler did not start: %w", err)
 	}
-	if err := c.await(ctx); err != nil {
-		c.close()
-		return nil, err
-	}
-	p := newProfiler(c, base)
+	p := &Profiler{collector: c, arrived: make(chan struct{}, 1), ended: make(chan struct{}), energy: newEnergy(), base: base}
 	go p.receive(bufio.NewReader(c.batches))
 	if err := p.awaitSamples(ctx); err != nil {
 		c.close()
@@ -103,10 +98,10 @@ func (p *Profiler) awaitSamples(ctx context.Context) error {
 		for busy := time.Now().Add(listEvery / 2); time.Now().Before(busy); {
 		}
 		select {
-		case <-p.sampled:
-			return nil
+		case <-p.arrived:
+			return context.Cause(ctx)
 		case <-p.ended:
-			return errors.New("the profiler ended: " + p.whyEnded())
+			return errors.New("the profiler did not start: " + p.whyEnded() + missing())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.C:
@@ -114,10 +109,6 @@ func (p *Profiler) awaitSamples(ctx context.Context) error {
 		case <-time.After(listEvery):
 		}
 	}
-}
-
-func newProfiler(c *collector, base *Base) *Profiler {
-	return &Profiler{collector: c, sampled: make(chan struct{}, 1), batch: make(chan struct{}, 1), ended: make(chan struct{}), energy: newEnergy(), base: base}
 }
 
 // receive takes batches until the collector ends.
@@ -134,34 +125,32 @@ func (p *Profiler) receive(from io.Reader) {
 	}
 }
 
-// consume divides the energy until now among the samples of the command's processes.
+// consume divides the energy until now among the samples of the command's processes, if the command runs.
 func (p *Profiler) consume(pd pprofile.Profiles) {
 	p.mu.Lock()
 	divider := p.divider
 	p.mu.Unlock()
-	if divider == nil {
-		p.noteOwn(pd)
+	if divider != nil {
+		p.members.keep(pd)
+		p.symbols.name(pd)
+		_ = divider.ConsumeProfiles(context.Background(), pd) // fails only if add does
+	} else if !hasOwn(pd) {
 		return
 	}
-	p.members.keep(pd)
-	p.symbols.name(pd)
-	_ = divider.ConsumeProfiles(context.Background(), pd) // fails only if add does
 	select {
-	case p.batch <- struct{}{}:
+	case p.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// noteOwn notes samples of this process.
-func (p *Profiler) noteOwn(pd pprofile.Profiles) {
+// hasOwn reports whether there are samples of this process.
+func hasOwn(pd pprofile.Profiles) bool {
 	for _, rp := range pd.ResourceProfiles().All() {
 		if text(rp.Resource(), "process.pid") == strconv.Itoa(os.Getpid()) {
-			select {
-			case p.sampled <- struct{}{}:
-			default:
-			}
+			return true
 		}
 	}
+	return false
 }
 
 // Begin implements measure.Profiler.
@@ -248,7 +237,7 @@ func (p *Profiler) awaitLast(ctx context.Context) {
 	defer deadline.Stop()
 	for time.Now().Before(complete) {
 		select {
-		case <-p.batch:
+		case <-p.arrived:
 		case <-p.ended:
 			return
 		case <-deadline.C:

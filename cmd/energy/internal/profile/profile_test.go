@@ -173,7 +173,7 @@ func TestAListThatTookLongerMakesNoProcessExit(t *testing.T) {
 }
 
 func TestACrashIsDescribedInBrief(t *testing.T) {
-	c := &collector{ready: make(chan struct{}), ended: make(chan struct{})}
+	c := &collector{ended: make(chan struct{})}
 	c.watch(io.NopCloser(strings.NewReader("panic: no BPF\n" + strings.Repeat("goroutine 1 [running]:\n", 1000))))
 	assert.Regexp(t, "^panic: no BPF goroutine 1", c.why())
 	assert.Less(t, len(c.why()), 2*maxFailure)
