@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
@@ -221,8 +222,8 @@ const takesWithin = 1500 * time.Millisecond
 func (o *measureOptions) run(ctx context.Context) int {
 	o.messages = figure.Writer(patience.NewWriter(ctx, takesWithin, o.Stderr))
 	type files struct {
-		out, drawing *output
-		profile      *profileFiles
+		out, drawing, pprof, flame *output
+		base                       *profile.Base
 	}
 	opened, err := patience.Call(ctx, takesWithin, func() (f files, err error) { // each may be a FIFO, which blocks
 		if err = o.configure(ctx); err == nil {
@@ -232,7 +233,13 @@ func (o *measureOptions) run(ctx context.Context) int {
 			f.drawing, err = create(ctx, o.plot)
 		}
 		if err == nil {
-			f.profile, err = o.profile.open(ctx)
+			f.base, err = o.profile.readBase()
+		}
+		if err == nil {
+			f.pprof, err = create(ctx, o.profile.pprof)
+		}
+		if err == nil {
+			f.flame, err = create(ctx, o.profile.flame)
 		}
 		return f, err
 	})
@@ -246,7 +253,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 		return o.runSeveral(ctx, out, drawing)
 	}
 	o.Names = true // which delays the start, and tables of several runs have no programs
-	profiler, err := o.startProfiler(ctx, opened.profile)
+	profiler, err := o.startProfiler(ctx, opened.base)
 	if err != nil {
 		return o.failed(err)
 	}
@@ -255,7 +262,8 @@ func (o *measureOptions) run(ctx context.Context) int {
 	if err != nil {
 		return o.failed(err)
 	}
-	o.writeProfile(profiler, r, opened.profile)
+	o.save("profile", opened.pprof, profiler.WritePprof)
+	o.save("flame graph", opened.flame, func(to io.Writer) error { return profiler.WriteFlame(to, r) })
 	o.draw(drawing, plot.Panel{Title: figure.Command(r.Command), Result: r})
 	return o.report(r, out)
 }

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 )
 
@@ -41,64 +39,35 @@ func (o *profileOptions) check(several *severalOptions) error {
 	return nil
 }
 
-// profileFiles are open files of a profile. They are nil if they are not wanted.
-type profileFiles struct {
-	pprof, flame *output
-	base         *profile.Base
-}
-
-// open opens the files of the profile before the command is started.
-func (o *profileOptions) open(ctx context.Context) (f *profileFiles, err error) {
-	if !o.used() {
+// readBase returns nil if there is no base.
+func (o *profileOptions) readBase() (*profile.Base, error) {
+	if o.base == "" {
 		return nil, nil
 	}
-	f = &profileFiles{}
-	if o.base != "" {
-		if f.base, err = readBase(o.base); err != nil {
-			return nil, err
-		}
-	}
-	if f.pprof, err = create(ctx, o.pprof); err != nil {
-		return nil, err
-	}
-	f.flame, err = create(ctx, o.flame)
-	return f, err
-}
-
-func readBase(path string) (*profile.Base, error) {
-	file, err := os.Open(path)
+	file, err := os.Open(o.base)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	base, err := profile.ReadBase(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", o.base, err)
 	}
 	return base, nil
 }
 
-// startProfiler starts the profiler, if there are files for a profile.
-func (o *measureOptions) startProfiler(ctx context.Context, files *profileFiles) (*profile.Profiler, error) {
-	if files == nil {
+// startProfiler starts the profiler, if there are files for a profile. base may be nil.
+func (o *measureOptions) startProfiler(ctx context.Context, base *profile.Base) (*profile.Profiler, error) {
+	if !o.profile.used() {
 		return nil, nil
 	}
 	if o.Say != nil {
 		o.Say("starting the profiler")
 	}
-	p, err := profile.Start(ctx, o.profile.profiler, files.base)
+	p, err := profile.Start(ctx, o.profile.profiler, base)
 	if err != nil {
 		return nil, err
 	}
 	o.Profiler = p
 	return p, nil
-}
-
-// writeProfile writes the profile of a run.
-func (o *measureOptions) writeProfile(p *profile.Profiler, r *measure.Result, files *profileFiles) {
-	if p == nil {
-		return
-	}
-	o.save("profile", files.pprof, p.WritePprof)
-	o.save("flame graph", files.flame, func(to io.Writer) error { return p.WriteFlame(to, r) })
 }

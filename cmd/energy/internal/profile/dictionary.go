@@ -12,39 +12,38 @@ import (
 // dictionary reads the tables of profiles. An index that is out of range stands for an empty entry.
 type dictionary struct{ pprofile.ProfilesDictionary }
 
-func (d dictionary) text(index int32) string {
-	if uint(index) < uint(d.StringTable().Len()) {
-		return d.StringTable().At(int(index))
-	}
-	return ""
-}
+var noFunction, noMapping, noStack = pprofile.NewFunction(), pprofile.NewMapping(), pprofile.NewStack()
+
+func (d dictionary) text(index int32) string { return at(d.StringTable(), index, "") }
 
 func (d dictionary) function(index int32) pprofile.Function {
-	if uint(index) < uint(d.FunctionTable().Len()) {
-		return d.FunctionTable().At(int(index))
-	}
-	return pprofile.NewFunction()
+	return at(d.FunctionTable(), index, noFunction)
 }
 
 func (d dictionary) mapping(of pprofile.Location) pprofile.Mapping {
-	if index := of.MappingIndex(); uint(index) < uint(d.MappingTable().Len()) {
-		return d.MappingTable().At(int(index))
-	}
-	return pprofile.NewMapping()
+	return at(d.MappingTable(), of.MappingIndex(), noMapping)
 }
 
 // stack yields the locations of a sample, the innermost first.
 func (d dictionary) stack(of pprofile.Sample) iter.Seq[pprofile.Location] {
 	return func(yield func(pprofile.Location) bool) {
-		if uint(of.StackIndex()) >= uint(d.StackTable().Len()) {
-			return
-		}
-		for _, index := range d.StackTable().At(int(of.StackIndex())).LocationIndices().All() {
+		for _, index := range at(d.StackTable(), of.StackIndex(), noStack).LocationIndices().All() {
 			if uint(index) < uint(d.LocationTable().Len()) && !yield(d.LocationTable().At(int(index))) {
 				return
 			}
 		}
 	}
+}
+
+// at returns an entry of a table, or none.
+func at[T any](table interface {
+	Len() int
+	At(i int) T
+}, index int32, none T) T {
+	if uint(index) < uint(table.Len()) {
+		return table.At(int(index))
+	}
+	return none
 }
 
 // text returns an attribute of a resource, empty if it is missing.

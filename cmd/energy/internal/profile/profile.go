@@ -40,14 +40,14 @@ import (
 )
 
 const (
-	// sampleDelay is how long after it was taken a sample is in a batch that has arrived, beside the report interval: the
-	// profiler polls every 250 ms and the exporter flushes every 100 ms.
+	// sampleDelay is the maximum time from a sample to the arrival of its batch, in addition to the report interval: the profiler
+	// polls every 250 ms, and the exporter flushes every 100 ms.
 	sampleDelay = 400 * time.Millisecond
-	// lastWithin is how long to wait for the last batch, which does not come if nothing ran.
+	// lastWithin bounds the wait for the last batch, which does not arrive if nothing ran.
 	lastWithin = reportInterval + 3*sampleDelay
 	// sampledWithin bounds the time until the profiler has samples. It loads and verifies BPF programs, and reads all processes.
 	sampledWithin = 2 * time.Minute
-	// hangsAfter is the time after which the receiver is not waited for.
+	// hangsAfter bounds the wait for a receiver that hangs.
 	hangsAfter = 3 * time.Second
 )
 

@@ -61,10 +61,7 @@ func (t *symbols) name(pd pprofile.Profiles) {
 
 // notePaths notes the files that a process has mapped. In a container, the paths are below its root directory.
 func (t *symbols) notePaths(process pcommon.Resource) {
-	var paths []string
-	if executable := text(process, "process.executable.path"); executable != "" {
-		paths = append(paths, executable)
-	}
+	paths := []string{text(process, "process.executable.path")} // empty of a kernel thread
 	dir := fmt.Sprintf("/proc/%s/", text(process, "process.pid"))
 	b, _ := os.ReadFile(dir + "maps") // it may have ended
 	for line := range strings.Lines(string(b)) {
