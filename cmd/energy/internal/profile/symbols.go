@@ -30,12 +30,15 @@ type symbols struct {
 	paths map[string][]string   // of files that processes had mapped, by name
 }
 
+// maxFiles and maxPaths bound the memory for tables, of which one may have megabytes: beyond, all are read again.
+const maxFiles, maxPaths = 100, 100_000
+
 // file identifies a file by its name and by the profiler's hash of its content.
 type file struct{ name, hash string }
 
 // name adds functions to the locations of native code. It must be called while the processes run, or soon after.
 func (t *symbols) name(pd pprofile.Profiles) {
-	if t.files == nil {
+	if t.files == nil || len(t.files) > maxFiles || len(t.paths) > maxPaths {
 		t.files, t.paths = map[file][]elf.Symbol{}, map[string][]string{}
 	}
 	maps.DeleteFunc(t.files, func(_ file, table []elf.Symbol) bool { return table == nil }) // another process may have it

@@ -136,6 +136,15 @@ func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
 	assert.True(t, slices.Contains(own.paths[filepath.Base(exe)], exe), own.paths)
 }
 
+func TestTablesOfProgramsThatEndedAreNotKeptForEver(t *testing.T) {
+	of := symbols{files: map[file][]elf.Symbol{}, paths: map[string][]string{}}
+	for i := range 10 * maxFiles {
+		of.files[file{name: strconv.Itoa(i)}] = []elf.Symbol{}
+		of.name(newSamples().Profiles)
+		require.LessOrEqual(t, len(of.files), maxFiles)
+	}
+}
+
 func TestMalformedTablesHaveNoFunctions(t *testing.T) {
 	s := newSamples()
 	location := s.Dictionary().LocationTable().AppendEmpty()
