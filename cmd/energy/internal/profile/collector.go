@@ -4,6 +4,7 @@ package profile
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -120,15 +121,10 @@ func (c *collector) watch(messages io.ReadCloser) {
 	}
 }
 
-// why returns why the collector ended.
+// why returns why the collector has ended.
 func (c *collector) why() string {
-	for _, prefix := range []string{"Error: ", "cannot start pipelines: "} {
-		c.failure = strings.TrimPrefix(c.failure, prefix)
-	}
-	if c.failure == "" {
-		return "it ended without an error message"
-	}
-	return c.failure
+	text := strings.TrimPrefix(strings.TrimPrefix(c.failure, "Error: "), "cannot start pipelines: ")
+	return cmp.Or(text, "it ended without an error message")
 }
 
 // close ends the collector.
