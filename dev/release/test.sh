@@ -131,6 +131,7 @@ checks "a removal leaves only configuration and state" test -z "$(grep -vE '^\./
 checks "an installation after a removal enables the service" bash -c \
 	'chroot "$0" dpkg -i "/tmp/dist/$1" && test -L "$0/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"' "$root" "${deb##*/}"
 chroot "$root" systemctl disable otelcol-energy.service
+touch "$root/run/otelcol-energy.installed" # as an installation that failed halfway leaves it
 checks "an upgrade leaves a disabled service disabled" bash -c \
 	'chroot "$0" dpkg -i "/tmp/dist/$1" && ! test -L "$0/etc/systemd/system/multi-user.target.wants/otelcol-energy.service"' "$root" "${deb##*/}"
 checks "dpkg -P" chroot "$root" dpkg -P otelcol-energy
