@@ -64,7 +64,7 @@ type workloadKind struct {
 	kind power.Class
 }
 
-// openWholeMachine takes the baseline. static is the known static power, as that of the command's receiver.
+// openWholeMachine takes a baseline. static is the known static power, as that of the command's receiver.
 func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map[power.Class]float64, o *Options) (*wholeMachine, error) {
 	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
 	e, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{
