@@ -133,7 +133,7 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 
 // The receiver of the machine knows the same static power as that of the command.
 func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
-	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, busy+busy+busy)
+	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, strings.Repeat(busy, 30))
 	o.Node, o.By = true, ByProgram
 	program := filepath.Join(t.TempDir(), "workload")
 	text, err := os.ReadFile("/bin/sh")
