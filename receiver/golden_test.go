@@ -61,9 +61,9 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	})
 	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
 	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
-	polls := n.s.cfg.Meters.Powercap.Path != "" // in the synctest bubble
-	if isDir(filepath.Join(n.host.Root(), "sys/class/hwmon")) {
-		polls = true
+	// In the synctest bubble: a guest's tree and sensors are polled.
+	polls := n.s.cfg.Meters.Powercap.Path != "" || isDir(filepath.Join(n.host.Root(), "sys/class/hwmon"))
+	if polls {
 		n.s.meters.OpenSet = openPolled
 	}
 	n.startAsIs()
