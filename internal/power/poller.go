@@ -129,6 +129,9 @@ func NewPoller(sensor Sensor, options PollOptions) *Poller {
 // no poll and allocates nothing. A Finder that finds nothing is called again after a minute of
 // sample time, and is not polled.
 func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read = time.Now() // before the first poll, which plans the second one by it
 	switch {
 	case p.closed:
 		return nil, fmt.Errorf("%s meter: %w", p.options.Name, fs.ErrClosed)
@@ -140,9 +143,6 @@ func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 		p.stop = stop
 		go p.run(ctx)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.read = time.Now()
 	p.readings = p.readings[:0]
 	for _, z := range p.zones {
 		if !z.gone {
