@@ -63,8 +63,11 @@ func releaseModules(t *testing.T, dir string) (version string, env []string) {
 	require.NoError(t, err)
 	work, err := modfile.ParseWork("go.work", text, nil)
 	require.NoError(t, err)
-	require.Len(t, work.Replace, 1)
+	require.NotEmpty(t, work.Replace)
 	version = work.Replace[0].Old.Version
+	for _, r := range work.Replace {
+		require.Equal(t, version, r.Old.Version, r.Old.Path)
+	}
 	// The checkout may be a linked worktree, which package zip does not recognize.
 	proxy, clone := filepath.Join(dir, "proxy"), filepath.Join(dir, "clone")
 	run(t, exec.Command("git", "clone", "--quiet", "--shared", checkout, clone))
