@@ -293,7 +293,8 @@ func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 		assert.InDelta(t, active, n.sum("process.energy", of)+n.sum("system.unattributed.energy", of), 1e-9, "to the microjoule")
 		assert.Zero(t, n.sum("system.unattributed.energy", of))
 
-		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5 and 1 s on the other.
+		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5
+		// and 1 s on the other.
 		assert.InDelta(t, 0.69*1923.5+0.7*2190+0.28*1250+0.75*1100.000123+0.1*300, active, 1e-5)
 		assert.InDelta(t, 0.28, n.one("hw.gpu.utilization", "hw.vendor=AMD").value, 1e-9)
 		assert.InDelta(t, 0.1, n.one("hw.gpu.utilization", "hw.vendor=Intel").value, 1e-9)

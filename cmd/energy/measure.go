@@ -328,7 +328,8 @@ func (o *measureOptions) open(ctx context.Context) (*output, error) {
 	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr)}, nil
 }
 
-// create opens a file to write to. An earlier content stays until something is written. It returns nil if path is empty.
+// create opens a file to write to. An earlier content stays until something is written. It returns
+// nil if path is empty.
 func create(ctx context.Context, path string) (*output, error) {
 	if path == "" {
 		return nil, nil

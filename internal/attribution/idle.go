@@ -92,7 +92,7 @@ func (e *Engine) unnameIdleMember(id Claimant) {
 	group.countUnnamed(e.restOf(id), 1)
 }
 
-// shareIdle shares the idle energy of a portion. Of deferred energy, the carriers are those that run
+// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
 // now. Of the time before a restart it is not known which processes ran, and that may be long.
 func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	switch {

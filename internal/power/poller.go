@@ -28,7 +28,8 @@ type Sensor interface {
 
 // Pacer is a Sensor that learns from what it reads how often it is to be asked.
 type Pacer interface {
-	// Every returns the time from the start of the last poll to the start of the next. The goroutine that polls calls it.
+	// Every returns the time from the start of the last poll to the start of the next. The
+	// goroutine that polls calls it.
 	Every() time.Duration
 }
 
@@ -42,8 +43,9 @@ type Finder interface {
 
 // Warner is a Sensor that can report a degraded mode of operation.
 type Warner interface {
-	// Warning returns the reason for degraded operation, or nil. It is called after each Poll that returned values, on the
-	// goroutine that polls, and does not block. Its text changes only with the reason.
+	// Warning returns the reason for degraded operation, or nil. It is called after each Poll that
+	// returned values, on the goroutine that polls, and does not block. Its text changes only with
+	// the reason.
 	Warning() error
 }
 
@@ -57,8 +59,8 @@ type PollOptions struct {
 	Timeout time.Duration
 	// MaxBackoff is the longest time between polls that fail. 0 means five minutes.
 	MaxBackoff time.Duration
-	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the largest of two minutes, three
-	// times Every and twice Timeout.
+	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the
+	// largest of two minutes, three times Every and twice Timeout.
 	LongestGap time.Duration
 	// StandsStill is how long an energy counter may show the same value before its zone has an
 	// error. 0 means forever. It is for counters of what always uses energy, and more than the time

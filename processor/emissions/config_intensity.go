@@ -35,7 +35,8 @@ type IntensityConfig struct {
 	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects
 	// the default of the source.
 	MaxAge time.Duration `mapstructure:"max_age"`
-	// Accounting is location or market, and Type average or marginal. Sources that determine them accept no other value.
+	// Accounting is location or market, and Type average or marginal. Sources that determine them
+	// accept no other value.
 	Accounting string `mapstructure:"accounting"`
 	Type       string `mapstructure:"type"`
 

@@ -60,8 +60,8 @@ const (
 	dropValue      = "value"
 )
 
-// newBatch indexes the samples of CPU profiles. It drops those that are malformed or after now, and those
-// beyond room.
+// newBatch indexes the samples of CPU profiles. It drops samples that are malformed, after now or beyond
+// room.
 func newBatch(profiles pprofile.Profiles, now time.Time, room int, drop dropped) (*batch, int) {
 	b := &batch{profiles: profiles}
 	index := indexer{d: profiles.Dictionary(), cpus: cpusOf(profiles.Dictionary()), now: now.UnixNano(), room: room, drop: drop}
@@ -141,7 +141,8 @@ func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
 	return next
 }
 
-// isWellFormed reports whether the dictionary has all that a sample refers to. Backends refuse the whole batch otherwise.
+// isWellFormed reports whether the dictionary has all that a sample refers to. Backends refuse the
+// whole batch otherwise.
 func (x *indexer) isWellFormed(s pprofile.Sample) bool {
 	isIn := func(i int32, n int) bool { return i >= 0 && int(i) < n }
 	for _, i := range s.AttributeIndices().All() {

@@ -24,8 +24,8 @@ import (
 // The files of a tree beside those of powercap (Documentation/power/powercap/powercap.rst). Numbers
 // are decimal. Each file ends with a newline.
 const (
-	// generationFile has a number that is odd while the tree is written. Two reads of the same even number have nothing in
-	// between that belongs to another generation.
+	// generationFile has a number that is odd while the tree is written. Two reads of the same even
+	// number have nothing in between that belongs to another generation.
 	generationFile = "generation"
 	updateTimeFile = "update_time" // Report.Time in nanoseconds since 1970
 	epochFile      = "epoch"       // Report.Epoch

@@ -12,8 +12,8 @@ import (
 // Feature is a rate of the whole node that power can depend on.
 type Feature int
 
-// The features. CPUTime is in milliseconds per second, the others are events per second: those of hardware counters, and
-// the softirqs of /proc/stat.
+// The features. CPUTime is in milliseconds per second, the others are events per second: those of
+// hardware counters, and the softirqs of /proc/stat.
 const (
 	CPUTime Feature = iota
 	Cycles
@@ -30,15 +30,15 @@ type Rates [features]float64
 
 // Events reads the rates of events. One goroutine uses it.
 type Events interface {
-	// Rates returns the average rates since the previous call, or since the start. CPUTime is 0. After a failed call the
-	// error may be ErrRestarted.
+	// Rates returns the average rates since the previous call, or since the start. CPUTime is 0.
+	// After a failed call the error may be ErrRestarted.
 	Rates(now time.Time) (Rates, error)
 	// Close releases what is held open. No call follows.
 	Close() error
 }
 
-// ErrRestarted is the error of Events that start to count again, because other CPUs are online or events were missed. The
-// next call covers the time since.
+// ErrRestarted is the error of Events that start to count again, because other CPUs are online or
+// events were missed. The next call covers the time since.
 var ErrRestarted = errors.New("events are counted from now on")
 
 var errCountless = errors.New("the hardware counters of this machine do not count: use a power model over CPU time")

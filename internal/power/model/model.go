@@ -58,8 +58,8 @@ func (c *ZoneCurve) IdleWatts() float64 {
 	return c.Curve.Watts(0)
 }
 
-// Meter is a power.Meter that follows power curves. Its zones are modeled. It fails only if the rates that a curve needs
-// cannot be read. The zero Meter is not usable; call New or NewWithEvents.
+// Meter is a power.Meter that follows power curves. Its zones are modeled. It fails only if the
+// rates that a curve needs cannot be read. The zero Meter is not usable; call New or NewWithEvents.
 type Meter struct {
 	zones    []zone
 	events   Events // nil if no zone needs it
@@ -77,7 +77,8 @@ type zone struct {
 	power.Zone
 	curve    Curve
 	function func(*Rates) float64 // in place of curve, may be nil
-	// rest is the part of a microjoule that the total does not yet hold, 0 up to 1. Dropped at every read it would add up.
+	// rest is the part of a microjoule that the total does not yet hold, 0 up to 1. Dropped at
+	// every read it would add up.
 	rest float64
 }
 

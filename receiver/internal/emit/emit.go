@@ -37,8 +37,9 @@ type Config struct {
 // Column is one kind of the ledger.
 type Column struct {
 	power.Class // the attributes energy.zone and energy.method, which is left out if it is empty
-	// Deviation returns the standard deviation of a small workload's share of the active energy, relative to the share, in
-	// windows of a length. shared is KindTotals.Shared of the ledger. Where Deviation is nil, shares have no error.
+	// Deviation returns the standard deviation of a small workload's share of the active energy,
+	// relative to the share, in windows of a length. shared is KindTotals.Shared of the ledger.
+	// Where Deviation is nil, shares have no error.
 	Deviation func(window time.Duration, shared bool) float64
 }
 

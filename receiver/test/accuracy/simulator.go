@@ -395,8 +395,8 @@ type simTotals struct {
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
 	parts           joules            // the active energy of all processes, and what is unattributed
 	idle            idleTotals
-	// uncertainties are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
-	// were emitted.
+	// uncertainties are the standard deviations of the energy of the measurement, by metric,
+	// workload and zone, where they were emitted.
 	uncertainties map[simSeries]float64
 	entities      map[string]string // of each workload: process or container
 	sockets       int

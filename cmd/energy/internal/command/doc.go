@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package command runs a command in a group of its own, so that the CPU time of all its descendants
-// is known, also of short-lived descendants and of those that outlive the command.
+// is known, including descendants that are short-lived or outlive the command.
 //
 // The group is a cgroup, in which the command is from its first instruction: of version 2, or of
 // the cpuacct hierarchy of version 1. What others put into it, as container runtimes do that are

@@ -23,11 +23,12 @@ type Options struct {
 	Stdin, Stdout, Stderr *os.File
 	// Config is how the node is measured and attributed. It is valid.
 	Config *energyreceiver.Config
-	// Extensions are those that Config names.
+	// Extensions has the extensions that Config names, by their IDs.
 	Extensions map[component.ID]component.Component
 	// Interval is the longest time between two measurements, at least MinInterval.
 	Interval time.Duration
-	// Baseline is how long the node is measured before the command starts, to learn its static power. 0 means not at all.
+	// Baseline is how long the node is measured before the command starts, to learn its static
+	// power. 0 means not at all.
 	Baseline time.Duration
 	// Before, if set, is the baseline of an earlier run, which is taken in place of another.
 	Before *Baseline

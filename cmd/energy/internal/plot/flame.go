@@ -50,8 +50,9 @@ const (
 	narrowest = 0.3
 )
 
-// Flame writes a flame graph: the width of a frame is its energy, and its callees are above it. With a base, frames that use
-// more than there are red, and those that use less are blue; what only the base has is not drawn.
+// Flame writes a flame graph: the width of a frame is its energy, and its callees are above it.
+// With a base, frames that use more than in it are red, and frames that use less are blue. Frames of
+// the base alone are not drawn.
 func Flame(w io.Writer, title string, root *Frame, compare bool) error {
 	g := flame{compare: compare, whole: float64(max(root.Used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.Used)*narrowest/flameWidth))}
 	if compare {

@@ -28,7 +28,8 @@ const CollectorName = "otelcol-energy-profiles"
 var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler, which `make build-profiles` builds: " +
 	"name it with -profiler, or install it as " + CollectorName)
 
-// findCollector returns the path of the collector: next to this program, in the build directory of a checkout, or in PATH.
+// findCollector returns the path of the collector: next to this program, in the build directory of
+// a checkout, or in PATH.
 func findCollector() (string, error) {
 	candidates := []string{CollectorName}
 	if own, err := os.Executable(); err == nil {
@@ -67,7 +68,7 @@ type collector struct {
 	process *exec.Cmd
 	batches *os.File
 	ended   chan struct{} // closed when the collector has ended
-	failure string        // what it wrote beside its log; read it after ended
+	failure string        // output that is no log message; read it after ended
 	release chan struct{}
 }
 
@@ -140,8 +141,8 @@ func (c *collector) close() {
 // maxBatch bounds the memory for a batch, in bytes.
 const maxBatch = 256 << 20
 
-// readBatch reads a batch of profiles as the file exporter writes it: the length in four bytes, and protobuf. It returns
-// io.EOF after the last one.
+// readBatch reads a batch of profiles as the file exporter writes it: the length in four bytes, and
+// protobuf. It returns io.EOF after the last one.
 func readBatch(r io.Reader) (none pprofile.Profiles, err error) {
 	var length uint32
 	if err := binary.Read(r, binary.BigEndian, &length); err != nil {

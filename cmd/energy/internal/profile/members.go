@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// listEvery is the time between two lists of the command's processes. The profiler has no samples of the first 100 ms
-	// of a process.
+	// listEvery is the time between two lists of the command's processes. The profiler has no
+	// samples of the first 100 ms of a process.
 	listEvery = 50 * time.Millisecond
 	// forgetAfter is how long samples of an exited process may arrive. Later ones are of another process with the PID.
 	forgetAfter = 10 * time.Second
@@ -90,8 +90,9 @@ func (m *members) close() {
 	}
 }
 
-// keep removes the samples of other processes. It moves samples that exited processes had after their last window to resources
-// without a PID: the energy of that time is in the energy of short-lived processes.
+// keep removes the samples of other processes. It moves samples that exited processes had after
+// their last window to resources without a PID: the energy of that time is in the energy of
+// short-lived processes.
 func (m *members) keep(in pprofile.Profiles) {
 	now := time.Now()
 	m.list(now)

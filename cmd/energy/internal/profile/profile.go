@@ -2,9 +2,9 @@
 
 // Package profile divides the energy of a measured command among its functions.
 //
-// The OpenTelemetry eBPF profiler takes the CPU samples. It runs in a collector that is a child process: its module is
-// not part of this program. The processor energyprofile gives the samples their energy, from the windows of the embedded
-// receiver.
+// The OpenTelemetry eBPF profiler takes the CPU samples. It runs in a collector that is a child
+// process: its module is not part of this program. The processor energyprofile gives the samples
+// their energy, from the windows of the embedded receiver.
 package profile
 
 import (
@@ -40,12 +40,13 @@ import (
 )
 
 const (
-	// sampleDelay is the maximum time from a sample to the arrival of its batch, in addition to the report interval: the profiler
-	// polls every 250 ms, and the exporter flushes every 100 ms.
+	// sampleDelay is the maximum time from a sample to the arrival of its batch, in addition to the
+	// report interval: the profiler polls every 250 ms, and the exporter flushes every 100 ms.
 	sampleDelay = 400 * time.Millisecond
 	// lastWithin bounds the wait for the last batch, which does not arrive if nothing ran.
 	lastWithin = reportInterval + 3*sampleDelay
-	// sampledWithin bounds the time until the profiler has samples. It loads and verifies BPF programs, and reads all processes.
+	// sampledWithin bounds the time until the profiler has samples. It loads and verifies BPF
+	// programs, and reads all processes.
 	sampledWithin = 2 * time.Minute
 	// hangsAfter bounds the wait for a receiver that hangs.
 	hangsAfter = 3 * time.Second
@@ -67,8 +68,8 @@ type Profiler struct {
 	closed  bool  // nothing is added to energy any more
 }
 
-// Start starts the profiler, and waits until it takes samples. If path is empty it looks for the collector. If base is not
-// nil, the functions of the result are compared with it.
+// Start starts the profiler, and waits until it takes samples. If path is empty it looks for the
+// collector. If base is not nil, the functions of the result are compared with it.
 func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 	var err error
 	if path == "" {
@@ -89,8 +90,9 @@ func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 	return p, nil
 }
 
-// awaitSamples keeps this process busy now and then until the profiler has samples of it: it reads the programs that run when
-// it starts one after the other, which may take seconds, and drops all samples of a program until then.
+// awaitSamples keeps this process busy now and then until the profiler has samples of it: it reads
+// the programs that run when it starts one after the other, which may take seconds, and drops all
+// samples of a program until then.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
 	deadline := time.NewTimer(sampledWithin)
 	defer deadline.Stop()

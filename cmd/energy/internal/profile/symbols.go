@@ -116,8 +116,8 @@ func (t *symbols) table(of file) []elf.Symbol {
 	return table
 }
 
-// readFunctions returns the functions of an ELF file by their addresses, nil if the file has another hash. Processes may have put
-// anything else at its path, such as a FIFO.
+// readFunctions returns the functions of an ELF file by their addresses, nil if the file has
+// another hash. Processes may have put anything else at its path, such as a FIFO.
 func readFunctions(path, hash string) []elf.Symbol {
 	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -150,8 +150,9 @@ func readFunctions(path, hash string) []elf.Symbol {
 	return functions
 }
 
-// functionAt returns the name of the function at an address of the file, empty if there is none. Of several names it is the
-// last, so that malloc precedes __libc_malloc. A function of assembly may have no size; it reaches to the next one.
+// functionAt returns the name of the function at an address of the file, empty if there is none. Of
+// several names it is the last, so that malloc precedes __libc_malloc. A function of assembly may
+// have no size; it reaches to the next one.
 func functionAt(functions []elf.Symbol, address uint64) string {
 	after := sort.Search(len(functions), func(i int) bool { return functions[i].Value > address })
 	if after == 0 {

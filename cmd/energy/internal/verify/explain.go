@@ -88,7 +88,7 @@ func firstLine(err error) string {
 	return text
 }
 
-// grantSelf is the command that grants capabilities to this program, in place of those that it had.
+// grantSelf is the command that replaces the capabilities of this program by these.
 const grantSelf = `sudo setcap %s+ep "$(command -v energy)"`
 
 // lacks returns the missing permissions.

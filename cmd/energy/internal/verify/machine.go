@@ -231,7 +231,7 @@ func timesOf(sources []timeSource) (name, noBPF string) {
 	return name, noBPF
 }
 
-// cpuTimes returns the CPU times of processes in seconds by a source, -1 for those that it does not show.
+// cpuTimes returns the CPU times of processes in seconds by a source, -1 for a process that it lacks.
 func cpuTimes(sources []timeSource, name string, pids []int) []float64 {
 	times := slices.Repeat([]float64{-1}, len(pids))
 	for _, s := range sources {

@@ -22,7 +22,7 @@ type simulated struct {
 	idle, first, core, smt  float64 // of a socket: at rest, by its first busy core, by each, by a second thread
 	turbo                   float64 // share by which a core draws less when all are busy
 	dramIdle, dram          float64 // of a socket, at rest and when it is accessed; 0: no DRAM
-	rest, loss              float64 // of the machine beside the sockets; loss of the supply
+	rest, loss              float64 // power of the machine without its sockets; power loss of the supply
 	leakage                 float64 // power that follows the temperature, relative to the dynamic power
 	background              float64 // CPUs kept busy by other programs
 	gpu, virtual            bool

@@ -22,7 +22,7 @@ type keplerZone struct {
 	error  float64   // relative, 0 if it is not known
 }
 
-// input is a feature that is scaled to x = (feature - mean) / scale. Those that are not used are 0.
+// input is a feature that is scaled to x = (feature - mean) / scale. Unused features are 0.
 type input struct {
 	used        bool
 	feature     model.Feature

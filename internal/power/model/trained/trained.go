@@ -56,8 +56,9 @@ func (o *Options) readable(z zone) error {
 // model that does not fit is never taken, also if it is the only one. One that does not say what it
 // was trained on, as Kepler Model Server's may, fits if path is its file.
 //
-// Models of dynamic power, as Kepler Model Server's, are chosen apart. With NoIdle the dynamic power is theirs. Otherwise
-// the idle power is that of the model of the same machine's whole power, less their power with no CPU busy.
+// Models of dynamic power, as Kepler Model Server's, are chosen apart. With NoIdle the dynamic
+// power is theirs. Otherwise the idle power is that of the model of the same machine's whole power,
+// less their power with no CPU busy.
 //
 // The error reports why there are no curves. If there are curves, the error lists the files of the
 // directory that were not read, and the zones of the model that cannot be used.

@@ -35,8 +35,8 @@ type xgboostJSON struct {
 	} `json:"learner"`
 }
 
-// treeJSON is a regression tree whose nodes are in columns. A node without a left child is a leaf, whose condition is its
-// value.
+// treeJSON is a regression tree whose nodes are in columns. A node without a left child is a leaf,
+// whose condition is its value.
 type treeJSON struct {
 	Left       []int     `json:"left_children"`
 	Right      []int     `json:"right_children"`
@@ -73,7 +73,7 @@ func (w *weightsJSON) boosted() (*keplerZone, error) {
 	return z, err
 }
 
-// parseXGBoost returns the trees and the base score of a regression over features, and marks those that it uses.
+// parseXGBoost returns the trees and the base score of a regression over features, and marks the features that it uses.
 func parseXGBoost(data []byte, used []bool) ([]treeJSON, float64, error) {
 	var f xgboostJSON
 	if err := json.Unmarshal(data, &f); err != nil {

@@ -108,7 +108,7 @@ type previous struct {
 	}
 }
 
-// slots are the indices of processes in tables beside a Table.
+// slots are the indices of processes in tables that belong to a Table.
 type slots struct {
 	numSlots    int32   // slots in use or free
 	free        []int32 // slots to reuse

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A job uses 40 % of a GPU beside another process, and exits or closes the GPU in the next second.
+// A job uses 40 % of a GPU that another process uses too, and exits or closes the GPU in the next second.
 func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
 	for name, c := range map[string]struct {
 		exits  time.Duration    // after the last Read, negative if that is not recorded
