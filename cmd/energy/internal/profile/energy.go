@@ -5,6 +5,9 @@ package profile
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
+	"strings"
+	"unsafe"
 
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -17,8 +20,14 @@ const (
 	sampleType, sampleUnit = "energy", "microjoules"
 	// notSampled is the frame of energy without samples, as in profiles of energyprofile.
 	notSampled = "[not sampled]"
+	// manyStacks is the frame of the energy of stacks for which there is no room.
+	manyStacks = "[too many stacks]"
 	// processLabel is the label with the name of a sample's process.
 	processLabel = "process"
+	// maxProfileBytes bounds the memory for a profile: stacks and names are the command's, which may have any number.
+	maxProfileBytes = 512 << 20
+	// maxName is the maximum length of a name in bytes.
+	maxName = 1024
 )
 
 // energy adds up energy by process name and stack, as a profile of pprof.
@@ -27,6 +36,9 @@ type energy struct {
 	byName    map[function]*profile.Function
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
+	rest      *profile.Sample // of stacks for which there was no room, nil if there are none
+	bytes     int             // estimated memory
+	maxBytes  int
 }
 
 type function struct{ name, file string }
@@ -37,7 +49,39 @@ func newEnergy() *energy {
 			SampleType: []*profile.ValueType{{Type: sampleType, Unit: sampleUnit}}, DefaultSampleType: sampleType,
 		},
 		byName: map[function]*profile.Function{}, locations: map[string]*profile.Location{}, samples: map[string]*profile.Sample{},
+		maxBytes: maxProfileBytes,
 	}
+}
+
+// hasRoom reports whether there is room for a new entry, and counts it if so. An entry takes about 300 bytes in its map
+// and its list, and more for its key.
+func (e *energy) hasRoom(key int) bool {
+	if e.bytes >= e.maxBytes {
+		return false
+	}
+	e.bytes += 300 + key
+	return true
+}
+
+// overflow returns the sample of all stacks for which there is no room. It has one frame.
+func (e *energy) overflow() *profile.Sample {
+	if e.rest == nil {
+		f := &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: manyStacks, SystemName: manyStacks}
+		loc := &profile.Location{ID: uint64(len(e.profile.Location) + 1), Line: []profile.Line{{Function: f}}}
+		e.rest = &profile.Sample{Location: []*profile.Location{loc}, Value: []int64{0}}
+		e.profile.Function = append(e.profile.Function, f)
+		e.profile.Location = append(e.profile.Location, loc)
+		e.profile.Sample = append(e.profile.Sample, e.rest)
+	}
+	return e.rest
+}
+
+// shortened returns a name without its end if it is too long.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.ToValidUTF8(strings.Clone(name[:maxName]), "")
 }
 
 // add adds energy profiles. Other profiles are ignored.
@@ -65,22 +109,27 @@ func (e *energy) add(pd pprofile.Profiles) {
 func (e *energy) stack(d dictionary, s pprofile.Sample) (stack []*profile.Location) {
 	for loc := range d.stack(s) {
 		var lines []profile.Line
+		var address uint64
 		for _, line := range loc.Lines().All() {
 			f := d.function(line.FunctionIndex())
 			lines = append(lines, profile.Line{Function: e.function(function{d.text(f.NameStrindex()), d.text(f.FilenameStrindex())}), Line: line.Line()})
 		}
 		if len(lines) == 0 {
 			file := cmp.Or(d.text(d.mapping(loc).FilenameStrindex()), "unknown")
-			lines = []profile.Line{{Function: e.function(function{"[" + file + "]", file})}}
+			lines, address = []profile.Line{{Function: e.function(function{"[" + file + "]", file})}}, loc.Address()
 		}
-		stack = append(stack, e.location(lines))
+		stack = append(stack, e.location(lines, address))
 	}
 	return stack
 }
 
 func (e *energy) function(f function) *profile.Function {
+	f.name, f.file = shortened(f.name), shortened(f.file)
 	found := e.byName[f]
 	if found == nil {
+		if !e.hasRoom(len(f.name) + len(f.file)) {
+			return e.overflow().Location[0].Line[0].Function
+		}
 		found = &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: f.name, SystemName: f.name, Filename: f.file}
 		e.byName[f] = found
 		e.profile.Function = append(e.profile.Function, found)
@@ -88,15 +137,19 @@ func (e *energy) function(f function) *profile.Function {
 	return found
 }
 
-// location returns the location of lines, of which all but the last are inlined.
-func (e *energy) location(lines []profile.Line) *profile.Location {
-	var key []byte
+// location returns the location of lines, of which all but the last are inlined. address is that in the file if the
+// function has no name, else 0.
+func (e *energy) location(lines []profile.Line, address uint64) *profile.Location {
+	key := binary.AppendUvarint(nil, address)
 	for _, line := range lines {
 		key = binary.AppendVarint(binary.AppendUvarint(key, line.Function.ID), line.Line)
 	}
 	found := e.locations[string(key)]
 	if found == nil {
-		found = &profile.Location{ID: uint64(len(e.profile.Location) + 1), Line: lines}
+		if !e.hasRoom(len(key) + len(lines)*int(unsafe.Sizeof(profile.Line{}))) {
+			return e.overflow().Location[0]
+		}
+		found = &profile.Location{ID: uint64(len(e.profile.Location) + 1), Address: address, Line: lines}
 		e.locations[string(key)] = found
 		e.profile.Location = append(e.profile.Location, found)
 	}
@@ -105,12 +158,17 @@ func (e *energy) location(lines []profile.Line) *profile.Location {
 
 // addSample adds energy, in µJ, to a stack.
 func (e *energy) addSample(process string, stack []*profile.Location, energy int64) {
+	process = shortened(process)
 	key := []byte(process + "\x00")
 	for _, loc := range stack {
 		key = binary.AppendUvarint(key, loc.ID)
 	}
 	found := e.samples[string(key)]
-	if found == nil {
+	switch {
+	case found != nil:
+	case !e.hasRoom(len(key) + 8*len(stack)):
+		found = e.overflow()
+	default:
 		found = &profile.Sample{Location: stack, Value: []int64{0}, Label: map[string][]string{processLabel: {process}}}
 		e.samples[string(key)] = found
 		e.profile.Sample = append(e.profile.Sample, found)
@@ -121,12 +179,13 @@ func (e *energy) addSample(process string, stack []*profile.Location, energy int
 // fit makes used, in µJ, the sum of all samples. What is not in them becomes a frame [not sampled]. They have more only
 // if zones were found to overlap while the command ran, or if a meter reported after the measurement.
 func (e *energy) fit(used uint64, process string) {
+	e.maxBytes = math.MaxInt // for one frame more
 	division := units.Division{Amount: used}
 	for _, s := range e.profile.Sample {
 		division.Total += uint64(s.Value[0])
 	}
 	if division.Total < used {
-		frame := e.location([]profile.Line{{Function: e.function(function{name: notSampled})}})
+		frame := e.location([]profile.Line{{Function: e.function(function{name: notSampled})}}, 0)
 		e.addSample(process, []*profile.Location{frame}, int64(used-division.Total))
 		return
 	}

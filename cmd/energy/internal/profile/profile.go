@@ -210,6 +210,9 @@ func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []meas
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	if p.energy.rest != nil {
+		notes = append(notes, "The profile is full: the energy of further stacks is in "+manyStacks)
+	}
 	p.energy.fit(uint64(r.Used()), filepath.Base(r.Command[0]))
 	p.energy.profile.TimeNanos, p.energy.profile.DurationNanos = r.Started.UnixNano(), r.Wall.Nanoseconds()
 	functions = selfEnergy(p.energy.profile)

@@ -60,7 +60,7 @@ func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
 	for range 2000 {
 		e := newEnergy()
 		for range r.IntN(20) {
-			frame := e.location([]profile.Line{{Function: e.function(function{name: fmt.Sprint(r.IntN(5))})}})
+			frame := e.location([]profile.Line{{Function: e.function(function{name: fmt.Sprint(r.IntN(5))})}}, 0)
 			e.addSample(fmt.Sprint(r.IntN(3)), []*profile.Location{frame}, r.Int64N(1e9))
 		}
 		used := units.Energy(r.Uint64N(2e10) >> r.IntN(35))
@@ -72,6 +72,27 @@ func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
 		require.Equal(t, used, all)
 		require.Equal(t, used, sum(e.profile))
 	}
+}
+
+func TestAFullProfileLosesNoEnergy(t *testing.T) {
+	const stacks = 10_000
+	e := newEnergy()
+	e.maxBytes = 100_000
+	for i := range stacks {
+		f := e.function(function{name: strings.Repeat(fmt.Sprint(i), 1000)})
+		e.addSample("process", []*profile.Location{e.location([]profile.Line{{Function: f}}, uint64(i))}, 1)
+	}
+	e.fit(stacks+7, "process")
+	assert.Equal(t, units.Energy(stacks+7), sum(e.profile))
+	require.NoError(t, e.profile.CheckValid())
+	used := map[string]units.Energy{}
+	for _, f := range selfEnergy(e.profile) {
+		assert.LessOrEqual(t, len(f.Name), maxName)
+		used[f.Name] = f.Used
+	}
+	assert.Less(t, len(used), 200)
+	assert.Greater(t, used[manyStacks], units.Energy(stacks-200))
+	assert.Equal(t, units.Energy(7), used[notSampled])
 }
 
 func TestAPprofFileIsReadAsItWasWritten(t *testing.T) {
@@ -98,7 +119,7 @@ func TestABaseMustBeAnEnergyProfile(t *testing.T) {
 
 func TestABaseHasNoNegativeEnergy(t *testing.T) {
 	e := newEnergy()
-	e.addSample("", []*profile.Location{e.location([]profile.Line{{Function: e.function(function{name: "f"})}})}, -5)
+	e.addSample("", []*profile.Location{e.location([]profile.Line{{Function: e.function(function{name: "f"})}}, 0)}, -5)
 	var file bytes.Buffer
 	require.NoError(t, e.profile.Write(&file))
 	_, err := ReadBase(&file)
@@ -108,7 +129,7 @@ func TestABaseHasNoNegativeEnergy(t *testing.T) {
 func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
 	base := newEnergy()
 	for name, energy := range map[string]int64{"gone": 50, "less": 100, "same": 1000} {
-		base.addSample("", []*profile.Location{base.location([]profile.Line{{Function: base.function(function{name: name})}})}, energy)
+		base.addSample("", []*profile.Location{base.location([]profile.Line{{Function: base.function(function{name: name})}}, 0)}, energy)
 	}
 	of := []measure.Function{{Name: "same", Used: 1000}, {Name: "less", Used: 90}, {Name: "new", Used: 70}}
 	assert.Equal(t, []measure.Function{
