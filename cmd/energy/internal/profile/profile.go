@@ -116,6 +116,7 @@ func (p *Profiler) awaitSamples(ctx context.Context) error {
 // receive takes batches until the collector ends.
 func (p *Profiler) receive(from io.Reader) {
 	defer close(p.ended)
+	defer p.symbols.close()
 	for {
 		pd, err := readBatch(from)
 		if err != nil {

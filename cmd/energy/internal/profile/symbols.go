@@ -3,45 +3,62 @@
 package profile
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"debug/elf"
-	"encoding/binary"
-	"encoding/hex"
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
-	"strings"
+	"strconv"
+	"time"
 
 	"github.com/ianlancetaylor/demangle"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // symbols names the functions of native code, for which the profiler has only a file and an address. It uses the symbol
-// tables of the files.
+// tables of the files. These files, and /proc/PID/maps, are the command's: it may make them of any size, and block reads.
 type symbols struct {
-	files map[file][]elf.Symbol // by address; nil if the file was not found
+	files map[file]*symbolTable // nil if the file was not found
+	bytes int64                 // in files
 	paths map[string][]string   // of files that processes had mapped, by name
+	noted int                   // bytes in paths
+	maps  *stall.Guard[*mapsFile]
+	// blocked receives the result of a read that took longer than readWithin. Until then no file is read.
+	blocked chan *symbolTable
+	read    func(path, hash string, most int64) *symbolTable // for tests
 }
 
-// maxFiles and maxPaths bound the memory for tables, of which one may have megabytes: beyond, all are read again.
-const maxFiles, maxPaths = 100, 100_000
+// Limits of the memory for symbols. Beyond them, all is read again in the next batch.
+const (
+	maxFiles       = 100
+	maxSymbolBytes = 256 << 20
+	maxPathBytes   = 32 << 20
+	// maxPathsOfName is how many files of the same name are tried.
+	maxPathsOfName = 16
+	// maxMaps is the maximum number of bytes read of a file maps: a process may have 65,530 mappings with paths of 4 KiB.
+	maxMaps = 16 << 20
+	// readWithin bounds the wait for the symbols of a file, which may be on a slow disk.
+	readWithin = 10 * time.Second
+)
 
 // file identifies a file by its name and by the profiler's hash of its content.
 type file struct{ name, hash string }
 
 // name adds functions to the locations of native code. It must be called while the processes run, or soon after.
 func (t *symbols) name(pd pprofile.Profiles) {
-	if t.files == nil || len(t.files) > maxFiles || len(t.paths) > maxPaths {
-		t.files, t.paths = map[file][]elf.Symbol{}, map[string][]string{}
+	if t.files == nil || len(t.files) > maxFiles || t.bytes > maxSymbolBytes/2 || t.noted > maxPathBytes/2 {
+		t.files, t.bytes, t.paths, t.noted = map[file]*symbolTable{}, 0, map[string][]string{}, 0
 	}
-	maps.DeleteFunc(t.files, func(_ file, table []elf.Symbol) bool { return table == nil }) // another process may have it
+	if t.maps == nil {
+		t.maps = guardMaps("/", false)
+	}
+	t.maps.Begin(time.Now())
+	maps.DeleteFunc(t.files, func(_ file, table *symbolTable) bool { return table == nil }) // another process may have it
 	for name, paths := range t.paths {
 		t.paths[name] = paths[len(paths)-1:] // earlier ones are of processes that may have ended
 	}
@@ -62,19 +79,68 @@ func (t *symbols) name(pd pprofile.Profiles) {
 	}
 }
 
-// notePaths notes the files that a process has mapped. In a container, the paths are below its root directory.
+// close ends the goroutine that reads files of processes.
+func (t *symbols) close() {
+	if t.maps != nil {
+		_ = t.maps.Close() // there is nothing to close
+	}
+}
+
+// mapsFile reads /proc/PID/maps. It implements stall.Job.
+type mapsFile struct {
+	proc string
+	pid  int32
+	text bytes.Buffer
+}
+
+func guardMaps(root string, everywhere bool) *stall.Guard[*mapsFile] {
+	return stall.New(stall.Options[*mapsFile]{
+		Root: root, Everywhere: everywhere, New: func() *mapsFile { return &mapsFile{proc: filepath.Join(root, "proc")} },
+	})
+}
+
+// Close implements stall.Job.
+func (*mapsFile) Close() error { return nil }
+
+func (m *mapsFile) read() {
+	m.text.Reset()
+	f, err := os.Open(fmt.Sprintf("%s/%d/maps", m.proc, m.pid))
+	if err != nil {
+		return // it may have ended
+	}
+	defer func() { _ = f.Close() }()
+	_, _ = m.text.ReadFrom(io.LimitReader(f, maxMaps)) // what is missing has no names
+}
+
+// notePaths notes the files that a process has mapped.
 func (t *symbols) notePaths(process pcommon.Resource) {
-	paths := []string{text(process, "process.executable.path")} // empty of a kernel thread
-	dir := fmt.Sprintf("/proc/%s/", text(process, "process.pid"))
-	b, _ := os.ReadFile(dir + "maps") // it may have ended
-	for line := range strings.Lines(string(b)) {
-		if at := strings.IndexByte(line, '/'); at >= 0 {
-			paths = append(paths, strings.TrimSpace(line[at:]))
+	pid, err := strconv.ParseInt(text(process, "process.pid"), 10, 32)
+	if err != nil {
+		return
+	}
+	if path := text(process, "process.executable.path"); path != "" { // empty of a kernel thread
+		t.notePath(pid, path)
+	}
+	f := t.maps.Job()
+	f.pid = int32(pid)
+	if t.maps.Run(f.pid, 0, (*mapsFile).read) != nil {
+		return
+	}
+	for line := range bytes.Lines(f.text.Bytes()) {
+		if at := bytes.IndexByte(line, '/'); at >= 0 {
+			t.notePath(pid, string(bytes.TrimSpace(line[at:])))
 		}
 	}
-	for _, path := range slices.Compact(paths) {
-		name := filepath.Base(path)
-		t.paths[name] = append(t.paths[name], dir+"root"+path, path)
+}
+
+// notePath notes a file that a process has mapped. In a container, the path is below its root directory.
+func (t *symbols) notePath(pid int64, path string) {
+	name := filepath.Base(path)
+	for _, p := range []string{fmt.Sprintf("/proc/%d/root%s", pid, path), path} {
+		if t.noted < maxPathBytes && len(t.paths[name]) < maxPathsOfName && !slices.Contains(t.paths[name], p) {
+			t.paths[name] = append(t.paths[name], p)
+			t.noted += len(p)
+		}
 	}
 }
 
@@ -90,7 +156,11 @@ func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 			of.hash = hash.AsString()
 		}
 	}
-	name := functionAt(t.table(of), loc.Address())
+	table := t.table(of)
+	if table == nil {
+		return
+	}
+	name := table.at(loc.Address())
 	if name == "" {
 		return
 	}
@@ -102,13 +172,14 @@ func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 }
 
 // table returns the functions of a file, nil if it is not found.
-func (t *symbols) table(of file) []elf.Symbol {
+func (t *symbols) table(of file) *symbolTable {
 	table, known := t.files[of]
 	if known {
 		return table
 	}
 	for _, path := range t.paths[of.name] {
-		if table = readFunctions(path, of.hash); table != nil {
+		if table = t.readFile(path, of.hash); table != nil {
+			t.bytes += table.bytes()
 			break
 		}
 	}
@@ -116,64 +187,26 @@ func (t *symbols) table(of file) []elf.Symbol {
 	return table
 }
 
-// readFunctions returns the functions of an ELF file by their addresses, nil if the file has
-// another hash. Processes may have put anything else at its path, such as a FIFO.
-func readFunctions(path, hash string) []elf.Symbol {
-	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = r.Close() }()
-	info, err := r.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	if got, err := hashOf(r, info.Size()); err != nil || hash != "" && got != hash {
-		return nil
-	}
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil
-	}
-	functions := []elf.Symbol{}
-	for _, list := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
-		all, _ := list() // there may be none
-		for _, s := range all {
-			if kind := elf.ST_TYPE(s.Info); s.Section != elf.SHN_UNDEF && (kind == elf.STT_FUNC || kind == elf.STT_GNU_IFUNC) {
-				functions = append(functions, s)
-			}
+// readFile reads the functions of a file, unless a read takes too long: the file may be in a file system of the user.
+func (t *symbols) readFile(path, hash string) *symbolTable {
+	if t.blocked != nil {
+		select {
+		case <-t.blocked:
+			t.blocked = nil
+		default:
+			return nil
 		}
 	}
-	slices.SortFunc(functions, func(a, b elf.Symbol) int {
-		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name))
-	})
-	return functions
-}
-
-// functionAt returns the name of the function at an address of the file, empty if there is none. Of
-// several names it is the last, so that malloc precedes __libc_malloc. A function of assembly may
-// have no size; it reaches to the next one.
-func functionAt(functions []elf.Symbol, address uint64) string {
-	after := sort.Search(len(functions), func(i int) bool { return functions[i].Value > address })
-	if after == 0 {
-		return ""
+	read, most, done := readSymbols, maxSymbolBytes-t.bytes, make(chan *symbolTable, 1)
+	if t.read != nil {
+		read = t.read
 	}
-	if f := functions[after-1]; address-f.Value < f.Size || f.Size == 0 && after < len(functions) {
-		return f.Name
+	go func() { done <- read(path, hash, most) }()
+	select {
+	case table := <-done:
+		return table
+	case <-time.After(readWithin):
+		t.blocked = done
+		return nil
 	}
-	return ""
-}
-
-// hashOf returns the hash of an executable's content by which the profiler identifies it: SHA-256 of the first and the
-// last 4 KiB and the size, cut to 128 bits (process.executable.build_id.htlhash of the semantic conventions).
-func hashOf(f io.ReaderAt, size int64) (string, error) {
-	const part = 4096
-	h := sha256.New()
-	for _, from := range []int64{0, max(0, size-part)} {
-		if _, err := io.Copy(h, io.NewSectionReader(f, from, part)); err != nil {
-			return "", err
-		}
-	}
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(size)))
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }

@@ -4,6 +4,7 @@ package profile
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -86,21 +89,23 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 			location.SetMappingIndex(1)
 			location.SetAddress(c.address)
 			s.addAt("2147483647").PutStr("process.executable.path", path)
-			new(symbols).name(s.Profiles)
+			named(t, new(symbols), s)
 			e := newEnergy()
 			stack := e.stack(dictionary{d}, sampleOf(s))
 			require.Len(t, stack, 1)
 			assert.Equal(t, c.want, stack[0].Line[0].Function.Name)
+			if strings.HasPrefix(c.want, "[") {
+				assert.Equal(t, c.address, stack[0].Address)
+			}
 		})
 	}
 }
 
-func TestWhatIsNoFileHasNoFunctions(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "program")
-	require.NoError(t, unix.Mkfifo(fifo, 0o600))
-	for _, path := range []string{fifo, "/dev/zero"} {
-		assert.Nil(t, readFunctions(path, ""), path)
-	}
+// named adds functions to the locations of samples.
+func named(t *testing.T, with *symbols, s samples) {
+	t.Helper()
+	t.Cleanup(with.close)
+	with.name(s.Profiles)
 }
 
 func sampleOf(s samples) pprofile.Sample {
@@ -119,7 +124,8 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 	d.MappingTable().AppendEmpty().SetFilenameStrindex(int32(d.StringTable().Len() - 1))
 	d.LocationTable().AppendEmpty().SetMappingIndex(1)
 	s.addAt("1")
-	(&symbols{files: map[file][]elf.Symbol{{name: "program"}: {{Name: mangled + "EEv", Size: 1}}}, paths: map[string][]string{}}).name(s.Profiles)
+	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: []byte(mangled + "EEv\x00")}
+	named(t, &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}, s)
 	name := newEnergy().stack(dictionary{d}, sampleOf(s))[0].Line[0].Function.Name
 	assert.Contains(t, name, "A::operator void")
 	assert.LessOrEqual(t, len(name), 1024)
@@ -127,19 +133,93 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 
 func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
 	s := newSamples()
-	s.add("self", "f")
-	s.ResourceProfiles().At(0).Resource().Attributes().PutStr("process.pid", "self")
+	s.add(strconv.Itoa(os.Getpid()), "f")
 	var own symbols
-	own.name(s.Profiles)
+	named(t, &own, s)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	assert.True(t, slices.Contains(own.paths[filepath.Base(exe)], exe), own.paths)
 }
 
+func TestAProcessThatBlocksItsMapsDoesNotKeepOthersFromBeingNamed(t *testing.T) {
+	root := t.TempDir()
+	for _, pid := range []string{"1", "2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc", pid), 0o700))
+	}
+	fifo := filepath.Join(root, "proc/1/maps")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/2/maps"), []byte("1000-2000 r-xp 0 0:0 0 /lib/libc.so\n"), 0o600))
+	s := newSamples()
+	s.add("1", "f")
+	s.add("2", "f")
+	of := symbols{maps: guardMaps(root, true)}
+	named(t, &of, s)
+	assert.Equal(t, []string{"/proc/2/root/lib/libc.so", "/lib/libc.so"}, of.paths["libc.so"])
+	end, err := os.OpenFile(fifo, os.O_RDWR, 0) // which ends the open for reading
+	require.NoError(t, err)
+	require.NoError(t, end.Close())
+}
+
+func TestMappedFilesTakeABoundedMemory(t *testing.T) {
+	of := symbols{paths: map[string][]string{}}
+	for i := range 100 {
+		for range 2 {
+			of.notePath(1, fmt.Sprintf("/%d/lib.so", i))
+		}
+	}
+	assert.Len(t, of.paths["lib.so"], maxPathsOfName)
+	long := strings.Repeat("/long", 800)
+	for i := range 10_000 {
+		of.notePath(1, fmt.Sprint(long, i))
+	}
+	assert.Less(t, of.noted, maxPathBytes+2*len(long))
+}
+
+func TestAFileSystemThatDoesNotAnswerCostsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		of := symbols{files: map[file]*symbolTable{}, paths: map[string][]string{"slow": {"/slow"}, "fast": {"/fast"}}}
+		of.read = func(path, _ string, _ int64) *symbolTable {
+			if path == "/slow" {
+				<-release
+			}
+			return &symbolTable{}
+		}
+		began := time.Now()
+		assert.Nil(t, of.table(file{name: "slow"}))
+		assert.Equal(t, readWithin, time.Since(began))
+		assert.Nil(t, of.table(file{name: "fast"}), "one read at a time")
+		assert.Equal(t, readWithin, time.Since(began), "no further wait")
+		close(release)
+		synctest.Wait()
+		assert.NotNil(t, of.table(file{name: "fast", hash: "another"}))
+	})
+}
+
+func TestSymbolsOfAllFilesTakeABoundedMemory(t *testing.T) {
+	of := symbols{read: func(_, _ string, most int64) *symbolTable {
+		if most < maxSymbolBytes/5 {
+			return &symbolTable{}
+		}
+		return &symbolTable{names: make([]byte, maxSymbolBytes/5)}
+	}}
+	t.Cleanup(of.close)
+	for batch := range 3 {
+		of.name(newSamples().Profiles)
+		assert.Zero(t, of.bytes, "what the batch before read is not kept")
+		for i := range 10 {
+			name := fmt.Sprint(batch, " ", i)
+			of.paths[name] = []string{"/" + name}
+			of.table(file{name: name})
+		}
+		assert.Equal(t, int64(maxSymbolBytes/5*5), of.bytes)
+	}
+}
+
 func TestTablesOfProgramsThatEndedAreNotKeptForEver(t *testing.T) {
-	of := symbols{files: map[file][]elf.Symbol{}, paths: map[string][]string{}}
+	of := symbols{files: map[file]*symbolTable{}, paths: map[string][]string{}}
 	for i := range 10 * maxFiles {
-		of.files[file{name: strconv.Itoa(i)}] = []elf.Symbol{}
+		of.files[file{name: strconv.Itoa(i)}] = &symbolTable{}
 		of.name(newSamples().Profiles)
 		require.LessOrEqual(t, len(of.files), maxFiles)
 	}
@@ -152,9 +232,9 @@ func TestMalformedTablesHaveNoFunctions(t *testing.T) {
 	location.Lines().AppendEmpty().SetFunctionIndex(-1)
 	s.addAt("1")
 	sample := sampleOf(s)
-	new(symbols).name(s.Profiles)
+	named(t, new(symbols), s)
 	assert.Len(t, newEnergy().stack(dictionary{s.Dictionary()}, sample), 1)
 	sample.SetStackIndex(-5)
-	new(symbols).name(s.Profiles)
+	named(t, new(symbols), s)
 	assert.Empty(t, newEnergy().stack(dictionary{s.Dictionary()}, sample))
 }
