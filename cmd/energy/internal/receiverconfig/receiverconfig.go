@@ -48,6 +48,11 @@ func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, wit
 	if err := confmap.Validate(cfg); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
+	if cfg.RootPath != "" {
+		if _, err := os.Stat(cfg.RootPath); err != nil {
+			return nil, nil, fmt.Errorf("%s: root_path: %w", file, err)
+		}
+	}
 	if filepath.IsAbs(cfg.Storage) {
 		cfg.Storage = energyreceiver.StateFile(cfg.Storage, receiver)
 	}

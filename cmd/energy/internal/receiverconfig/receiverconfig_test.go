@@ -62,6 +62,7 @@ func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 		`there is no receiver "energy/c"`:  {"receivers: {energy/a: {}}\n", "energy/c"},
 		"zones: must name at least one of": {"zones: []\n", ""},
 		"nonsense":                         {"nonsense: 1\n", ""},
+		"root_path: stat /no/such: ":       {"root_path: /no/such\n", ""},
 		"cannot be used as a Conf":         {"- 1\n", ""},
 		`scheme "vault" is not supported`:  {"zones: [\"${vault:x}\"]\n", ""},
 	} {
