@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -32,7 +33,7 @@ import (
 // Exit statuses of measure beside the command's own, as of timeout(1).
 const (
 	exitTooMuch       = 124 // the command succeeded, and used more than -max-joules
-	exitFailed        = 125 // the command was not started
+	exitFailed        = 125 // the command was not started, or it succeeded and a file was not written
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
@@ -64,7 +65,7 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -profile code.pb.gz -- make test        by function
 
 The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
-energy failed before it was started, and 124 where it succeeded and used more than -max-joules.
+energy failed before it was started or could not write a result, and 124 where it succeeded and used more than -max-joules.
 
 `
 
@@ -78,6 +79,7 @@ type measureOptions struct {
 	plot                    string
 	profile                 profileOptions
 	messages                io.Writer // standard error, for all but the result
+	lost                    int       // exitFailed if a result was not written, else 0
 }
 
 // measureCommand is the subcommand measure.
@@ -177,6 +179,9 @@ func (o *measureOptions) check() error {
 	if o.By == measure.ByContainer && !o.Node {
 		return errors.New("-by container needs -node: the table has the containers of the whole machine")
 	}
+	if o.csv && (o.By == measure.ByProgram || o.By == measure.ByContainer) {
+		return fmt.Errorf("CSV has no rows by %s: use -json or the table", o.By)
+	}
 	if o.By != "" && o.several.used() {
 		return errors.New("-by is for the table of one run")
 	}
@@ -241,9 +246,15 @@ func (o *measureOptions) run(ctx context.Context) int {
 		if err == nil {
 			f.flame, err = create(ctx, o.profile.flame)
 		}
+		if err == nil {
+			err = distinct(f.out, f.drawing, f.pprof, f.flame)
+		}
 		return f, err
 	})
 	out, drawing := opened.out, opened.drawing
+	for _, f := range []*output{out, drawing, opened.pprof, opened.flame} {
+		defer f.discard()
+	}
 	switch {
 	case errors.Is(err, patience.ErrBlocked):
 		return o.failed(context.Cause(ctx))
@@ -305,7 +316,7 @@ func (o *measureOptions) configure(ctx context.Context) error {
 	if err := o.Config.Validate(); err != nil {
 		return fmt.Errorf("-model: %w", err)
 	}
-	o.MaxUsed = units.Energy(math.Round(o.maxJoules * float64(units.Joule)))
+	o.NeedsEnergy = o.maxJoules > 0
 	if !o.quiet {
 		o.Say = func(text string) { fmt.Fprintln(o.messages, "energy measure:", text) }
 		for _, setting := range without {
@@ -325,7 +336,7 @@ func (o *measureOptions) open(ctx context.Context) (*output, error) {
 	case o.output != "" || o.quiet:
 		return create(ctx, o.output)
 	}
-	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr)}, nil
+	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr), optional: true}, nil
 }
 
 // create opens a file to write to. An earlier content stays until something is written. It returns
@@ -334,32 +345,65 @@ func create(ctx context.Context, path string) (*output, error) {
 	if path == "" {
 		return nil, nil
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a result is no secret
+	isNew := err == nil
+	if errors.Is(err, fs.ErrExist) {
+		file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file}, nil
+	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file, isNew: isNew}, nil
+}
+
+// distinct returns an error if a file is that of two outputs: the second would replace the first.
+func distinct(outputs ...*output) error {
+	var files []os.FileInfo
+	for _, o := range outputs {
+		if o == nil || o.file == nil {
+			continue
+		}
+		info, err := o.file.Stat()
+		switch {
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular():
+		case slices.ContainsFunc(files, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
+			return fmt.Errorf("%s is the file of two outputs", o.file.Name())
+		}
+		files = append(files, info)
+	}
+	return nil
 }
 
 // output is a file of results whose writes do not block for long after a signal.
 type output struct {
 	io.Writer
-	file *os.File // nil if it is not to be closed
+	file     *os.File // nil if it is not to be closed
+	isNew    bool     // the file did not exist
+	optional bool     // nothing fails if it cannot be written
 }
 
-// replace removes an earlier content.
-func (o *output) replace() {
-	if o.file != nil {
-		_ = o.file.Truncate(0) // a pipe cannot be
-	}
-}
-
-// Close implements io.Closer.
-func (o *output) Close() error {
+// save replaces an earlier content by what write writes, and closes the file.
+func (o *output) save(write func(io.Writer) error) error {
 	if o.file == nil {
-		return nil
+		return write(o)
 	}
-	return o.file.Close()
+	_ = o.file.Truncate(0) // a pipe cannot be
+	err := errors.Join(write(o), o.file.Close())
+	o.isNew = o.isNew && err != nil
+	return err
+}
+
+// discard closes the file if nothing was saved, and removes it if it is new. It does nothing if o is nil.
+func (o *output) discard() {
+	if o == nil || o.file == nil {
+		return
+	}
+	_ = o.file.Close() // save may have closed it
+	if o.isNew {
+		_ = os.Remove(o.file.Name()) // it is empty, or has a part of a result
+	}
 }
 
 // result is the output of measure.
@@ -372,17 +416,17 @@ type result interface {
 // report writes the result and returns the exit status.
 func (o *measureOptions) report(r *measure.Result, out *output) int {
 	o.write(r, out)
-	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r))
+	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r), o.lost)
 }
 
 // checkUsed returns the exit status of an energy of runs, and prints an energy above the limit.
 func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...measure.Result) int {
 	missing := func(z measure.Zone) bool { return z.Missing > 0 }
 	switch {
-	case o.MaxUsed == 0:
+	case o.maxJoules == 0:
 		return 0
-	case used > o.MaxUsed:
-		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %s of -max-joules\n", whose, figure.Joules(used), figure.Joules(o.MaxUsed))
+	case used.Joules() > o.maxJoules:
+		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %v J of -max-joules\n", whose, figure.Joules(used), o.maxJoules)
 		return exitTooMuch
 	case slices.ContainsFunc(runs, func(r measure.Result) bool { return slices.ContainsFunc(r.Zones, missing) }):
 		fmt.Fprintln(o.messages, "energy measure: -max-joules does not include energy that a meter has not reported yet")
@@ -412,8 +456,10 @@ func (o *measureOptions) save(what string, to *output, write func(io.Writer) err
 	if to == nil {
 		return
 	}
-	to.replace()
-	if err := errors.Join(write(to), to.Close()); err != nil {
+	if err := to.save(write); err != nil {
 		fmt.Fprintf(o.messages, "energy measure: the %s is not written: %v\n", what, err)
+		if !to.optional {
+			o.lost = exitFailed
+		}
 	}
 }

@@ -83,8 +83,13 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"not found":             {[]string{"-q", "no-such-program"}, 127, "no-such-program: command not found"},
 		"not executable":        {[]string{"-q", "/etc"}, 126, "/etc: command cannot be executed"},
 		"below the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e6", "true"}, 0, ""},
-		"above the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.00 mJ of -max-joules"},
+		"above the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 1e-06 J of -max-joules"},
 		"failed and above it":   {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
+		"a limit below 1 µJ":    {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 1e-07 J of -max-joules"},
+		"not written":           {[]string{"-q", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
+		"no plot written":       {[]string{"-q", "-plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
+		"no run written":        {[]string{"-q", "-runs", "2", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
+		"failed, not written":   {[]string{"-q", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"-config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"-model", "/no/such/file", "true"}, 125, "-model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
@@ -141,6 +146,42 @@ func TestAFileHasTheResult(t *testing.T) {
 	assert.Equal(t, []string{"", "package", "modeled", "true"}, rows[1][:4])
 }
 
+func TestTwoOutputsNeedTwoFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "result")
+	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
+	link := file + ".link"
+	require.NoError(t, os.Symlink(file, link))
+	status, _, stderr := measured(t, "-o", file, "-plot", link, "true")
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, stderr, link+" is the file of two outputs")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "earlier", string(content))
+	status, _, _ = measured(t, "-o", os.DevNull, "-plot", os.DevNull, "true")
+	assert.Zero(t, status, "a device is no file")
+}
+
+func TestNoEmptyFilesStayBehind(t *testing.T) {
+	for name, args := range map[string][]string{
+		"a command that is not found":       {"-plot", "plot", "-o", "result", "no-such-program"},
+		"runs of a command that fails":      {"-plot", "plot", "-o", "result", "-runs", "2", "false"},
+		"a profiler that does not start":    {"-plot", "plot", "-o", "result", "-profile", "profile", "-flame", "flame", "-profiler", "/no/such/file", "true"},
+		"a file that cannot be opened":      {"-plot", "plot", "-o", "result", "-flame", "no/such/directory", "true"},
+		"two outputs with one file":         {"-plot", "result", "-o", "result", "true"},
+		"a configuration that is not there": {"-plot", "plot", "-o", "result", "-config", "no/such/file", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			require.NoError(t, os.WriteFile("earlier", nil, 0o600))
+			status, _, _ := measured(t, args...)
+			assert.NotZero(t, status)
+			files, err := filepath.Glob("*")
+			require.NoError(t, err)
+			assert.Equal(t, []string{"earlier"}, files)
+		})
+	}
+}
+
 func TestAConfigurationIsTaken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "collector.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`
@@ -174,6 +215,7 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		{}, {"-interval", "1ms", "true"}, {"-baseline", "-1s", "true"}, {"-wait", "-1s", "true"}, {"-max-joules", "-1", "true"},
 		{"-max-joules", "NaN", "true"}, {"-max-joules", "1e30", "true"}, {"-json", "-csv", "true"}, {"-receiver", "energy", "true"}, {"-nonsense"},
 		{"-node", "-runs", "2", "true"}, {"-node", "-vs", "true", "true"},
+		{"-csv", "-by", "program", "true"}, {"-csv", "-node", "-by", "container", "true"},
 	} {
 		var usage bytes.Buffer
 		_, err := parseMeasureFlags(args, &usage)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,7 +88,8 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) i
 		return o.failed(err)
 	}
 	report := o.reportRuns(results, out, drawing)
-	return o.checkUsed("the runs of the command used on average", units.Energy(math.Round(report.A.Energy.Mean*float64(units.Joule))), report.A.Runs...)
+	mean := units.Energy(math.Round(report.A.Energy.Mean * float64(units.Joule)))
+	return cmp.Or(o.checkUsed("the runs of the command used on average", mean, report.A.Runs...), o.lost)
 }
 
 // reportCompleted reports the runs that were complete when a signal came. Of two commands, it reports complete pairs.

@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -36,9 +35,8 @@ type Options struct {
 	// command starts, and for their outstanding energy after the command has ended. 0 means not at
 	// all.
 	Wait time.Duration
-	// MaxUsed, if it is not 0, is more energy than the command may use. It keeps the command from
-	// being started where no energy would be known.
-	MaxUsed units.Energy
+	// NeedsEnergy keeps the command from being started if its energy cannot be known.
+	NeedsEnergy bool
 	// Node has the table report the energy of the whole machine in addition to that of the command, and by phase.
 	Node bool
 	// Say takes what the user should know while nothing else happens. It may be nil.

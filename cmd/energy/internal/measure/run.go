@@ -147,7 +147,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if r.MaxUsed > 0 && !m.isKnown() {
+	if r.NeedsEnergy && !m.isKnown() {
 		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
 	}
 	r.record = newRecord(m.last)

@@ -172,7 +172,7 @@ func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 func TestALimitWithoutAMeterKeepsTheCommandFromStarting(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "started")
 	o := options(t, machine(t), nil, "touch "+mark)
-	o.Config.Meters.Use, o.MaxUsed = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}, 1
+	o.Config.Meters.Use, o.NeedsEnergy = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}, true
 	_, err := Run(t.Context(), o)
 
 	require.ErrorIs(t, err, ErrNoMeter)
