@@ -71,7 +71,7 @@ func (o *calibrateOptions) check(rest []string) error {
 	case o.settle < 0:
 		return errors.New("-settle must not be below 0")
 	}
-	return o.recorder.check()
+	return o.recorder.check(o.wall)
 }
 
 func (o *calibrateOptions) run(ctx context.Context, out io.Writer) error {

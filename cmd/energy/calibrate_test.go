@@ -368,6 +368,39 @@ func TestACollectorThatNoLongerAnswersEndsTheRecord(t *testing.T) {
 	})
 }
 
+func TestWhyTheFirstAnswerIsMissing(t *testing.T) {
+	for length, want := range map[time.Duration]string{
+		2 * time.Second: "no answer from http://collector/metrics: ", time.Hour: "no answer from http://collector/metrics for 10s: ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &exporter{}
+			e.fails.Store(true)
+			ctx, stop := context.WithTimeout(t.Context(), length)
+			defer stop()
+			_, err := collect(ctx, &http.Client{Transport: e}, "http://collector/metrics", time.Second)
+			require.ErrorContains(t, err, want)
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		})
+	}
+}
+
+func TestAnEarlierRecordStaysUntilThereIsAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "record.csv")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	o := recorder{record: file, endpoint: "http://127.0.0.1:0/metrics", every: time.Second}
+	_, err := o.obtain(ended)
+	require.ErrorContains(t, err, "no answer")
+	assert.NoFileExists(t, file)
+
+	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
+	_, err = o.obtain(ended)
+	require.ErrorContains(t, err, "no answer")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "earlier", string(content))
+}
+
 func TestACollectorWithoutUtilizationIsToldBeforeTheTimeIsSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &exporter{began: time.Now(), unset: true}
@@ -386,7 +419,7 @@ func TestAFileThatCannotBeWrittenIsToldBeforeTheTimeIsSpent(t *testing.T) {
 func TestInvalidCalibrateArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-from", "a"}, {"-wall", "a", "-zone", "b"}, {"-record", "a", "-from", "b"}, {"-wall", "a", "-every", "0s"}, {"-wall", "a", "-for", "-1s"},
-		{"-wall", "a", "b"}, {"-wall", "a", "-plateau", "0s"}, {"-nosuch"},
+		{"-wall", "a", "-record", "./a"}, {"-wall", "a", "b"}, {"-wall", "a", "-plateau", "0s"}, {"-nosuch"},
 	} {
 		_, err := parseCalibrateFlags(args, io.Discard)
 		require.Error(t, err, "%q", args)

@@ -225,8 +225,8 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 	return float64(now.UnixMilli()) / 1e3
 }
 
-// longestSilence is how long a collector may not answer.
-const longestSilence = time.Minute
+// longestSilence is how long a collector may not answer, and firstAnswer how long until its first answer.
+const longestSilence, firstAnswer = time.Minute, 10 * time.Second
 
 // collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not
 // answer for longestSilence or reports no CPU utilization. It returns the record with the error,
@@ -235,23 +235,28 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 	r := newRecord()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	answered := time.Now()
+	answered, silence := time.Now(), firstAnswer
+	var failed error // why there was no answer yet
 	for {
 		found, err := fetch(ctx, client, endpoint)
 		switch {
-		case ctx.Err() != nil:
-			return r, nil
 		case err == nil:
-			answered = time.Now()
+			answered, silence = time.Now(), longestSilence
 			r.take(found, answered)
 			if r.hasNoUtilization() {
 				return r, errNoUtilization
 			}
-		case time.Since(answered) >= longestSilence:
-			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, longestSilence, err)
+		case ctx.Err() != nil:
+			err = cmp.Or(failed, err)
+		case time.Since(answered) >= silence:
+			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, silence, err)
 		}
+		failed = err
 		select {
 		case <-ctx.Done():
+			if silence == firstAnswer {
+				return r, fmt.Errorf("no answer from %s: %w", endpoint, failed)
+			}
 			return r, nil
 		case <-ticker.C:
 		}
@@ -266,6 +271,10 @@ func (r *record) hasNoUtilization() bool {
 	const enough = 4
 	known := func(z *meterZone) bool { return len(z.reads) >= enough }
 	return len(r.utilization) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(r.zones)), known)
+}
+
+func (r *record) isEmpty() bool {
+	return len(r.utilization) == 0 && len(r.zones) == 0 && len(r.kinds) == 0
 }
 
 // check returns an error where the record cannot be used.

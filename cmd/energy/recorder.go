@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -35,8 +36,12 @@ func (o *recorder) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.from, "from", "", "file that -record wrote, in place of scraping")
 }
 
-func (o *recorder) check() error {
+// check returns an error if the flags exclude each other. other is another file of the command: empty, or not that of
+// the record.
+func (o *recorder) check(other string) error {
 	switch {
+	case other != "" && (filepath.Clean(other) == filepath.Clean(o.record) || filepath.Clean(other) == filepath.Clean(o.from)):
+		return fmt.Errorf("%s is the file of the record", other)
 	case o.record != "" && o.from != "":
 		return errors.New("-record and -from exclude each other")
 	case o.every <= 0:
@@ -61,13 +66,11 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 		}
 		return r, r.check()
 	}
-	var file *os.File
-	if o.record != "" {
-		var err error
-		if file, err = os.Create(o.record); err != nil {
-			return nil, err
-		}
+	file, err := create(context.WithoutCancel(ctx), o.record)
+	if err != nil {
+		return nil, err
 	}
+	defer file.discard()
 	if o.length > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, o.length)
@@ -76,8 +79,8 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 	m := machineOf(ctx, o.endpoint)
 	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every)
 	r.machine = m
-	if file != nil { // also what there is of a record that ended early
-		err = errors.Join(err, r.write(file), file.Close())
+	if file != nil && !r.isEmpty() { // also a record that ended early
+		err = errors.Join(err, file.save(r.write))
 	}
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func (o *trainOptions) check(rest []string) error {
 	case o.maxLag <= 0:
 		return errors.New("-max-lag must be above 0")
 	}
-	return o.recorder.check()
+	return o.recorder.check(o.out)
 }
 
 var (

@@ -416,7 +416,7 @@ func TestWhatCannotBeIsLeftOutOfARecord(t *testing.T) {
 
 func TestInvalidTrainArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-from", "a"}, {"-out", "a", "-record", "a", "-from", "b"}, {"-out", "a", "-every", "0s"}, {"-out", "a", "-for", "-1s"}, {"-out", "a", "b"},
+		{}, {"-from", "a"}, {"-out", "a", "-record", "a", "-from", "b"}, {"-out", "a", "-record", "a"}, {"-out", "a", "-from", "./a"}, {"-out", "a", "-every", "0s"}, {"-out", "a", "-for", "-1s"}, {"-out", "a", "b"},
 		{"-out", "a", "-max-lag", "0s"}, {"-nosuch"},
 	} {
 		_, err := parseTrainFlags(args, io.Discard)
