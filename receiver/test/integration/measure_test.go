@@ -300,7 +300,7 @@ func TestMeasureEndsAsItsCommand(t *testing.T) {
 			cmd, result := measureCommand(t, c.args...)
 			out, _ := cmd.CombinedOutput() // the status is compared
 			assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%s", out)
-			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 1.00 mJ of -max-joules")), "%s", out)
+			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 0.001 J of -max-joules")), "%s", out)
 			if c.status != 126 && c.status != 127 {
 				want := c.status
 				if want == 124 {
