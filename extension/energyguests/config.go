@@ -29,7 +29,7 @@ type Config struct {
 // VsockConfig is a vsock port of the host.
 type VsockConfig struct {
 	// Port is the vsock port at which the extension listens, from 1 to 4294967294.
-	Port int `mapstructure:"port"`
+	Port int64 `mapstructure:"port"`
 
 	_ struct{}
 }

@@ -25,15 +25,15 @@ func limited(entity identity.Entity, limit Limit) (l Limits) {
 
 // collect observes the last interval of a collection, in which each claimant uses so many joules.
 func (b *bench) collect(joules map[Claimant]int) {
-	claims, sum := []Claim(nil), 0
+	claims, sum := []Claim(nil), units.Energy(0)
 	for id := range Claimant(len(b.e.claimants)) {
 		if j := joules[id]; j > 0 {
 			claims = append(claims, Claim{Claimant: id, CPU: units.CPUTime(j)})
-			sum += j
+			sum += units.Energy(j) * units.Joule
 		}
 	}
 	b.iv.EndsCollection = true
-	b.observe(units.Energy(sum)*units.Joule, 1, 1, claims...)
+	b.observe(sum, 1, 1, claims...)
 	b.iv.EndsCollection = false
 }
 
@@ -187,7 +187,7 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 				*a.Field(&o.Workload) = name
 			}
 		}
-		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
+		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.4, float64(i)))
 		b.collect(joules)
 		for entity := range identity.NumEntities {
 			if entity == identity.ProgramEntity {

@@ -83,7 +83,7 @@ func (h *host) path(pid int, name string) string {
 }
 
 // add adds a process of a user.
-func (h *host) add(pid, uid int, blocked ...string) {
+func (h *host) add(pid int, uid any, blocked ...string) {
 	h.Helper()
 	require.NoError(h, os.MkdirAll(h.path(pid, ""), 0o755))
 	texts := map[string]string{
@@ -384,7 +384,7 @@ func TestFilesThatNoProcessBlocksAreReadByTheCaller(t *testing.T) {
 
 func TestTheRealUserIDIsRead(t *testing.T) {
 	h := newHost(t)
-	h.add(1, 4294967294)
+	h.add(1, uint32(4294967294))
 	u, missed := h.guard.userOf(1)
 	assert.Nil(t, missed)
 	assert.Equal(t, user(4294967294), u)

@@ -189,7 +189,7 @@ func (n *Names) readJSON(dir, path string, size int64, into any) error {
 	if !stat.Mode().IsRegular() || stat.Size() > size {
 		return fmt.Errorf("%s is no file of at most %d bytes", path, size)
 	}
-	n.budget -= int(stat.Size())
+	n.budget -= stat.Size()
 	b := make([]byte, stat.Size())
 	if _, err = io.ReadFull(f, b); err != nil {
 		return err // it is being replaced

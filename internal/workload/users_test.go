@@ -63,7 +63,7 @@ func TestALargePasswdIsReadInPart(t *testing.T) {
 }
 
 func TestTheRealUserIsReadOfAStatus(t *testing.T) {
-	for text, want := range map[string]int{
+	for text, want := range map[string]int64{
 		"Name:\tUid:\t7\nState:\tS\nUid:\t1000\t0\t0\t0\n": 1000,
 		"Name:\ta\nUid:\t4294967294\t0\t0\t0\n":            4294967294,
 		"Name:\ta\nUid:\t4294967296\t0\n":                  -1,

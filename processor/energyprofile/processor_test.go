@@ -368,7 +368,7 @@ func TestBadSamplesAreDroppedAndCountedAndTheSumsHold(t *testing.T) {
 	sink.Reset() // of the profile with unknown types
 	require.NoError(t, p.Shutdown(context.Background()))
 	got := sumsOf(t, sink)
-	assert.EqualValues(t, 1<<40, got.all)
+	assert.Equal(t, uint64(1<<40), uint64(got.all))
 	assert.InDelta(t, 1<<20, got.byStack[good], 1, "it is one of 2^20")
 	of := func(reason string, n int64) metricdata.DataPoint[int64] {
 		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(p.telemetry.id, attribute.String("drop.reason", reason))}

@@ -266,12 +266,13 @@ func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
 }
 
 func TestATotalStaysAtItsRange(t *testing.T) {
+	total := func(e units.Energy) []Zone { return []Zone{{Kind: power.Package, Energy: e}} }
 	d := newTrees(t)
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62)))
+	require.NoError(t, tree.write(d.Root, noon, total(1<<62)))
 	tree = d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62)))
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62+5)))
+	require.NoError(t, tree.write(d.Root, noon, total(1<<62)))
+	require.NoError(t, tree.write(d.Root, noon, total(1<<62+5)))
 	assert.Equal(t, "9223372036854775807\n", d.files()["intel-rapl:0/energy_uj"])
 }
 

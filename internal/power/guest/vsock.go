@@ -36,9 +36,9 @@ var (
 const maxPort = math.MaxUint32 - 1
 
 // CheckPort returns an error unless a hypervisor can listen at a vsock port.
-func CheckPort(port int) error {
-	if p := int64(port); p < 1 || p > maxPort {
-		return fmt.Errorf("must be between 1 and %d, is %d", maxPort, port)
+func CheckPort(port int64) error {
+	if port < 1 || port > maxPort {
+		return fmt.Errorf("must be between 1 and %d, is %d", int64(maxPort), port)
 	}
 	return nil
 }

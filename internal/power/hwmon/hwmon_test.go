@@ -213,7 +213,7 @@ func TestACounterThatIsMadeAgainIsOpenedAgain(t *testing.T) {
 
 func TestADriversOverflowIsAWrap(t *testing.T) {
 	tr := newTree(t, "amd_energy")
-	tr.write(strconv.Itoa(1<<48-100)+"\n", socket0)
+	tr.write(strconv.FormatInt(1<<48-100, 10)+"\n", socket0)
 	m := tr.meter()
 	tr.read(m, 0)
 	tr.write("50\n", socket0)

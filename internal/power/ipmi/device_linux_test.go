@@ -25,8 +25,8 @@ func TestStructuresAreTheKernels(t *testing.T) {
 	assert.EqualValues(t, 32, unsafe.Offsetof(received{}.packet))
 	assert.EqualValues(t, 8, unsafe.Offsetof(message{}.data))
 	if sendCommand>>30 == 2 { // amd64 and arm64
-		assert.EqualValues(t, 0x8028690d, sendCommand)
-		assert.EqualValues(t, 0xc030690b, receiveMessage)
+		assert.Equal(t, uint32(0x8028690d), uint32(sendCommand))
+		assert.Equal(t, uint32(0xc030690b), uint32(receiveMessage))
 	}
 }
 

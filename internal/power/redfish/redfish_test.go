@@ -321,7 +321,7 @@ func TestAnImpossibleFigureIsAnErrorAndNotCounted(t *testing.T) {
 		want  string
 	}{
 		"negative": {-5, "it reads 0 or less"},
-		"absurd":   {4294967295, "more than any machine uses"},
+		"absurd":   {int64(4294967295), "more than any machine uses"},
 		"overflow": {1e300, "more than any machine uses"},
 		"text":     {"NaN", "not a number"},
 		"a list":   {[]any{300}, "not a number"},

@@ -129,13 +129,13 @@ func TestNumbersAtTheirLimits(t *testing.T) {
 		cpu, childCPU units.CPUTime
 	}{
 		"nothing used":              {[]any{1, 0, 0, 0, 0, 0}, 0, 0},
-		"negative child times":      {[]any{1, 0, 1, 0, -1, -9223372036854775807}, Tick, 0},
+		"negative child times":      {[]any{1, 0, 1, 0, -1, int64(-math.MaxInt64)}, Tick, 0},
 		"one negative child time":   {[]any{1, 0, 1, 0, -5, 3}, Tick, 3 * Tick},
 		"an hour on each of 64":     {[]any{1, 0, 64 * 360_000, 0, 0, 0}, 64 * 3600 * units.Second, 0},
 		"more than can be":          {[]any{1, 0, most, 0, 0, 0}, math.MaxInt64, 0},
 		"twice more than can be":    {[]any{1, 0, most, most, 0, 0}, 2 * math.MaxInt64, 0},
 		"children's more than can":  {[]any{1, 0, 0, 0, int64(math.MaxInt64), 0}, 0, math.MaxInt64},
-		"the last that is not much": {[]any{1, 0, math.MaxInt64 / 10_000_000, 0, 0, 0}, math.MaxInt64 / 10_000_000 * Tick, 0},
+		"the last that is not much": {[]any{1, 0, int64(math.MaxInt64 / 10_000_000), 0, 0, 0}, math.MaxInt64 / 10_000_000 * Tick, 0},
 	} {
 		p := mustParse(t, statText("cat", "S", c.fields...))
 		assert.Equal(t, c.cpu, p.CPU, name)

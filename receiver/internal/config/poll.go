@@ -31,7 +31,7 @@ const minIPMIInterval = 5 * time.Second
 // VsockConfig is a vsock port between a host and its virtual machines.
 type VsockConfig struct {
 	// Port is the vsock port at which the host's receiver listens, from 1 to 4294967294.
-	Port int `mapstructure:"port"`
+	Port int64 `mapstructure:"port"`
 
 	_ struct{}
 }
