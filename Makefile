@@ -211,7 +211,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 	@$(call BUILD_TOOLS,internal/tools/lint)
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
 		go -C $$m vet ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
-	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
+	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64 GOARCH=386 GOARCH=arm "GOOS=windows GOARCH=386"; do echo "$$system go vet"; \
 		for m in . processor/emissions processor/energyprofile connector/energyspans extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
