@@ -4,9 +4,11 @@ package deploy
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -284,9 +286,78 @@ func TestShippedConfigurationsHaveTheReceiversOwnMetrics(t *testing.T) {
 		assert.Equal(t, "normal", at(t, metrics, "level"), path)
 		reader := at(t, metrics, "readers").([]any)[0].(map[string]any)
 		if reader["periodic"] == nil {
-			assert.Equal(t, "127.0.0.1", at(t, reader, "pull", "exporter", "prometheus", "host"), path)
+			host := at(t, reader, "pull", "exporter", "prometheus", "host")
+			assert.Contains(t, []string{"127.0.0.1", "${env:ENERGY_TELEMETRY_HOST:-127.0.0.1}"}, host, path)
 		}
 	}
+}
+
+// The collector serves its metrics about itself, otelcol_*, at another port than the receiver's.
+func TestPrometheusScrapesAllMetricsOfAlertsAndOfTheDashboard(t *testing.T) {
+	config := documents(t, "systemd/config.yaml")[0]
+	telemetry := at(t, config, "service", "telemetry", "metrics", "readers", "pull", "exporter", "prometheus")
+	ports := map[string]bool{} // by whether the metrics at the port are otelcol_*
+	byDefault := regexp.MustCompile(`:-(?:[\d.]+:)?(\d+)\}$`)
+	for endpoint, own := range map[any]bool{
+		at(t, config, "exporters", "prometheus", "endpoint"): false,
+		at(t, telemetry, "port"):                             true,
+	} {
+		found := byDefault.FindStringSubmatch(endpoint.(string))
+		require.NotNil(t, found, endpoint)
+		ports[found[1]] = own
+	}
+	scraped := map[bool]bool{}
+	for _, target := range strs(t, at(t, documents(t, "prometheus/scrape.yaml")[0], "scrape_configs", "static_configs", "targets")) {
+		_, port, err := net.SplitHostPort(target)
+		require.NoError(t, err)
+		require.Contains(t, ports, port)
+		scraped[ports[port]] = true
+	}
+	metric := regexp.MustCompile(`\b(?:otelcol|system|process|container|k8s_pod|vm|slurm_step|hw)_[a-z_]+`)
+	for _, path := range []string{"prometheus/rules.yaml", "dashboards/energy.json"} {
+		used := map[bool]bool{}
+		for _, name := range metric.FindAllString(read(t, path), -1) {
+			own := strings.HasPrefix(name, "otelcol_")
+			assert.True(t, scraped[own], "%s of %s is at no target of scrape.yaml", name, path)
+			used[own] = true
+		}
+		assert.Len(t, used, 2, path)
+	}
+}
+
+// Series of several nodes differ by host.name only.
+func TestServicesNameTheirNode(t *testing.T) {
+	for _, path := range []string{"systemd/config.yaml", "docker/config.yaml"} {
+		config := documents(t, path)[0]
+		name := at(t, config, "processors", "resource", "attributes")
+		assert.Equal(t, []any{map[string]any{"key": "host.name", "value": "${env:HOST_NAME:-}", "action": "upsert"}}, name, path)
+		assert.Contains(t, strs(t, at(t, config, "service", "pipelines", "metrics", "processors")), "resource", path)
+
+		telemetry := at(t, config, "service", "telemetry")
+		own := at(t, telemetry, "resource", "attributes")
+		assert.Equal(t, []any{map[string]any{"name": "host.name", "value": "${env:HOST_NAME:-}"}}, own, path)
+		labels := at(t, telemetry, "metrics", "readers", "pull", "exporter", "prometheus", "with_resource_constant_labels", "included")
+		assert.Equal(t, []string{"host.name"}, strs(t, labels), path)
+	}
+	assert.Contains(t, read(t, "systemd/otelcol-energy.service"), "\nEnvironment=HOST_NAME=%H ")
+	assert.Contains(t, read(t, "../dev/release/packaging/openrc"), "\nexport HOST_NAME=", "Alpine Linux has no systemd")
+	assert.Contains(t, read(t, "../docs/server.md"), " --env HOST_NAME=", "docker run")
+}
+
+// A collector that grows collects garbage before the kernel ends it.
+func TestTheServiceCollectsGarbageBelowItsLimit(t *testing.T) {
+	unit := read(t, "systemd/otelcol-energy.service")
+	mib := func(pattern string) int {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(unit)
+		require.NotNil(t, found, pattern)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	goal, limit := mib(`(?m)^Environment=.*GOMEMLIMIT=(\d+)MiB`), 1024*mib(`(?m)^MemoryMax=(\d+)G$`)
+	assert.LessOrEqual(t, goal, limit*4/5)
+	assert.Greater(t, goal, at(t, documents(t, "systemd/config.yaml")[0], "processors", "memory_limiter", "limit_mib"))
+	assert.NotContains(t, unit, "\nMemoryHigh=", "a throttled collector collects late")
 }
 
 type panel struct {

@@ -58,7 +58,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
 
 	// A scrape may mix two successive collections, but contains nothing older.
 	highest := 0.0
-	scrapes := p.samples(t, `up{job="energy"}`, from, time.Now())
+	scrapes := p.samples(t, fmt.Sprintf(`up{job="energy", instance=%q}`, endpoint), from, time.Now())
 	for _, scrape := range scrapes {
 		at := scrape.at.Add(time.Millisecond)
 		processes, node := p.value(t, at, `sum(process_power_watts{energy_zone="package"})`), p.value(t, at, `sum(system_power_watts{energy_zone="package"})`)
