@@ -96,6 +96,21 @@ func generatedImports(t *testing.T, config map[string]any) map[string][]string {
 	return all
 }
 
+// make tidy writes the versions.
+func TestTheProfilesCollectorHasTheCommittedVersionsOfItsComponents(t *testing.T) {
+	versions, sums := read(t, "builder-config-profiles.mod"), read(t, "builder-config-profiles.sum")
+	config := documents(t, "builder-config-profiles.yaml")[0]
+	for _, kind := range []string{"receivers", "processors", "connectors", "exporters", "extensions", "providers", "converters"} {
+		for _, component := range config[kind].([]any) {
+			gomod := at(t, component, "gomod").(string)
+			assert.Contains(t, versions, "\t"+gomod+"\n")
+			if !strings.HasPrefix(gomod, module) {
+				assert.Contains(t, sums, gomod+" h1:")
+			}
+		}
+	}
+}
+
 func TestTheBuilderConfigurationOnThePageWorksOutsideTheCheckout(t *testing.T) {
 	var own map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(ownBuilderConfig(t)), &own))

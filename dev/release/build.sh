@@ -11,8 +11,14 @@ out=$PWD/build/release
 collector() {
 	local name=$1 sources=build/release/src/$1 arch
 	mkdir -p "$sources"
+	local committed=${2%.yaml} modules=
 	sed -e "s#^  version: .*#  version: $VERSION#" -e "s#^  output_path: .*#  output_path: $sources#" "$2" >"$sources.yaml"
-	GOWORK=off GOFLAGS=-buildvcs=false go tool -modfile=internal/tools/go.mod builder --skip-compilation --config "$sources.yaml"
+	if [ -e "$committed.mod" ]; then
+		sed 's#=> \.\./\.\.#=> ../../../..#' "$committed.mod" >"$sources/go.mod"
+		cp "$committed.sum" "$sources/go.sum"
+		modules=--skip-get-modules
+	fi
+	GOWORK=off GOFLAGS=-buildvcs=false go tool -modfile=internal/tools/go.mod builder --skip-compilation $modules --config "$sources.yaml"
 	for arch in $ARCHS; do
 		GOARCH=$arch go -C "$sources" build -ldflags='-s -w' -o "$out/$arch/$name" .
 	done
