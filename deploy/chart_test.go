@@ -84,6 +84,18 @@ func TestChartKeepsAnAffinityOnBothDaemonSets(t *testing.T) {
 	}
 }
 
+func TestChartPinsEachImageByItsDigest(t *testing.T) {
+	pods, _ := daemonSets(t, "11-profiles")
+	for name, want := range map[string]string{
+		"otelcol-energy":        "otelcol-energy-profiles@sha256:" + strings.Repeat("1", 64),
+		"otelcol-energy-nvidia": "otelcol-energy-gpu@sha256:" + strings.Repeat("2", 64),
+	} {
+		assert.Equal(t, "ghcr.io/energyreceiver/"+want, at(t, pods[name], "containers", "image"))
+	}
+	pods, _ = daemonSets(t, "09-overrides")
+	assert.Contains(t, at(t, pods["otelcol-energy"], "containers", "image"), "registry.example.com/otelcol-energy@sha256:")
+}
+
 func TestChartGrantsTheProfilerWhatItNeedsAndOthersNoMore(t *testing.T) {
 	pods, configs := daemonSets(t, "11-profiles")
 	for name, want := range map[string]bool{"otelcol-energy": true, "otelcol-energy-nvidia": false} {
