@@ -34,6 +34,10 @@ func TestChartMatchesTheManifest(t *testing.T) {
 	for _, key := range []string{"securityContext", "resources", "volumeMounts", "startupProbe", "livenessProbe", "args"} {
 		assert.Equal(t, at(t, want, "containers", key), at(t, got, "containers", key), key)
 	}
+	policy := at(t, documents(t, "kubernetes/networkpolicy.yaml")[0], "spec")
+	for _, key := range []string{"policyTypes", "ingress"} {
+		assert.Equal(t, at(t, policy, key), at(t, rendered["NetworkPolicy"], "spec", key), key)
+	}
 	for _, object := range documents(t, "kubernetes/rbac.yaml") {
 		if object["kind"] == "ClusterRole" {
 			assert.Equal(t, object["rules"], rendered["ClusterRole"]["rules"])
@@ -49,14 +53,19 @@ func TestChartMatchesTheManifest(t *testing.T) {
 	assert.NotContains(t, text, "e+", "an integer became a float")
 }
 
-// daemonSets returns the pods and the configurations of a rendered chart, by the name of the DaemonSet.
-func daemonSets(t *testing.T, values string) (pods, configs map[string]map[string]any) {
+// objects returns the objects of a rendered chart.
+func objects(t *testing.T, values string) []map[string]any {
 	dir := os.Getenv("CHARTS")
 	if dir == "" {
 		t.Skip("lacks CHARTS, the directory of rendered charts: deploy/chart/test.sh")
 	}
+	return documents(t, filepath.Join(dir, values+".yaml"))
+}
+
+// daemonSets returns the pods and the configurations of a rendered chart, by the name of the DaemonSet.
+func daemonSets(t *testing.T, values string) (pods, configs map[string]map[string]any) {
 	pods, configs = map[string]map[string]any{}, map[string]map[string]any{}
-	for _, object := range documents(t, filepath.Join(dir, values+".yaml")) {
+	for _, object := range objects(t, values) {
 		switch object["kind"] {
 		case "DaemonSet":
 			pods[at(t, object, "metadata", "name").(string)] = at(t, object, "spec", "template", "spec").(map[string]any)
@@ -94,6 +103,22 @@ func TestChartPinsEachImageByItsDigest(t *testing.T) {
 	}
 	pods, _ = daemonSets(t, "09-overrides")
 	assert.Contains(t, at(t, pods["otelcol-energy"], "containers", "image"), "registry.example.com/otelcol-energy@sha256:")
+}
+
+// The NetworkPolicy opens the ports of the metrics, and those only if they are served.
+func TestChartLetsPrometheusScrape(t *testing.T) {
+	for values, want := range map[string]any{
+		"01-gateway":    []any{},
+		"03-prometheus": []any{map[string]any{"ports": []any{map[string]any{"port": "metrics"}, map[string]any{"port": "own-metrics"}}}},
+	} {
+		var got any
+		for _, object := range objects(t, values) {
+			if object["kind"] == "NetworkPolicy" {
+				got = at(t, object, "spec", "ingress")
+			}
+		}
+		assert.Equal(t, want, got, values)
+	}
 }
 
 func TestChartGrantsTheProfilerWhatItNeedsAndOthersNoMore(t *testing.T) {

@@ -269,6 +269,38 @@ func TestOnlyContainersListenOnAllAddresses(t *testing.T) {
 	}
 }
 
+// The default of a server is to wait for a minute or without end.
+func TestServersCloseConnectionsOfSlowClients(t *testing.T) {
+	servers := 0
+	configs := shippedConfigs(t)
+	delete(configs["kepler/kubernetes.yaml"]["exporters"].(map[string]any), "prometheus") // has the settings of kepler/config.yaml
+	for path, config := range configs {
+		exporters, _ := config["exporters"].(map[string]any)
+		extensions, _ := config["extensions"].(map[string]any)
+		for name, server := range map[string]any{"prometheus": exporters["prometheus"], "health_check": extensions["health_check"]} {
+			if s, ok := server.(map[string]any); ok {
+				servers++
+				assert.Contains(t, s, "write_timeout", path)
+				assert.Contains(t, s, "read_timeout", path)
+				if name == "prometheus" { // that of health_check is read_timeout
+					assert.Contains(t, s, "read_header_timeout", path)
+				}
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, servers, 7)
+}
+
+// A hundred connections with large headers exceed the memory limit of the pod.
+func TestNoPodReachesTheHealthCheck(t *testing.T) {
+	policy := at(t, documents(t, "kubernetes/networkpolicy.yaml")[0], "spec")
+	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "metadata", "labels")
+	assert.Equal(t, pod, at(t, policy, "podSelector", "matchLabels"))
+	assert.Equal(t, []string{"Ingress"}, strs(t, at(t, policy, "policyTypes")))
+	assert.Empty(t, at(t, policy, "ingress"))
+	assert.Contains(t, strs(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "resources")), "networkpolicy.yaml")
+}
+
 func TestOnlyKeplersConfigurationEstimatesNothing(t *testing.T) {
 	off := regexp.MustCompile(`(?m)^ *model: none`)
 	for path := range shippedConfigs(t) {

@@ -110,7 +110,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set (index $metrics.readers 0).periodic.exporter.otlp "headers" $headers }}
 {{- end }}
 {{- if include "scrapes" .root }}
-{{- $exporter := dict "endpoint" "[${env:K8S_POD_IP}]:8889" "resource_to_telemetry_conversion" (dict "enabled" true) "send_timestamps" true
+{{- $exporter := dict "endpoint" "[${env:K8S_POD_IP}]:8889" "read_timeout" "5s" "read_header_timeout" "5s" "write_timeout" "10s"
+    "resource_to_telemetry_conversion" (dict "enabled" true) "send_timestamps" true
     "metric_expiration" "1m" "without_scope_info" true }}
 {{- $_ := set $config.exporters "prometheus" $exporter }}
 {{- $_ := set $pipeline "exporters" (append $pipeline.exporters "prometheus") }}
