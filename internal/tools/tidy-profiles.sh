@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes deploy/builder-config-profiles.mod and .sum: the versions and sums of the modules of this collector. go mod tidy downloads modules
-# that only the profiler's tests import, and some of them are not always available. With -e it continues without them.
+# Writes deploy/builder-config-profiles.mod and .sum: the versions and sums of the modules of this collector. go mod tidy
+# downloads modules that only the profiler's tests import, and some are not always available: -e continues without them.
 set -eu
 cd "$(dirname "$0")/../.."
 export GOWORK=off CGO_ENABLED=0
