@@ -102,7 +102,7 @@ func newSensor(s *Source) *sensor {
 	}
 	return &sensor{Source: s, client: fetch.New(s.Client), zone: power.Zone{
 		ID: "http:" + s.Name, Name: s.Name, Kind: s.Kind,
-		Method: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(s.Kind),
+		Method: power.Measured, Domain: domain, MaxWatts: power.MaxPlatformWatts, // of all sockets together, or all cards
 	}}
 }
 

@@ -106,6 +106,28 @@ func TestACounterIsExact(t *testing.T) {
 	})
 }
 
+// A feed such as a query of Prometheus may add up the sockets of the machine.
+func TestAPackageSourceAcceptsTheSumOfEightSockets(t *testing.T) {
+	for unit, answer := range map[string]func(time.Duration) string{
+		"W": func(time.Duration) string { return "2400" },
+		"J": func(d time.Duration) string { return fmt.Sprint(98765 + 2400*int(d.Seconds())) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			s := source(t, "sum", "", unit, func(*http.Request) (string, error) { return answer(time.Since(began)), nil })
+			s.Kind = power.Package
+			m := New([]Source{s})
+			defer func() { require.NoError(t, m.Close()) }()
+			start(t, m)
+			pass(time.Minute)
+			r := readAll(t, m)["http:sum"]
+			require.NoError(t, r.Err, unit)
+			assert.Equal(t, 60*2400*units.Joule, r.Total, unit)
+			assert.Zero(t, r.Rejected, unit)
+		})
+	}
+}
+
 func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

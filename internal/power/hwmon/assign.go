@@ -162,7 +162,11 @@ func (m *finder) findNamed(chips []*chip) (found []input) {
 		case len(sensors) == 1:
 			s := sensors[0]
 			m.seen[i] = true
-			found = append(found, m.newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip)))
+			f := m.newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip))
+			if n.Kind != power.GPU {
+				f.zone.MaxWatts = power.MaxPlatformWatts // it may measure all sockets together
+			}
+			found = append(found, f)
 		case len(sensors) > 1:
 			err = fmt.Errorf("meters::hwmon::sensors::%s: %d chips %q have a sensor %q: name the device, such as %q", n, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
 		case !m.seen[i]:

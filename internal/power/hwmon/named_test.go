@@ -48,6 +48,20 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 	})
 }
 
+func TestANamedPackageSensorAcceptsTheSumOfEightSockets(t *testing.T) {
+	tr := newTree(t, "ina_unknown_board")
+	tr.write("2400000000\n", "sys/devices/platform/i2c/i2c-1/1-0041/hwmon/hwmon1/power1_input")
+	tr.bubble(t, Options{Sensors: []Sensor{
+		{Chip: "ina226", Device: "1-0041", Sensor: "power1", Kind: power.Package},
+	}}, func(t *testing.T, m *Meter) {
+		tr.poll(m)
+		later(10 * time.Second)
+		r := tr.one(m, "1-0041:power1")
+		assert.NoError(t, r.Err)
+		tr.expectTotal(r, 24_000*units.Joule)
+	})
+}
+
 func TestANamedSensorTakesThePlaceOfTheKnownOnesOfItsKind(t *testing.T) {
 	tr := newTree(t, "acpi_grace")
 	tr.bubble(t, Options{Sensors: []Sensor{
