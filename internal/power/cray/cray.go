@@ -76,12 +76,14 @@ func New(root string, want func(power.Kind) bool) *Meter {
 // power.CounterFiles. The error is fs.ErrNotExist where there are no such counters, and
 // power.ErrNoZones where there is none to use.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	if len(m.readings) > 0 && !m.failing {
-		if measured, err := m.readFreshness(); err == nil && measured == m.measured {
-			return m.repeat(s.At), nil
-		}
+	measured, err := m.readFreshness()
+	switch {
+	case err != nil:
+	case measured == m.measured && len(m.readings) > 0 && !m.failing:
+		return m.repeat(s.At), nil
+	default:
+		m.measured = measured
 	}
-	var err error
 	m.readings, err = m.files.Read(s.At)
 	m.since = s.At
 	m.failing = slices.ContainsFunc(m.readings, func(r power.Reading) bool { return r.Err != nil })
@@ -99,7 +101,7 @@ func (m *Meter) repeat(at time.Time) []power.Reading {
 	return m.readings
 }
 
-// torn reports whether the controller has measured since it was last asked.
+// torn reports whether the freshness has changed since it was last read.
 func (m *Meter) torn() bool {
 	if len(m.zones) == 0 {
 		return false

@@ -160,6 +160,23 @@ func TestCountersThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
 	assert.Equal(t, 200*units.Joule, got["cpu"].Total, "the part belongs to the whole")
 }
 
+func TestCountersThatStandStillWhileTheyAreReadAreReadOnce(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	reads := 0
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if filepath.Base(path) == "energy" {
+			reads++
+		}
+		return got, err
+	})()
+	for i := range 5 {
+		n.measure(time.Second, map[string]int{"energy": 98765432 + 331*(i+1)})
+		n.zones()
+	}
+	assert.Equal(t, 5, reads)
+}
+
 func TestCountersThatNeverStandStillAreReadThreeTimes(t *testing.T) {
 	n, _ := newNode(t, "ex_epyc")
 	n.zones()
