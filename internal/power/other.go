@@ -40,7 +40,7 @@ import (
 // The zero Remainder is ready to use. A Remainder is not safe for concurrent use.
 type Remainder struct {
 	zone    Zone
-	tracks  []*track // of all wholes and parts that were ever read
+	tracks  []*track // of all wholes and parts that were ever read, by ID
 	kind    Kind     // of the whole
 	foreign *Zone    // a part that is not measured, nil if all are
 	lacks   string   // what is not there, empty if nothing
@@ -174,7 +174,7 @@ func (m *Remainder) update(readings []Reading) bool {
 	for i := range readings {
 		r := &readings[i]
 		if k := r.Zone.Kind; (isWhole(k) || isPart(k, Platform)) && r.Zone.Method == Measured && !r.At.IsZero() {
-			m.track(r.Zone).update(r)
+			m.track(r, readings).update(r)
 		}
 	}
 	whole, part := m.selectWhole()
@@ -205,14 +205,23 @@ func isPart(k, whole Kind) bool { return k == Package || k == DRAM || k == GPU &
 
 func isWhole(k Kind) bool { return k == Platform || k == PSys }
 
-// track returns the track of a zone.
-func (m *Remainder) track(z *Zone) *track {
+// track returns the track of the zone of a reading. A zone with the ID and the kind of a zone that
+// is no longer read is the same hardware, read in another way: it takes over the track.
+func (m *Remainder) track(r *Reading, readings []Reading) *track {
+	var before *track
 	for _, t := range m.tracks {
-		if t.zone == z {
+		if t.zone == r.Zone {
 			return t
 		}
+		if t.zone.ID == r.Zone.ID && t.zone.Kind == r.Zone.Kind {
+			before = t
+		}
 	}
-	t := &track{zone: z, points: make([]point, 0, maxPoints)}
+	if before != nil && !slices.ContainsFunc(readings, func(r Reading) bool { return r.Zone == before.zone }) {
+		before.replace(r)
+		return before
+	}
+	t := &track{zone: r.Zone, points: make([]point, 0, maxPoints)}
 	m.tracks = append(m.tracks, t)
 	return t
 }
@@ -319,8 +328,9 @@ func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {
 // track holds the readings of a whole or a part.
 type track struct {
 	zone    *Zone
-	present bool // it is among the readings
-	whole   bool // it is the whole, or a zone of it
+	base    units.Energy // total of the track when the total of the zone was 0
+	present bool         // it is among the readings
+	whole   bool         // it is the whole, or a zone of it
 	// abandoned marks a part that had nothing new in the time that it was waited for. It is not
 	// waited for until it has a new reading.
 	abandoned bool
@@ -351,10 +361,21 @@ const (
 
 func (t *track) last() *point { return &t.points[len(t.points)-1] }
 
+// replace makes the zone of a reading the zone of the track. A part continues with the track's last
+// total, because some of it may not be settled yet. A whole starts over.
+func (t *track) replace(r *Reading) {
+	if isWhole(r.Zone.Kind) {
+		*t = track{zone: r.Zone, points: t.points[:0]}
+		return
+	}
+	t.zone, t.unmeasured = r.Zone, r.Unmeasured
+	t.base = t.last().total - r.Total // modulo 2^64
+}
+
 // update notes a reading.
 func (t *track) update(r *Reading) {
 	t.present = true
-	p := point{r.At, r.Total}
+	p := point{r.At, t.base + r.Total}
 	if len(t.points) == 0 && !r.since.IsZero() && r.since.Before(r.At) {
 		t.points, t.resumed, t.unmeasured = append(t.points, point{r.since, 0}, p), true, r.Unmeasured
 		return

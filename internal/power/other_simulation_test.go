@@ -5,6 +5,7 @@ package power
 import (
 	"flag"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ var otherHistories = flag.Int("other.histories", 25, "histories of 1000 interval
 
 // simulated is a zone with its true energy and the meter that reads it.
 type simulated struct {
+	id      string // that of each of its meters
 	kind    Kind
 	watts   float64
 	energy  []float64 // true, in µJ, at the end of each interval
@@ -28,6 +30,7 @@ type simulated struct {
 	offset  units.Energy  // the meter's count when it was first read, and what it missed
 	unread  bool          // not read since it is another meter
 	reading Reading
+	last    time.Time // of the last reading, also of the meter before
 	gapFrom time.Time
 }
 
@@ -101,7 +104,7 @@ func (h *history) period() time.Duration {
 }
 
 func (h *history) add(k Kind, watts float64, every time.Duration) *simulated {
-	z := &simulated{kind: k, watts: watts, every: every, scale: 1}
+	z := &simulated{id: string(k) + strconv.Itoa(len(h.zones)), kind: k, watts: watts, every: every, scale: 1}
 	if every != h.interval {
 		z.next = h.interval + 1 // a slow meter has no reading before the others have one
 	}
@@ -121,7 +124,7 @@ func platforms(zones []*simulated) (out []*simulated) {
 
 // replace gives the zone another meter.
 func (z *simulated) replace() {
-	z.reading = Reading{Zone: &Zone{ID: string(z.kind), Kind: z.kind, Method: Measured, MaxWatts: 1000}}
+	z.reading = Reading{Zone: &Zone{ID: z.id, Kind: z.kind, Method: Measured, MaxWatts: 1000}}
 	z.unread = true
 }
 
@@ -151,6 +154,9 @@ func (h *history) step() {
 	n := len(readings)
 	h.note(readings)
 	readings = h.remainder.add(readings, after(h.now))
+	if len(h.remainder.tracks) > len(h.zones) {
+		h.Fatalf("history %d after %v: %d tracks of %d zones", h.seed, h.now, len(h.remainder.tracks), len(h.zones))
+	}
 	if len(readings) > n {
 		h.check(&readings[n])
 	}
@@ -227,9 +233,10 @@ func (h *history) read(z *simulated) {
 	}
 	count := units.Energy(h.at(z, at-z.lag) * z.scale)
 	stamp := after(at + time.Duration(z.drift*float64(at)))
-	if stamp.Sub(z.reading.At) < pointSpacing && !z.reading.At.IsZero() { // so that no reading is forgotten
+	if stamp.Sub(z.last) < pointSpacing && !z.last.IsZero() { // so that no reading is forgotten
 		return
 	}
+	z.last = stamp
 	if z.unread {
 		z.unread, z.offset, z.gapFrom = false, count, time.Time{}
 	}

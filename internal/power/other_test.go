@@ -130,6 +130,32 @@ func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *te
 	n.expect(230, 40000-2200-6400, 220, 0)
 }
 
+// A BMC whose energy counter comes and goes is another zone with the same ID each time.
+func TestAZoneThatIsReplacedAgainAndAgainHasOneTrack(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	for _, zone := range []int{platform, pkg} {
+		for range 100 {
+			another := *n.readings[zone].Zone
+			n.readings[zone].Zone = &another
+			n.read(1)
+		}
+	}
+	assert.Len(t, n.remainder.tracks, 2, "platform and package")
+}
+
+func TestAPartThatIsReplacedKeepsTheEnergyThatIsNotSettledYet(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(pkg, 10, 300)
+	n.expect(10, 0, 0, 0)
+	another := *n.readings[pkg].Zone
+	n.readings[pkg].Zone = &another
+	n.count(pkg, 11, 7)
+	n.expect(11, 0, 0, 0)
+	n.count(platform, 20, 1000)
+	n.count(pkg, 20, 57)
+	n.expect(20, 1000-300-(57-7), 20, 0)
+}
+
 func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	const whole, part = "platform or psys", "package, dram or gpu"
 	for _, c := range []struct {
