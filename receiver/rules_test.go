@@ -72,6 +72,17 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	}
 }
 
+// The idle minimum of Kepler up to 0.9 is the lowest power that was observed, also on a node that is never at rest.
+func TestTheIdleMinimumOfKepler09TakesEverySample(t *testing.T) {
+	n := sharedNode(t, func(a *config.AttributionConfig) { a.Preset = config.PresetKepler09 })
+	n.start()
+	n.run(500*joule, map[int]int64{10: 200})
+	active, idle := n.figures("active"), n.figures("idle")
+	n.run(800*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 500, n.figures("idle").less(idle).node, 1e-3, "50 W at 20 % load, in 10 s")
+	assert.InDelta(t, 300, n.figures("active").less(active).node, 1e-3, "of 80 W at 50 % load, in 10 s")
+}
+
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
 	for preset, c := range map[config.Preset]struct {
@@ -85,11 +96,11 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
 		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
 		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
-		// The lowest power, 20 W, is idle, and shared equally by the five processes with init. Power above it is shared
-		// by CPU time.
+		// The lowest power, 20 W at half load, is idle, and shared equally by the five processes with init. Power above it
+		// is shared by CPU time.
 		config.PresetKepler09: {
 			learn: func(n *testNode) {
-				n.run(200*joule, map[int]int64{1: 10})
+				n.run(200*joule, map[int]int64{1: 500})
 				n.run(210*joule, map[int]int64{1: 20})
 			},
 			active: figures{100, 200, 100, 0, 400}, idle: figures{40, 40, 40, 40, 200},
@@ -141,7 +152,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			n.start()
 			n.run(300*joule, map[int]int64{1: 900})
 			if c.learn != nil {
-				assert.False(t, n.trained())
+				assert.Equal(t, preset == config.PresetKepler09, n.trained(), "before a moment of rest")
 				c.learn(n)
 				assert.True(t, n.trained())
 			} else {
@@ -207,8 +218,8 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	for _, split := range trainedModelNames() {
-		if split == config.StaticTrained {
-			continue // it has a provisional estimate
+		if split == config.StaticTrained || split == config.StaticMinimum {
+			continue // they have an estimate from the first sample on
 		}
 		n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(split) })
 		n.start()
@@ -361,13 +372,16 @@ func (s *memoryStorage) Close(context.Context) error                      { s.cl
 
 var storageID = component.MustNewID("file_storage")
 
+// atRest selects a static power model that is trained by 10 s at rest.
+func atRest(c *config.AttributionConfig) {
+	c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 10*time.Second
+}
+
 // withStorage runs a receiver with a storage extension on a machine with this microcode, and returns whether its model
 // was trained after the first 10 s of 60 W at half load. Then the machine rests for 10 s at 30 W.
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (trained bool) {
 	t.Helper()
-	n := sharedNode(t, func(c *config.AttributionConfig) {
-		c.StaticPower = allStatic(config.StaticMinimum)
-	})
+	n := sharedNode(t, atRest)
 	n.s.cfg.Storage = storageID.String()
 	edit(n.s.cfg)
 	n.extensions = map[component.ID]component.Component{storageID: s}
@@ -403,7 +417,7 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
+	n := sharedNode(t, atRest)
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
@@ -427,7 +441,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
+	n := sharedNode(t, atRest)
 	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -447,7 +461,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 }
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
-	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
+	n := sharedNode(t, atRest)
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
 	n.replaceSource()

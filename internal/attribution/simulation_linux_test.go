@@ -97,7 +97,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 var otherModels = []func() attribution.StaticPowerModel{
 	nil,
 	func() attribution.StaticPowerModel { return static.Fixed{Power: 20 * units.Joule} },
-	func() attribution.StaticPowerModel { return static.NewMinimum(0.5) },
+	func() attribution.StaticPowerModel { return static.NewMinimum() },
 	func() attribution.StaticPowerModel { return static.NewResting(0.5) },
 	nil,
 	func() attribution.StaticPowerModel { return static.NewBase(0.5, time.Minute) },
@@ -281,7 +281,7 @@ func TestAccountsContainTheEnergyTheMachineUsed(t *testing.T) {
 func crowdRules() map[string]attribution.Rules {
 	rules := map[string]attribution.Rules{"default": {}}
 	for name, create := range map[string]func() *static.Model{
-		"minimum":    func() *static.Model { return static.NewMinimum(0.1) },
+		"minimum":    static.NewMinimum,
 		"resting":    func() *static.Model { return static.NewResting(0.1) },
 		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
 		"regression": func() *static.Model { return static.NewRegression(3, 5) },

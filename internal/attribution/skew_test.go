@@ -37,7 +37,7 @@ func TestZonesThatAreReadOneAfterTheOtherTrainOneModel(t *testing.T) {
 		"lag of two minutes":    {2 * time.Minute, time.Microsecond},
 	} {
 		rng := rand.New(rand.NewPCG(1, 2))
-		m := &portions{Model: static.NewMinimum(1)}
+		m := &portions{Model: static.NewMinimum()}
 		baseline := time.Unix(1_000_000_000, 0)
 		e := attribution.New(attribution.Config{Rules: attribution.Rules{Models: [attribution.MaxKinds]attribution.StaticPowerModel{m}}}, baseline)
 		iv := attribution.Interval{At: baseline, Zones: []attribution.ZoneReading{{Zone: 0, OK: true}, {Zone: 1, OK: true}}, Domains: []attribution.Usage{{}}}

@@ -2,19 +2,22 @@
 
 package static
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
-// NewMinimum returns a model whose static power is the lowest power of the last week, of samples
-// with at most the given utilization, 0 to 1. Kepler up to 0.9 takes the lowest power ever seen.
-func NewMinimum(maxUtilization float64) *Model {
-	return newModel(func() estimator { return &minimum{maxUtilization: maxUtilization} })
+// NewMinimum returns a model whose static power is the lowest power of the last week, at any
+// utilization. A lower power is in use at once. Kepler up to 0.9 takes the lowest power ever seen.
+func NewMinimum() *Model {
+	return newModel(func() estimator { return new(minimum) })
 }
 
 // minimum keeps the lowest power of each of the last days that had a sample, today's last.
 type minimum struct {
-	maxUtilization float64
-	days           [minimumDays]float64 // 0: none
-	seconds        float64              // of today
+	days    [minimumDays]float64 // 0: none
+	seconds float64              // of today
+	lowered bool                 // the last sample was the lowest
 }
 
 const (
@@ -30,22 +33,32 @@ func (m *minimum) observe(s sample) {
 			m.days[minimumDays-1] = 0
 		}
 	}
-	today := &m.days[minimumDays-1]
-	if s.utilization <= m.maxUtilization && s.watts > 0 && (*today == 0 || s.watts < *today) {
+	today, lowest := &m.days[minimumDays-1], m.lowest()
+	m.lowered = s.watts > 0 && s.watts < lowest
+	if s.watts > 0 && (*today == 0 || s.watts < *today) {
 		*today = s.watts
 	}
+}
+
+// lowest returns the lowest power of all days, infinite if there is none.
+func (m *minimum) lowest() float64 {
+	lowest := math.Inf(1)
+	for _, w := range m.days {
+		if w > 0 {
+			lowest = min(lowest, w)
+		}
+	}
+	return lowest
 }
 
 // estimate returns an estimate without a standard error: nothing shows how far the lowest power is
 // from the usual power at rest.
 func (m *minimum) estimate() estimate {
-	e := estimate{standardError: -1}
-	for _, w := range m.days {
-		if w > 0 && (!e.usable || w < e.watts) {
-			e.watts, e.usable, e.trained = w, true, true
-		}
+	watts := m.lowest()
+	if math.IsInf(watts, 1) {
+		return estimate{standardError: -1}
 	}
-	return e
+	return estimate{watts: watts, standardError: -1, usable: true, trained: true, stepped: m.lowered}
 }
 
 func (m *minimum) state() []float64 { return append(slices.Clone(m.days[:]), m.seconds) }

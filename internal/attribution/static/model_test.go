@@ -32,26 +32,21 @@ func TestAFixedStaticPowerIsTakenOff(t *testing.T) {
 	assert.Zero(t, model.Active(p))
 }
 
-// 30, 26 and 28 W at rest and 20 W at a load that does not qualify: 26 W are static, 64 of 90 W
-// active.
-func TestTheMinimumModelTakesTheLowestPowerThatQualifies(t *testing.T) {
-	model := static.NewMinimum(0.1)
-	assert.InDelta(t, 15, watts(model, 0.5, 30), 1e-9, "by utilization until there is one")
+func TestTheMinimumIsTheLowestPowerAtAnyLoad(t *testing.T) {
+	model := static.NewMinimum()
 	assert.False(t, model.Trained(0))
-	for _, w := range []float64{30, 26, 28} {
-		model.Active(interval(0.05, w))
+	for _, c := range []struct{ load, watts, static float64 }{
+		{0.2, 50, 50}, {0.5, 80, 50}, {0.1, 45, 45}, {0.9, 30, 30}, {0, 40, 30}, {1, 0, 30},
+	} {
+		active := watts(model, c.load, c.watts)
+		assert.InDelta(t, c.static, model.StaticPower(0), 1e-9, "%+v", c)
+		assert.InDelta(t, max(c.watts-c.static, 0), active, 1e-9, "%+v", c)
+		assert.True(t, model.Trained(0))
 	}
-	model.Active(interval(0.5, 20))
-	for range 1000 {
-		model.Active(interval(0.5, 90))
-	}
-	assert.True(t, model.Trained(0))
-	assert.InDelta(t, 64, watts(model, 0.5, 90), 1e-3)
-	assert.InDelta(t, 0, watts(model, 0.5, 24), 0, "never less than nothing")
 }
 
 func TestTheMinimumRisesWithTheMachineWithinAWeek(t *testing.T) {
-	model := static.NewMinimum(0.1)
+	model := static.NewMinimum()
 	model.Active(interval(0, 20))
 	for range 6 * 24 * 360 {
 		model.Active(interval(0, 25))
@@ -144,7 +139,7 @@ func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
 }
 
 func TestShortWindowsAreOneSampleASecond(t *testing.T) {
-	model := static.NewMinimum(0.1)
+	model := static.NewMinimum()
 	for i := range 10 {
 		assert.False(t, model.Trained(0))
 		p := interval(0, 0)
@@ -248,7 +243,7 @@ func TestTheDoubtOfEachModel(t *testing.T) {
 				m.Active(interval(0.02, 40+float64(i)))
 			}
 		}, 6.75},
-		"minimum: not known":              {static.NewMinimum(0.1), func(m *static.Model) { m.Active(interval(0, 20)) }, -1},
+		"minimum: not known":              {static.NewMinimum(), func(m *static.Model) { m.Active(interval(0, 20)) }, -1},
 		"regression: samples on the line": {static.NewRegression(1, 10), buckets(line), 0},
 		"regression: the standard error":  {static.NewRegression(1, 10), buckets(parabola), 2.5438},
 		"regression: of a cubic":          {static.NewRegression(3, 10), buckets(parabola), 0},
@@ -261,7 +256,7 @@ func TestTheDoubtOfEachModel(t *testing.T) {
 }
 
 func TestALongGapIsNotLearnedFrom(t *testing.T) {
-	model := static.NewMinimum(0.1)
+	model := static.NewMinimum()
 	p := interval(0, 5)
 	p.Elapsed = time.Hour
 	model.Active(p)
@@ -293,7 +288,7 @@ func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 // all are the learned models, each with loads that it learns from.
 func allLearned() map[string]func() *static.Model {
 	return map[string]func() *static.Model{
-		"minimum":    func() *static.Model { return static.NewMinimum(0.1) },
+		"minimum":    static.NewMinimum,
 		"resting":    func() *static.Model { return static.NewResting(0.1) },
 		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
 		"regression": func() *static.Model { return static.NewRegression(3, 5) },

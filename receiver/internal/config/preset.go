@@ -68,7 +68,7 @@ type Machine struct {
 
 // StaticTuning overrides constants of the static power models. A zero field selects the default.
 type StaticTuning struct {
-	Rest    float64       // the highest utilization of a node at rest, for minimum, resting and base
+	Rest    float64       // the highest utilization of a node at rest, for resting and base
 	Base    time.Duration // the averaging time of base
 	Samples int           // the number of samples that regression requires in each bucket
 }

@@ -111,9 +111,7 @@ type staticModel struct {
 var staticModels = []staticModel{
 	{name: StaticUtilization},
 	{name: StaticFixed, open: fixedModel},
-	{StaticMinimum, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
-		return static.NewMinimum(c.Tuning.restUtilization())
-	}},
+	{StaticMinimum, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewMinimum() }},
 	{StaticResting, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
 		return static.NewResting(c.Tuning.restUtilization())
 	}},
