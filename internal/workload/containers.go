@@ -45,9 +45,10 @@ const (
 //
 // To support another runtime, add a line here or to containersBelow.
 var namedContainers = []containerShape{
-	// Docker Engine docs, "Runtime metrics", and moby's daemon; build steps have BuildKit's shorter
-	// ids.
-	{dir: "docker-", runtime: "docker", id: isDockerOrBuildkitID, where: asScope},
+	// Docker Engine docs, "Runtime metrics", and moby's daemon; Kepler also finds the directory
+	// without suffix. Build steps have BuildKit's shorter ids.
+	{dir: "docker-", runtime: "docker", id: isHex64, where: asScopeOrDir},
+	{dir: "docker-", runtime: "docker", id: isBuildkitID, where: asScope},
 	{dir: "cri-containerd-", runtime: "containerd", id: isHex64, where: asScope}, // containerd's CRI plugin
 	{dir: "nerdctl-", runtime: "containerd", id: isHex64, where: asScope},        // nerdctl's generateCgroupPath
 	{dir: "crio-", runtime: "cri-o", id: isHex64, where: asScopeOrDir},           // CRI-O's cgmgr

@@ -17,8 +17,6 @@ func isBuildkitID(s string) bool {
 	return len(s) == 25 && all(s, func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'z' })
 }
 
-func isDockerOrBuildkitID(s string) bool { return isHex64(s) || isBuildkitID(s) }
-
 // isUUID: the text form of RFC 9562.
 func isUUID(s string) bool {
 	return len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' &&

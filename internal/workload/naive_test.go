@@ -33,7 +33,8 @@ var naiveShapes = []struct {
 	pattern *regexp.Regexp
 	runtime string
 }{
-	{regexp.MustCompile(`^docker-(` + hex64Re + `|` + buildRe + `)\.scope$`), "docker"},
+	{regexp.MustCompile(`^docker-(` + buildRe + `)\.scope$`), "docker"},
+	{regexp.MustCompile(`^docker-(` + hex64Re + `)(?:\.scope)?$`), "docker"},
 	{regexp.MustCompile(`^cri-containerd-(` + hex64Re + `)\.scope$`), "containerd"},
 	{regexp.MustCompile(`^nerdctl-(` + hex64Re + `)\.scope$`), "containerd"},
 	{regexp.MustCompile(`^crio-(` + hex64Re + `)(?:\.scope)?$`), "cri-o"},
