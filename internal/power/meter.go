@@ -46,6 +46,9 @@ type Zone struct {
 	Method Method
 	// Domain is the hardware that the zone measures, as something that is used.
 	Domain units.Domain
+	// Includes is the CPU socket that the meter of a GPU measures as well, empty if it measures none.
+	// Set subtracts the energy of the socket.
+	Includes units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
 	MaxWatts uint64
 	// Prompt reports whether a reading is of the moment of the read, to a few milliseconds. Meters

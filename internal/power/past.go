@@ -153,8 +153,10 @@ func (s *Set) beginResuming(now time.Time) {
 	if s.began.IsZero() {
 		s.began = now
 	}
-	s.patient = now.Sub(s.began) < partPatience
 }
+
+// isPatient reports whether zones of the past are waited for.
+func (s *Set) isPatient() bool { return s.sample.At.Sub(s.began) < partPatience }
 
 // resume looks for zones of the past among a meter's readings.
 func (s *Set) resume(meter int, readings []Reading) {
@@ -227,7 +229,7 @@ func (r *Raw) until(now *Raw) (units.Energy, error) {
 
 // leaves reports whether a zone is left to a preferred meter that read it in the past and has not answered yet.
 func (s *Set) leaves(meter int, z *Zone) bool {
-	return s.patient && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
+	return s.isPatient() && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
 		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].isSilent() && measureSame(&a.Zone, z)
 	})
 }
@@ -260,7 +262,7 @@ func (s *Set) giveUp() {
 // addAwaited adds a reading of each zone of the past that no meter has read yet.
 func (s *Set) addAwaited() {
 	for _, a := range s.awaited {
-		if s.patient && a.meter >= 0 && !slices.ContainsFunc(s.readings, func(r Reading) bool { return a.isSame(r.Zone) }) {
+		if s.isPatient() && a.meter >= 0 && !slices.ContainsFunc(s.readings, func(r Reading) bool { return a.isSame(r.Zone) }) {
 			r := Reading{Zone: &a.Zone, Err: errAwaited}
 			if correction := s.meters[a.meter].Correction; correction != nil {
 				r.Correction = correction(&a.Zone)

@@ -56,6 +56,7 @@ type Set struct {
 	meters   []Status
 	kinds    []choice // by the index in Kinds
 	cards    []card   // those with a PCI address that were ever listed
+	modules  []*module
 	readings []Reading
 	from     []int // the meter of each of readings that has one
 	failed   []Reading
@@ -65,7 +66,6 @@ type Set struct {
 	resumed     map[*Zone]resumed // those that were found
 	resumptions []Resumption      // in the last Read
 	began       time.Time         // sample time of the first Read after Resume
-	patient     bool              // zones of the past are waited for
 
 	closing   sync.WaitGroup
 	closeErrs []error // what closing each meter returned, by its index
@@ -184,6 +184,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 		s.giveUp()
 		s.addAwaited()
 	}
+	s.separateModules()
 	if s.Remainder != nil {
 		s.readings = s.Remainder.add(s.readings, sample.At)
 	}

@@ -17,6 +17,7 @@ import (
 // report notes what is wrong with the meters.
 func (m *Meters) report(c *conditions.Conditions) {
 	c.Observe("energy sensor", m.trouble())
+	c.Observe("GPU module", m.Set.ModuleErr())
 	if r := m.Set.Remainder; r != nil && (!m.cfg.PresetOther || !r.IsForeign()) {
 		c.Observe("zone other", r.Err())
 	}

@@ -221,6 +221,9 @@ func (r *recorder) collect(ctx context.Context) {
 func (r *recorder) add(meter string, readings []power.Reading) {
 	for i := range readings {
 		reading := &readings[i]
+		if reading.Zone.Includes != "" {
+			continue // the receiver reports less than the meter
+		}
 		key := meter + " " + reading.Zone.ID
 		z := r.zones[key]
 		if z == nil {

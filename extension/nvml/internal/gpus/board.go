@@ -15,6 +15,7 @@ type board struct {
 	device            nvml.Device // nil while NVML does not list the GPU
 	id, name, address string
 	maxWatts          uint64
+	module            bool  // the energy is that of a module
 	lost              error // that the GPU can no longer be read, nil if it can
 
 	energy energy
@@ -32,6 +33,7 @@ func (b *board) attach(device nvml.Device) {
 	b.device, b.lost = device, nil
 	b.slices.multiprocessors = 0
 	b.usage.noInstants = false
+	b.module = device.MeasuresModule()
 	b.maxWatts = 0
 	if milliwatts, err := device.PowerLimit(); err == nil {
 		b.maxWatts = limitMargin * uint64(milliwatts) / 1000
@@ -57,7 +59,8 @@ func (b *board) poll(d *gpulibrary.Device) {
 // describe sets what stays the same, and empties the rest.
 func (b *board) describe(d *gpulibrary.Device) {
 	*d = gpulibrary.Device{
-		ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Users: d.Users[:0],
+		ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Module: b.module,
+		Users: d.Users[:0],
 	}
 }
 

@@ -40,6 +40,7 @@ func (d *driver) open() (nvml.Library, error) {
 type gpu struct {
 	uuid, address string
 	limit         uint32
+	module        bool // the energy is that of a module
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32
@@ -166,6 +167,7 @@ func (g *gpu) visible(since uint64) (visible []sample) {
 func (g *gpu) UUID() (string, error)              { return g.uuid, nil }
 func (g *gpu) Name() (string, error)              { return "NVIDIA H100 80GB HBM3", nil }
 func (g *gpu) PCIAddress() (string, error)        { return g.address, nil }
+func (g *gpu) MeasuresModule() bool               { return g.module }
 func (g *gpu) PowerLimit() (uint32, error)        { return g.limit, nil }
 func (g *gpu) Utilization() (uint32, error)       { return g.rate, nil }
 func (g *gpu) MIG() (bool, error)                 { return g.mig, nil }

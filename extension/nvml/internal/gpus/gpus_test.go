@@ -58,6 +58,16 @@ func TestDescription(t *testing.T) {
 	})
 }
 
+func TestEnergyOfAModuleIsMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(1)
+		f.module = true
+		if !poller(t, f).after(time.Second).Module || poller(t, newFaulty(2)).after(time.Second).Module {
+			t.Error("the GPUs are mixed up")
+		}
+	})
+}
+
 func TestLibraryThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	missing := fmt.Errorf("libnvidia-ml.so.1: %w", fs.ErrNotExist)
 	opened := 0

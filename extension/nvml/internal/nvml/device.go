@@ -68,16 +68,25 @@ func (d *device) TotalEnergy() (uint64, error) {
 }
 
 func (d *device) Power() (milliwatts uint32, averaged bool, err error) {
-	values := [...]fieldValue{{field: fieldPowerAverage}, {field: fieldPowerInstant}}
-	ret := d.fieldValues(d.handle, int32(len(values)), &values[0])
-	switch {
-	case ret == Success && values[0].ret == Success && values[0].valueType != valueDouble:
-		return binary.NativeEndian.Uint32(values[0].value[:]), true, nil
-	case ret == Success && values[1].ret == Success && values[1].valueType != valueDouble:
-		return binary.NativeEndian.Uint32(values[1].value[:]), false, nil
+	values := [...]fieldValue{
+		{field: fieldPowerAverage}, {field: fieldPowerInstant},
+		{field: fieldPowerAverage, scope: scopeModule}, {field: fieldPowerInstant, scope: scopeModule},
 	}
-	ret = d.powerUsage(d.handle, &milliwatts)
+	if d.fieldValues(d.handle, int32(len(values)), &values[0]) == Success {
+		for i := range values {
+			if v := &values[i]; v.ret == Success && v.valueType != valueDouble {
+				return binary.NativeEndian.Uint32(v.value[:]), v.field == fieldPowerAverage, nil
+			}
+		}
+	}
+	ret := d.powerUsage(d.handle, &milliwatts)
 	return milliwatts, false, ret.err()
+}
+
+func (d *device) MeasuresModule() bool {
+	values := [...]fieldValue{{field: fieldPowerInstant}, {field: fieldPowerInstant, scope: scopeModule}}
+	ret := d.fieldValues(d.handle, int32(len(values)), &values[0])
+	return ret == Success && values[0].ret.missing() && values[1].ret == Success
 }
 
 func (d *device) PowerLimit() (uint32, error) {

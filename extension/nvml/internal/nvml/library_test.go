@@ -98,6 +98,7 @@ func TestPowerIsTheAverageWhereTheGPUHasIt(t *testing.T) {
 	}{
 		{"average", "average 250000\nmomentary 260000\npower 270000", nil, 250_000, true, nil},
 		{"momentary", "momentary 260000\npower 270000", nil, 260_000, false, nil},
+		{"module", "module 423000\npower 270000", nil, 423_000, true, nil},
 		{"usage", "power 270000", nil, 270_000, false, nil},
 		{"older driver", "average 250000\npower 270000", []string{"nvmlDeviceGetFieldValues"}, 270_000, false, nil},
 		{"fields fail", "fail nvmlDeviceGetFieldValues 999\naverage 1\npower 270000", nil, 270_000, false, nil},
@@ -109,6 +110,26 @@ func TestPowerIsTheAverageWhereTheGPUHasIt(t *testing.T) {
 			assert.Equal(t, test.err, err)
 			assert.Equal(t, test.milliwatts, milliwatts)
 			assert.Equal(t, test.averaged, averaged)
+		})
+	}
+}
+
+func TestAGPUWithoutPowerOfItsOwnMeasuresItsModule(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		without      []string
+		want         bool
+	}{
+		{"Grace Hopper", "module 423000\nenergy 5", nil, true},
+		{"the GPU as well", "momentary 300000\nmodule 423000", nil, false},
+		{"the GPU alone", "momentary 300000", nil, false},
+		{"neither", "power 300000", nil, false},
+		{"fields fail", "fail nvmlDeviceGetFieldValues 999\nmodule 423000", nil, false},
+		{"older driver", "module 423000", []string{"nvmlDeviceGetFieldValues"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, _ := openDevice(t, "device 0:1:0.0\n"+test.script, test.without...)
+			assert.Equal(t, test.want, d.MeasuresModule())
 		})
 	}
 }

@@ -776,3 +776,34 @@ func TestBurstsAreWithinFivePercentAtWindowsOfASecond(t *testing.T) {
 		}
 	})
 }
+
+func TestAGPUInAModuleNamesTheNearestSocket(t *testing.T) {
+	root := t.TempDir()
+	write := func(path, text string) {
+		path = filepath.Join(root, "sys", path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+	}
+	assert.Equal(t, units.NodeCPUs, socketOf(root, pci), "sysfs does not show it")
+	write("bus/pci/devices/"+pci+"/numa_node", "1")
+	write("devices/system/node/node1/cpulist", "72-143")
+	write("devices/system/cpu/cpu72/topology/physical_package_id", "1")
+	assert.Equal(t, units.Domain("package-1"), socketOf(root, pci))
+	write("bus/pci/devices/"+pci+"/numa_node", "-1")
+	assert.Equal(t, units.NodeCPUs, socketOf(root, pci), "the firmware does not say")
+
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			d := b.device(nil)
+			d.Module = true
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, root, time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(2, time.Second)
+		r, _, _ := n.read()
+		assert.Equal(t, units.NodeCPUs, r.Zone.Includes)
+		assert.Equal(t, "NVIDIA H100, derived from its module", r.Zone.Name)
+	})
+}

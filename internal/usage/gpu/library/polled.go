@@ -142,6 +142,10 @@ func (p *polled) device(found *gpulibrary.Device) *device {
 	d := &device{zone: power.Zone{
 		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Method: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
 	}}
+	if found.Module {
+		d.zone.Name += ", derived from its module"
+		d.zone.Includes = socketOf(p.root, found.PCIAddress)
+	}
 	if i >= 0 {
 		p.devices[i] = d
 	} else {

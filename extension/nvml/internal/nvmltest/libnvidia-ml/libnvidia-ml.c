@@ -19,6 +19,7 @@
 //     refresh US                   the energy counter is updated at multiples of this time
 //     average MW                   power fields 185 and 186, and nvmlDeviceGetPowerUsage
 //     momentary MW
+//     module MW                    power fields of the module
 //     power MW
 //     limit MW                     highest power limit
 //     utilization PERCENT
@@ -184,7 +185,7 @@ struct device {
 	char busId[32], uuid[96], name[96];
 	struct curve energy, activity;
 	u64 refresh, period;
-	int average, momentary, power, limit, utilization, mig, multiprocessors, buffer, stride, undersize;
+	int average, momentary, module, power, limit, utilization, mig, multiprocessors, buffer, stride, undersize;
 	struct instant instants[SAMPLES];
 	nvmlProcessUtilizationSample_t samples[SAMPLES];
 	struct load loads[LOADS];
@@ -249,7 +250,7 @@ static void parse_of_device(const char *word, const char *line, struct device *d
 	struct load *load = &d->loads[d->nloads];
 	struct instant *instant = &d->instants[d->ninstants];
 	const struct { const char *word; int *value; } numbers[] = {
-		{"average", &d->average}, {"momentary", &d->momentary}, {"power", &d->power}, {"limit", &d->limit},
+		{"average", &d->average}, {"momentary", &d->momentary}, {"module", &d->module}, {"power", &d->power}, {"limit", &d->limit},
 		{"utilization", &d->utilization}, {"multiprocessors", &d->multiprocessors}, {"buffer", &d->buffer},
 		{"stride", &d->stride}, {"undersize", &d->undersize},
 	};
@@ -295,7 +296,7 @@ static void parse(struct script *w, char *line, struct device **d, struct slice 
 	else if (is(word, "device") && w->ndevices < DEVICES) {
 		*d = &w->devices[w->ndevices++], *s = NULL;
 		snprintf((*d)->busId, sizeof (*d)->busId, "%.31s", arg);
-		(*d)->average = (*d)->momentary = (*d)->power = (*d)->limit = (*d)->utilization = (*d)->mig = NONE;
+		(*d)->average = (*d)->momentary = (*d)->module = (*d)->power = (*d)->limit = (*d)->utilization = (*d)->mig = NONE;
 		(*d)->period = 166667, (*d)->buffer = 100, (*d)->stride = sizeof(nvmlProcessInfo_t);
 	} else if (is(word, "slice") && *d && (*d)->nslices < SLICES) {
 		*s = &(*d)->slices[(*d)->nslices++];
@@ -532,6 +533,8 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 	ENTER_DEVICE(device);
 	for (int i = 0; i < count; i++) {
 		int power = values[i].fieldId == 185 ? c.device->average : values[i].fieldId == 186 ? c.device->momentary : NONE;
+		if (values[i].scopeId)
+			power = values[i].scopeId == 1 ? c.device->module : NONE;
 		values[i].timestamp = now(c.script);
 		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 		values[i].nvmlReturn = give(power, &values[i].value.uiVal);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// module derives the energy of a GPU whose meter measures a module with a CPU socket: that of the
+// module without that of the socket, by the rules of Remainder. While the socket cannot be read,
+// its energy is in that of the GPU.
+type module struct {
+	difference
+	zone   *Zone     // of the GPU
+	socket time.Time // sample time at which the socket was last read, or the module first
+	err    error
+}
+
+// separateModules replaces the readings of modules by those of their GPUs.
+func (s *Set) separateModules() {
+	for _, m := range s.modules {
+		m.err = nil
+	}
+	modules := 0
+	for i := range s.readings {
+		if s.readings[i].Zone.Includes != "" {
+			modules++
+		}
+	}
+	for i := range s.readings {
+		if r := &s.readings[i]; r.Zone.Includes != "" && !r.At.IsZero() {
+			s.moduleOf(r.Zone).derive(r, s.readings, modules == 1, s.sample.At)
+		}
+	}
+}
+
+// moduleOf returns the module of a GPU.
+func (s *Set) moduleOf(gpu *Zone) *module {
+	i := slices.IndexFunc(s.modules, func(m *module) bool { return m.zone.ID == gpu.ID })
+	switch {
+	case i < 0:
+		i = len(s.modules)
+		s.modules = append(s.modules, &module{zone: gpu, socket: s.sample.At})
+	case s.modules[i].zone != gpu:
+		s.modules[i] = &module{zone: gpu, socket: s.sample.At}
+	}
+	return s.modules[i]
+}
+
+// ModuleErr returns which GPUs have the energy of their modules, with that of a CPU, nil if none has.
+func (s *Set) ModuleErr() error {
+	for _, m := range s.modules {
+		if m.err != nil {
+			return m.err
+		}
+	}
+	return nil
+}
+
+// derive replaces the reading of a module. alone reports whether it is the only module of the
+// machine: then all CPUs are its socket.
+func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Time) {
+	for _, t := range m.tracks {
+		t.present = false
+	}
+	whole := m.track(r, readings)
+	whole.update(r)
+	m.setWhole(whole, true)
+	for i := range readings {
+		z := readings[i].Zone
+		if !isPart(z.Kind, PSys) || z.Method != Measured || readings[i].At.IsZero() || !alone && z.Domain != m.zone.Includes {
+			continue
+		}
+		part := m.track(&readings[i], readings)
+		part.update(&readings[i])
+		part.part = true
+		if readings[i].Err == nil {
+			m.socket = now
+		}
+	}
+	m.settle(now)
+	if now.Sub(m.socket) > partPatience {
+		m.err = fmt.Errorf("the energy of %s is that of its module, CPU included: no meter reads the CPU socket", m.zone.ID)
+	}
+	r.Total, r.At, r.Raw, r.since = m.total, m.settled, Raw{}, time.Time{}
+}
