@@ -17,6 +17,9 @@ import (
 // more, and is no BMC.
 const maxMembers = 64
 
+// maxLinks bounds the links of a system or chassis that are held while the machine is looked for.
+const maxLinks = 1024
+
 type collection struct{ Members []link }
 
 // system is a ComputerSystem.
@@ -87,7 +90,17 @@ func (s *service) system(ctx context.Context, p string) (*system, error) {
 	if _, err := s.get(ctx, p, found); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name(p), err)
 	}
-	return found, nil
+	return found, s.bound(p, found.Links.Chassis)
+}
+
+// bound returns an error if a resource has too many links.
+func (s *service) bound(in string, lists ...[]link) error {
+	for _, links := range lists {
+		if len(links) > maxLinks {
+			return fmt.Errorf("%s has more than %d links", s.name(in), maxLinks)
+		}
+	}
+	return nil
 }
 
 func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
@@ -95,7 +108,7 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	if _, err := s.get(ctx, p, found); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name(p), err)
 	}
-	return found, nil
+	return found, s.bound(p, found.Links.ComputerSystems, found.Links.Contains)
 }
 
 // findSystem returns the system that is this machine: the one of the options, the only one, or the

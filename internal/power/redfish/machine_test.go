@@ -5,6 +5,7 @@ package redfish_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -202,4 +203,24 @@ func TestACollectionOfTooManyIsRefused(t *testing.T) {
 	withService(t, tree, func(b *bench) {
 		assert.Contains(b, b.failure(), "Systems has more than 64 members")
 	})
+}
+
+// Up to 64 resources are held while the machine is looked for.
+func TestResourcesOfAHostileServiceAreBounded(t *testing.T) {
+	const chassis = "/redfish/v1/Chassis/System.Embedded.1"
+	for want, edit := range map[string]func(rt.Tree){
+		"Chassis/System.Embedded.1: the resource is larger than 512 KiB": func(tree rt.Tree) {
+			tree[chassis]["Description"] = strings.Repeat("x", 512<<10)
+		},
+		"Chassis/System.Embedded.1 has more than 1024 links": func(tree rt.Tree) {
+			tree[chassis]["Links"] = rt.Object{"ComputerSystems": rt.Links(make([]string, 1025)...)}
+		},
+		"Systems/System.Embedded.1 has more than 1024 links": func(tree rt.Tree) {
+			tree["/redfish/v1/Systems/System.Embedded.1"]["Links"] = rt.Object{"Chassis": rt.Links(make([]string, 1025)...)}
+		},
+	} {
+		tree := dell()
+		edit(tree)
+		withService(t, tree, func(b *bench) { assert.Contains(b, b.failure(), want) })
+	}
 }

@@ -20,7 +20,12 @@ import (
 // rootPath is fixed by the specification (DSP0266, 6.3).
 const rootPath = "/redfish/v1/"
 
+// maxResource is the most bytes of a resource. Real ones have some 10 KB. Up to 64 are held at a
+// time, and JSON may take ten times its size in memory.
+const maxResource = 512 << 10
+
 var (
+	errResource     = fmt.Errorf("the resource is larger than %d KiB", maxResource>>10)
 	errUnauthorized = errors.New("the BMC wants a login: set username and password, or auth")
 	errNoService    = errors.New("there is no Redfish service at the endpoint, or it is switched off")
 	errLink         = errors.New("a link is not a path")
@@ -87,6 +92,9 @@ func (s *service) get(ctx context.Context, path string, resource any) (time.Time
 	answer, err := s.authorized(ctx, path)
 	if err != nil {
 		return time.Time{}, s.withMessage(err, err)
+	}
+	if len(answer.Body) > maxResource {
+		return time.Time{}, errResource
 	}
 	return answer.At, answer.JSON(resource)
 }

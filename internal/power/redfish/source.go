@@ -97,7 +97,7 @@ func isAbout(err error) bool {
 		http.StatusInternalServerError, http.StatusNotImplemented:
 		return true
 	}
-	for _, e := range []error{fetch.ErrNotJSON, fetch.ErrTooLarge, fetch.ErrNoValue, fetch.ErrNotNumber, errZero, errRange, errGone} {
+	for _, e := range []error{fetch.ErrNotJSON, fetch.ErrTooLarge, errResource, fetch.ErrNoValue, fetch.ErrNotNumber, errZero, errRange, errGone} {
 		if errors.Is(err, e) {
 			return true
 		}
