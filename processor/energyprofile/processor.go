@@ -41,8 +41,7 @@ type energyProfile struct {
 	now       func() time.Time
 	coverage  coverage
 
-	mu      sync.Mutex // guards windows, which the receiver adds to
-	windows windows
+	intake intake
 }
 
 func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) (*energyProfile, error) {
@@ -52,9 +51,11 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 	}
 	p := &energyProfile{
 		cfg: cfg, next: next, telemetry: t, now: time.Now, conditions: conditions.New("Energy profiles", set.Logger), feed: feed.Of(cfg.Receiver),
-		windows: windows{selected: selection(cfg), processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{}},
 	}
-	p.reader = &feed.Reader{Processes: true, Take: p.take}
+	p.intake.windows = windows{
+		selected: selection(cfg), processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{},
+	}
+	p.reader = &feed.Reader{Processes: true, Take: p.intake.take}
 	return p, nil
 }
 
@@ -77,17 +78,9 @@ func (p *energyProfile) Shutdown(ctx context.Context) error {
 	p.feed.Close(p.reader)
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
-	p.mu.Lock()
-	n := len(p.windows.pending)
-	p.mu.Unlock()
+	n := len(p.intake.lock().pending)
+	p.intake.unlock()
 	return p.settle(ctx, n, true)
-}
-
-// take keeps a window. The receiver waits for it.
-func (p *energyProfile) take(w *feed.Window) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.windows.take(w)
 }
 
 // ConsumeProfiles implements xconsumer.Profiles.
@@ -109,9 +102,8 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 
 // hold adds a batch. It returns false if there has never been a window to divide.
 func (p *energyProfile) hold(ctx context.Context, own pprofile.Profiles) bool {
-	p.mu.Lock()
-	mark := p.windows.received
-	p.mu.Unlock()
+	mark := p.intake.lock().received
+	p.intake.unlock()
 	var missing error
 	if mark == 0 {
 		missing = feed.Check(p.cfg.Receiver)
@@ -148,9 +140,8 @@ func (p *energyProfile) dropOldest(drop dropped) {
 // countDue returns the number of pending windows that can be settled: those before an earlier batch than
 // the newest, if all meters have reported until then or too many batches wait.
 func (p *energyProfile) countDue() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := &p.windows
+	w := p.intake.lock()
+	defer p.intake.unlock()
 	for i := len(p.held) - 2; i >= 0; i-- {
 		n := int(p.held[i].mark - min(p.held[i].mark, w.settled))
 		if n > 0 && (w.reported(n) || len(p.held) > maxBatches || p.samples >= maxHeld) {

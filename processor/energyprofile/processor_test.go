@@ -419,7 +419,7 @@ func TestWindowsWithoutProfilesKeepTheirEnergyAndNoMemory(t *testing.T) {
 	for i := range 3 * maxWindows {
 		publish(f, windowOf(1000*i, 1000*i+1000, 7))
 	}
-	assert.Len(t, p.windows.pending, maxWindows)
+	assert.Len(t, p.intake.windows.pending, maxWindows)
 	require.NoError(t, p.Shutdown(context.Background()))
 	assert.EqualValues(t, 3*maxWindows*7, sumsOf(t, sink).byFrame[frameNotSampled])
 }

@@ -18,9 +18,7 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	if n == 0 && !end {
 		return nil
 	}
-	p.mu.Lock()
 	out := p.divide(ctx, n, end)
-	p.mu.Unlock()
 	var errs []error
 	for _, pd := range out {
 		errs = append(errs, p.next.ConsumeProfiles(ctx, pd))
@@ -30,7 +28,8 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 
 // divide settles the first n pending windows, and returns what is to be sent.
 func (p *energyProfile) divide(ctx context.Context, n int, end bool) []pprofile.Profiles {
-	w := &p.windows
+	w := p.intake.lock()
+	defer p.intake.unlock()
 	due := w.due(n)
 	from := p.until
 	if from.IsZero() {
@@ -68,7 +67,7 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) []pprofile.
 }
 
 // complete reports whether all energy of the time of a batch is settled.
-func (p *energyProfile) complete(b *batch) bool { return b.mark <= p.windows.settled }
+func (p *energyProfile) complete(b *batch) bool { return b.mark <= p.intake.windows.settled }
 
 // hits finds the process and the price of each sample that is due. It returns the processes that have
 // samples, and the samples of processes that no window named.
@@ -102,7 +101,7 @@ func (p *energyProfile) assign(r *resource, upTo int64) {
 		return
 	}
 	if latest, ok := r.latest(upTo); ok {
-		r.process = p.windows.find(r.pid, latest)
+		r.process = p.intake.windows.find(r.pid, latest)
 	}
 }
 
@@ -111,7 +110,7 @@ func (p *energyProfile) hitsOf(r *resource, upTo int64, span *intervals, hits []
 	for i := range r.samples {
 		s := &r.samples[i]
 		h := hit{sample: s}
-		before, place := len(s.times), p.windows.placeOf(s.cpu)
+		before, place := len(s.times), p.intake.windows.placeOf(s.cpu)
 		s.upTo(upTo, func(t int64) {
 			h.count += s.count
 			if r.process != nil {
@@ -136,14 +135,14 @@ func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
 		}
 	}
 	if len(unknown) > 0 {
-		divide(p.windows.rest.shortLived, unknown)
-		p.windows.rest.shortLived = 0
+		divide(p.intake.windows.rest.shortLived, unknown)
+		p.intake.windows.rest.shortLived = 0
 	}
 }
 
 // addFrames adds the energy that has no samples, and forgets processes that have none left.
 func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
-	w := &p.windows
+	w := &p.intake.windows
 	var sent, notSampled uint64
 	add := func(frame string, energy uint64, attributes func(pcommon.Map)) {
 		f.add(frame, energy, attributes)
