@@ -13,34 +13,45 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// maxHeld is the maximum number of samples that are held. With weights of at most 2^32 their sum stays
-// below 2^63.
-const maxHeld = 1 << 20
+const (
+	// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are corrected every
+	// few minutes.
+	maxAhead = time.Minute
+	// maxLate is how late samples may arrive.
+	maxLate = 10 * time.Second
+	// minPeriod is the minimum CPU time between two samples.
+	minPeriod = time.Millisecond
+)
 
-// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are corrected every few minutes.
-const maxAhead = time.Minute
-
-// batch holds CPU profiles until the energy of their time is known.
+// batch holds CPU profiles until the energy of their time is attributed.
 type batch struct {
-	profiles  pprofile.Profiles
+	// data has the profiles as Protobuf, without times and values: an empty location has 2 bytes there,
+	// and 80 if it is decoded.
+	data      []byte
 	resources []resource
+	times     int    // of all samples that have no energy yet
+	energy    uint64 // µJ, when it is divided
+	bytes     int
 	// mark is the number of windows that the receiver had attributed when the batch arrived.
-	mark uint64
+	mark    uint64
+	arrived time.Time
+	from    origin
 }
 
 // resource has the CPU samples of a resource, which are of one process.
 type resource struct {
-	attributes pcommon.Map
-	pid        int32 // 0 if it has none
+	pid int32 // 0 if it has none
 	// process is nil until it is found. It does not change then: of two processes that had the PID in turn,
 	// one has the samples of the resource.
 	process *process
-	samples []sample
+	// executable and created are those of the process when all energy of the batch is divided.
+	executable string
+	created    time.Time
+	samples    []sample // in the order of the profiles
 }
 
 // sample is a CPU sample.
 type sample struct {
-	of     pprofile.Sample
 	cpu    int32  // -1 if it is not known
 	energy uint64 // µJ
 	times  []int64
@@ -53,40 +64,76 @@ type dropped map[string]int64
 
 // Reasons for which samples are dropped.
 const (
-	dropFuture     = "future"
-	dropLimit      = "limit"
-	dropMalformed  = "malformed"
-	dropNoReceiver = "no_receiver"
-	dropValue      = "value"
+	dropForeign       = "foreign"
+	dropForeignEnergy = "foreign_energy"
+	dropFuture        = "future"
+	dropLimit         = "limit"
+	dropMalformed     = "malformed"
+	dropNoReceiver    = "no_receiver"
+	dropValue         = "value"
 )
 
-// newBatch indexes the samples of CPU profiles. It drops samples that are malformed, after now or beyond
-// room.
-func newBatch(profiles pprofile.Profiles, now time.Time, room int, drop dropped) (*batch, int) {
-	b := &batch{profiles: profiles}
-	index := indexer{d: profiles.Dictionary(), cpus: cpusOf(profiles.Dictionary()), now: now.UnixNano(), room: room, drop: drop}
-	for _, rp := range profiles.ResourceProfiles().All() {
-		r := resource{attributes: rp.Resource().Attributes()}
-		if pid, ok := r.attributes.Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt && pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
+// samples counts the samples of a profile.
+func (d dropped) samples(reason string, of pprofile.Profile) {
+	for _, s := range of.Samples().All() {
+		d[reason] += int64(max(1, s.TimestampsUnixNano().Len()))
+	}
+}
+
+// admission decides which samples are held.
+type admission struct {
+	now int64 // Unix time in ns
+	// cpuTime is the CPU time that a process can have used since the first sample that is held.
+	cpuTime time.Duration
+	byPID   map[int32]uint64 // number of samples that are held
+	drop    dropped
+}
+
+// newBatch indexes the samples of CPU profiles and encodes the rest. It removes samples that are malformed, after now
+// or too many. If no sample is left, the batch only ends a period.
+func newBatch(profiles pprofile.Profiles, a *admission) (*batch, error) {
+	b := &batch{}
+	index := indexer{admission: a, d: profiles.Dictionary(), cpus: cpusOf(profiles.Dictionary())}
+	profiles.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
+		r := resource{}
+		if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt &&
+			pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
 			r.pid = int32(pid.Int())
 		}
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				r.samples = index.add(r.samples, of)
-			}
+		eachProfileOf(rp, func(of pprofile.Profile) { r.samples = index.add(r.samples, r.pid, of) })
+		if len(r.samples) > 0 {
+			b.resources = append(b.resources, r)
+			b.bytes += cap(r.samples) * sampleBytes
 		}
-		b.resources = append(b.resources, r)
+		return len(r.samples) == 0
+	})
+	b.times = index.taken
+	b.bytes += batchBytes + cap(b.resources)*resourceBytes + index.timeBytes
+	if len(b.resources) == 0 {
+		return b, nil
 	}
-	return b, index.taken
+	var err error
+	b.data, err = (&pprofile.ProtoMarshaler{}).MarshalProfiles(profiles)
+	b.bytes += cap(b.data)
+	return b, err
 }
+
+// Bytes of the parts of a batch.
+const (
+	batchBytes    = 1024 // with its place in the list
+	resourceBytes = 112
+	sampleBytes   = 48
+)
 
 // indexer collects the samples of profiles.
 type indexer struct {
-	d           pprofile.ProfilesDictionary
-	cpus        map[int32]int32 // by index of an attribute
-	now         int64           // Unix time in ns
-	room, taken int
-	drop        dropped
+	*admission
+	d         pprofile.ProfilesDictionary
+	cpus      map[int32]int32 // by index of an attribute
+	pid       int32           // of the current profile
+	max       uint64          // of samples with pid
+	taken     int
+	timeBytes int
 }
 
 // cpusOf returns the CPU of each attribute of a dictionary that is one.
@@ -104,21 +151,25 @@ func cpusOf(d pprofile.ProfilesDictionary) map[int32]int32 {
 }
 
 // add appends the samples of a profile, and removes those that are dropped.
-func (x *indexer) add(to []sample, of pprofile.Profile) []sample {
-	to = slices.Grow(to, min(of.Samples().Len(), x.room-x.taken))
+func (x *indexer) add(to []sample, pid int32, of pprofile.Profile) []sample {
+	x.pid, x.max = pid, uint64(x.cpuTime/max(minPeriod, time.Duration(of.Period())))
 	of.Samples().RemoveIf(func(s pprofile.Sample) bool {
 		next := x.sampleOf(of, s)
-		if len(next.times) > 0 {
-			to = append(to, next)
+		if len(next.times) == 0 {
+			return true
 		}
-		return len(next.times) == 0
+		s.TimestampsUnixNano().FromRaw(nil)
+		s.Values().FromRaw(nil)
+		to = append(to, next)
+		x.timeBytes += 8 * cap(next.times)
+		return false
 	})
 	return to
 }
 
 // sampleOf returns a sample, without times if it is dropped.
 func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
-	next := sample{of: s, count: 1, cpu: -1}
+	next := sample{count: 1, cpu: -1}
 	times := s.TimestampsUnixNano()
 	if !x.isWellFormed(s) {
 		x.drop[dropMalformed] += int64(max(1, times.Len()))
@@ -130,7 +181,7 @@ func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
 	if times.Len() == 0 {
 		middle := min(uint64(of.Time())+of.DurationNano()/2, math.MaxInt64)
 		if next.count = x.countOf(s); next.count > 0 {
-			next.times = x.addTime(nil, int64(middle), int64(next.count))
+			next.times = x.addTime(nil, int64(middle), next.count)
 		}
 	}
 	for _, i := range s.AttributeIndices().All() {
@@ -154,16 +205,17 @@ func (x *indexer) isWellFormed(s pprofile.Sample) bool {
 }
 
 // addTime appends a time, unless it is dropped. A time after now counts as now.
-func (x *indexer) addTime(times []int64, t, count int64) []int64 {
+func (x *indexer) addTime(times []int64, t int64, count uint64) []int64 {
 	switch {
-	case t-x.now > int64(maxAhead):
-		x.drop[dropFuture] += count
+	case t > x.now && uint64(t-x.now) > uint64(maxAhead):
+		x.drop[dropFuture] += int64(count)
 		return times
-	case x.taken >= x.room:
-		x.drop[dropLimit] += count
+	case x.taken >= maxSamples, count > x.max-min(x.max, x.byPID[x.pid]):
+		x.drop[dropLimit] += int64(count)
 		return times
 	}
 	x.taken++
+	x.byPID[x.pid] += count
 	return append(times, min(t, x.now))
 }
 
@@ -179,12 +231,10 @@ func (x *indexer) countOf(s pprofile.Sample) (count uint64) {
 	return min(count, math.MaxInt32)
 }
 
-// countTimes returns the number of samples that have no energy yet.
-func (b *batch) countTimes() (n int) {
-	for i := range b.resources {
-		for j := range b.resources[i].samples {
-			n += len(b.resources[i].samples[j].times)
-		}
+// count returns the number of samples that have no energy yet.
+func (r *resource) count() (n uint64) {
+	for i := range r.samples {
+		n += uint64(len(r.samples[i].times)) * r.samples[i].count
 	}
 	return n
 }
@@ -216,6 +266,11 @@ func (r *resource) latest(limit int64) (at time.Time, ok bool) {
 // isCPU reports whether a profile counts samples of CPU time. Other profiles count events or time off the CPU.
 func isCPU(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
 	return textAt(d, of.SampleType().TypeStrindex()) == "samples" && textAt(d, of.PeriodType().TypeStrindex()) == "cpu"
+}
+
+// isEnergy reports whether a profile is one of energy, in any unit.
+func isEnergy(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
+	return textAt(d, of.SampleType().TypeStrindex()) == "energy"
 }
 
 // textAt returns a string of the dictionary, an empty one if the index is out of range.
@@ -251,10 +306,14 @@ func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
 
 func eachProfile(in pprofile.Profiles, f func(pprofile.Profile)) {
 	for _, rp := range in.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				f(of)
-			}
+		eachProfileOf(rp, f)
+	}
+}
+
+func eachProfileOf(rp pprofile.ResourceProfiles, f func(pprofile.Profile)) {
+	for _, sp := range rp.ScopeProfiles().All() {
+		for _, of := range sp.Profiles().All() {
+			f(of)
 		}
 	}
 }
@@ -270,35 +329,57 @@ func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 	})
 }
 
-// finish makes the profiles of a batch ones of energy: each sample has one value, and none has time
-// stamps. It removes what has no energy, and returns the energy of the rest in µJ.
-func (b *batch) finish(method string, named bool) (sum uint64) {
+// close adds up the energy of a batch, and copies what it needs of processes, which change with the next window.
+func (b *batch) close() {
 	for i := range b.resources {
 		r := &b.resources[i]
-		for j := range r.samples {
-			s := &r.samples[j]
-			s.of.TimestampsUnixNano().FromRaw(nil)
-			s.of.Values().FromRaw([]int64{int64(s.energy)})
-			sum += s.energy
-		}
-		executable := shortLived
 		if r.process != nil {
-			executable = r.process.executable
-			r.attributes.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
-		} else {
-			// The energy is of short-lived processes, not of the process that has this PID at another time.
-			r.attributes.Remove("process.pid")
+			r.executable, r.created = r.process.executable, r.process.created
 		}
-		if named {
-			putServiceName(r.attributes, executable)
+		for j := range r.samples {
+			b.energy += r.samples[j].energy
 		}
 	}
-	eachProfile(b.profiles, func(of pprofile.Profile) {
-		setEnergyType(b.profiles.Dictionary(), of, method)
-		of.Samples().RemoveIf(func(s pprofile.Sample) bool { return s.Values().Len() == 0 || s.Values().At(0) == 0 })
-	})
-	keep(b.profiles, func(of pprofile.Profile) bool { return of.Samples().Len() > 0 })
-	return sum
+}
+
+// finish returns the profiles of a batch as ones of energy: each sample has one value, and none has time
+// stamps. It leaves out what has no energy.
+func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
+	pd, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b.data)
+	if err != nil {
+		return pd, err
+	}
+	energy := newEnergyType(pd.Dictionary(), method)
+	for i, rp := range pd.ResourceProfiles().All() {
+		b.resources[i].putProcess(rp.Resource().Attributes(), named)
+		samples := b.resources[i].samples
+		eachProfileOf(rp, func(of pprofile.Profile) {
+			energy.set(of)
+			of.Samples().RemoveIf(func(s pprofile.Sample) bool {
+				value := samples[0].energy
+				samples = samples[1:]
+				s.Values().FromRaw([]int64{int64(value)})
+				return value == 0
+			})
+		})
+	}
+	keep(pd, func(of pprofile.Profile) bool { return of.Samples().Len() > 0 })
+	return pd, nil
+}
+
+// putProcess sets the attributes of the process.
+func (r *resource) putProcess(to pcommon.Map, named bool) {
+	executable := shortLived
+	if r.process != nil {
+		executable = r.executable
+		to.PutStr("process.creation.time", identity.CreatedAt(r.created))
+	} else {
+		// The energy is of short-lived processes, not of the process that has this PID at another time.
+		to.Remove("process.pid")
+	}
+	if named {
+		putServiceName(to, executable)
+	}
 }
 
 // earlier returns the earlier of two times: after the clock was set back, a time of before may be in the future.

@@ -26,6 +26,9 @@ type Config struct {
 	Unattributed bool `mapstructure:"unattributed"`
 	// ServiceName sets service.name of resources without one to the name of their executable.
 	ServiceName bool `mapstructure:"service_name"`
+	// ForeignSamples accepts CPU samples of profilers in other processes. Their senders can then choose
+	// the stacks of all processes, but not the energy.
+	ForeignSamples bool `mapstructure:"foreign_samples"`
 
 	_ struct{}
 }

@@ -27,12 +27,13 @@ type frames struct {
 	profiles    pprofile.Profiles
 	stacks      map[string]int32
 	from, until time.Time
-	method      string
-	named       bool // resources get service.name
+	energy      energyType
+	sum         uint64 // µJ
+	named       bool   // resources get service.name
 }
 
 func newFrames(from, until time.Time, method string) *frames {
-	f := &frames{profiles: pprofile.NewProfiles(), stacks: map[string]int32{}, from: from, until: until, method: method}
+	f := &frames{profiles: pprofile.NewProfiles(), stacks: map[string]int32{}, from: from, until: until}
 	d := f.profiles.Dictionary()
 	d.StringTable().Append("") // the first entry of each table means none
 	d.MappingTable().AppendEmpty()
@@ -41,6 +42,7 @@ func newFrames(from, until time.Time, method string) *frames {
 	d.LinkTable().AppendEmpty()
 	d.AttributeTable().AppendEmpty()
 	d.StackTable().AppendEmpty()
+	f.energy = newEnergyType(d, method)
 	return f
 }
 
@@ -49,6 +51,7 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 	if energy == 0 {
 		return
 	}
+	f.sum += energy
 	rp := f.profiles.ResourceProfiles().AppendEmpty()
 	rp.Resource().Attributes().EnsureCapacity(6)
 	attributes(rp.Resource().Attributes())
@@ -62,7 +65,7 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 	of.PeriodType().SetTypeStrindex(text(d, "cpu")) // Pyroscope names profiles by it
 	of.PeriodType().SetUnitStrindex(text(d, "nanoseconds"))
 	of.SetPeriod(1)
-	setEnergyType(d, of, f.method)
+	f.energy.set(of)
 	s := of.Samples().AppendEmpty()
 	s.SetStackIndex(f.stack(frame))
 	s.Values().FromRaw([]int64{int64(energy)})
@@ -109,12 +112,18 @@ func putName(name string) func(pcommon.Map) {
 	return func(to pcommon.Map) { to.PutStr("process.executable.name", name) }
 }
 
-// setEnergyType makes a profile one of energy that was obtained by a method.
-func setEnergyType(d pprofile.ProfilesDictionary, of pprofile.Profile, method string) {
-	of.SampleType().SetTypeStrindex(text(d, "energy"))
-	of.SampleType().SetUnitStrindex(text(d, "microjoules"))
+// energyType makes profiles of a dictionary ones of energy.
+type energyType struct {
+	name, unit int32
+	attributes []int32
+}
+
+// newEnergyType returns the type of energy that was obtained by a method. It searches all strings and attributes of
+// the dictionary.
+func newEnergyType(d pprofile.ProfilesDictionary, method string) energyType {
+	e := energyType{name: text(d, "energy"), unit: text(d, "microjoules")}
 	if method == "" {
-		return
+		return e
 	}
 	if d.AttributeTable().Len() == 0 {
 		d.AttributeTable().AppendEmpty()
@@ -123,8 +132,15 @@ func setEnergyType(d pprofile.ProfilesDictionary, of pprofile.Profile, method st
 	a.SetKeyStrindex(text(d, "energy.method"))
 	a.Value().SetStr(method)
 	if i, err := pprofile.SetAttribute(d.AttributeTable(), a); err == nil {
-		of.AttributeIndices().Append(i)
+		e.attributes = []int32{i}
 	}
+	return e
+}
+
+func (e energyType) set(of pprofile.Profile) {
+	of.SampleType().SetTypeStrindex(e.name)
+	of.SampleType().SetUnitStrindex(e.unit)
+	of.AttributeIndices().Append(e.attributes...)
 }
 
 // text returns the index of a string of the dictionary, which it adds if necessary.

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/energyreceiver/energyreceiver v0.1.0
 	github.com/stretchr/testify v1.12.1
+	go.opentelemetry.io/collector/client v1.65.0
 	go.opentelemetry.io/collector/component v1.65.0
 	go.opentelemetry.io/collector/component/componenttest v0.159.0
 	go.opentelemetry.io/collector/confmap v1.65.0

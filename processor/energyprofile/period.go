@@ -90,6 +90,7 @@ func (w *windows) merge(due []window, v *intervals) {
 		w.rest.idle += of.idle
 		w.rest.unattributed += of.unattributed
 		w.rest.shortLived += of.shortLived
+		w.owed += of.idle + of.unattributed + of.shortLived
 		for _, method := range of.methods {
 			w.methods[method] = true
 		}
@@ -99,6 +100,7 @@ func (w *windows) merge(due []window, v *intervals) {
 		}
 		for i, r := range of.rows {
 			r.process.gain(r, of.end)
+			w.owed += r.cpu + r.gpu
 			if interval >= 0 {
 				r.process.noteRow(interval, r, of.parts[i*of.packages:][:of.packages])
 			}

@@ -5,6 +5,7 @@ package energyprofile
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -19,9 +20,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 )
 
-// maxBatches is the number of batches that wait for a meter that does not report. Then the energy that
-// is known is divided.
-const maxBatches = 12
+const (
+	// maxDelay is how long a batch waits for a meter that does not report. After that, the energy that
+	// the other meters have reported is divided.
+	maxDelay = 2 * time.Minute
+	// maxSamples is the maximum number of samples that are held. With weights of at most 2^32, their
+	// sum is below 2^63.
+	maxSamples = 1 << 20
+	// maxBytes is the maximum size of all batches that are held. 25,000 samples of 50 frames have
+	// about 10 MB.
+	maxBytes = 64 << 20
+)
 
 // energyProfile divides the energy of a period among the CPU samples of the period. A batch of profiles
 // ends a period, and the next batch settles it, since profilers send samples late.
@@ -35,11 +44,14 @@ type energyProfile struct {
 
 	consuming sync.Mutex // held while a batch is consumed
 	held      []*batch
-	samples   int       // in held
+	since     time.Time // arrival of the last batch before those in held
 	until     time.Time // the end of the last period that was settled
 	reported  int64     // until when the meters had reported then, Unix time in ns
 	now       func() time.Time
 	coverage  coverage
+
+	// warnForeign warns once that samples of other processes are dropped.
+	warnForeign func()
 
 	intake intake
 }
@@ -51,6 +63,10 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 	}
 	p := &energyProfile{
 		cfg: cfg, next: next, telemetry: t, now: time.Now, conditions: conditions.New("Energy profiles", set.Logger), feed: feed.Of(cfg.Receiver),
+		warnForeign: sync.OnceFunc(func() {
+			set.Logger.Warn("Samples of other processes are dropped: energy is only that of the receiver of this collector, " +
+				"and CPU samples are only those of its profiler unless foreign_samples is true")
+		}),
 	}
 	p.intake.windows = windows{
 		selected: selection(cfg), processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{},
@@ -67,6 +83,7 @@ func (*energyProfile) Capabilities() consumer.Capabilities {
 // Start implements component.Component.
 func (p *energyProfile) Start(_ context.Context, host component.Host) error {
 	p.conditions.Host = host
+	p.since = p.now()
 	p.feed.Open(p.reader)
 	return nil
 }
@@ -85,66 +102,117 @@ func (p *energyProfile) Shutdown(ctx context.Context) error {
 
 // ConsumeProfiles implements xconsumer.Profiles.
 func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
-	own := pprofile.NewProfiles()
-	pd.MoveTo(own) // it is held beyond this call
+	drop := dropped{}
+	defer func() { p.telemetry.drop(ctx, drop) }()
+	from := originOf(ctx)
+	refuses := from.isForeign && !p.cfg.ForeignSamples
+	p.refuse(pd, from, drop)
 	var err error
-	if other, ok := splitOther(own); ok {
+	if other, ok := splitOther(pd); ok {
 		err = p.next.ConsumeProfiles(ctx, other)
+	}
+	if refuses {
+		return err
 	}
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
 	p.feed.EndWindow(ctx)
-	if !p.hold(ctx, own) {
-		return err
-	}
-	return errors.Join(err, p.settle(ctx, p.countDue(), false))
+	holdErr := p.hold(pd, from, drop)
+	return errors.Join(err, holdErr, p.settle(ctx, p.countDue(), false))
 }
 
-// hold adds a batch. It returns false if there has never been a window to divide.
-func (p *energyProfile) hold(ctx context.Context, own pprofile.Profiles) bool {
-	mark := p.intake.lock().received
+// hold adds a batch, unless there has never been a window to divide.
+func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) error {
+	w := p.intake.lock()
+	mark, cpus := w.received, len(w.packages)
 	p.intake.unlock()
 	var missing error
 	if mark == 0 {
 		missing = feed.Check(p.cfg.Receiver)
 	}
 	p.conditions.Set("receiver", missing)
-	drop := dropped{}
 	if missing != nil {
-		eachProfile(own, func(of pprofile.Profile) { drop[dropNoReceiver] += int64(of.Samples().Len()) })
-		p.telemetry.drop(ctx, drop)
-		return false
+		eachProfile(pd, func(of pprofile.Profile) { drop.samples(dropNoReceiver, of) })
+		return nil
 	}
-	if own.ResourceProfiles().Len() == 0 {
-		return true
+	if pd.ResourceProfiles().Len() == 0 {
+		return nil
 	}
-	b, n := newBatch(own, p.now(), maxHeld-p.samples, drop)
-	b.mark = mark
+	now := p.now()
+	elapsed := min(max(0, now.Sub(p.since)), time.Hour) + maxLate
+	b, err := newBatch(pd, &admission{
+		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(), drop: drop,
+	})
+	if err != nil {
+		return err
+	}
+	if b.bytes > maxBytes {
+		drop[dropLimit] += int64(b.times)
+		return nil
+	}
+	b.mark, b.arrived, b.from = mark, now, from
 	p.held = append(p.held, b)
-	p.samples += n
-	if len(p.held) > 2*maxBatches { // the receiver attributes nothing
-		p.dropOldest(drop)
-	}
-	p.telemetry.drop(ctx, drop)
-	return true
+	p.evict(drop)
+	return nil
 }
 
-// dropOldest drops the samples of the batch that has been held longest.
-func (p *energyProfile) dropOldest(drop dropped) {
-	n := p.held[0].countTimes()
-	drop[dropLimit] += int64(n)
-	p.samples -= n
-	p.held = slices.Delete(p.held, 0, 1)
+// countByPID returns the number of samples that are held, by PID.
+func (p *energyProfile) countByPID() map[int32]uint64 {
+	n := map[int32]uint64{}
+	for _, b := range p.held {
+		for i := range b.resources {
+			n[b.resources[i].pid] += b.resources[i].count()
+		}
+	}
+	return n
+}
+
+// size returns the number of samples and the bytes that are held.
+func (p *energyProfile) size() (samples, bytes int) {
+	for _, b := range p.held {
+		samples += b.times
+		bytes += b.bytes
+	}
+	return samples, bytes
+}
+
+// evict drops batches beyond the limits, which are reached if the receiver attributes nothing.
+func (p *energyProfile) evict(drop dropped) {
+	for samples, bytes := p.size(); samples > maxSamples || bytes > maxBytes; samples, bytes = p.size() {
+		i := p.oldestOfLargest()
+		drop[dropLimit] += int64(p.held[i].times)
+		p.intake.lock().takeBack(p.held[i])
+		p.intake.unlock()
+		p.held = slices.Delete(p.held, i, i+1)
+	}
+}
+
+// oldestOfLargest returns the oldest batch of the sender that has most bytes. The profiler of this
+// process loses a batch only if there is no batch of another sender.
+func (p *energyProfile) oldestOfLargest() int {
+	bytes := map[origin]int{}
+	for _, b := range p.held {
+		bytes[b.from] += b.bytes
+	}
+	largest := p.held[0].from
+	for from, n := range bytes {
+		if from.isForeign && (!largest.isForeign || n > bytes[largest]) {
+			largest = from
+		}
+	}
+	return slices.IndexFunc(p.held, func(b *batch) bool { return b.from == largest })
 }
 
 // countDue returns the number of pending windows that can be settled: those before an earlier batch than
-// the newest, if all meters have reported until then or too many batches wait.
+// the newest, if all meters have reported until then, or if that takes too much time or memory.
 func (p *energyProfile) countDue() int {
+	samples, bytes := p.size()
+	isFull, now := samples > maxSamples/2 || bytes > maxBytes/2, p.now()
 	w := p.intake.lock()
 	defer p.intake.unlock()
 	for i := len(p.held) - 2; i >= 0; i-- {
 		n := int(p.held[i].mark - min(p.held[i].mark, w.settled))
-		if n > 0 && (w.reported(n) || len(p.held) > maxBatches || p.samples >= maxHeld) {
+		if n > 0 && (isFull || w.reported(n) || now.Sub(p.held[i].arrived) >= maxDelay) {
 			return n
 		}
 	}

@@ -8,23 +8,19 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/processor/processortest"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
-	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadatatest"
 )
 
 // samples are CPU profiles as the eBPF profiler sends them. Each call of add makes another stack.
@@ -81,8 +77,8 @@ func processName(k key) string {
 
 func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {
 	got := sums{byProcess: map[string]uint64{}, byStack: map[int32]uint64{}, byFrame: map[string]uint64{}}
-	for _, pd := range sink.AllProfiles() {
-		d := pd.Dictionary()
+	for i, pd := range sink.AllProfiles() {
+		d, before := pd.Dictionary(), got.all
 		for _, rp := range pd.ResourceProfiles().All() {
 			name := ""
 			if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok {
@@ -105,6 +101,9 @@ func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {
 				}
 			}
 		}
+		energy, ok := feed.EnergyOf(sink.Contexts()[i])
+		require.True(t, ok)
+		require.Equal(t, got.all-before, energy, "the energy of the batch according to its context")
 	}
 	return got
 }
@@ -334,15 +333,10 @@ func TestOtherProfilesPassUnchanged(t *testing.T) {
 func TestBadSamplesAreDroppedAndCountedAndTheSumsHold(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
-	meters := componenttest.NewTelemetry()
-	t.Cleanup(func() { require.NoError(t, meters.Shutdown(context.Background())) })
-	set := processortest.NewNopSettings(metadata.Type)
-	set.TelemetrySettings = meters.NewTelemetrySettings()
-	var err error
-	p.telemetry, err = newTelemetry(set)
-	require.NoError(t, err)
+	check := countDrops(t, p)
 	p.now = func() time.Time { return at(1000) }
 	publish(f, windowOf(0, 1000, 1<<40))
+	cpus := int64(runtime.NumCPU())
 	b := newSamples()
 	good := b.add(1, ns(500))
 	b.add(1, ns(1000+61_000), math.MaxUint64) // in the future
@@ -363,29 +357,47 @@ func TestBadSamplesAreDroppedAndCountedAndTheSumsHold(t *testing.T) {
 		b.add(1, ns(500))
 		breakIt(b.last())
 	}
-	b.add(1, make([]uint64, 2*maxHeld)...)
+	b.add(2, make([]uint64, maxSamples+1)...) // more than a process can have in the time since the start
 	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
 	sink.Reset() // of the profile with unknown types
 	require.NoError(t, p.Shutdown(context.Background()))
 	got := sumsOf(t, sink)
-	assert.Equal(t, uint64(1<<40), uint64(got.all))
-	assert.InDelta(t, 1<<20, got.byStack[good], 1, "it is one of 2^20")
-	of := func(reason string, n int64) metricdata.DataPoint[int64] {
-		return metricdata.DataPoint[int64]{Value: n, Attributes: attribute.NewSet(p.telemetry.id, attribute.String("drop.reason", reason))}
-	}
-	metadatatest.AssertEqualProcessorEnergyprofileDroppedSamples(t, meters, []metricdata.DataPoint[int64]{
-		of(dropFuture, 2), of(dropValue, 1), of(dropMalformed, 4), of(dropLimit, maxHeld+1),
-	}, metricdatatest.IgnoreTimestamp())
+	assert.EqualValues(t, uint64(1<<40), got.all)
+	assert.EqualValues(t, uint64(1<<40), got.byStack[good])
+	check(map[string]int64{
+		dropFuture: 2, dropValue: 1, dropMalformed: 4, dropLimit: maxSamples + 1 - int64(maxLate/minPeriod)*cpus,
+	})
 }
 
-func TestSamplesBeyondTheLimitAreDropped(t *testing.T) {
+func TestAProcessHasNoMoreSamplesThanItsCPUTimeAllows(t *testing.T) {
 	drop := dropped{}
 	b := newSamples()
 	b.add(1, ns(1), ns(2), ns(3))
-	held, taken := newBatch(b.Profiles, at(1000), 2, drop)
-	assert.Equal(t, 2, taken)
+	b.add(1, ns(4))
+	b.add(2, ns(1))
+	b.add(3)
+	b.last().Values().FromRaw([]int64{math.MaxInt32})
+	for _, rp := range b.ResourceProfiles().All() {
+		rp.ScopeProfiles().At(0).Profiles().At(0).SetPeriod(int64(50 * time.Millisecond))
+	}
+	held, err := newBatch(b.Profiles, &admission{
+		now: at(1000).UnixNano(), cpuTime: 160 * time.Millisecond, byPID: map[int32]uint64{1: 1}, drop: drop,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 3, held.times)
+	assert.Len(t, held.resources, 2, "of the processes 1 and 2")
 	assert.Len(t, held.resources[0].samples[0].times, 2)
-	assert.Equal(t, dropped{dropLimit: 1}, drop)
+	assert.Equal(t, dropped{dropLimit: 2 + math.MaxInt32}, drop)
+}
+
+func TestSamplesBeyondTheLimitOfABatchAreDropped(t *testing.T) {
+	drop := dropped{}
+	b := newSamples()
+	b.add(1, make([]uint64, maxSamples+5)...)
+	held, err := newBatch(b.Profiles, &admission{now: at(1000).UnixNano(), cpuTime: time.Hour, byPID: map[int32]uint64{}, drop: drop})
+	require.NoError(t, err)
+	assert.Equal(t, maxSamples, held.times)
+	assert.Equal(t, dropped{dropLimit: 5}, drop)
 }
 
 func TestAProfileWithValuesInsteadOfTimesIsDividedByCount(t *testing.T) {
@@ -424,21 +436,6 @@ func TestWindowsWithoutProfilesKeepTheirEnergyAndNoMemory(t *testing.T) {
 	assert.EqualValues(t, 3*maxWindows*7, sumsOf(t, sink).byFrame[frameNotSampled])
 }
 
-func TestTheOldestSamplesAreDroppedWhileNoWindowsArrive(t *testing.T) {
-	sink := new(consumertest.ProfilesSink)
-	p, f := start(t, &Config{}, sink)
-	publish(f, windowOf(0, 1000, 7))
-	for range 1000 {
-		b := newSamples()
-		b.add(1, ns(1500))
-		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
-	}
-	assert.LessOrEqual(t, len(p.held), 2*maxBatches)
-	assert.Equal(t, len(p.held), p.samples)
-	require.NoError(t, p.Shutdown(context.Background()))
-	assert.EqualValues(t, 7, sumsOf(t, sink).all)
-}
-
 func TestAZoneOfTheWholeMachineStandsInForPackages(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
@@ -465,7 +462,10 @@ func TestShutdownSendsAllEnergyUntilThen(t *testing.T) {
 func TestAMeterThatStopsReportingDoesNotHoldProfilesForEver(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
-	for i := range 2 * maxBatches {
+	now := time.Now()
+	p.now = func() time.Time { now = now.Add(5 * time.Second); return now }
+	const batches = 24
+	for i := range batches {
 		w := windowOf(1000*i, 1000*i+1000, 7)
 		w.Attributed = at(0)
 		publish(f, w)
@@ -474,9 +474,9 @@ func TestAMeterThatStopsReportingDoesNotHoldProfilesForEver(t *testing.T) {
 		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
 	}
 	assert.NotEmpty(t, sink.AllProfiles())
-	assert.LessOrEqual(t, len(p.held), maxBatches)
+	assert.LessOrEqual(t, len(p.held), batches/2)
 	require.NoError(t, p.Shutdown(context.Background()))
-	assert.EqualValues(t, 2*maxBatches*7, sumsOf(t, sink).all)
+	assert.EqualValues(t, batches*7, sumsOf(t, sink).all)
 }
 
 func TestAProfilerThatLeavesProcessesOutIsReported(t *testing.T) {

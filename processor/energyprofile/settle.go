@@ -5,11 +5,16 @@ package energyprofile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
+	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // settle divides the energy of the first n pending windows among the samples of their time, and sends the
@@ -18,16 +23,47 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	if n == 0 && !end {
 		return nil
 	}
-	out := p.divide(ctx, n, end)
+	d := p.divide(ctx, n, end)
+	p.conditions.Set("sums", d.err)
+	// The client of the current batch did not send the batches that are complete now.
+	ctx = client.NewContext(ctx, client.Info{})
 	var errs []error
-	for _, pd := range out {
-		errs = append(errs, p.next.ConsumeProfiles(ctx, pd))
+	for _, b := range d.complete {
+		if b.energy == 0 {
+			continue
+		}
+		pd, err := b.finish(d.method, p.cfg.ServiceName)
+		if err == nil {
+			err = p.send(ctx, pd, b.energy)
+		}
+		errs = append(errs, err)
+	}
+	if d.frames.sum > 0 {
+		errs = append(errs, p.send(ctx, d.frames.profiles, d.frames.sum))
+	}
+	if checked, err := p.coverage.settled(p.until, p.cfg.Wait); checked {
+		p.conditions.Set("samples", err)
 	}
 	return errors.Join(errs...)
 }
 
-// divide settles the first n pending windows, and returns what is to be sent.
-func (p *energyProfile) divide(ctx context.Context, n int, end bool) []pprofile.Profiles {
+// send sends profiles with an energy, in µJ.
+func (p *energyProfile) send(ctx context.Context, pd pprofile.Profiles, energy uint64) error {
+	p.telemetry.send(ctx, energy)
+	p.coverage.sent += energy
+	return p.next.ConsumeProfiles(feed.WithEnergy(ctx, energy), pd)
+}
+
+// division is the result of divide.
+type division struct {
+	method   string
+	complete []*batch // samples have their energy
+	frames   *frames
+	err      error // why nothing is sent
+}
+
+// divide settles the first n pending windows.
+func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
 	w := p.intake.lock()
 	defer p.intake.unlock()
 	due := w.due(n)
@@ -45,25 +81,29 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) []pprofile.
 		p.reported = span.ends[i-1]
 	}
 	p.shareAmongSamples(p.hits(&span, end))
-	method := methodOf(w.methods)
-	f := newFrames(from, p.until, method)
-	f.named = p.cfg.ServiceName
-	p.addFrames(ctx, f, end)
-	var out []pprofile.Profiles
-	for _, b := range p.release(end) {
-		if energy := b.finish(method, p.cfg.ServiceName); b.profiles.ResourceProfiles().Len() > 0 {
-			p.telemetry.send(ctx, energy)
-			p.coverage.sent += energy
-			out = append(out, b.profiles)
-		}
+	d := division{method: methodOf(w.methods)}
+	d.frames = newFrames(from, p.until, d.method)
+	d.frames.named = p.cfg.ServiceName
+	p.addFrames(ctx, d.frames, end)
+	d.complete = p.release(end)
+	d.close(w)
+	return d
+}
+
+// close adds up the energy that is to be sent. It must not exceed the energy of the receiver's windows, whatever
+// the samples were.
+func (d *division) close(w *windows) {
+	sum := d.frames.sum
+	for _, b := range d.complete {
+		b.close()
+		sum = units.AddSaturating(sum, b.energy)
 	}
-	if checked, err := p.coverage.settled(p.until, p.cfg.Wait); checked {
-		p.conditions.Set("samples", err)
+	if sum > w.owed {
+		d.err = fmt.Errorf("the profiles had %d µJ and the windows of the receiver only %d µJ: they were not sent", sum, w.owed)
+		d.complete, d.frames = nil, &frames{}
+		sum = 0
 	}
-	if f.profiles.ResourceProfiles().Len() > 0 {
-		out = append(out, f.profiles)
-	}
-	return out
+	w.owed -= sum
 }
 
 // complete reports whether all energy of the time of a batch is settled.
@@ -86,9 +126,9 @@ func (p *energyProfile) hits(span *intervals, end bool) (sampled []*process, unk
 				if len(r.process.hits) == 0 {
 					sampled = append(sampled, r.process)
 				}
-				r.process.hits = p.hitsOf(r, upTo, span, r.process.hits)
+				r.process.hits = p.hitsOf(b, r, upTo, span, r.process.hits)
 			case final:
-				unknown = p.hitsOf(r, upTo, span, unknown)
+				unknown = p.hitsOf(b, r, upTo, span, unknown)
 			}
 		}
 	}
@@ -106,7 +146,7 @@ func (p *energyProfile) assign(r *resource, upTo int64) {
 }
 
 // hitsOf appends a hit for each sample of a resource that is due.
-func (p *energyProfile) hitsOf(r *resource, upTo int64, span *intervals, hits []hit) []hit {
+func (p *energyProfile) hitsOf(b *batch, r *resource, upTo int64, span *intervals, hits []hit) []hit {
 	for i := range r.samples {
 		s := &r.samples[i]
 		h := hit{sample: s}
@@ -117,7 +157,7 @@ func (p *energyProfile) hitsOf(r *resource, upTo int64, span *intervals, hits []
 				h.price += r.process.priceAt(span.at(t), place) * float64(s.count)
 			}
 		})
-		p.samples -= before - len(s.times)
+		b.times -= before - len(s.times)
 		if h.count > 0 {
 			hits = append(hits, h)
 		}
@@ -143,19 +183,15 @@ func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
 // addFrames adds the energy that has no samples, and forgets processes that have none left.
 func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 	w := &p.intake.windows
-	var sent, notSampled uint64
-	add := func(frame string, energy uint64, attributes func(pcommon.Map)) {
-		f.add(frame, energy, attributes)
-		sent += energy
-	}
+	var notSampled uint64
 	for _, of := range w.processes {
 		attributes := func(to pcommon.Map) { putProcess(to, of) }
-		add(frameGPU, of.gpu, attributes)
+		f.add(frameGPU, of.gpu, attributes)
 		clear(of.hits) // of pointers to samples
 		of.gpu, of.hits, of.prices = 0, of.hits[:0], of.prices[:0]
 		of.waiting = earlier(of.waiting, p.until)
 		if of.cpu > 0 && (end || p.until.Sub(of.waiting) >= p.cfg.Wait) {
-			add(frameNotSampled, of.cpu, attributes)
+			f.add(frameNotSampled, of.cpu, attributes)
 			notSampled += of.cpu
 			p.coverage.miss(of)
 			of.cpu, of.unsampled = 0, 0
@@ -164,18 +200,20 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 			w.forget(of)
 		}
 	}
-	add(frameNotSampled, w.rest.shortLived, putName(shortLived))
+	f.add(frameNotSampled, w.rest.shortLived, putName(shortLived))
 	notSampled += w.rest.shortLived
 	if p.cfg.Idle {
-		add(frameIdle, w.rest.idle, putName(frameIdle))
+		f.add(frameIdle, w.rest.idle, putName(frameIdle))
+	} else {
+		w.owed -= w.rest.idle
 	}
 	if p.cfg.Unattributed {
-		add(frameUnattributed, w.rest.unattributed, putName(frameUnattributed))
+		f.add(frameUnattributed, w.rest.unattributed, putName(frameUnattributed))
+	} else {
+		w.owed -= w.rest.unattributed
 	}
 	w.rest = totals{}
 	clear(w.methods)
-	p.coverage.sent += sent
-	p.telemetry.send(ctx, sent)
 	p.telemetry.notSampled(ctx, notSampled)
 }
 
@@ -186,6 +224,7 @@ func (p *energyProfile) release(end bool) (done []*batch) {
 			return false
 		}
 		done = append(done, b)
+		p.since = b.arrived
 		return true
 	})
 	return done

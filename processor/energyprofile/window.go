@@ -19,6 +19,9 @@ const maxProcesses = 100_000
 // windows are merged into the balances of their processes, so that only their prices are lost.
 const maxWindows = 1000
 
+// maxRows is the maximum number of rows and parts of all windows that are kept, of up to 40 bytes each.
+const maxRows = 1 << 20
+
 // window is one attribution window of the receiver. Energies are in µJ.
 type window struct {
 	end time.Time
@@ -31,6 +34,8 @@ type window struct {
 	packages                       int
 	parts                          []part // of the rows, by package
 }
+
+func (w *window) size() int { return len(w.rows) + len(w.parts) }
 
 // row is the energy of a process in a window.
 type row struct {
@@ -71,7 +76,9 @@ type process struct {
 type windows struct {
 	selected func(kinds []feed.Kind, used []bool) []use
 	pending  []window
+	rows     int             // rows and parts of pending
 	rest     totals          // of windows that are settled, not sent yet
+	owed     uint64          // µJ of windows that are settled, in rest, in processes and in samples, not sent yet
 	start    time.Time       // of the first window
 	received uint64          // windows since the start
 	settled  uint64          // windows that have left pending
@@ -151,8 +158,9 @@ func (w *windows) take(of *feed.Window) {
 		w.takeRow(&next, of, &of.Processes[i])
 	}
 	w.pending = append(w.pending, next)
+	w.rows += next.size()
 	w.received++
-	if len(w.pending) > maxWindows {
+	for len(w.pending) > maxWindows || w.rows > maxRows && len(w.pending) > 1 {
 		oldest := w.due(1)
 		w.merge(oldest, nil)
 		w.recycle(oldest)
@@ -252,6 +260,20 @@ func (w *windows) find(pid int32, at time.Time) *process {
 	return nil
 }
 
+// takeBack takes the energy back that a batch has and that is not sent.
+func (w *windows) takeBack(b *batch) {
+	for i := range b.resources {
+		r := &b.resources[i]
+		for j := range r.samples {
+			if of := r.process; of != nil && w.processes[of.key] == of {
+				of.cpu += r.samples[j].energy
+			} else {
+				w.rest.shortLived += r.samples[j].energy
+			}
+		}
+	}
+}
+
 // reported reports whether all meters have reported until the end of the nth pending window.
 func (w *windows) reported(n int) bool {
 	return !w.pending[len(w.pending)-1].attributed.Before(w.pending[n-1].end)
@@ -261,6 +283,9 @@ func (w *windows) reported(n int) bool {
 func (w *windows) due(n int) []window {
 	due := slices.Clone(w.pending[:n])
 	w.pending = slices.Delete(w.pending, 0, n)
+	for i := range due {
+		w.rows -= due[i].size()
+	}
 	w.settled += uint64(n)
 	return due
 }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyprofile
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+)
+
+// large returns a batch with a sample of process 1 and n empty locations, of 2 bytes each if they are encoded.
+func large(n int) *samples {
+	b := newSamples()
+	b.add(1, ns(500))
+	b.Dictionary().LocationTable().EnsureCapacity(n)
+	for range n {
+		b.Dictionary().LocationTable().AppendEmpty()
+	}
+	return b
+}
+
+// heap returns the bytes of all objects that are in use.
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+func TestTheProfilesOfABatchWithoutValidSamplesAreNotHeld(t *testing.T) {
+	p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
+	publish(f, windowOf(0, 1000, 7))
+	b := large(10_000)
+	b.last().SetStackIndex(1 << 30)
+	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	_, bytes := p.size()
+	assert.Equal(t, batchBytes, bytes)
+	assert.Empty(t, p.held[0].data)
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestTheMemoryOfBatchesIsThatWhichIsCounted(t *testing.T) {
+	for name, next := range map[string]func() *samples{
+		"empty locations": func() *samples { return large(200_000) },
+		"many samples": func() *samples {
+			b := newSamples()
+			b.add(1, ns(500))
+			of := b.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples()
+			for range 10_000 {
+				of.At(0).CopyTo(of.AppendEmpty())
+			}
+			return b
+		},
+		"many resources": func() *samples {
+			b := newSamples()
+			for i := range 5_000 {
+				b.add(int32(i+1), ns(500))
+			}
+			return b
+		},
+	} {
+		p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
+		publish(f, windowOf(0, 1000, 7))
+		p.next = consumertest.NewNop()
+		before := heap()
+		for range 10 {
+			require.NoError(t, p.ConsumeProfiles(context.Background(), next().Profiles))
+		}
+		used := heap() - before
+		_, bytes := p.size()
+		assert.Less(t, used, 2*bytes, name)
+		assert.Less(t, bytes, 10<<20, name)
+		require.NoError(t, p.Shutdown(context.Background()))
+	}
+}
+
+func TestABatchBeyondTheLimitOfBytesEvictsTheOldest(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	check := countDrops(t, p)
+	publish(f, windowOf(0, 1000, 7))
+	for range 100 { // the first two are complete, and no window ends for the others
+		b := newSamples()
+		b.add(1, ns(1500))
+		b.Dictionary().StringTable().Append(strings.Repeat("a", 1<<20))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	}
+	_, bytes := p.size()
+	assert.LessOrEqual(t, bytes, maxBytes)
+	check(map[string]int64{dropLimit: int64(98 - len(p.held))})
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 7, sumsOf(t, sink).all)
+}
+
+func TestTheEnergyOfAnEvictedBatchIsSentWithoutSamples(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	publish(f, windowOf(0, 1000, 1_000_000))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), newSamples().Profiles))
+	f.Serve(func(context.Context) { publish(f, windowOf(1000, 2000, 600)) })
+	first, second := newSamples(), newSamples()
+	first.add(1, ns(500))
+	second.add(1, ns(600)) // of the same period, but it waits for the next one
+	second.add(9, ns(600))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), first.Profiles))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), second.Profiles))
+	f.Serve(nil)
+	require.Len(t, p.held, 1)
+	require.NotZero(t, p.held[0].resources[0].samples[0].energy)
+	p.held[0].bytes = maxBytes + 1
+	p.evict(dropped{})
+	require.Empty(t, p.held)
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 1_001_200, sumsOf(t, sink).all)
+}
+
+func TestManySmallBatchesDoNotEvictOthers(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{Wait: 30 * time.Second}, sink)
+	publish(f, windowOf(0, 100, 1_000_000))
+	for k := 1; k < 5; k++ {
+		publish(f, windowOf(100*k, 100*k+100, 1_000_000))
+		b := newSamples()
+		b.add(1, ns(100*k+25), ns(100*k+75))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+		for range 100 {
+			small := newSamples()
+			small.add(99999, 1)
+			require.NoError(t, p.ConsumeProfiles(context.Background(), small.Profiles))
+		}
+	}
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Equal(t, map[int32]uint64{1: 5_000_000}, sumsOf(t, sink).byStack)
+}
+
+func TestTheSenderOfMostBytesLosesBatchesAndTheProfilerOfThisProcessLast(t *testing.T) {
+	p := &energyProfile{}
+	local, quiet, loud := origin{}, origin{isForeign: true, host: "10.0.0.1"}, origin{isForeign: true, host: "10.0.0.2"}
+	for _, from := range []origin{local, quiet, loud, loud, loud} {
+		p.held = append(p.held, &batch{from: from, bytes: 10})
+	}
+	p.held[0].bytes = 1000
+	assert.Equal(t, 2, p.oldestOfLargest())
+	p.held = p.held[:2]
+	assert.Equal(t, 1, p.oldestOfLargest())
+	p.held = p.held[:1]
+	assert.Equal(t, 0, p.oldestOfLargest())
+}
+
+func TestAFloodOfAnotherSenderDoesNotEvictTheProfilerOfThisProcess(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{ForeignSamples: true}, sink)
+	publish(f, windowOf(0, 1000, 1_000_000))
+	b := newSamples()
+	b.add(1, ns(250))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	for range 100 {
+		flood := newSamples()
+		flood.add(2, ns(250))
+		flood.Dictionary().StringTable().Append(strings.Repeat("a", 1<<20))
+		require.NoError(t, p.ConsumeProfiles(clientAt(&net.TCPAddr{}), flood.Profiles))
+	}
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Equal(t, map[int32]uint64{1: 1_000_000}, sumsOf(t, sink).byStack)
+}
+
+func TestTheRowsOfWindowsWithoutProfilesAreBounded(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	w := windowOf(0, 1000, 0)
+	w.Processes = make([]feed.Process, maxRows/8)
+	for i := range w.Processes {
+		w.Processes[i] = feed.Process{PID: int32(1 + i%100), Energy: []uint64{1}}
+	}
+	w.Active[0] = maxRows / 8
+	for range 10 {
+		publish(f, w)
+		assert.LessOrEqual(t, p.intake.windows.rows, maxRows)
+	}
+	assert.Len(t, p.intake.windows.pending, 8)
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Zero(t, p.intake.windows.rows)
+	assert.EqualValues(t, 10*maxRows/8, sumsOf(t, sink).all)
+}
+
+func TestProfilesWithMoreEnergyThanTheReceiverAttributedAreNotSent(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	publish(f, windowOf(0, 1000, 7))
+	b := newSamples()
+	b.add(1, ns(500))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	p.held[0].resources[0].samples[0].energy = 1 // invented
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Empty(t, sink.AllProfiles())
+	assert.ErrorContains(t, p.conditions.Err("sums"), "8 µJ")
+}
