@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extensioncheck provides a configuration converter that checks that service::extensions
-// contains each extension that an energy receiver refers to. It does not change the configuration.
+// Package extensioncheck provides a configuration converter that checks what no component can check
+// alone. It does not change the configuration. It returns an error if
 //
-// A receiver cannot check this before it starts, because validation passes each component only its
-// own section and creates receivers without a host. A converter receives the whole configuration,
-// so the command validate reports missing extensions that would otherwise be reported only at
-// start. To add the converter to a builder configuration:
+//   - service::extensions lacks an extension that an energy receiver refers to,
+//   - energyprofile receives CPU samples of another receiver than the profiler, unless foreign_samples
+//     is true,
+//   - energyspans receives profiles that have not passed energyprofile, or that a processor sends
+//     without the context that proves that.
+//
+// Validation passes each component only its own section, and creates receivers without a host. A
+// converter receives the whole configuration, so the command validate reports these errors as well.
+// To add the converter to a builder configuration:
 //
 //	converters:
 //	  - gomod: github.com/energyreceiver/energyreceiver v0.1.0
@@ -35,11 +40,16 @@ type converter struct{}
 // receiverType is the type of the energy receiver.
 const receiverType = "energy"
 
-// Convert returns an error for each extension that an energy receiver of a pipeline refers to and
-// service::extensions does not contain. It does not change conf. It ignores malformed parts, which
-// the collector reports.
+// Convert returns the errors of a configuration. It does not change conf. It ignores malformed parts,
+// which the collector reports.
 func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 	all := conf.ToStringMap()
+	return errors.Join(append(missingExtensions(all), foreignProfiles(all)...)...)
+}
+
+// missingExtensions returns an error for each extension that an energy receiver of a pipeline refers to
+// and service::extensions does not contain.
+func missingExtensions(all map[string]any) (errs []error) {
 	enabled := idsOf(at(all, "service", "extensions"))
 	used := map[component.ID]bool{}
 	pipelines, _ := at(all, "service", "pipelines").(map[string]any)
@@ -49,7 +59,6 @@ func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 		}
 	}
 	receivers, _ := all["receivers"].(map[string]any)
-	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(receivers)) {
 		var id component.ID
 		if id.UnmarshalText([]byte(name)) != nil || id.Type().String() != receiverType || !used[id] {
@@ -63,11 +72,11 @@ func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // named are the settings of the receiver that refer to extensions.
-var named = []setting{{[]string{"storage"}}, {[]string{"gpu", "extensions"}}, {[]string{"meters", "gpu", "extensions"}}}
+var named = []setting{{[]string{"storage"}}, {[]string{"meters", "gpu", "extensions"}}}
 
 type setting struct{ path []string }
 

@@ -28,7 +28,6 @@ func TestExtensionsThatAreNotEnabledAreErrors(t *testing.T) {
 	for receivers, want := range map[string]string{
 		"{energy: {storage: file_storage}}":                       `receivers::energy::storage: extension "file_storage" is not among service::extensions`,
 		"{energy/b: {storage: nvml/b}}":                           `receivers::energy/b::storage: extension "nvml/b" is not among service::extensions`,
-		"{energy: {gpu: {extensions: [nvml, nvml/a]}}}":           `receivers::energy::gpu::extensions: extension "nvml/a" is not among service::extensions`,
 		"{energy: {meters: {gpu: {extensions: [nvml, nvml/a]}}}}": `receivers::energy::meters::gpu::extensions: extension "nvml/a" is not among service::extensions`,
 		"{energy: {storage: a}, energy/b: {storage: b}}": "receivers::energy::storage: extension \"a\" is not among service::extensions\n" +
 			`receivers::energy/b::storage: extension "b" is not among service::extensions`,
@@ -40,8 +39,8 @@ func TestExtensionsThatAreNotEnabledAreErrors(t *testing.T) {
 
 func TestOtherConfigurationsHaveNoErrors(t *testing.T) {
 	for _, receivers := range []string{
-		"{energy: null}", "{energy: {storage: nvml}}", "{energy: {gpu: {extensions: [nvml]}}}", "{energy: {storage: /var/lib/otelcol-energy}}",
-		"{energy: {storage: ''}}", "{energy/unused: {storage: a}}", "{otlp: {storage: a}}", "null", "{energy: {storage: [[1]], gpu: 5}}", "[a]",
+		"{energy: null}", "{energy: {storage: nvml}}", "{energy: {meters: {gpu: {extensions: [nvml]}}}}", "{energy: {storage: /var/lib/otelcol-energy}}",
+		"{energy: {storage: ''}}", "{energy/unused: {storage: a}}", "{otlp: {storage: a}}", "null", "{energy: {storage: [[1]], meters: 5}}", "[a]",
 	} {
 		assert.NoError(t, check(t, receivers, "[nvml]"), receivers)
 	}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extensioncheck
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/pipeline"
+)
+
+// Types of components of profiles pipelines.
+const (
+	profilerType = "profiling" // the receiver of the OpenTelemetry eBPF profiler
+	profileType  = "energyprofile"
+	spansType    = "energyspans"
+)
+
+// losesContext has the processors that send batches with a context of their own.
+var losesContext = []string{"batch"}
+
+// foreignProfiles returns an error for each profiles pipeline in which energyprofile or energyspans gets data from
+// elsewhere.
+func foreignProfiles(all map[string]any) (errs []error) {
+	pipelines, _ := at(all, "service", "pipelines").(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(pipelines)) {
+		var id pipeline.ID
+		if id.UnmarshalText([]byte(name)) != nil || id.Signal().String() != "profiles" {
+			continue
+		}
+		for _, err := range []error{checkSamples(all, pipelines[name]), checkEnergy(all, pipelines[name])} {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("service::pipelines::%s: %w", name, err))
+			}
+		}
+	}
+	return errs
+}
+
+// checkSamples returns an error if energyprofile gets CPU samples that are not those of the profiler.
+func checkSamples(all map[string]any, of any) error {
+	for _, id := range idsOf(at(of, "processors")) {
+		if id.Type().String() != profileType || at(all, "processors", id.String(), "foreign_samples") == true {
+			continue
+		}
+		for _, from := range idsOf(at(of, "receivers")) {
+			if from.Type().String() != profilerType {
+				return fmt.Errorf("the samples of receiver %q could be anybody's, and %q divides energy among them: use only receivers of the type %s, "+
+					"or set processors::%s::foreign_samples to true", from, id, profilerType, id)
+			}
+		}
+	}
+	return nil
+}
+
+// checkEnergy returns an error if energyspans gets energy that cannot be that of energyprofile. It does not follow
+// connectors, which may pass on the context.
+func checkEnergy(all map[string]any, of any) error {
+	isSpans := func(id component.ID) bool { return id.Type().String() == spansType }
+	exporters := idsOf(at(of, "exporters"))
+	i := slices.IndexFunc(exporters, isSpans)
+	if i < 0 {
+		return nil
+	}
+	made := false
+	for _, id := range idsOf(at(of, "processors")) {
+		made = made || id.Type().String() == profileType
+		if made && slices.Contains(losesContext, id.Type().String()) {
+			return fmt.Errorf("%q counts only energy whose origin is in the context, and processor %q sends batches without it: "+
+				"remove the processor, or put it before %s", exporters[i], id, profileType)
+		}
+	}
+	connectors, _ := all["connectors"].(map[string]any)
+	for _, from := range idsOf(at(of, "receivers")) {
+		if _, ok := connectors[from.String()]; !made && !ok {
+			return fmt.Errorf("%q counts only energy of %s, which is not among the processors", exporters[i], profileType)
+		}
+	}
+	return nil
+}
