@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -138,4 +139,39 @@ func TestBatchesAreSentWithoutTheClientOfTheBatchThatEndedThePeriod(t *testing.T
 		assert.Nil(t, client.FromContext(ctx).Addr)
 	}
 	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestAClientCannotCancelTheSendingOfEnergy(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{ForeignSamples: true}, sink)
+	ctx, cancel := context.WithCancel(clientAt(&net.TCPAddr{}))
+	cancel()
+	for i := range 3 {
+		publish(f, windowOf(1000*i, 1000*i+1000, 7))
+		b := newSamples()
+		b.add(1, ns(1000*i+500))
+		require.NoError(t, p.ConsumeProfiles(ctx, b.Profiles))
+	}
+	require.NotEmpty(t, sink.Contexts())
+	for _, ctx := range sink.Contexts() {
+		assert.NoError(t, ctx.Err())
+	}
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestSamplesOfAClientDoNotCountForTheLimitOfTheProfiler(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{ForeignSamples: true}, sink)
+	publish(f, windowOf(0, 1000, 10))
+	for i, ctx := range []context.Context{clientAt(&net.TCPAddr{}), context.Background()} {
+		b := newSamples()
+		b.stacks = int32(i)
+		b.Dictionary().StackTable().AppendEmpty()
+		b.add(1)
+		b.last().Values().FromRaw([]int64{1000}) // as many as the time since the start allows
+		b.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).SetPeriod(int64(maxLate) * int64(runtime.NumCPU()) / 1000)
+		require.NoError(t, p.ConsumeProfiles(ctx, b.Profiles))
+	}
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Equal(t, map[int32]uint64{1: 5, 2: 5}, sumsOf(t, sink).byStack)
 }

@@ -114,6 +114,9 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	if refuses {
 		return err
 	}
+	if from.isForeign {
+		ctx = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
+	}
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
 	p.feed.EndWindow(ctx)
@@ -141,7 +144,7 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	now := p.now()
 	elapsed := min(max(0, now.Sub(p.since)), time.Hour) + maxLate
 	b, err := newBatch(pd, &admission{
-		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(), drop: drop,
+		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
 	})
 	if err != nil {
 		return err
@@ -156,10 +159,13 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	return nil
 }
 
-// countByPID returns the number of samples that are held, by PID.
-func (p *energyProfile) countByPID() map[int32]uint64 {
+// countByPID returns the number of samples that are held of a sender, by PID.
+func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 	n := map[int32]uint64{}
 	for _, b := range p.held {
+		if b.from != from {
+			continue
+		}
 		for i := range b.resources {
 			n[b.resources[i].pid] += b.resources[i].count()
 		}
