@@ -44,10 +44,7 @@ type resource struct {
 	// process is nil until it is found. It does not change then: of two processes that had the PID in turn,
 	// one has the samples of the resource.
 	process *process
-	// executable and created are those of the process when all energy of the batch is divided.
-	executable string
-	created    time.Time
-	samples    []sample // in the order of the profiles
+	samples []sample // in the order of the profiles
 }
 
 // sample is a CPU sample.
@@ -80,21 +77,13 @@ func (d dropped) samples(reason string, of pprofile.Profile) {
 	}
 }
 
-// admission decides which samples are held.
-type admission struct {
-	now int64 // Unix time in ns
-	// cpuTime is the CPU time that a process can have used since the first sample that is held.
-	cpuTime time.Duration
-	byPID   map[int32]uint64 // number of samples that are held
-	drop    dropped
-}
-
 // newBatch indexes the samples of CPU profiles and encodes the rest. It removes samples that are malformed, after now
 // or too many. If no sample is left, the batch only ends a period.
-func newBatch(profiles pprofile.Profiles, a *admission) (*batch, error) {
+func newBatch(profiles pprofile.Profiles, index *indexer) (*batch, error) {
 	b := &batch{}
-	index := indexer{admission: a, d: profiles.Dictionary(), cpus: cpusOf(profiles.Dictionary())}
-	profiles.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
+	index.d = profiles.Dictionary()
+	index.cpus = cpusOf(index.d)
+	for _, rp := range profiles.ResourceProfiles().All() {
 		r := resource{}
 		if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt &&
 			pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
@@ -105,13 +94,13 @@ func newBatch(profiles pprofile.Profiles, a *admission) (*batch, error) {
 			b.resources = append(b.resources, r)
 			b.bytes += cap(r.samples) * sampleBytes
 		}
-		return len(r.samples) == 0
-	})
+	}
 	b.times = index.taken
 	b.bytes += batchBytes + cap(b.resources)*resourceBytes + index.timeBytes
 	if len(b.resources) == 0 {
 		return b, nil
 	}
+	keep(profiles, hasSamples)
 	var err error
 	b.data, err = (&pprofile.ProtoMarshaler{}).MarshalProfiles(profiles)
 	b.bytes += cap(b.data)
@@ -121,13 +110,18 @@ func newBatch(profiles pprofile.Profiles, a *admission) (*batch, error) {
 // Bytes of the parts of a batch.
 const (
 	batchBytes    = 1024 // with its place in the list
-	resourceBytes = 112
+	resourceBytes = 48
 	sampleBytes   = 48
 )
 
 // indexer collects the samples of profiles.
 type indexer struct {
-	*admission
+	now int64 // Unix time in ns
+	// cpuTime is the CPU time that a process can have used since the first sample that is held.
+	cpuTime time.Duration
+	byPID   map[int32]uint64 // number of samples that are held
+	drop    dropped
+
 	d         pprofile.ProfilesDictionary
 	cpus      map[int32]int32 // by index of an attribute
 	pid       int32           // of the current profile
@@ -273,6 +267,8 @@ func isEnergy(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
 	return textAt(d, of.SampleType().TypeStrindex()) == "energy"
 }
 
+func hasSamples(of pprofile.Profile) bool { return of.Samples().Len() > 0 }
+
 // textAt returns a string of the dictionary, an empty one if the index is out of range.
 func textAt(d pprofile.ProfilesDictionary, index int32) string {
 	if index < 0 || int(index) >= d.StringTable().Len() {
@@ -329,19 +325,6 @@ func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 	})
 }
 
-// close adds up the energy of a batch, and copies what it needs of processes, which change with the next window.
-func (b *batch) close() {
-	for i := range b.resources {
-		r := &b.resources[i]
-		if r.process != nil {
-			r.executable, r.created = r.process.executable, r.process.created
-		}
-		for j := range r.samples {
-			b.energy += r.samples[j].energy
-		}
-	}
-}
-
 // finish returns the profiles of a batch as ones of energy: each sample has one value, and none has time
 // stamps. It leaves out what has no energy.
 func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
@@ -363,7 +346,7 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 			})
 		})
 	}
-	keep(pd, func(of pprofile.Profile) bool { return of.Samples().Len() > 0 })
+	keep(pd, hasSamples)
 	return pd, nil
 }
 
@@ -371,8 +354,8 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 func (r *resource) putProcess(to pcommon.Map, named bool) {
 	executable := shortLived
 	if r.process != nil {
-		executable = r.executable
-		to.PutStr("process.creation.time", identity.CreatedAt(r.created))
+		executable = r.process.executable
+		to.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
 	} else {
 		// The energy is of short-lived processes, not of the process that has this PID at another time.
 		to.Remove("process.pid")

@@ -48,6 +48,22 @@ func TestTheProfilesOfABatchWithoutValidSamplesAreNotHeld(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
+func TestProfilesWithoutSamplesAreNotHeld(t *testing.T) {
+	b := newSamples()
+	b.add(1, ns(500))
+	of := b.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
+	hold := func() *batch {
+		held, err := newBatch(copyOf(b.Profiles), &indexer{now: at(1000).UnixNano(), cpuTime: time.Hour, byPID: map[int32]uint64{}})
+		require.NoError(t, err)
+		return held
+	}
+	one := hold()
+	for range 100 {
+		of.AppendEmpty()
+	}
+	assert.Equal(t, one.data, hold().data)
+}
+
 func TestTheMemoryOfBatchesIsThatWhichIsCounted(t *testing.T) {
 	for name, next := range map[string]func() *samples{
 		"empty locations": func() *samples { return large(200_000) },

@@ -17,7 +17,7 @@ import (
 type origin struct {
 	// isForeign reports whether the batch came from a client, which is another process.
 	isForeign bool
-	host      string // of the client, if it has an IP address
+	host      string // of the client
 	// hasEnergy reports whether the energy in the batch is that of a receiver of this process.
 	hasEnergy bool
 }
@@ -26,14 +26,13 @@ type origin struct {
 // address, but not for HTTP over a Unix socket. HTTP requests always have their server.
 func originOf(ctx context.Context) (o origin) {
 	_, o.hasEnergy = feed.EnergyOf(ctx)
-	addr := client.FromContext(ctx).Addr
-	o.isForeign = addr != nil || ctx.Value(http.ServerContextKey) != nil
-	switch addr := addr.(type) {
-	case *net.IPAddr:
-		o.host = addr.IP.String()
-	case *net.TCPAddr:
-		o.host = addr.IP.String()
+	if addr := client.FromContext(ctx).Addr; addr != nil {
+		o.isForeign, o.host = true, addr.String()
+		if host, _, err := net.SplitHostPort(o.host); err == nil {
+			o.host = host
+		}
 	}
+	o.isForeign = o.isForeign || ctx.Value(http.ServerContextKey) != nil
 	return o
 }
 
@@ -41,24 +40,16 @@ func originOf(ctx context.Context) (o origin) {
 // processes unless they are accepted.
 func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
 	d := pd.Dictionary()
-	reason := func(of pprofile.Profile) string {
+	keep(pd, func(of pprofile.Profile) bool {
+		reason := dropForeign
 		switch {
 		case isEnergy(d, of) && !from.hasEnergy:
-			return dropForeignEnergy
-		case isCPU(d, of) && from.isForeign && !p.cfg.ForeignSamples:
-			return dropForeign
+			reason = dropForeignEnergy
+		case !isCPU(d, of) || !from.isForeign || p.cfg.ForeignSamples:
+			return true
 		}
-		return ""
-	}
-	refused := false
-	eachProfile(pd, func(of pprofile.Profile) {
-		if why := reason(of); why != "" {
-			refused = true
-			drop.samples(why, of)
-		}
-	})
-	if refused {
 		p.warnForeign()
-		keep(pd, func(of pprofile.Profile) bool { return reason(of) == "" })
-	}
+		drop.samples(reason, of)
+		return false
+	})
 }

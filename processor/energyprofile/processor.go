@@ -143,7 +143,7 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	}
 	now := p.now()
 	elapsed := min(max(0, now.Sub(p.since)), time.Hour) + maxLate
-	b, err := newBatch(pd, &admission{
+	b, err := newBatch(pd, &indexer{
 		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
 	})
 	if err != nil {

@@ -380,7 +380,7 @@ func TestAProcessHasNoMoreSamplesThanItsCPUTimeAllows(t *testing.T) {
 	for _, rp := range b.ResourceProfiles().All() {
 		rp.ScopeProfiles().At(0).Profiles().At(0).SetPeriod(int64(50 * time.Millisecond))
 	}
-	held, err := newBatch(b.Profiles, &admission{
+	held, err := newBatch(b.Profiles, &indexer{
 		now: at(1000).UnixNano(), cpuTime: 160 * time.Millisecond, byPID: map[int32]uint64{1: 1}, drop: drop,
 	})
 	require.NoError(t, err)
@@ -394,7 +394,7 @@ func TestSamplesBeyondTheLimitOfABatchAreDropped(t *testing.T) {
 	drop := dropped{}
 	b := newSamples()
 	b.add(1, make([]uint64, maxSamples+5)...)
-	held, err := newBatch(b.Profiles, &admission{now: at(1000).UnixNano(), cpuTime: time.Hour, byPID: map[int32]uint64{}, drop: drop})
+	held, err := newBatch(b.Profiles, &indexer{now: at(1000).UnixNano(), cpuTime: time.Hour, byPID: map[int32]uint64{}, drop: drop})
 	require.NoError(t, err)
 	assert.Equal(t, maxSamples, held.times)
 	assert.Equal(t, dropped{dropLimit: 5}, drop)

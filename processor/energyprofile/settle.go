@@ -32,7 +32,9 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 		if b.energy == 0 {
 			continue
 		}
+		p.intake.lock() // the next window changes processes
 		pd, err := b.finish(d.method, p.cfg.ServiceName)
+		p.intake.unlock()
 		if err == nil {
 			err = p.send(ctx, pd, b.energy)
 		}
@@ -95,7 +97,11 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
 func (d *division) close(w *windows) {
 	sum := d.frames.sum
 	for _, b := range d.complete {
-		b.close()
+		for i := range b.resources {
+			for j := range b.resources[i].samples {
+				b.energy += b.resources[i].samples[j].energy
+			}
+		}
 		sum = units.AddSaturating(sum, b.energy)
 	}
 	if sum > w.owed {
