@@ -9,8 +9,6 @@ import (
 
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-
-	"github.com/energyreceiver/energyreceiver/feed"
 )
 
 // origin is the sender of a batch.
@@ -18,14 +16,11 @@ type origin struct {
 	// isForeign reports whether the batch came from a client, which is another process.
 	isForeign bool
 	host      string // of the client
-	// hasEnergy reports whether the energy in the batch is that of a receiver of this process.
-	hasEnergy bool
 }
 
 // originOf returns the sender of a batch according to its context. Receivers with a server add the client's
 // address, but not for HTTP over a Unix socket. HTTP requests always have their server.
 func originOf(ctx context.Context) (o origin) {
-	_, o.hasEnergy = feed.EnergyOf(ctx)
 	if addr := client.FromContext(ctx).Addr; addr != nil {
 		o.isForeign, o.host = true, addr.String()
 		if host, _, err := net.SplitHostPort(o.host); err == nil {
@@ -36,14 +31,14 @@ func originOf(ctx context.Context) (o origin) {
 	return o
 }
 
-// refuse removes profiles of energy that no component of this process has made, and CPU samples of other
-// processes unless they are accepted.
+// refuse removes profiles of energy, which only this processor makes, and CPU samples of other processes unless
+// they are accepted.
 func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
 	d := pd.Dictionary()
 	keep(pd, func(of pprofile.Profile) bool {
 		reason := dropForeign
 		switch {
-		case isEnergy(d, of) && !from.hasEnergy:
+		case isEnergy(d, of):
 			reason = dropForeignEnergy
 		case !isCPU(d, of) || !from.isForeign || p.cfg.ForeignSamples:
 			return true

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
-	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadatatest"
 )
@@ -61,7 +60,7 @@ func countDrops(t *testing.T, p *energyProfile) (check func(want map[string]int6
 	}
 }
 
-func TestEnergyOfOtherProcessesIsDroppedWhateverTheSettings(t *testing.T) {
+func TestEnergyProfilesThatArriveAreDroppedWhateverTheSettings(t *testing.T) {
 	for _, unit := range []string{"microjoules", "joules"} {
 		for _, ctx := range []context.Context{context.Background(), clientAt(&net.TCPAddr{})} {
 			sink := new(consumertest.ProfilesSink)
@@ -77,22 +76,12 @@ func TestEnergyOfOtherProcessesIsDroppedWhateverTheSettings(t *testing.T) {
 	}
 }
 
-func TestEnergyOfThisProcessPasses(t *testing.T) {
-	sink := new(consumertest.ProfilesSink)
-	p, _ := start(t, &Config{}, sink)
-	ctx := feed.WithEnergy(context.Background(), 1_000_000)
-	require.NoError(t, p.ConsumeProfiles(ctx, energyProfiles("microjoules").Profiles))
-	assert.EqualValues(t, 1_000_000, sumsOf(t, sink).all)
-	require.NoError(t, p.Shutdown(context.Background()))
-}
-
 func TestSamplesOfClientsCountOnlyIfTheyAreAccepted(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
-		"OTLP over gRPC":           clientAt(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}),
-		"gRPC over a Unix socket":  clientAt(&net.UnixAddr{Name: "@"}),
-		"OTLP over HTTP":           clientAt(&net.IPAddr{IP: net.IPv4(127, 0, 0, 1)}),
-		"HTTP over a Unix socket":  context.WithValue(clientAt(nil), http.ServerContextKey, &http.Server{}),
-		"a context that is marked": feed.WithEnergy(clientAt(&net.TCPAddr{}), 0),
+		"OTLP over gRPC":          clientAt(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}),
+		"gRPC over a Unix socket": clientAt(&net.UnixAddr{Name: "@"}),
+		"OTLP over HTTP":          clientAt(&net.IPAddr{IP: net.IPv4(127, 0, 0, 1)}),
+		"HTTP over a Unix socket": context.WithValue(clientAt(nil), http.ServerContextKey, &http.Server{}),
 	} {
 		for _, accepted := range []bool{false, true} {
 			sink := new(consumertest.ProfilesSink)

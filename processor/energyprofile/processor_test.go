@@ -362,8 +362,8 @@ func TestBadSamplesAreDroppedAndCountedAndTheSumsHold(t *testing.T) {
 	sink.Reset() // of the profile with unknown types
 	require.NoError(t, p.Shutdown(context.Background()))
 	got := sumsOf(t, sink)
-	assert.EqualValues(t, uint64(1<<40), got.all)
-	assert.EqualValues(t, uint64(1<<40), got.byStack[good])
+	assert.Equal(t, uint64(1<<40), got.all)
+	assert.Equal(t, uint64(1<<40), got.byStack[good])
 	check(map[string]int64{
 		dropFuture: 2, dropValue: 1, dropMalformed: 4, dropLimit: maxSamples + 1 - int64(maxLate/minPeriod)*cpus,
 	})
