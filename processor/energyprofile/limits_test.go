@@ -139,23 +139,23 @@ func TestTheEnergyOfAnEvictedBatchIsSentWithoutSamples(t *testing.T) {
 	assert.EqualValues(t, 1_001_200, sumsOf(t, sink).all)
 }
 
-func TestManySmallBatchesDoNotEvictOthers(t *testing.T) {
+func TestASampleWaitsForItsEnergyThoughManySmallBatchesArrive(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
-	p, f := start(t, &Config{Wait: 30 * time.Second}, sink)
-	publish(f, windowOf(0, 100, 1_000_000))
-	for k := 1; k < 5; k++ {
-		publish(f, windowOf(100*k, 100*k+100, 1_000_000))
-		b := newSamples()
-		b.add(1, ns(100*k+25), ns(100*k+75))
-		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
-		for range 100 {
-			small := newSamples()
-			small.add(99999, 1)
-			require.NoError(t, p.ConsumeProfiles(context.Background(), small.Profiles))
-		}
+	p, f := start(t, &Config{}, sink)
+	w := windowOf(0, 1000, 0)
+	w.Attributed = at(0) // the meter has not reported yet
+	publish(f, w)
+	b := newSamples()
+	stack := b.add(1, ns(500))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	for range 100 {
+		small := newSamples()
+		small.add(99999, 1)
+		require.NoError(t, p.ConsumeProfiles(context.Background(), small.Profiles))
 	}
+	publish(f, windowOf(1000, 2000, 1_000_000))
 	require.NoError(t, p.Shutdown(context.Background()))
-	assert.Equal(t, map[int32]uint64{1: 5_000_000}, sumsOf(t, sink).byStack)
+	assert.Equal(t, map[int32]uint64{stack: 1_000_000}, sumsOf(t, sink).byStack)
 }
 
 func TestTheSenderOfMostBytesLosesBatchesAndTheProfilerOfThisProcessLast(t *testing.T) {
