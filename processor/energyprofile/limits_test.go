@@ -117,6 +117,61 @@ func TestABatchBeyondTheLimitOfBytesEvictsTheOldest(t *testing.T) {
 	assert.EqualValues(t, 7, sumsOf(t, sink).all)
 }
 
+func TestABatchThatIsTooLargeEvictsNoOther(t *testing.T) {
+	p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
+	check := countDrops(t, p)
+	publish(f, windowOf(0, 1000, 7))
+	for _, size := range []int{1, maxBytes} {
+		b := newSamples()
+		b.add(1, ns(1500))
+		b.Dictionary().StringTable().Append(strings.Repeat("a", size))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	}
+	assert.Len(t, p.held, 1)
+	check(map[string]int64{dropLimit: 1})
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestBatchesDoNotWaitForAMeterIfTheyTakeMuchMemory(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	for i := range maxBytes / 2 >> 20 {
+		assert.Empty(t, sink.AllProfiles(), i)
+		w := windowOf(1000*i, 1000*i+1000, 7)
+		w.Attributed = at(0) // the meter does not report
+		publish(f, w)
+		b := newSamples()
+		b.add(1, ns(1000*i+500))
+		b.Dictionary().StringTable().Append(strings.Repeat("a", 1<<20))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	}
+	assert.NotEmpty(t, sink.AllProfiles())
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestTheLimitOfSamplesGrowsWithTheTimeSinceTheLastPeriod(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	now := p.since
+	p.now = func() time.Time { return now }
+	publish(f, windowOf(0, 1000, 7))
+	hold := func() (accepted bool) {
+		b := newSamples()
+		b.add(1)
+		b.last().Values().FromRaw([]int64{int64(100 * runtime.NumCPU())})
+		b.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).SetPeriod(int64(time.Second))
+		drop := dropped{}
+		require.NoError(t, p.hold(b.Profiles, origin{}, drop))
+		return drop[dropLimit] == 0
+	}
+	assert.False(t, hold())
+	now = now.Add(100 * time.Second)
+	assert.True(t, hold())
+	require.NoError(t, p.settle(context.Background(), 1, false))
+	assert.False(t, hold(), "the samples of the time until now are settled")
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
 func TestTheEnergyOfAnEvictedBatchIsSentWithoutSamples(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
@@ -219,4 +274,13 @@ func TestProfilesWithMoreEnergyThanTheReceiverAttributedAreNotSent(t *testing.T)
 	require.NoError(t, p.Shutdown(context.Background()))
 	assert.Empty(t, sink.AllProfiles())
 	assert.ErrorContains(t, p.conditions.Err("sums"), "8 µJ")
+}
+
+func TestEnergyThatIsNotToBeSentIsNotOwed(t *testing.T) {
+	p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
+	w := windowOf(0, 1000, 7)
+	w.Active[0], w.Idle[0], w.Unattributed[0] = 7+5+3, 100, 5
+	publish(f, w)
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.Zero(t, p.intake.windows.owed)
 }
