@@ -204,7 +204,7 @@ func (x *indexer) addTime(times []int64, t int64, count uint64) []int64 {
 	case t > x.now && uint64(t-x.now) > uint64(maxAhead):
 		x.drop[dropFuture] += int64(count)
 		return times
-	case x.taken >= maxSamples, count > x.max-min(x.max, x.byPID[x.pid]):
+	case count > x.max-min(x.max, x.byPID[x.pid]):
 		x.drop[dropLimit] += int64(count)
 		return times
 	}

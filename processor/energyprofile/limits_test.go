@@ -42,7 +42,7 @@ func TestTheProfilesOfABatchWithoutValidSamplesAreNotHeld(t *testing.T) {
 	b := large(10_000)
 	b.last().SetStackIndex(1 << 30)
 	require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
-	_, bytes := p.size()
+	bytes := p.size()
 	assert.Equal(t, batchBytes, bytes)
 	assert.Empty(t, p.held[0].data)
 	require.NoError(t, p.Shutdown(context.Background()))
@@ -92,7 +92,7 @@ func TestTheMemoryOfBatchesIsThatWhichIsCounted(t *testing.T) {
 			require.NoError(t, p.ConsumeProfiles(context.Background(), next().Profiles))
 		}
 		used := heap() - before
-		_, bytes := p.size()
+		bytes := p.size()
 		assert.Less(t, used, 2*bytes, name)
 		assert.Less(t, bytes, 10<<20, name)
 		require.NoError(t, p.Shutdown(context.Background()))
@@ -110,7 +110,7 @@ func TestABatchBeyondTheLimitOfBytesEvictsTheOldest(t *testing.T) {
 		b.Dictionary().StringTable().Append(strings.Repeat("a", 1<<20))
 		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
 	}
-	_, bytes := p.size()
+	bytes := p.size()
 	assert.LessOrEqual(t, bytes, maxBytes)
 	check(map[string]int64{dropLimit: int64(98 - len(p.held))})
 	require.NoError(t, p.Shutdown(context.Background()))

@@ -24,9 +24,6 @@ const (
 	// maxDelay is how long a batch waits for a meter that does not report. After that, the energy that
 	// the other meters have reported is divided.
 	maxDelay = 2 * time.Minute
-	// maxSamples is the maximum number of samples that are held. With weights of at most 2^32, their
-	// sum is below 2^63.
-	maxSamples = 1 << 20
 	// maxBytes is the maximum size of all batches that are held. 25,000 samples of 50 frames have
 	// about 10 MB.
 	maxBytes = 64 << 20
@@ -173,18 +170,17 @@ func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 	return n
 }
 
-// size returns the number of samples and the bytes that are held.
-func (p *energyProfile) size() (samples, bytes int) {
+// size returns the bytes that are held.
+func (p *energyProfile) size() (bytes int) {
 	for _, b := range p.held {
-		samples += b.times
 		bytes += b.bytes
 	}
-	return samples, bytes
+	return bytes
 }
 
 // evict drops batches beyond the limits, which are reached if the receiver attributes nothing.
 func (p *energyProfile) evict(drop dropped) {
-	for samples, bytes := p.size(); samples > maxSamples || bytes > maxBytes; samples, bytes = p.size() {
+	for p.size() > maxBytes {
 		i := p.oldestOfLargest()
 		drop[dropLimit] += int64(p.held[i].times)
 		p.intake.lock().takeBack(p.held[i])
@@ -212,8 +208,7 @@ func (p *energyProfile) oldestOfLargest() int {
 // countDue returns the number of pending windows that can be settled: those before an earlier batch than
 // the newest, if all meters have reported until then, or if that takes too much time or memory.
 func (p *energyProfile) countDue() int {
-	samples, bytes := p.size()
-	isFull, now := samples > maxSamples/2 || bytes > maxBytes/2, p.now()
+	isFull, now := p.size() > maxBytes/2, p.now()
 	w := p.intake.lock()
 	defer p.intake.unlock()
 	for i := len(p.held) - 2; i >= 0; i-- {
