@@ -15,21 +15,26 @@ import (
 type Config struct {
 	// Wait is how long a span is remembered, and how long energy waits for the names of its span.
 	Wait time.Duration `mapstructure:"wait"`
-	// MaxSpans is the maximum number of spans that are remembered, and of spans whose names are waited for.
-	MaxSpans int `mapstructure:"max_spans"`
-	// MaxSeries is the maximum number of series. Further energy is in one with otel.metric.overflow.
+	// MemoryLimitMiB is the maximum memory of spans, waiting energy and series, in MiB.
+	MemoryLimitMiB int `mapstructure:"memory_limit_mib"`
+	// MaxSeries is the maximum number of series, without overflow series. A service has at most half of them. A quarter of
+	// MaxSeries is the maximum number of services that have series of their own. The others share an overflow series.
 	MaxSeries int `mapstructure:"max_series"`
-	// Labels lists labels of samples by which energy without a span is summed, such as those that Go
-	// programs set with runtime/pprof. A label is a sample attribute process.context.label.NAME.
+	// Labels lists labels of samples by which energy is summed, such as those that Go programs set with
+	// runtime/pprof. A label is a sample attribute process.context.label.NAME.
 	Labels []string `mapstructure:"labels"`
 	// FlushInterval is the time between two points of a series.
 	FlushInterval time.Duration `mapstructure:"metrics_flush_interval"`
+	// Expiration is the time without energy after which a series ends. If it gets energy again, it starts at 0.
+	Expiration time.Duration `mapstructure:"metrics_expiration"`
 
 	_ struct{}
 }
 
 func createDefaultConfig() component.Config {
-	return &Config{Wait: time.Minute, MaxSpans: 100_000, MaxSeries: 1000, FlushInterval: 15 * time.Second}
+	return &Config{
+		Wait: time.Minute, MemoryLimitMiB: 32, MaxSeries: 1000, FlushInterval: 15 * time.Second, Expiration: 15 * time.Minute,
+	}
 }
 
 // Validate implements xconfmap.Validator.
@@ -37,15 +42,19 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Wait < 0:
 		return errors.New("wait: must not be negative")
-	case c.MaxSpans < 1:
-		return errors.New("max_spans: must be at least 1")
-	case c.MaxSeries < 1:
-		return errors.New("max_series: must be at least 1")
+	case c.MemoryLimitMiB < 1 || c.MemoryLimitMiB > 1024:
+		return errors.New("memory_limit_mib: must be from 1 to 1024")
+	case c.MaxSeries < 4:
+		return errors.New("max_series: must be at least 4")
 	case c.FlushInterval < 0:
 		return errors.New("metrics_flush_interval: must not be negative")
+	case c.Expiration <= 0:
+		return errors.New("metrics_expiration: must be positive")
 	}
 	for i, label := range c.Labels {
 		switch {
+		case label == "":
+			return errors.New("labels: a name is empty")
 		case slices.Contains([]string{"service.name", "span.name", "otel.metric.overflow"}, label):
 			return fmt.Errorf("labels: %q is an attribute of its own", label)
 		case slices.Contains(c.Labels[:i], label):

@@ -4,55 +4,46 @@ package energyspans
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/connector"
 	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/internal/conditions"
 )
 
-// energySpans is the connector. The energy of all its series and of what waits for a span is that of all
-// profiles, in whole microjoules.
+// energySpans is the connector.
 type energySpans struct {
 	cfg     *Config
 	next    consumer.Metrics
 	now     func() time.Time
 	release func() // of the factory
 
-	telemetry *metadata.TelemetryBuilder
-	own       metric.MeasurementOption
+	telemetry  *metadata.TelemetryBuilder
+	id         attribute.KeyValue
+	conditions *conditions.Conditions
 
-	mu      sync.Mutex
-	spans   spans
-	series  series
-	waiting []waiting // in the order of arrival
-	flushed time.Time
-}
+	sending sync.Mutex // held while points are sent, so that they are sent in order
 
-// waiting is energy of samples whose span is not known yet.
-type waiting struct {
-	since time.Time
-	span  spanID
-	group group // without a span
-	µJ    uint64
+	mu      sync.Mutex // guards what follows
+	tracker *tracker
+	flushed time.Time // when points were last sent
+	foreign time.Time // when foreign energy was last dropped
 }
 
 func newEnergySpans(cfg *Config, set connector.Settings, next consumer.Metrics) (*energySpans, error) {
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	return &energySpans{
-		telemetry: telemetry, own: metric.WithAttributeSet(attribute.NewSet(attribute.String("connector", set.ID.String()))),
 		cfg: cfg, next: next, now: time.Now, release: func() {},
-		spans:  spans{wait: cfg.Wait, max: cfg.MaxSpans, of: map[spanID]span{}},
-		series: series{max: cfg.MaxSeries, labels: cfg.Labels, of: map[group]uint64{}},
+		telemetry: telemetry, id: attribute.String("connector", set.ID.String()),
+		conditions: conditions.New("Energy of spans", set.Logger), tracker: newTracker(cfg),
 	}, err
 }
 
@@ -63,194 +54,111 @@ type traces struct{ *energySpans }
 type profiles struct{ *energySpans }
 
 // Start implements component.Component.
-func (e *energySpans) Start(context.Context, component.Host) error {
+func (t traces) Start(context.Context, component.Host) error {
+	t.start()
+	return nil
+}
+
+// Start implements component.Component.
+func (p profiles) Start(_ context.Context, host component.Host) error {
+	p.conditions.Host = host
+	p.start()
+	return nil
+}
+
+// start sets the time at which the first series start.
+func (e *energySpans) start() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.series.start.IsZero() {
-		e.series.start = e.now()
-		e.flushed = e.series.start
+	if e.flushed.IsZero() {
+		e.flushed = e.now()
+		e.tracker.stamp = e.flushed.Round(0)
 	}
-	return nil
 }
 
 // Capabilities implements consumer.Traces and xconsumer.Profiles.
 func (*energySpans) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 // Shutdown implements component.Component.
-func (traces) Shutdown(context.Context) error { return nil }
-
-// Shutdown implements component.Component. It sends all energy: no names come any more.
-func (p profiles) Shutdown(ctx context.Context) error {
-	p.mu.Lock()
-	p.resolve(true)
-	md := p.flush(p.now())
-	p.mu.Unlock()
-	p.release()
-	return p.send(ctx, md)
-}
-
-// ConsumeTraces implements consumer.Traces.
-func (t traces) ConsumeTraces(_ context.Context, td ptrace.Traces) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.spans.learn(td, t.now())
+func (t traces) Shutdown(context.Context) error {
+	t.release()
 	return nil
 }
 
-// ConsumeProfiles implements xconsumer.Profiles.
-func (p profiles) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
+// Shutdown implements component.Component. It sends all energy: no names come any more.
+func (p profiles) Shutdown(ctx context.Context) error {
+	p.release()
 	p.mu.Lock()
-	p.add(ctx, pd)
-	p.resolve(false)
-	p.spans.expire(p.now())
-	var md pmetric.Metrics
-	if now := p.now(); now.Sub(p.flushed) >= p.cfg.FlushInterval {
-		md = p.flush(now)
-	}
+	p.tracker.advance(p.now())
+	p.tracker.forgetBefore(p.tracker.now.Add(1))
 	p.mu.Unlock()
-	return p.send(ctx, md)
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	return p.flush(ctx)
 }
 
-// flush returns the series, which the caller sends.
-func (e *energySpans) flush(now time.Time) pmetric.Metrics {
-	e.flushed = now
-	return e.series.metrics(now)
+// ConsumeTraces implements consumer.Traces.
+func (t traces) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tracker.advance(t.now())
+	t.tracker.learn(td)
+	t.countEvicted(ctx)
+	return nil
 }
 
-func (e *energySpans) send(ctx context.Context, md pmetric.Metrics) error {
-	if md == (pmetric.Metrics{}) || md.DataPointCount() == 0 {
-		return nil
+// ConsumeProfiles implements xconsumer.Profiles. It returns no error if points cannot be sent: the energy has been added
+// and is in the next points, so that a component that sends the batch again would have it counted twice.
+func (p profiles) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
+	p.add(ctx, pd)
+	if p.sending.TryLock() {
+		defer p.sending.Unlock()
+		if p.isDue() {
+			p.conditions.Set("metrics", p.flush(ctx))
+		}
 	}
-	return e.next.ConsumeMetrics(ctx, md)
+	return nil
 }
 
-// add adds the energy of profiles: that of samples with a link waits for the span.
+// add adds the energy of profiles.
 func (e *energySpans) add(ctx context.Context, pd pprofile.Profiles) {
-	type of struct {
-		span  spanID
-		group group
-	}
-	sums, dropped := map[of]uint64{}, int64(0)
-	r := newReader(pd.Dictionary(), e.cfg.Labels)
-	for _, rp := range pd.ResourceProfiles().All() {
-		service := textOf(rp.Resource().Attributes(), "service.name")
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				if !r.isEnergy(profile) {
-					continue
-				}
-				for _, s := range profile.Samples().All() {
-					µJ, ok := energyOf(s)
-					if !ok {
-						dropped++
-						continue
-					}
-					sums[of{r.span(s), group{service: service, labels: r.labelsOf(s)}}] += µJ
-				}
-			}
-		}
-	}
-	if dropped > 0 {
-		e.telemetry.ConnectorEnergyspansDroppedSamples.Add(ctx, dropped, e.own)
-	}
-	now := e.now()
-	for key, µJ := range sums {
-		if key.span == (spanID{}) || len(e.waiting) >= e.cfg.MaxSpans {
-			e.series.add(key.group, µJ)
-			continue
-		}
-		e.waiting = append(e.waiting, waiting{now, key.span, key.group, µJ})
-	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tracker.advance(e.now())
+	b := newBatch(ctx, pd, e.cfg.Labels)
+	b.each(e.tracker.add)
+	e.report(ctx, b.dropped)
+	e.countEvicted(ctx)
 }
 
-// resolve moves energy to the series of its span once the span is known, and energy that has waited long
-// enough to what is known. At the end it moves all.
-func (e *energySpans) resolve(end bool) {
-	now, kept := e.now(), e.waiting[:0]
-	for _, w := range e.waiting {
-		s, complete, ok := e.spans.entry(w.span)
-		if !complete && !end && now.Sub(w.since) < e.cfg.Wait {
-			kept = append(kept, w)
-			continue
-		}
-		if ok {
-			w.group = group{service: s.service, route: s.route, name: s.name, labels: w.group.labels}
-		}
-		e.series.add(w.group, w.µJ)
-	}
-	e.waiting = kept
+func (e *energySpans) isDue() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now().Sub(e.flushed) >= e.cfg.FlushInterval
 }
 
-// reader reads samples. Indices that are out of range are none.
-type reader struct {
-	d      pprofile.ProfilesDictionary
-	labels []string
-	keys   map[int32]int // label by index of an attribute
-}
-
-func newReader(d pprofile.ProfilesDictionary, labels []string) *reader {
-	r := &reader{d: d, labels: labels, keys: map[int32]int{}}
-	for i, a := range d.AttributeTable().All() {
-		for j, label := range labels {
-			if r.text(a.KeyStrindex()) == "process.context.label."+label {
-				r.keys[int32(i)] = j
-			}
+// flush sends a point of each series. The caller holds sending.
+func (e *energySpans) flush(ctx context.Context) error {
+	e.mu.Lock()
+	md := e.tracker.flush()
+	flush := e.tracker.flushes
+	e.flushed = e.tracker.now
+	e.mu.Unlock()
+	if md.DataPointCount() > 0 {
+		if err := e.next.ConsumeMetrics(ctx, md); err != nil {
+			return err
 		}
 	}
-	return r
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tracker.delivered = flush
+	return nil
 }
 
-func (r *reader) text(i int32) string {
-	if i < 0 || int(i) >= r.d.StringTable().Len() {
-		return ""
+// countEvicted counts what was forgotten early in the connector's own metrics.
+func (e *energySpans) countEvicted(ctx context.Context) {
+	if n := e.tracker.evicted; n > 0 {
+		e.telemetry.ConnectorEnergyspansEvictedItems.Add(ctx, n, metric.WithAttributeSet(attribute.NewSet(e.id)))
+		e.tracker.evicted = 0
 	}
-	return r.d.StringTable().At(int(i))
-}
-
-// isEnergy reports whether a profile is one of energy, in microjoules.
-func (r *reader) isEnergy(p pprofile.Profile) bool {
-	return r.text(p.SampleType().TypeStrindex()) == "energy" && r.text(p.SampleType().UnitStrindex()) == "microjoules"
-}
-
-// span returns the span of a sample, the zero value if it has none.
-func (r *reader) span(s pprofile.Sample) spanID {
-	i := int(s.LinkIndex())
-	if i < 0 || i >= r.d.LinkTable().Len() {
-		return spanID{}
-	}
-	link := r.d.LinkTable().At(i)
-	return spanID{link.TraceID(), link.SpanID()}
-}
-
-// labelsOf returns the values of the configured labels, none if the sample has none of them.
-func (r *reader) labelsOf(s pprofile.Sample) string {
-	var values []string
-	for _, i := range s.AttributeIndices().All() {
-		label, ok := r.keys[i]
-		if !ok {
-			continue
-		}
-		if values == nil {
-			values = make([]string, len(r.labels))
-		}
-		values[label] = strings.ReplaceAll(bounded(r.d.AttributeTable().At(int(i)).Value().AsString()), separator, "")
-	}
-	if values == nil {
-		return ""
-	}
-	return strings.Join(values, separator) + separator
-}
-
-// maxEnergy is the maximum energy of a sample in µJ: five kWh. A sum overflows after a million such samples.
-const maxEnergy = 1 << 44
-
-// energyOf returns the energy of a sample in µJ. ok is false, and the energy 0, if it is impossible.
-func energyOf(s pprofile.Sample) (sum uint64, ok bool) {
-	for _, v := range s.Values().All() {
-		if v < 0 || v > maxEnergy || sum > maxEnergy {
-			return 0, false
-		}
-		sum += uint64(v)
-	}
-	return sum, true
 }

@@ -4,9 +4,10 @@ package energyspans
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,14 +18,13 @@ import (
 	"go.opentelemetry.io/collector/connector/connectortest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadatatest"
+	"github.com/energyreceiver/energyreceiver/feed"
 )
 
 // fixture is a connector with a clock.
@@ -50,7 +50,7 @@ func start(t *testing.T, change func(*Config)) *fixture {
 	f.energySpans, err = newEnergySpans(cfg, metadatatest.NewSettings(f.meters), f.sink)
 	require.NoError(t, err)
 	f.now = func() time.Time { return f.time }
-	require.NoError(t, f.Start(context.Background(), nil))
+	require.NoError(t, profiles{f.energySpans}.Start(context.Background(), nil))
 	return f
 }
 
@@ -58,11 +58,22 @@ func (f *fixture) learn(td ptrace.Traces) {
 	require.NoError(f, traces{f.energySpans}.ConsumeTraces(context.Background(), td))
 }
 
+// consume has energyprofile send energy.
 func (f *fixture) consume(p *energy) {
-	require.NoError(f, profiles{f.energySpans}.ConsumeProfiles(context.Background(), p.Profiles))
+	f.consumeAs(feed.WithEnergy(context.Background(), p.sum), p)
 }
 
-// end returns the energy of each series after shutdown, in µJ.
+func (f *fixture) consumeAs(ctx context.Context, p *energy) {
+	require.NoError(f, profiles{f.energySpans}.ConsumeProfiles(ctx, p.Profiles))
+}
+
+// pass lets time pass, with an empty batch at the end.
+func (f *fixture) pass(d time.Duration) {
+	f.time = f.time.Add(d)
+	f.consume(newEnergy())
+}
+
+// end returns the energy of each series after shutdown, in µJ. The series that ended before are not among them.
 func (f *fixture) end() map[string]int64 {
 	require.NoError(f, profiles{f.energySpans}.Shutdown(context.Background()))
 	all := f.sink.AllMetrics()
@@ -70,13 +81,29 @@ func (f *fixture) end() map[string]int64 {
 	if len(all) == 0 {
 		return got
 	}
-	m := all[len(all)-1].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
-	assert.Equal(f, "span.energy", m.Name())
-	assert.True(f, m.Sum().IsMonotonic())
-	for _, p := range m.Sum().DataPoints().All() {
-		got[nameOf(p.Attributes())] += int64(p.DoubleValue()*1e6 + 0.5)
+	for _, p := range pointsOf(f, all[len(all)-1]) {
+		got[p.name] += p.energy
 	}
 	return got
+}
+
+// point is a point of a series: its energy in µJ.
+type point struct {
+	name      string
+	start, at time.Time
+	energy    int64
+}
+
+func pointsOf(t require.TestingT, md pmetric.Metrics) (points []point) {
+	m := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	require.Equal(t, "span.energy", m.Name())
+	require.True(t, m.Sum().IsMonotonic())
+	for _, p := range m.Sum().DataPoints().All() {
+		points = append(points, point{
+			nameOf(p.Attributes()), p.StartTimestamp().AsTime(), p.Timestamp().AsTime(), int64(math.Round(p.DoubleValue() * 1e6)),
+		})
+	}
+	return points
 }
 
 // nameOf returns attributes in one text, such as "shop GET /a route=/a".
@@ -115,6 +142,7 @@ func tracesOf(service, name, route string, kind ptrace.SpanKind, of, parent span
 type energy struct {
 	pprofile.Profiles
 	profile pprofile.Profile
+	sum     uint64 // of the samples that are not negative, µJ
 }
 
 func newEnergy() *energy {
@@ -134,6 +162,7 @@ func newEnergy() *energy {
 func (e *energy) add(of spanID, tenant string, µJ int64) *energy {
 	s := e.profile.Samples().AppendEmpty()
 	s.Values().FromRaw([]int64{µJ})
+	e.sum += uint64(max(µJ, 0))
 	if of != (spanID{}) {
 		link := e.Dictionary().LinkTable().AppendEmpty()
 		link.SetTraceID(of.trace)
@@ -162,16 +191,42 @@ func TestEnergyWaitsForSpansThatEndLater(t *testing.T) {
 	f := start(t, nil)
 	f.consume(newEnergy().add(id(1, 3), "", 3).add(id(9, 9), "", 2))
 	f.learn(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 3), id(1, 2)))
-	f.time = f.time.Add(30 * time.Second)
-	f.consume(newEnergy())
-	assert.Empty(t, f.series.of, "the parent may come")
+	f.pass(30 * time.Second)
+	assert.Empty(t, f.sink.AllMetrics(), "the parent may come")
 	f.learn(tracesOf("shop", "GET /cart", "/cart", ptrace.SpanKindServer, id(1, 2), spanID{}))
-	f.consume(newEnergy())
-	assert.Len(t, f.series.of, 1)
-	f.time = f.time.Add(31 * time.Second)
-	f.consume(newEnergy())
-	assert.Empty(t, f.waiting)
+	f.pass(31 * time.Second)
+	assert.Empty(t, f.tracker.awaited)
 	assert.Equal(t, map[string]int64{"shop GET /cart /cart": 3, "svc": 2}, f.end())
+}
+
+func TestOfTwoSpansWithAnIDTheFirstCounts(t *testing.T) {
+	f := start(t, nil)
+	f.learn(tracesOf("shop", "GET", "", ptrace.SpanKindServer, id(1, 1), spanID{}))
+	f.learn(tracesOf("forger", "GET", "", ptrace.SpanKindServer, id(1, 1), spanID{}))
+	assert.Equal(t, 1, f.tracker.others.memory.Len())
+	f.consume(newEnergy().add(id(1, 1), "", 3))
+	assert.Equal(t, map[string]int64{"shop GET": 3}, f.end())
+}
+
+func TestEnergyThatWaitsKeepsItsLabels(t *testing.T) {
+	f := start(t, func(c *Config) { c.Labels = []string{"tenant"} })
+	f.consume(newEnergy().add(id(1, 1), "a", 1).add(id(1, 1), "b", 2).add(id(1, 1), "b", 4))
+	assert.Equal(t, 2, f.tracker.others.memory.Len(), "samples with the same names wait as one")
+	f.learn(tracesOf("shop", "SELECT", "", ptrace.SpanKindClient, id(1, 1), id(1, 2)))
+	f.learn(tracesOf("shop", "GET", "", ptrace.SpanKindServer, id(1, 2), spanID{}))
+	assert.Equal(t, map[string]int64{"shop GET a": 1, "shop GET b": 6}, f.end())
+}
+
+func TestAChainOfParentsIsFollowedToALimit(t *testing.T) {
+	f := start(t, nil)
+	f.consume(newEnergy().add(id(1, 1), "", 3))
+	for i := range byte(100) {
+		f.learn(tracesOf("shop", fmt.Sprint(i+1), "", ptrace.SpanKindInternal, id(1, i+1), id(1, i+2)))
+	}
+	f.consume(newEnergy().add(id(1, 1), "", 4))
+	f.learn(tracesOf("loop", "loop", "", ptrace.SpanKindInternal, id(2, 1), id(2, 1)))
+	f.consume(newEnergy().add(id(2, 1), "", 5))
+	assert.Equal(t, map[string]int64{"shop " + fmt.Sprint(maxDepth): 7, "loop loop": 5}, f.end())
 }
 
 func TestEnergyWithoutASpanIsSummedByTheConfiguredLabels(t *testing.T) {
@@ -180,78 +235,13 @@ func TestEnergyWithoutASpanIsSummedByTheConfiguredLabels(t *testing.T) {
 	assert.Equal(t, map[string]int64{"svc a": 5, "svc b": 2, "svc": 8}, f.end())
 }
 
-func TestSeriesAndSpansAreBounded(t *testing.T) {
-	f := start(t, func(c *Config) { c.Labels, c.MaxSeries, c.MaxSpans = []string{"tenant"}, 3, 2 })
-	e := newEnergy()
-	for i := range byte(20) {
-		e.add(spanID{}, strings.Repeat(string('a'+i), 1000), 1)
-		e.add(id(i+1, 1), "", 1)
-		f.learn(tracesOf("x", "y", "", ptrace.SpanKindServer, id(i+1, 2), spanID{}))
-	}
-	f.consume(e)
-	assert.Len(t, f.spans.of, 2)
-	assert.Len(t, f.waiting, 2)
-	got := f.end()
-	assert.Len(t, got, 4, "three and one for the rest")
-	var sum int64
-	for name, energy := range got {
-		sum += energy
-		assert.Less(t, len(name), 2*maxText)
-	}
-	assert.EqualValues(t, 40, sum)
-}
-
 func TestPointsAreSentAtEachInterval(t *testing.T) {
 	f := start(t, nil)
 	for range 31 {
 		f.consume(newEnergy().add(spanID{}, "", 1))
 		f.time = f.time.Add(time.Second)
 	}
-	assert.Len(t, f.sink.AllMetrics(), 2)
-}
-
-func TestBadSamplesAddNothingAndAreCounted(t *testing.T) {
-	f := start(t, func(c *Config) { c.Labels = []string{"tenant"} })
-	e := newEnergy().add(spanID{}, "", -5).add(spanID{}, "", math.MaxInt64)
-	bad := e.profile.Samples().AppendEmpty()
-	bad.SetLinkIndex(1 << 30)
-	bad.AttributeIndices().FromRaw([]int32{-1, 1 << 30})
-	bad.Values().FromRaw([]int64{7})
-	count := e.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
-	count.SampleType().SetTypeStrindex(1 << 30)
-	count.Samples().AppendEmpty().Values().FromRaw([]int64{9})
-	f.consume(e)
-	assert.Equal(t, map[string]int64{"svc": 7}, f.end())
-	own := attribute.NewSet(attribute.String("connector", "energyspans"))
-	metadatatest.AssertEqualConnectorEnergyspansDroppedSamples(t, f.meters, []metricdata.DataPoint[int64]{{Value: 2, Attributes: own}}, metricdatatest.IgnoreTimestamp())
-}
-
-func TestNoEnergyIsLostWhateverArrivesInWhateverOrder(t *testing.T) {
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 36))
-		f := start(t, func(c *Config) { c.MaxSpans, c.MaxSeries, c.Labels = 1+r.IntN(20), 1+r.IntN(10), []string{"tenant"} })
-		var want int64
-		some := func() spanID { return id(byte(r.IntN(4)), byte(r.IntN(4))) }
-		for range 30 {
-			f.time = f.time.Add(time.Duration(r.IntN(40)) * time.Second)
-			if r.IntN(2) == 0 {
-				f.learn(tracesOf(string('a'+byte(r.IntN(3))), string('x'+byte(r.IntN(3))), "", ptrace.SpanKind(r.IntN(6)), some(), some()))
-				continue
-			}
-			e := newEnergy()
-			for range r.IntN(5) {
-				µJ := r.Int64N(1e6)
-				want += µJ
-				e.add(some(), string('a'+byte(r.IntN(3))), µJ)
-			}
-			f.consume(e)
-		}
-		var sum int64
-		for _, energy := range f.end() {
-			sum += energy
-		}
-		require.Equal(t, want, sum, "seed %d", seed)
-	}
+	assert.Len(t, f.sink.AllMetrics(), 2, "after 15 and 30 seconds")
 }
 
 func TestTracesAndProfilesOfAConfigurationShareSpans(t *testing.T) {
@@ -267,18 +257,58 @@ func TestTracesAndProfilesOfAConfigurationShareSpans(t *testing.T) {
 		require.NoError(t, c.Start(context.Background(), nil))
 	}
 	require.NoError(t, tr.ConsumeTraces(context.Background(), tracesOf("shop", "GET", "", ptrace.SpanKindServer, id(1, 1), spanID{})))
-	require.NoError(t, pr.ConsumeProfiles(context.Background(), newEnergy().add(id(1, 1), "", 3).Profiles))
+	require.NoError(t, pr.ConsumeProfiles(feed.WithEnergy(context.Background(), 3), newEnergy().add(id(1, 1), "", 3).Profiles))
 	require.NoError(t, tr.Shutdown(context.Background()))
 	require.NoError(t, pr.Shutdown(context.Background()))
 	require.Len(t, sink.AllMetrics(), 1)
-	p := sink.AllMetrics()[0].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0)
-	assert.Equal(t, "shop GET", nameOf(p.Attributes()))
+	assert.Equal(t, "shop GET", pointsOf(t, sink.AllMetrics()[0])[0].name)
 }
 
 func TestLabelsThatWouldReplaceAnAttributeAreRefused(t *testing.T) {
-	for _, labels := range [][]string{{"span.name"}, {"tenant", "tenant"}} {
+	for _, labels := range [][]string{{"span.name"}, {"tenant", "tenant"}, {""}} {
 		cfg := createDefaultConfig().(*Config)
 		cfg.Labels = labels
 		assert.ErrorContains(t, cfg.Validate(), "labels:")
+	}
+}
+
+func TestTracesAndProfilesMayComeAtOnce(t *testing.T) {
+	f := start(t, func(c *Config) { c.FlushInterval = 0 })
+	f.now = time.Now
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for j := range 200 {
+				f.learn(tracesOf("shop", "GET", "", ptrace.SpanKindServer, numbered(200*i+j), spanID{}))
+			}
+		})
+		all.Go(func() {
+			for j := range 200 {
+				f.consume(newEnergy().add(numbered(200*i+j), "", 1))
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, map[string]int64{"shop GET": 800}, f.end())
+	var last int64
+	for _, md := range f.sink.AllMetrics() {
+		points := pointsOf(t, md)
+		assert.GreaterOrEqual(t, points[len(points)-1].energy, last)
+		last = points[len(points)-1].energy
+	}
+}
+
+func TestAConnectorOfTheSameConfigurationStartsAnew(t *testing.T) {
+	factory := NewFactory()
+	cfg := factory.CreateDefaultConfig()
+	for range 3 {
+		sink := new(consumertest.MetricsSink)
+		pr, err := factory.CreateProfilesToMetrics(t.Context(), connectortest.NewNopSettings(metadata.Type), cfg, sink)
+		require.NoError(t, err)
+		require.NoError(t, pr.Start(t.Context(), nil))
+		require.NoError(t, pr.ConsumeProfiles(feed.WithEnergy(t.Context(), 3), newEnergy().add(id(1, 1), "", 3).Profiles))
+		require.NoError(t, pr.Shutdown(t.Context()))
+		points := pointsOf(t, sink.AllMetrics()[0])
+		assert.EqualValues(t, 3, points[len(points)-1].energy)
 	}
 }

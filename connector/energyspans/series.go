@@ -2,90 +2,156 @@
 
 package energyspans
 
-import (
-	"strings"
-	"time"
+import "time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pmetric"
+// service has the series of a service, and what is remembered for it.
+type service struct {
+	name   string
+	series map[key]*series
+	births births
+	memory memory
+}
 
-	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
+// key identifies a series of a service. Empty texts are absent.
+type key struct {
+	route, span string
+	labels      string // values of the configured labels, with a separator after each
+	overflow    bool
+}
+
+// series has the energy of work.
+type series struct {
+	energy uint64    // µJ, since start
+	start  time.Time // when the sum was 0: at the points before
+	added  time.Time // when energy was added last
+	// first is the first flush with the series, complete the first one with all of its energy.
+	first, complete uint64
+}
+
+// Memory of a series and of a service, without texts. A service counts as two series, because its overflow series begins
+// even if there is no room.
+const (
+	seriesBytes  = 512
+	serviceBytes = 1024
 )
 
-// maxText is the maximum length of a value of an attribute, in bytes.
-const maxText = 256
+// services has the series of all services. A service takes no series from another. A service with n series gets one more
+// if more than n are free. Its other energy is in its overflow series.
+type services struct {
+	maxSeries, maxServices int
+	maxBytes               int // beyond which no service and no series begins, but overflow series
 
-// bounded returns a text of at most maxText bytes.
-func bounded(s string) string {
-	if len(s) > maxText {
-		s = s[:maxText]
+	all    []*service // the first is others
+	byName map[string]*service
+	others *service // services without a name, and those beyond maxServices
+	live   int      // series
+	bytes  int      // of series and services
+
+	flushes, delivered uint64    // the number of flushes, and of the last one that the next component accepted
+	stamp              time.Time // of the last points, at first the start of the connector
+}
+
+func newServices(cfg *Config) services {
+	others := &service{series: map[key]*series{}}
+	return services{
+		maxSeries: cfg.MaxSeries, maxServices: cfg.MaxSeries / 4, maxBytes: cfg.MemoryLimitMiB << 20 / 2,
+		all: []*service{others}, byName: map[string]*service{"": others}, others: others,
 	}
-	return strings.ToValidUTF8(s, "")
 }
 
-// group is the key by which energy is summed. Empty values are absent.
-type group struct {
-	service, route, name string
-	labels               string // values of the configured labels, with a separator after each
-	overflow             bool
-}
-
-// separator separates the values of labels.
-const separator = "\x00"
-
-// series has the energy of each group in µJ.
-type series struct {
-	max    int
-	labels []string
-	start  time.Time
-	of     map[group]uint64
-}
-
-// add adds energy to a group, or to the overflow series if there are too many.
-func (s *series) add(g group, energy uint64) {
-	if _, ok := s.of[g]; !ok && len(s.of) >= s.max {
-		g = group{overflow: true}
+// find returns the service of a name if it has energy, else the others.
+func (s *services) find(name string) *service {
+	if found := s.byName[name]; found != nil && len(found.series) > 0 {
+		return found
 	}
-	s.of[g] += energy
+	return s.others
 }
 
-// metrics returns all series as one sum.
-func (s *series) metrics(now time.Time) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	sm := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName(metadata.ScopeName)
-	m := sm.Metrics().AppendEmpty()
-	m.SetName("span.energy")
-	m.SetUnit("J")
-	m.SetDescription("Energy of CPU samples by the span and the route in which they were taken. A series without span.name is energy outside of spans.")
-	sum := m.SetEmptySum()
-	sum.SetIsMonotonic(true)
-	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-	for g, energy := range s.of {
-		p := sum.DataPoints().AppendEmpty()
-		p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
-		p.SetTimestamp(pcommon.NewTimestampFromTime(now))
-		p.SetDoubleValue(float64(energy) / 1e6)
-		s.putAttributes(p.Attributes(), &g)
-	}
-	return md
-}
-
-func (s *series) putAttributes(to pcommon.Map, g *group) {
-	put := func(name, value string) {
-		if value != "" {
-			to.PutStr(name, value)
+// largest returns the memory with the most bytes.
+func (s *services) largest() *memory {
+	m := &s.others.memory
+	for _, of := range s.all {
+		if of.memory.bytes > m.bytes {
+			m = &of.memory
 		}
 	}
-	put("service.name", g.service)
-	put("span.name", g.name)
-	if g.labels != "" {
-		for i, value := range strings.Split(g.labels, separator)[:len(s.labels)] {
-			put(s.labels[i], value)
+	return m
+}
+
+// seriesOf returns a series of a service, or the overflow series of the service, or that of the others.
+func (s *services) seriesOf(name string, k key, now time.Time) *series {
+	of := s.admit(name)
+	if of.name != name || of.series[k] == nil && !s.mayBegin(of, k, now) {
+		k = key{overflow: true}
+	}
+	found := of.series[k]
+	if found == nil {
+		found = &series{start: s.stamp, first: s.flushes + 1}
+		of.series[k] = found
+		s.live++
+		s.bytes += k.bytes()
+	}
+	return found
+}
+
+// admit returns the service of a name, a new one if there is room, else the others.
+func (s *services) admit(name string) *service {
+	of := s.byName[name]
+	bytes := serviceBytes + len(name)
+	switch {
+	case of != nil:
+		return of
+	case len(s.all) > s.maxServices || s.bytes+bytes > s.maxBytes:
+		return s.others
+	}
+	of = &service{name: name, series: map[key]*series{}}
+	s.all, s.byName[name] = append(s.all, of), of
+	s.bytes += bytes
+	return of
+}
+
+// mayBegin reports whether a service may have one more series. If it may, the series counts as begun.
+func (s *services) mayBegin(of *service, k key, now time.Time) bool {
+	return len(of.series) < s.maxSeries-s.live && s.bytes+k.bytes() <= s.maxBytes && of.births.take(now, s.maxServices)
+}
+
+func (k *key) bytes() int { return seriesBytes + len(k.route) + len(k.span) + len(k.labels) }
+
+// expire ends series without energy since a time, if all their energy has been delivered, and services without series.
+func (s *services) expire(since time.Time) {
+	kept := s.all[:0]
+	for _, of := range s.all {
+		for k, x := range of.series {
+			if x.added.Before(since) && x.complete <= s.delivered {
+				delete(of.series, k)
+				s.live--
+				s.bytes -= k.bytes()
+			}
 		}
+		if of != s.others && len(of.series) == 0 && of.memory.Len() == 0 {
+			delete(s.byName, of.name)
+			s.bytes -= serviceBytes + len(of.name)
+			continue
+		}
+		kept = append(kept, of)
 	}
-	put("http.route", g.route)
-	if g.overflow {
-		to.PutBool("otel.metric.overflow", true)
+	clear(s.all[len(kept):])
+	s.all = kept
+}
+
+// births limits how many series of a service begin in an hour. Each occupies an equal part of an hour, after the part of
+// the previous one. until is the end of the last part, at most an hour ahead.
+type births struct{ until time.Time }
+
+// take reports whether one more may begin, and counts it.
+func (b *births) take(now time.Time, perHour int) bool {
+	if b.until.Before(now) {
+		b.until = now
 	}
+	next := b.until.Add(time.Hour / time.Duration(perHour))
+	if next.After(now.Add(time.Hour)) {
+		return false
+	}
+	b.until = next
+	return true
 }

@@ -3,7 +3,7 @@
 package energyspans
 
 import (
-	"time"
+	"unique"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -17,84 +17,60 @@ type spanID struct {
 
 // span holds the stored properties of a span.
 type span struct {
-	parent               pcommon.SpanID
-	isEntry              bool // it is where its service began to work: a server or consumer span, or the first of its trace
-	service, name, route string
+	id      spanID
+	parent  pcommon.SpanID
+	isEntry bool // its service began to work with it: a server or consumer span, or the first of its trace
+	names   sharedNames
 }
 
-// spans remembers spans for a time, and at most a number of them.
-type spans struct {
-	wait  time.Duration
-	max   int
-	of    map[spanID]span
-	queue []remembered // in the order of arrival
-}
-
-type remembered struct {
-	id spanID
-	at time.Time
-}
-
-// learn remembers the spans of traces.
-func (s *spans) learn(td ptrace.Traces, now time.Time) {
+// learn remembers the spans of traces, and counts the energy that waited for them.
+func (t *tracker) learn(td ptrace.Traces) {
 	for _, rs := range td.ResourceSpans().All() {
-		service := textOf(rs.Resource().Attributes(), "service.name")
+		service := attributeOf(rs.Resource().Attributes(), "service.name")
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, of := range ss.Spans().All() {
-				s.add(service, of, now)
+				t.learnSpan(service, of)
 			}
 		}
 	}
-	s.expire(now)
 }
 
-func (s *spans) add(service string, of ptrace.Span, now time.Time) {
+// learnSpan remembers a span. Of two spans with an ID, the first counts.
+func (t *tracker) learnSpan(service string, of ptrace.Span) {
 	id := spanID{of.TraceID(), of.SpanID()}
-	if _, known := s.of[id]; !known {
-		s.queue = append(s.queue, remembered{id, now})
+	if _, known := t.spans[id]; known || id.trace.IsEmpty() || id.span.IsEmpty() {
+		return
 	}
+	n := names{service: service, route: attributeOf(of.Attributes(), routeAttribute), span: bounded(of.Name())}
 	kind := of.Kind()
-	s.of[id] = span{
-		parent:  of.ParentSpanID(),
+	s := &span{
+		id: id, parent: of.ParentSpanID(), names: unique.Make(n),
 		isEntry: kind == ptrace.SpanKindServer || kind == ptrace.SpanKindConsumer || of.ParentSpanID().IsEmpty(),
-		service: service, name: bounded(of.Name()), route: textOf(of.Attributes(), "http.route"),
 	}
-}
-
-// expire forgets spans that are too old or too many.
-func (s *spans) expire(now time.Time) {
-	n := 0
-	for n < len(s.queue) && (now.Sub(s.queue[n].at) > s.wait || len(s.queue)-n > s.max) {
-		delete(s.of, s.queue[n].id)
-		n++
-	}
-	s.queue = append(s.queue[:0], s.queue[n:]...)
+	t.spans[id] = s
+	t.remember(service, s, n.bytes())
+	t.resume(id)
+	t.shrink()
 }
 
 // maxDepth is the maximum number of parents of a span that are looked up.
 const maxDepth = 64
 
-// entry returns the span by which a service began the work that a span is part of. complete is false if it may be
-// a parent that is not known yet; entry then returns the outermost known span. ok is false if the span is unknown.
-func (s *spans) entry(id spanID) (found span, complete, ok bool) {
-	found, ok = s.of[id]
-	for range maxDepth {
-		if !ok || found.isEntry {
-			return found, found.isEntry, ok
+// climb follows the parents of a claim's span to the span with which its service began the work. It returns false if a
+// span on the way has not been received, which is the claim's span then.
+func (t *tracker) climb(c *claim) (complete bool) {
+	for ; c.depth < maxDepth && c.span.span != (pcommon.SpanID{}); c.depth++ {
+		s := t.spans[c.span]
+		if s == nil {
+			return false
 		}
-		parent, known := s.of[spanID{id.trace, found.parent}]
-		if !known || parent.service != found.service {
-			return found, known, true
+		if c.depth > 0 && s.names.Value().service != c.names.Value().service {
+			return true
 		}
-		found = parent
+		c.names, c.span.span = s.names, s.parent
+		if s.isEntry {
+			return true
+		}
 	}
-	return found, true, ok
-}
-
-// textOf returns a text attribute.
-func textOf(of pcommon.Map, name string) string {
-	if v, ok := of.Get(name); ok {
-		return bounded(v.AsString())
-	}
-	return ""
+	return true
 }

@@ -27,6 +27,7 @@ type TelemetryBuilder struct {
 	mu                                 sync.Mutex
 	registrations                      []metric.Registration
 	ConnectorEnergyspansDroppedSamples metric.Int64Counter
+	ConnectorEnergyspansEvictedItems   metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -60,8 +61,14 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ConnectorEnergyspansDroppedSamples, err = builder.meter.Int64Counter(
 		"otelcol_connector_energyspans_dropped_samples",
-		metric.WithDescription("Samples of energy profiles that were dropped, because their energy is negative or more than five kWh. [Development]"),
+		metric.WithDescription("Samples of energy profiles that were dropped. Their energy is in no series. [Development]"),
 		metric.WithUnit("{sample}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ConnectorEnergyspansEvictedItems, err = builder.meter.Int64Counter(
+		"otelcol_connector_energyspans_evicted_items",
+		metric.WithDescription("Spans that were forgotten, and energy that was counted without the names of its span, before `wait` had passed because `memory_limit_mib` was reached. [Development]"),
+		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

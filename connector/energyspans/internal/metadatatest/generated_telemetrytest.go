@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) connector.Settings {
 func AssertEqualConnectorEnergyspansDroppedSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_connector_energyspans_dropped_samples",
-		Description: "Samples of energy profiles that were dropped, because their energy is negative or more than five kWh. [Development]",
+		Description: "Samples of energy profiles that were dropped. Their energy is in no series. [Development]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -33,6 +33,22 @@ func AssertEqualConnectorEnergyspansDroppedSamples(t *testing.T, tt *componentte
 		},
 	}
 	got, err := tt.GetMetric("otelcol_connector_energyspans_dropped_samples")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
+func AssertEqualConnectorEnergyspansEvictedItems(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_connector_energyspans_evicted_items",
+		Description: "Spans that were forgotten, and energy that was counted without the names of its span, before `wait` had passed because `memory_limit_mib` was reached. [Development]",
+		Unit:        "{item}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_connector_energyspans_evicted_items")
 	require.NoError(t, err)
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyspans
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unique"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/feed"
+)
+
+// labelPrefix precedes the name of a label in the sample attribute.
+const labelPrefix = "process.context.label."
+
+// separator separates the values of labels.
+const separator = "\x00"
+
+// batch reads the energy of a batch of profiles. Indices that are out of range refer to nothing.
+type batch struct {
+	pd      pprofile.Profiles
+	d       pprofile.ProfilesDictionary
+	names   []string        // of the configured labels
+	labels  map[int32]label // by index of their attribute
+	isOwn   bool            // energyprofile of this collector sent the batch to the connector
+	left    uint64          // µJ that energyprofile sent, without the samples before
+	dropped map[string]int64
+}
+
+// label is the value of a configured label. All samples that have it share the text.
+type label struct {
+	i    int // of its name
+	text string
+}
+
+func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch {
+	b := &batch{pd: pd, d: pd.Dictionary(), names: names, labels: map[int32]label{}, dropped: map[string]int64{}}
+	if b.left, b.isOwn = feed.EnergyOf(ctx); !b.isOwn {
+		return b
+	}
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = labelPrefix + name
+	}
+	for i, a := range b.d.AttributeTable().All() {
+		// Comparing is cheap even if a million attributes have the same key of a megabyte. Hashing is not.
+		if j := slices.Index(keys, b.text(a.KeyStrindex())); j >= 0 {
+			if text := strings.ReplaceAll(textOf(a.Value()), separator, ""); text != "" {
+				b.labels[int32(i)] = label{j, text}
+			}
+		}
+	}
+	return b
+}
+
+// each calls f with the energy of each sample of an energy profile, in µJ, and drops what is not energyprofile's.
+func (b *batch) each(f func(c claim, energy uint64)) {
+	for _, rp := range b.pd.ResourceProfiles().All() {
+		var service string
+		if b.isOwn {
+			service = attributeOf(rp.Resource().Attributes(), "service.name")
+		}
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, of := range sp.Profiles().All() {
+				switch {
+				case !b.isEnergy(of):
+				case !b.isOwn:
+					b.dropped[dropForeign] += int64(of.Samples().Len())
+				default:
+					b.eachSample(service, of, f)
+				}
+			}
+		}
+	}
+}
+
+func (b *batch) eachSample(service string, of pprofile.Profile, f func(c claim, energy uint64)) {
+	shared := unique.Make(names{service: service})
+	for _, s := range of.Samples().All() {
+		energy := b.take(s)
+		if energy == 0 {
+			continue
+		}
+		labels, route := b.labelsOf(s)
+		c := claim{profile: shared, span: b.spanOf(s), labels: labels}
+		if route != "" {
+			c.profile = unique.Make(names{service: service, route: route})
+		}
+		c.names = c.profile
+		f(c, energy)
+	}
+}
+
+// take returns the energy of a sample in µJ, 0 if it drops the sample.
+func (b *batch) take(s pprofile.Sample) uint64 {
+	energy, ok := energyOf(s)
+	switch {
+	case !ok:
+		b.dropped[dropValue]++
+		return 0
+	case energy > b.left:
+		b.dropped[dropExcess]++
+		return 0
+	}
+	b.left -= energy
+	return energy
+}
+
+func (b *batch) text(i int32) string {
+	if i < 0 || int(i) >= b.d.StringTable().Len() {
+		return ""
+	}
+	return b.d.StringTable().At(int(i))
+}
+
+// isEnergy reports whether a profile is one of energy, in microjoules.
+func (b *batch) isEnergy(p pprofile.Profile) bool {
+	return b.text(p.SampleType().TypeStrindex()) == "energy" && b.text(p.SampleType().UnitStrindex()) == "microjoules"
+}
+
+// spanOf returns the span of a sample, the zero value if it has none.
+func (b *batch) spanOf(s pprofile.Sample) spanID {
+	i := int(s.LinkIndex())
+	if i < 0 || i >= b.d.LinkTable().Len() {
+		return spanID{}
+	}
+	link := b.d.LinkTable().At(i)
+	if link.TraceID().IsEmpty() || link.SpanID().IsEmpty() {
+		return spanID{}
+	}
+	return spanID{link.TraceID(), link.SpanID()}
+}
+
+// labelsOf returns the values of the labels of a sample, each with a separator after it, "" if there are none. route is
+// the value of the label http.route.
+func (b *batch) labelsOf(s pprofile.Sample) (labels, route string) {
+	var values []string
+	for _, i := range s.AttributeIndices().All() {
+		switch l, ok := b.labels[i]; {
+		case !ok:
+		case b.names[l.i] == routeAttribute:
+			route = l.text
+		default:
+			if values == nil {
+				values = make([]string, len(b.names)+1)
+			}
+			values[l.i] = l.text
+		}
+	}
+	return strings.Join(values, separator), route
+}
+
+// energyOf returns the energy of a sample in µJ. ok is false if a value is negative.
+func energyOf(s pprofile.Sample) (sum uint64, ok bool) {
+	for _, v := range s.Values().All() {
+		if v < 0 {
+			return 0, false
+		}
+		sum = add(sum, uint64(v))
+	}
+	return sum, true
+}
+
+// add returns the sum of two energies, at most the maximum.
+func add(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return 1<<64 - 1
+}
