@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // counter is a number that the kernel keeps for each cgroup, and the file that holds it.
@@ -70,7 +71,7 @@ func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool,
 		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}
-		if errors.Is(err, errBlocked) { // it may have the counter
+		if errors.Is(err, stall.ErrUnread) { // it may have the counter
 			break
 		}
 	}

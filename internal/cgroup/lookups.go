@@ -120,12 +120,10 @@ func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*f
 	f := l.guard.Job()
 	f.mount, f.sub, f.name = h.dir.Path(), sub, name
 	if err := l.guard.RunShared(maphash.String(l.seed, sub), lookup); err != nil {
-		return nil, errBlocked
+		return nil, err
 	}
 	return f, f.err
 }
-
-var errBlocked = errors.New("the directory of the cgroup is locked")
 
 // open opens a file of a cgroup into k. known reports whether it was opened before.
 func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known bool) (inode uint64, err error) {
@@ -199,10 +197,13 @@ func (l *lookups) outermost(h *hierarchy) (names []string, err error) {
 // begin begins a scan.
 func (l *lookups) begin() { l.guard.Begin(time.Now()) }
 
-// err returns an error if directories are locked.
+// err returns an error if directories are locked, or if lookups take too long.
 func (l *lookups) err() error {
-	if l.guard.Err("") == nil {
+	switch err := l.guard.Err(""); {
+	case err == nil:
 		return nil
+	case errors.Is(err, stall.ErrSlow):
+		return errors.New("counters of some cgroups are not read, because lookups in their directories are slow")
 	}
-	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories or the lookups are slow")
+	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories")
 }

@@ -311,8 +311,8 @@ func (n *Node) close() error {
 	return errors.Join(errs...)
 }
 
-// Blocked returns an error if files of some cgroups cannot be read because users block lookups.
-func (t *Tree) Blocked() error { return t.lookups.err() }
+// Unread returns an error if files of some cgroups are not read because users block lookups, or lookups are slow.
+func (t *Tree) Unread() error { return t.lookups.err() }
 
 // OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be
 // counted: the hierarchy of the version 1 controller, or else version 2 (perf_event_open(2),

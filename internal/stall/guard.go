@@ -21,8 +21,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// ErrBlocked reports that a file was not read because its process blocks reads, or may do so.
-var ErrBlocked = errors.New("the process blocks reads of its files")
+// ErrUnread reports that a file was not read in time: its process blocks reads, or the machine is short of CPU time.
+var ErrUnread = errors.New("the file was not read in time")
+
+// ErrSlow is in the error of Err if files were not read in time and no process is known to block reads.
+var ErrSlow = errors.New("reads below /proc are slow")
 
 const (
 	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for
@@ -74,7 +77,8 @@ type Options[J Job] struct {
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
 // returned and a minute has passed. A job that uses a CPU or waits for one does not count as blocked and has up to
-// 2 s, and so have all of these jobs of a scan together.
+// 2 s, and so have all of these jobs of a scan together. If such a job is abandoned, or one whose thread's state
+// cannot be read, the process is read again as soon as the read has returned.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
 // process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
@@ -96,6 +100,7 @@ type Options[J Job] struct {
 type Guard[J Job] struct {
 	options Options[J]
 	proc    string
+	look    func(*thread) state
 	now     time.Time     // of the scan
 	left    time.Duration // until haste applies to the reads of the scan; then negative
 	starved time.Duration // for which reads of the scan used a CPU or waited for one
@@ -119,6 +124,8 @@ type miss struct {
 	// read and status are hasEnded of the workers that were abandoned in a read of a file, and in a read of the user
 	// or a wait for the lock of the directory. nil marks a request that did not miss its deadline.
 	read, status *atomic.Bool
+	// slow is set if the process is not known to block reads: the machine may be short of CPU time.
+	slow bool
 }
 
 // hasEnded reports whether all reads of the process have returned.
@@ -138,7 +145,7 @@ const (
 
 // New returns a Guard. It reads nothing.
 func New[J Job](options Options[J]) *Guard[J] {
-	return &Guard[J]{options: options, proc: filepath.Join(options.Root, "proc"), left: patience}
+	return &Guard[J]{options: options, proc: filepath.Join(options.Root, "proc"), left: patience, look: (*thread).state}
 }
 
 // Begin begins a scan.
@@ -150,16 +157,16 @@ func (g *Guard[J]) Begin(now time.Time) {
 	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
-			return m.hasEnded() && (now.Sub(m.at) >= cmp.Or(g.options.Pause, pause) || now.Before(m.at))
+			return m.hasEnded() && (m.slow || now.Sub(m.at) >= cmp.Or(g.options.Pause, pause) || now.Before(m.at))
 		})
 	}
 }
 
-// Job returns the job that Run will run. The result is valid until Run returns ErrBlocked.
+// Job returns the job that Run will run. The result is valid until Run returns ErrUnread.
 func (g *Guard[J]) Job() J { return g.worker().job }
 
 // Run calls read with the Job on another goroutine. pid and start are the PID and the start time of the process that
-// it reads. After ErrBlocked the Job belongs to that goroutine. If the process also blocks the read of its user, its
+// it reads. After ErrUnread the Job belongs to that goroutine. If the process also blocks the read of its user, its
 // user is unknown.
 func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, noUser, false, read)
@@ -179,26 +186,26 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	}
 	if g.left < -patience || g.starved >= maxStarved {
 		g.exhausted = true
-		return ErrBlocked
+		return ErrUnread
 	}
 	if len(g.missed) >= maxMissed || slices.ContainsFunc(g.missed, func(m miss) bool { return m.pid == pid && m.start == start }) {
-		return ErrBlocked
+		return ErrUnread
 	}
 	if len(g.missed) > 0 || g.left < patience/2 {
 		if !known {
-			var missed *atomic.Bool
-			if of, missed = g.userOf(pid); missed != nil {
-				g.missed = append(g.missed, miss{pid: pid, start: start, user: of, at: g.now, status: missed})
-				return ErrBlocked
+			var w *worker[J]
+			if of, w = g.userOf(pid); w != nil {
+				g.missed = append(g.missed, miss{pid: pid, start: start, user: of, at: g.now, status: w.hasEnded, slow: w.slow})
+				return ErrUnread
 			}
 			known = true
 		}
 		if of != anyUser && g.missesOf(of) >= maxOfUser {
-			return ErrBlocked
+			return ErrUnread
 		}
 		if of != anyUser && g.spent[of] >= haste {
 			g.exhausted = true
-			return ErrBlocked
+			return ErrUnread
 		}
 	}
 	before := g.left
@@ -210,17 +217,24 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 		}
 		return nil
 	}
-	m := miss{pid: pid, start: start, user: of, at: g.now, read: w.hasEnded}
-	if locked := g.isLocked(pid); locked != nil {
-		m.user, m.status = noUser, locked // any user can have locked the directory
+	m := miss{pid: pid, start: start, user: of, at: g.now, read: w.hasEnded, slow: w.slow}
+	if g.starved >= maxStarved { // no time is left to find the user
+		if !known {
+			m.user = anyUser
+		}
+	} else if w := g.awaitLock(pid); w != nil {
+		m.user, m.status = noUser, w.hasEnded // any user can have locked the directory
 	} else if known {
 		g.spend(of, blocked)
-	} else {
-		m.user, m.status = g.userOf(pid)
+	} else if m.user, w = g.userOf(pid); w != nil {
+		m.status = w.hasEnded
 	}
 	g.missed = append(g.missed, m)
-	return ErrBlocked
+	return ErrUnread
 }
+
+// Exhausted reports whether reads of the scan were refused because it has waited too long.
+func (g *Guard[J]) Exhausted() bool { return g.exhausted }
 
 // RunShared is like Run for files that belong to no process, such as those of a cgroup. id identifies their owner,
 // such as the cgroup. Owners whose reads are blocked are not read, and once 32 are blocked, none is, because the
@@ -261,31 +275,28 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, or noUser if the user cannot be read. If the read misses its deadline, the
-// Job is lost, and missed is set once the read has returned. Otherwise missed is nil.
+// userOf returns the user of a process, or noUser if the user cannot be read. It returns the abandoned worker if the
+// read misses its deadline, else nil.
 //
 // The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The
 // file status depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
-func (g *Guard[J]) userOf(pid int32) (u user, missed *atomic.Bool) {
+func (g *Guard[J]) userOf(pid int32) (u user, missed *worker[J]) {
 	if pid == noProcess {
 		return anyUser, nil
 	}
 	if w := g.do(request[J]{pid: pid}); w != nil {
-		return noUser, w.hasEnded
+		return noUser, w
 	}
 	return g.idle.user, nil
 }
 
-// isLocked returns nil if the lock of the directory of a process is free. Otherwise the Job is lost, and the result
-// is set once the lock is free.
-func (g *Guard[J]) isLocked(pid int32) *atomic.Bool {
+// awaitLock waits until the lock of the directory of a process is free. It returns the abandoned worker if the wait
+// misses its deadline, else nil.
+func (g *Guard[J]) awaitLock(pid int32) (missed *worker[J]) {
 	if pid == noProcess {
 		return nil
 	}
-	if w := g.do(request[J]{pid: pid, lock: true}); w != nil {
-		return w.hasEnded
-	}
-	return nil
+	return g.do(request[J]{pid: pid, lock: true})
 }
 
 // do runs a request. It returns the abandoned worker if the request misses its deadline, else nil.
@@ -316,7 +327,7 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 // has no free CPU does not count.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
-	last, step, isBlocked := began, firstLook, true
+	last, step, seen := began, firstLook, running
 	for {
 		g.timer.Reset(step)
 		select {
@@ -324,21 +335,33 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 			g.timer.Stop()
 			switch now := time.Now(); {
 			case last.Equal(began) && w.slept:
-				blocked = max(now.Sub(began)-w.used-quick, 0)
-			case !last.Equal(began) && isBlocked:
-				blocked += now.Sub(last)
+				blocked = min(max(now.Sub(began)-w.used-quick, 0), firstLook)
+			case seen != running:
+				blocked += min(now.Sub(last), step)
 			}
 			return blocked, true
-		case now := <-g.timer.C:
-			if isBlocked = !w.isStarved(); isBlocked {
+		case <-g.timer.C:
+			now := time.Now()
+			seen = g.stateOf(w)
+			if seen != running {
 				blocked += now.Sub(last)
 			}
 			if (blocked >= wait || now.Sub(began) >= maxStarved) && w.abandon() {
+				w.slow = seen != asleep || blocked < wait
 				return blocked, false
 			}
-			last, step = now, max(firstLook, min(2*step, haste, wait-blocked))
+			// A preempted caller must not count as blocked time in which it did not look: last is after this look.
+			last, step = time.Now(), max(firstLook, min(2*step, haste, wait-blocked))
 		}
 	}
+}
+
+// stateOf returns the state of the thread of a worker that has a request.
+func (g *Guard[J]) stateOf(w *worker[J]) state {
+	if w.state.Load() != reading { // it waits for a CPU, or has finished
+		return running
+	}
+	return g.look(&w.thread)
 }
 
 // worker returns the worker that runs the next request.
@@ -349,20 +372,25 @@ func (g *Guard[J]) worker() *worker[J] {
 	return g.idle
 }
 
-// Err returns an error while processes block reads. what names the files that are not read, such as "command lines".
+// Err returns an error while processes block reads, or one that is ErrSlow while reads only take too long. what names
+// the files that are not read, such as "command lines".
 func (g *Guard[J]) Err(what string) error {
-	if len(g.missed) == 0 && !g.exhausted {
-		return nil
-	}
-	processes := map[user]int{}
+	processes, slow := map[user]int(nil), g.exhausted && g.wasExhausted
 	for i := range g.missed {
-		if m := &g.missed[i]; g.isBlocked(m) {
+		switch m := &g.missed[i]; {
+		case m.hasEnded() || g.now.Sub(m.at) < suspect:
+		case m.slow:
+			slow = true
+		default:
+			if processes == nil {
+				processes = map[user]int{}
+			}
 			processes[m.user]++
 		}
 	}
 	switch {
-	case len(processes) == 0 && g.exhausted && g.wasExhausted:
-		return fmt.Errorf("%s of some processes were not read, because reads below /proc are slow", what)
+	case len(processes) == 0 && slow:
+		return fmt.Errorf("%s of some processes were not read, because %w", what, ErrSlow)
 	case len(processes) == 0:
 		return nil
 	}
@@ -376,9 +404,6 @@ func (g *Guard[J]) Err(what string) error {
 	return fmt.Errorf("%s of some processes cannot be read, because processes of these users block reads of their files in /proc: %s",
 		what, strings.Join(by, ", "))
 }
-
-// isBlocked reports whether a read has not returned within suspect, so that its process is considered blocking.
-func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded() && g.now.Sub(m.at) >= suspect }
 
 // namedUsers is the maximum number of users that an error names.
 const namedUsers = 3

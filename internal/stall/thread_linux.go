@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,10 +24,14 @@ func init() { runtime.LockOSThread() }
 type thread struct {
 	began unix.Rusage // of the thread when the read began
 
-	mu     sync.Mutex // guards what follows
-	id     int
-	file   kernfs.Kept // /proc/self/task/TID/syscall of the thread, kept open; closed until openFile has found it
-	closed bool
+	mu      sync.Mutex // guards what follows
+	id      int
+	file    kernfs.Kept   // /proc/self/task/ID/syscall, kept open; closed until openFile has found it
+	tried   int           // the thread whose file was opened last, 0 to open it again
+	since   time.Time     // when that began
+	opening bool          // openFile runs; only one does, because any user can block it (dev/kernel-reads.md)
+	used    time.Duration // the CPU time of the thread at the latest look
+	closed  bool
 }
 
 // begin records the thread to which the caller is locked.
@@ -36,35 +39,23 @@ func (t *thread) begin() {
 	id := unix.Gettid()
 	t.mu.Lock()
 	if id != t.id {
-		t.id = id
+		t.id, t.tried = id, 0
 		_ = t.file.Close() // it was only read from
 	}
-	if !t.file.IsOpen() && openingSince.CompareAndSwap(0, time.Now().UnixNano()) {
-		go t.openFile(id)
-	}
+	t.used = 0
 	t.mu.Unlock()
 	t.began = usage()
 }
 
-// openingSince is when the openFile that runs was started, in nanoseconds since 1970, and 0 if none
-// runs. At most one does: any user can block the lookup of a thread (dev/kernel-reads.md).
-var openingSince atomic.Int64
-
-// isOpening reports whether a file is about to be opened. One that takes longer than suspect is considered blocked.
-func isOpening() bool {
-	since := openingSince.Load()
-	return since != 0 && time.Now().UnixNano()-since < int64(suspect)
-}
-
 // openFile opens the file of the thread with the number id. No worker waits for it.
 func (t *thread) openFile(id int) {
-	defer openingSince.Store(0)
 	threads, file := kernfs.NewKillable("/proc/self/task"), kernfs.Kept{}
-	_ = threads.OpenOf(&file, int32(id), "syscall") // without it, reads that lack a CPU count as blocked
+	_ = threads.OpenOf(&file, int32(id), "syscall") // without it, the state is unclear
 	_ = threads.Close()                             // it was only read from
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.id != id || t.closed || t.file.IsOpen() {
+	t.opening = false
+	if t.id != id || t.closed {
 		_ = file.Close() // it was only read from
 		return
 	}
@@ -85,21 +76,47 @@ func usage() (u unix.Rusage) {
 	return u
 }
 
-// isRunnable reports whether the thread uses a CPU or waits for one, including in the Go scheduler
-// (proc_pid_syscall(5)). The answer is yes while the file that shows it is being opened.
-func (t *thread) isRunnable() bool {
+// state returns the state of the thread (proc_pid_syscall(5)). The first look at a thread opens its file: most reads
+// have returned by then. Until it is open, the thread counts as running, for up to the time after which the open
+// itself may be blocked.
+func (t *thread) state() state {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	used, err := cpuTime(t.id)
+	ran := used != t.used
+	t.used = used
 	if !t.file.IsOpen() {
-		return isOpening()
+		if t.tried != t.id && !t.opening {
+			t.tried, t.since, t.opening = t.id, time.Now(), true
+			go t.openFile(t.id)
+		}
+		if t.opening && time.Since(t.since) < suspect {
+			return running
+		}
+		return unclear
 	}
 	var text [128]byte
-	n, err := unix.Pread(t.file.Descriptor(), text[:], 0)
-	return err == nil && (bytes.HasPrefix(text[:n], []byte("running")) || bytes.HasPrefix(text[:n], schedulerWaits))
+	n, readErr := unix.Pread(t.file.Descriptor(), text[:], 0)
+	switch {
+	case err != nil || readErr != nil:
+		return unclear
+	case ran || bytes.HasPrefix(text[:n], []byte("running")) || bytes.HasPrefix(text[:n], schedulerWaits):
+		return running
+	}
+	return asleep
 }
 
-// schedulerWaits is the start of the text of a thread that waits in the Go scheduler.
+// schedulerWaits is the start of the text of a thread that waits in the Go scheduler, for a CPU.
 var schedulerWaits = strconv.AppendInt(nil, unix.SYS_FUTEX, 10)
+
+// cpuTime returns the CPU time of a thread of this process. A thread that has used none between two calls and sleeps
+// has slept meanwhile, whenever the calls were made.
+func cpuTime(id int) (time.Duration, error) {
+	clock := int32(^id<<3 | 6) // include/linux/posix-timers.h, CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED
+	var now unix.Timespec
+	err := unix.ClockGettime(clock, &now)
+	return time.Duration(now.Nano()), err
+}
 
 func (t *thread) close() {
 	t.mu.Lock()

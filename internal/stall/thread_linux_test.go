@@ -6,9 +6,12 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,4 +29,45 @@ func TestNoReadIsDoneOnTheMainThread(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	var all sync.WaitGroup
+	var stop atomic.Bool
+	threads := make([]thread, 4)
+	for i := range threads {
+		begun := make(chan struct{})
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			threads[i].begin()
+			close(begun)
+			_, _ = unix.Read(pipe[0], make([]byte, 1)) // until the pipe is closed
+			for !stop.Load() {
+			}
+		})
+		<-begun
+	}
+	are := func(want state) func() bool {
+		return func() bool {
+			found := 0
+			for i := range threads {
+				if threads[i].state() == want {
+					found++
+				}
+			}
+			return found == len(threads)
+		}
+	}
+	assert.Eventually(t, are(asleep), time.Minute, time.Millisecond)
+	require.NoError(t, unix.Close(pipe[1]))
+	assert.Eventually(t, are(running), time.Minute, time.Millisecond)
+	stop.Store(true)
+	all.Wait()
+	for i := range threads {
+		threads[i].close()
+	}
+	require.NoError(t, unix.Close(pipe[0]))
 }

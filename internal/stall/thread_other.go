@@ -11,5 +11,5 @@ type thread struct{}
 
 func (*thread) begin()                                {}
 func (*thread) end() (slept bool, used time.Duration) { return true, 0 }
-func (*thread) isRunnable() bool                      { return false }
+func (*thread) state() state                          { return unclear }
 func (*thread) close()                                {}

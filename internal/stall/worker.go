@@ -28,6 +28,7 @@ type worker[J Job] struct {
 	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
 	err      error           // of close
 	hasEnded *atomic.Bool
+	slow     bool // it was abandoned, and its thread is not known to have slept until then
 }
 
 // request makes a worker call read with its job or, if read is nil, read the user of a process or wait for the lock
@@ -44,6 +45,15 @@ const (
 	reading
 	finished
 	abandoned
+)
+
+// state is what a thread has done since the previous look at it.
+type state int
+
+const (
+	unclear state = iota // its state cannot be read
+	running              // it used a CPU or waited for one
+	asleep               // it waited in the kernel for something else
 )
 
 // start passes a request to the goroutine.
@@ -88,9 +98,6 @@ func (w *worker[J]) serve(r request[J]) bool {
 	w.slept, w.used = w.thread.end()
 	return w.state.CompareAndSwap(reading, finished)
 }
-
-// isStarved reports whether the request runs on a CPU or waits for one, and does not wait for a lock.
-func (w *worker[J]) isStarved() bool { return w.state.Load() != reading || w.thread.isRunnable() }
 
 // abandon reports whether the request has not finished. The worker then ends with it.
 func (w *worker[J]) abandon() bool {

@@ -65,7 +65,7 @@ func (h *blockedHost) block(pid int, name string) (unblock func()) {
 		require.NoError(h.t, err)
 		_, err = fifo.WriteString("\n")
 		require.NoError(h.t, err)
-		require.Eventually(h.t, func() bool { return h.id.Blocked() == nil }, time.Minute, time.Millisecond)
+		require.Eventually(h.t, func() bool { return h.id.Unread() == nil }, time.Minute, time.Millisecond)
 		require.NoError(h.t, fifo.Close())
 		require.NoError(h.t, os.Rename(path+"-before", path))
 	}
@@ -106,14 +106,14 @@ func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	assert.Equal(t, "vm11", h.vm(11))
 	found, _ := h.id.Identity(10)
 	assert.Equal(t, "qemu-system-x86_64", found.Executable)
-	require.NoError(t, h.id.Blocked(), "the read may return soon")
+	require.NoError(t, h.id.Unread(), "the read may return soon")
 	h.look(10, 11)
-	require.EqualError(t, h.id.Blocked(), "names and command lines of some processes cannot be read, because processes of these users block "+
+	require.EqualError(t, h.id.Unread(), "names and command lines of some processes cannot be read, because processes of these users block "+
 		"reads of their files in /proc: user 10 (1 process)")
 	unblock()
 	h.look(10, 11)
 	assert.Equal(t, "vm10", h.vm(10))
-	require.NoError(t, h.id.Blocked())
+	require.NoError(t, h.id.Unread())
 }
 
 func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {

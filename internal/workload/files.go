@@ -94,6 +94,6 @@ func (id *Identifier) readFound(p *scan.Process, e *entry, read func(*files)) ([
 		}
 	}
 	got, err := id.read(p, read)
-	id.missed = id.missed || errors.Is(err, stall.ErrBlocked)
+	id.missed = id.missed || errors.Is(err, stall.ErrUnread)
 	return got, err
 }

@@ -162,8 +162,8 @@ func (id *Identifier) Begin(now time.Time) {
 // Close closes the descriptors that the Identifier holds.
 func (id *Identifier) Close() error { return id.files.Close() }
 
-// Blocked returns an error if files of some processes cannot be read because processes block reads.
-func (id *Identifier) Blocked() error { return id.files.Err("names and command lines") }
+// Unread returns an error if files of some processes are not read because processes block reads, or reads are slow.
+func (id *Identifier) Unread() error { return id.files.Err("names and command lines") }
 
 // Shrink moves the process in slots[i] to slot i, and frees the memory that was needed for more
 // processes.

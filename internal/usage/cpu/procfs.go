@@ -108,16 +108,22 @@ func (p *Procfs) Close() error {
 	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
-// Blocked returns an error if CPU times of some processes cannot be read because processes block
-// reads.
-func (p *Procfs) Blocked() error {
-	if p.list.Err("") != nil {
+// Unread returns an error if CPU times of some processes are not read because processes block reads,
+// or reads are slow.
+func (p *Procfs) Unread() error {
+	switch err := p.list.Err(""); {
+	case errors.Is(err, stall.ErrSlow):
+		return errListSlow
+	case err != nil:
 		return errListBlocked
 	}
 	return p.first.Err("CPU times")
 }
 
-var errListBlocked = errors.New("new processes may not be found, because a process blocks the list of processes in /proc")
+var (
+	errListBlocked = errors.New("new processes may not be found, because a process blocks the list of processes in /proc")
+	errListSlow    = errors.New("new processes may be found late, because listing the processes in /proc is slow")
+)
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *scan.Table) error {

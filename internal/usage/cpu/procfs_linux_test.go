@@ -138,7 +138,7 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 	finds := func(processes int) func() bool {
 		return func() bool {
 			w.Run(time.Second, nil)
-			return w.Render() == nil && w.source.ReadProcesses(&w.table) == nil && len(w.pids()) == processes && w.source.Blocked() == nil
+			return w.Render() == nil && w.source.ReadProcesses(&w.table) == nil && len(w.pids()) == processes && w.source.Unread() == nil
 		}
 	}
 	require.Eventually(t, finds(2), time.Minute, time.Millisecond)
@@ -151,7 +151,7 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 		assert.Equal(t, []int32{1, 42}, w.pids())
 		assert.Equal(t, 300*Tick, w.used(42))
 	}
-	require.ErrorIs(t, w.source.Blocked(), errListBlocked)
+	require.ErrorIs(t, w.source.Unread(), errListBlocked)
 	require.NoError(t, unix.Close(pipe[1]))
 	require.Eventually(t, finds(3), time.Minute, time.Millisecond)
 	require.NoError(t, unix.Close(pipe[0]))

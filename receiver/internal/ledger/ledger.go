@@ -173,8 +173,8 @@ func (l *Ledger) Check(c *conditions.Conditions) {
 	}
 	c.Observe("containers' cgroups", l.Claims.Outside())
 	c.Observe("exclusion", l.Exclusion.Err())
-	c.Observe("blocked processes", l.Options.Node.Blocked(l.Identifier))
-	c.Observe("blocked cgroups", l.Options.Node.Cgroups.Blocked())
+	c.Observe("unread processes", l.Options.Node.Unread(l.Identifier))
+	c.Observe("unread cgroups", l.Options.Node.Cgroups.Unread())
 	if l.Places != nil {
 		c.Observe("memory placement", l.Places.Err())
 	}

@@ -200,19 +200,19 @@ func (n *Node) LogKeys() {
 	}
 }
 
-// Blocked returns an error on one line if processes block reads by the CPU time source or by the
-// identifier.
-func (n *Node) Blocked(identifier *workload.Identifier) error {
-	return blockedProcesses(n.CPU.Source(), identifier)
+// Unread returns an error on one line if files of processes are not read by the CPU time source or by
+// the identifier because processes block reads, or reads are slow.
+func (n *Node) Unread(identifier *workload.Identifier) error {
+	return unreadProcesses(n.CPU.Source(), identifier)
 }
 
-// blockedProcesses returns the joined errors of the readers. Some CPU time sources read nothing
-// that a process can block, and have no method Blocked.
-func blockedProcesses(readers ...any) error {
+// unreadProcesses returns the joined errors of the readers. Some CPU time sources read nothing
+// that a process can block, and have no method Unread.
+func unreadProcesses(readers ...any) error {
 	var err error
 	for _, reader := range readers {
-		if r, ok := reader.(interface{ Blocked() error }); ok {
-			err = errors.Join(err, r.Blocked())
+		if r, ok := reader.(interface{ Unread() error }); ok {
+			err = errors.Join(err, r.Unread())
 		}
 	}
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blockedReader is a part of the receiver whose reads are blocked if err is not nil.
-type blockedReader struct{ err error }
+// unreadReader is a part of the receiver whose files are not read if err is not nil.
+type unreadReader struct{ err error }
 
-func (b blockedReader) Blocked() error { return b.err }
+func (b unreadReader) Unread() error { return b.err }
 
-func TestBlockedReadsOfAllPartsAreReported(t *testing.T) {
-	times, names := blockedReader{errors.New("CPU times of user 1")}, blockedReader{errors.New("names of user 2")}
-	require.EqualError(t, blockedProcesses(times, names), "CPU times of user 1; names of user 2")
-	require.EqualError(t, blockedProcesses(times, blockedReader{}), "CPU times of user 1")
-	require.EqualError(t, blockedProcesses(struct{}{}, names), "names of user 2")
-	require.NoError(t, blockedProcesses(blockedReader{}, blockedReader{}))
+func TestUnreadFilesOfAllPartsAreReported(t *testing.T) {
+	times, names := unreadReader{errors.New("CPU times of user 1")}, unreadReader{errors.New("names of user 2")}
+	require.EqualError(t, unreadProcesses(times, names), "CPU times of user 1; names of user 2")
+	require.EqualError(t, unreadProcesses(times, unreadReader{}), "CPU times of user 1")
+	require.EqualError(t, unreadProcesses(struct{}{}, names), "names of user 2")
+	require.NoError(t, unreadProcesses(unreadReader{}, unreadReader{}))
 }

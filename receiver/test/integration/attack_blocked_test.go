@@ -92,7 +92,7 @@ func TestAttackCommandLineBlocked(t *testing.T) {
 		a := attack(t, source)
 		pid := hold(t, "mmap")
 		within(t, 10*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
-			return strings.Contains(fileText(t, a.log), `"condition":"blocked processes"`)
+			return strings.Contains(fileText(t, a.log), `"condition":"unread processes"`)
 		})
 		assert.Contains(t, fileText(t, a.log), "user 65534 (1 process)")
 		assert.FileExists(t, fmt.Sprintf("/proc/%d/stat", pid), "the process runs")
@@ -106,7 +106,7 @@ func TestAttackDirectoryBlocked(t *testing.T) {
 		a := attack(t, source)
 		hold(t, "proc")
 		within(t, 10*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
-			return strings.Contains(fileText(t, a.log), `"condition":"blocked processes"`)
+			return strings.Contains(fileText(t, a.log), `"condition":"unread processes"`)
 		})
 		a.requireOnTime(t)
 	}, "clocks")
@@ -153,7 +153,7 @@ func TestAttackCgroupBlocked(t *testing.T) {
 		require.NoError(t, err)
 	}
 	within(t, 20*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
-		return strings.Contains(fileText(t, a.log), `"condition":"blocked cgroups"`)
+		return strings.Contains(fileText(t, a.log), `"condition":"unread cgroups"`)
 	})
 	a.requireOnTime(t)
 }

@@ -284,12 +284,12 @@ func (s *Source) lookAt(row *scan.Process) {
 	err := s.run(row.PID, row.Start, 0, (*files).readSize)
 	descriptors := s.counted(err)
 	if err == nil && (descriptors > 0 || !s.numbers) {
-		if err = s.run(row.PID, row.Start, from, (*files).list); !errors.Is(err, stall.ErrBlocked) {
+		if err = s.run(row.PID, row.Start, from, (*files).list); !errors.Is(err, stall.ErrUnread) {
 			found := s.files.Job().found
 			l.found = listed{append(l.found.nodes, found.nodes...), found.seen, found.next}
 		}
 	}
-	l.unread = errors.Is(err, stall.ErrBlocked)
+	l.unread = errors.Is(err, stall.ErrUnread)
 	for _, fd := range l.found.nodes {
 		s.open(fd)
 	}
@@ -339,7 +339,7 @@ func (s *Source) open(fd int32) {
 		err = s.run(l.row.PID, l.row.Start, fd, (*files).readText)
 	}
 	if err != nil {
-		l.denied, l.unread = l.denied || denied(err), l.unread || errors.Is(err, stall.ErrBlocked)
+		l.denied, l.unread = l.denied || denied(err), l.unread || errors.Is(err, stall.ErrUnread)
 		return
 	}
 	f := s.files.Job()

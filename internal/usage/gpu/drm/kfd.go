@@ -132,7 +132,7 @@ func (k *kfd) read(s *Source) {
 		return
 	}
 	switch err := s.run(0, 0, 0, (*files).listKFD); {
-	case errors.Is(err, stall.ErrBlocked): // any user can block the list
+	case errors.Is(err, stall.ErrUnread): // any user can block the list
 		for _, node := range k.nodes {
 			node.device.hidden = true
 		}
@@ -190,7 +190,7 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	case denied(err):
 		d.hidden = true
 		return 0
-	case errors.Is(err, stall.ErrBlocked):
+	case errors.Is(err, stall.ErrUnread):
 		return 0 // others are read
 	default: // gone, or a GPU that counts no waves
 		if held, err := s.kfdNumber(p.pid, node.memory); err == nil && held > 0 && (len(d.unknown) == 0 || d.unknown[len(d.unknown)-1] != p.pid) {
