@@ -75,17 +75,28 @@ const (
 
 // Each calls yield with the name of every entry, in the kernel's order. The name is valid during the call only.
 func (d *Dir) Each(yield func(name []byte)) error {
+	_, err := d.EachFrom(0, func(name []byte) bool {
+		yield(name)
+		return true
+	})
+	return err
+}
+
+// EachFrom is like Each from a position on, until yield returns false. It returns the position after the last entry
+// that it passed to yield, or 0 if all entries were passed. Position 0 is the beginning. In /proc, processes that start or
+// exit do not change the positions of others.
+func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64, err error) {
 	if err := d.open(); err != nil {
-		return err
+		return 0, err
 	}
 	if d.entries == nil {
 		d.entries = make([]byte, 64<<10)
 	}
-	if _, err := unix.Seek(d.fd, 0, 0); err != nil {
-		return d.fail("seek", err)
+	if _, err := unix.Seek(d.fd, position, 0); err != nil {
+		return 0, d.fail("seek", err)
 	}
 	if _, err := Result(d.path, nil, nil); err != nil {
-		return d.fail("readdirent", err)
+		return 0, d.fail("readdirent", err)
 	}
 	for {
 		n, err := unix.Getdents(d.fd, d.entries)
@@ -93,28 +104,34 @@ func (d *Dir) Each(yield func(name []byte)) error {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return d.fail("readdirent", err)
+			return 0, d.fail("readdirent", err)
 		case n == 0:
-			return nil
+			return 0, nil
 		}
-		if !eachEntry(d.entries[:n], yield) {
-			return d.fail("readdirent", unix.EIO)
+		next, ok := eachEntry(d.entries[:n], yield)
+		if !ok {
+			return 0, d.fail("readdirent", unix.EIO)
+		}
+		if next != 0 {
+			return next, nil
 		}
 	}
 }
 
-// eachEntry calls yield with the name of every entry in the result of getdents64(2). It reports whether the result is
-// well-formed.
-func eachEntry(b []byte, yield func(name []byte)) bool {
+// eachEntry calls yield with the name of every entry in the result of getdents64(2), until yield returns false. It
+// returns the position of the next entry then, else 0, and whether the result is well-formed.
+func eachEntry(b []byte, yield func(name []byte) bool) (next int64, ok bool) {
 	for len(b) > 0 {
 		name, rest, ok := cutEntry(b)
 		if !ok {
-			return false
+			return 0, false
 		}
-		yield(name)
+		if !yield(name) {
+			return int64(binary.NativeEndian.Uint64(b[direntOffset:])), true
+		}
 		b = rest
 	}
-	return true
+	return 0, true
 }
 
 // cutEntry returns the name of the first entry in the result of getdents64(2), and what follows it.

@@ -70,6 +70,33 @@ func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 	assert.Contains(t, got, "later")
 }
 
+func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
+	root := t.TempDir()
+	want := []string{".", ".."}
+	for i := range 3000 {
+		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16))
+		write(t, "", root, name)
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	var got []string
+	calls, position := 0, int64(0)
+	for ; calls == 0 || position != 0; calls++ {
+		d, left := New(root), 700 // each call has a descriptor of its own
+		next, err := d.EachFrom(position, func(name []byte) bool {
+			got = append(got, string(name))
+			left--
+			return left > 0
+		})
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+		position = next
+	}
+	slices.Sort(got)
+	assert.Equal(t, want, got)
+	assert.Equal(t, 5, calls)
+}
+
 func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
 	root := t.TempDir()
 	for i := range 4000 {
@@ -321,9 +348,10 @@ func FuzzEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, name string) {
 		total := 0
 		list := func(b []byte) (names []string, ok bool) {
-			ok = eachEntry(b, func(name []byte) {
+			_, ok = eachEntry(b, func(name []byte) bool {
 				names = append(names, string(name))
 				total += direntName + len(name)
+				return true
 			})
 			return names, ok
 		}

@@ -40,11 +40,23 @@ func (*Dir) Close() error { return nil }
 
 // Each calls yield with the name of every entry.
 func (d *Dir) Each(yield func(name []byte)) error {
-	entries, err := os.ReadDir(d.path)
-	for _, e := range entries {
-		yield([]byte(e.Name()))
-	}
+	_, err := d.EachFrom(0, func(name []byte) bool {
+		yield(name)
+		return true
+	})
 	return err
+}
+
+// EachFrom is like Each from an entry on, until yield returns false. It returns the number of the next entry, or 0 if
+// all entries were passed.
+func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64, err error) {
+	entries, err := os.ReadDir(d.path)
+	for i := position; i < int64(len(entries)); i++ {
+		if !yield([]byte(entries[i].Name())) {
+			return i + 1, err
+		}
+	}
+	return 0, err
 }
 
 // Read reads the file <directory>/name into buf.

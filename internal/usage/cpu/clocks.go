@@ -160,8 +160,8 @@ type clocksScan struct {
 	moved  bool  // the files of processes that ran are to be read
 }
 
-// read adds a row for each process. While the listing is blocked, it finds new processes by their
-// numbers.
+// read adds a row for each process. While the listing is blocked or incomplete, it finds new processes
+// by their numbers.
 func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	t := s.table
 	if isListed {
@@ -169,7 +169,11 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 			return err
 		}
 	}
+	inPart := !isListed && len(t.Processes) > 0
 	t.EachMissed(func(old *scan.Process) { s.look(old.PID, old) })
+	if inPart {
+		t.Sort(scan.ByPID)
+	}
 	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
 		s.unseen.each(func(pid int32) {
 			if scan.Find(known, pid) == nil {
@@ -186,20 +190,23 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	return nil
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
-// adds none and returns false.
-func (s *clocksScan) readListed(now time.Duration) (listed bool, err error) {
-	pids, err := s.list()
-	if err != nil || s.unreadable {
+// readListed adds a row for each process in the listing of /proc, or in the part for which there was
+// time: none while the listing is blocked. whole reports whether all processes were listed.
+func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
+	pids, whole, err := s.list()
+	if err != nil || len(pids) == 0 {
 		return false, err
 	}
 	n := &s.clocks.numbers
-	n.listed, n.most = now, s.source.pidMax()
+	n.most = s.source.pidMax()
 	for _, pid := range pids {
 		s.look(pid, s.ofPrevious(pid))
 	}
 	s.table.Sort(scan.ByPID)
-	return true, nil
+	if n.listed = now; !whole || s.source.first.Exhausted() {
+		n.listed -= listAgain // the next scan lists the others, and reads those for which this one had no time
+	}
+	return whole, nil
 }
 
 // look adds the row of a process, unless the process is gone. old is its row of the previous scan,

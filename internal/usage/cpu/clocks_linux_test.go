@@ -130,7 +130,7 @@ func TestClocksOfThisMachine(t *testing.T) {
 // A user blocks the list of /proc for longer than listAgain.
 func TestNewProcessesAreFoundByTheirNumbersWhileTheListIsBlocked(t *testing.T) {
 	w := watchClocks(t)
-	w.clocks.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second})
+	w.clocks.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second}, listTime)
 	w.scan()
 	w.pass()
 	w.scan()

@@ -27,6 +27,7 @@ type Procfs struct {
 	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
 	list    *stall.Guard[*listing]
+	from    int64 // the position in /proc from which on the next scan lists processes
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can
@@ -59,6 +60,9 @@ func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead]
 // listing lists the processes, which any user can block (dev/kernel-reads.md).
 type listing struct {
 	proc *kernfs.Dir
+	most time.Duration // the time after which it stops
+	from int64         // the position in /proc where it begins
+	next int64         // where it stopped, 0 at the end
 	pids []int32
 	err  error
 }
@@ -68,20 +72,31 @@ func (l *listing) Close() error { return l.proc.Close() }
 
 func (l *listing) read() {
 	l.pids = l.pids[:0]
-	l.err = l.proc.Each(func(name []byte) {
+	began := time.Now()
+	l.next, l.err = l.proc.EachFrom(l.from, func(name []byte) bool {
 		if pid, ok := parsePID(name); ok {
 			l.pids = append(l.pids, pid)
 		}
+		return len(l.pids) == 0 || len(l.pids)%listStep > 0 || time.Since(began) < l.most
 	})
 }
 
-// listPause is the minimum time until the processes are listed again after a list was blocked.
-const listPause = time.Second
+const (
+	// listPause is the minimum time until the processes are listed again after a list was blocked.
+	listPause = time.Second
+	// listTime is how long a scan lists processes. On a machine without a free CPU, a list of many
+	// processes takes longer: the next scan continues it.
+	listTime = 500 * time.Millisecond
+	// listStep is how many processes are listed without looking at the time.
+	listStep = 64
+)
 
-// guardListing returns a Guard of the list of processes.
-func guardListing(options stall.Options[*listing]) *stall.Guard[*listing] {
+// guardListing returns a Guard of the list of processes. A scan lists them for at most a time.
+func guardListing(options stall.Options[*listing], most time.Duration) *stall.Guard[*listing] {
 	options.Pause = listPause
-	options.New = func() *listing { return &listing{proc: kernfs.New(filepath.Join(options.Root, "proc"))} }
+	options.New = func() *listing {
+		return &listing{proc: kernfs.New(filepath.Join(options.Root, "proc")), most: most}
+	}
 	return stall.New(options)
 }
 
@@ -92,7 +107,7 @@ func NewProcfs(root string) *Procfs {
 		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
 		cached: kernfs.NewCached(filepath.Join(root, "proc")),
 		first:  guardFirstReads(stall.Options[*firstRead]{Root: root}),
-		list:   guardListing(stall.Options[*listing]{Root: root}),
+		list:   guardListing(stall.Options[*listing]{Root: root}, listTime),
 	}
 }
 
@@ -185,10 +200,10 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc. While the listing is blocked, it
-// adds no row, and readMissed adds the processes of the previous scan.
+// readListed adds a row for each process in the listing of /proc. readMissed adds the processes of
+// the previous scan that the listing lacks, such as all of them while the listing is blocked.
 func (s *procfsScan) readListed() error {
-	pids, err := s.list()
+	pids, _, err := s.list()
 	if err != nil {
 		return err
 	}
@@ -199,21 +214,27 @@ func (s *procfsScan) readListed() error {
 	return nil
 }
 
-// list returns the PIDs in the listing of /proc, none while the listing is blocked.
-func (s *procfsScan) list() ([]int32, error) {
-	l := s.source.list.Job()
-	if s.source.list.RunShared(0, (*listing).read) != nil {
+// list returns the PIDs in the listing of /proc, or in the part for which there was time: none while
+// the listing is blocked. whole reports whether it returns all of them.
+func (s *procfsScan) list() (pids []int32, whole bool, err error) {
+	p := s.source
+	l := p.list.Job()
+	l.from = p.from
+	if err := p.list.RunShared(0, (*listing).read); err != nil {
 		if len(s.table.Before) == 0 {
-			return nil, errListBlocked
+			return nil, false, fmt.Errorf("list the processes in /proc: %w", err)
 		}
 		s.unreadable = true
-		return nil, nil
+		return nil, false, nil
 	}
+	p.from = l.next
 	if l.err != nil {
-		_ = s.source.proc.Close() // /proc may be mounted anew
-		return nil, l.err
+		_ = p.proc.Close() // /proc may be mounted anew
+		return nil, false, l.err
 	}
-	return l.pids, nil
+	whole = l.from == 0 && l.next == 0
+	s.unreadable = !whole
+	return l.pids, whole, nil
 }
 
 // readMissed adds a row for each process of the previous scan that the listing lacks and that still

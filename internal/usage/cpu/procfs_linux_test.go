@@ -122,7 +122,7 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 // A user blocks the list of /proc. The processes of the previous scan are read by their PIDs.
 func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 	w := watch(t)
-	w.source.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true})
+	w.source.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true}, listTime)
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
@@ -132,7 +132,7 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 		return got, err
 	})()
 	require.NoError(t, w.Render())
-	require.ErrorIs(t, w.source.ReadProcesses(&w.table), errListBlocked, "no process is known")
+	require.ErrorIs(t, w.source.ReadProcesses(&w.table), stall.ErrUnread, "no process is known")
 	require.NoError(t, unix.Close(pipe[1]))
 	w.add(42, hostsim.Process{Parent: 1})
 	finds := func(processes int) func() bool {

@@ -62,8 +62,8 @@ type Table struct {
 	// in this one: processes may have started and exited in between. It is false for an exact
 	// source.
 	Missed bool
-	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most
-	// Unbounded.
+	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, and of
+	// processes that the scans before missed, at most Unbounded.
 	Untraced units.CPUTime
 	// LostEnds is how many processes ended without an event to an exact source.
 	LostEnds uint64
@@ -413,8 +413,11 @@ func (t *Table) add(p *Process) {
 	}
 	p.Born = true
 	p.Used = 0
-	if t.BornSinceLastScan(p) {
+	switch {
+	case t.BornSinceLastScan(p):
 		p.Used = p.CPU
+	case t.scans > 0 && !t.Exact: // the scans before missed it: what it used since the previous one is not known
+		t.Untraced = min(t.Untraced+p.CPU, Unbounded)
 	}
 }
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+)
+
+func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
+	run := func(w *watched, source *Procfs) {
+		source.list = guardListing(stall.Options[*listing]{Root: w.Root()}, 0)
+		const last = 2*listStep + 50
+		for pid := 100; pid < 100+last; pid++ {
+			w.add(pid, hostsim.Process{Parent: 1})
+		}
+		w.scan()
+		assert.Len(w, w.table.Processes, listStep)
+		exits := w.table.Processes[listStep/2].PID
+		w.reap(int(exits))
+		for range 2 {
+			slots := map[int32]int32{}
+			for i := range w.table.Processes {
+				slots[w.table.Processes[i].PID] = w.table.Processes[i].Slot
+			}
+			delete(slots, exits)
+			assert.True(w, w.table.Hidden)
+			w.pass()
+			w.scan()
+			for pid, slot := range slots {
+				assert.Equal(w, slot, w.process(pid).Slot)
+			}
+			for i := range w.table.Ended {
+				assert.Equal(w, exits, w.table.Ended[i].PID)
+			}
+		}
+		assert.Len(w, w.table.Processes, len(w.Processes))
+		assert.True(w, w.table.Hidden, "a new process may have been where the list had begun")
+		source.list.Job().most = listTime
+		w.pass()
+		w.scan()
+		assert.False(w, w.table.Hidden)
+		assert.Len(w, w.table.Processes, len(w.Processes))
+	}
+	t.Run("procfs", func(t *testing.T) {
+		w := watch(t)
+		run(w, w.source)
+	})
+	t.Run("clocks", func(t *testing.T) {
+		w := watchClocks(t)
+		run(w, &w.clocks.Procfs)
+		assert.Equal(t, w.table.Now, w.clocks.numbers.listed)
+	})
+}
+
+// On a machine without a free CPU, the first reads of many processes take longer than a scan may wait.
+func TestProcessesForWhichAScanHasNoTimeAreReadByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watchClocks(t)
+		w.clocks.first = guardFirstReads(stall.Options[*firstRead]{Root: w.Root(), Everywhere: true})
+		for range 3 {
+			w.scan()
+			w.pass()
+		}
+		for pid := 100; pid < 120; pid++ { // numbers that a privileged process has chosen
+			w.add(pid, hostsim.Process{Parent: 1})
+		}
+		w.Run(listAgain, nil)
+		slow := w.path(110, "stat")
+		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+			if filepath.Clean(path) == slow {
+				time.Sleep(3 * time.Second) // in the Go scheduler, where threads wait for a CPU
+			}
+			return got, err
+		})
+		w.scan()
+		assert.Less(t, len(w.table.Processes), len(w.Processes))
+		assert.True(t, w.table.Hidden)
+		restore()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		w.pass()
+		w.scan()
+		assert.Len(t, w.table.Processes, len(w.Processes))
+		assert.False(t, w.table.Hidden)
+		assert.NoError(t, w.clocks.Unread())
+	})
+}
+
+func TestWhatAProcessUsedBeforeAScanFoundItIsUntraced(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1, User: 5})
+	w.Run(10*time.Second, nil)
+	require.NoError(t, w.Render())
+	readable := w.unreadable(w.path(42, "stat"))
+	w.next()
+	require.Nil(t, scan.Find(w.table.Processes, 42))
+	readable()
+	w.Run(10*time.Second, map[int]int64{42: 300})
+	w.scan()
+	assert.Zero(t, w.used(42))
+	assert.False(t, w.table.Hidden)
+	assert.GreaterOrEqual(t, w.table.Untraced, 300*Tick)
+	w.Run(10*time.Second, map[int]int64{42: 7})
+	w.scan()
+	assert.Equal(t, 7*Tick, w.used(42))
+	assert.Zero(t, w.table.Untraced)
+}
