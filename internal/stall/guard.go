@@ -36,10 +36,11 @@ const (
 	quick = 250 * time.Microsecond
 	// firstLook is the time after which the thread is first checked for a blocked read.
 	firstLook = time.Millisecond
-	// maxStarved is the maximum time for which a read may use a CPU or wait for one. Once the reads
-	// of a scan have done so for longer in total, the scan reads nothing else: each read needs two
-	// threads, which wait for a CPU of a full machine.
-	maxStarved = 2 * time.Second
+	// maxStarved is the maximum time for which the slow reads of a scan may use a CPU or wait for one in total. Then
+	// the scan reads nothing else, so that the collection is in time: the next scan reads the rest.
+	maxStarved = 500 * time.Millisecond
+	// longest is the time after which a read is abandoned even if it only waits for a CPU.
+	longest = 2 * time.Second
 	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine,
 	// a process can be preempted while it holds a lock.
 	suspect = time.Second
@@ -77,7 +78,7 @@ type Options[J Job] struct {
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
 // returned and a minute has passed. A job that uses a CPU or waits for one does not count as blocked and has up to
-// 2 s, and so have all of these jobs of a scan together. If such a job is abandoned, or one whose thread's state
+// 2 s. Once all of these jobs of a scan have taken half a second, the scan reads nothing else. If such a job is abandoned, or one whose thread's state
 // cannot be read, the process is read again as soon as the read has returned.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
@@ -233,9 +234,6 @@ func (g *Guard[J]) run(pid int32, start time.Duration, of user, known bool, read
 	return ErrUnread
 }
 
-// Exhausted reports whether reads of the scan were refused because it has waited too long.
-func (g *Guard[J]) Exhausted() bool { return g.exhausted }
-
 // RunShared is like Run for files that belong to no process, such as those of a cgroup. id identifies their owner,
 // such as the cgroup. Owners whose reads are blocked are not read, and once 32 are blocked, none is, because the
 // blocking user is unknown.
@@ -323,7 +321,7 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 }
 
 // await waits until a worker has finished its request, and returns the time for which the request was blocked. If
-// that time exceeds wait, await abandons the worker and returns false. Up to maxStarved, time in which the machine
+// that time exceeds wait, await abandons the worker and returns false. Up to longest, time in which the machine
 // has no free CPU does not count.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
@@ -346,7 +344,7 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 			if seen != running {
 				blocked += now.Sub(last)
 			}
-			if (blocked >= wait || now.Sub(began) >= maxStarved) && w.abandon() {
+			if (blocked >= wait || now.Sub(began) >= longest) && w.abandon() {
 				w.slow = seen != asleep || blocked < wait
 				return blocked, false
 			}

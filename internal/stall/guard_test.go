@@ -211,10 +211,10 @@ func TestReadsThatNeedCPUTimeDelayAScanByABound(t *testing.T) {
 		for range 2 {
 			require.NoError(h, h.readSlowly(1, maxStarved/2))
 		}
-		assert.False(h, h.guard.Exhausted())
+		assert.False(h, h.guard.exhausted)
 		h.requireUnread(1)
 		assert.Empty(h, h.guard.missed, "its process does not block it")
-		assert.True(h, h.guard.Exhausted())
+		assert.True(h, h.guard.exhausted)
 		h.begin(time.Second)
 		h.requireReads(1)
 	})

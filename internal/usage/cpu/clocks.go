@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
@@ -32,6 +33,7 @@ type Clocks struct {
 	isOwn   func(number int32) bool // reports whether a number is that of a thread of this process
 	numbers numbers
 	gate    gate
+	unread  []int32       // PIDs of new processes that the latest scan did not read in time
 	fresh   time.Duration // when the memory of all processes was read last
 	table   *scan.Table   // whose rows are those of the latest scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
@@ -163,7 +165,8 @@ type clocksScan struct {
 // read adds a row for each process. While the listing is blocked or incomplete, it finds new processes
 // by their numbers.
 func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
-	t := s.table
+	t, unread := s.table, s.clocks.unread
+	s.clocks.unread = nil
 	if isListed {
 		if isListed, err = s.readListed(now); err != nil {
 			return err
@@ -174,12 +177,8 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	if inPart {
 		t.Sort(scan.ByPID)
 	}
-	if known := t.Processes; !isListed && s.unseen.count() <= maxProbes {
-		s.unseen.each(func(pid int32) {
-			if scan.Find(known, pid) == nil {
-				s.look(pid, nil)
-			}
-		})
+	if !isListed {
+		s.probe(unread)
 	}
 	s.lookAtLeft()
 	t.Sort(scan.ByPID)
@@ -188,6 +187,27 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 		s.threads += uint64(t.Processes[i].Threads)
 	}
 	return nil
+}
+
+// probe adds rows for new processes by their numbers: those given since the previous scan, unless
+// they are many, and those that it did not read in time.
+func (s *clocksScan) probe(unread []int32) {
+	known := s.table.Processes
+	look := func(pid int32) {
+		if scan.Find(known, pid) == nil {
+			s.look(pid, nil)
+		}
+	}
+	few := s.unseen.count() <= maxProbes
+	if few {
+		s.unseen.each(look)
+	}
+	slices.Sort(unread)
+	for _, pid := range slices.Compact(unread) {
+		if !few || !s.unseen.has(pid) {
+			look(pid)
+		}
+	}
 }
 
 // readListed adds a row for each process in the listing of /proc, or in the part for which there was
@@ -203,8 +223,8 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 		s.look(pid, s.ofPrevious(pid))
 	}
 	s.table.Sort(scan.ByPID)
-	if n.listed = now; !whole || s.source.first.Exhausted() {
-		n.listed -= listAgain // the next scan lists the others, and reads those for which this one had no time
+	if n.listed = now; !whole {
+		n.listed -= listAgain // the next scan lists the others
 	}
 	return whole, nil
 }
@@ -257,6 +277,9 @@ func (s *clocksScan) look(pid int32, old *scan.Process) {
 			*q = *old
 			q.Owed = 0
 			return
+		}
+		if errors.Is(err, stall.ErrUnread) {
+			s.clocks.unread = append(s.clocks.unread, pid)
 		}
 	}
 	t.Processes = t.Processes[:len(t.Processes)-1]
