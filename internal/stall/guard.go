@@ -77,9 +77,11 @@ type Options[J Job] struct {
 
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
-// returned and a minute has passed. A job that uses a CPU or waits for one does not count as blocked and has up to
-// 2 s. Once all of these jobs of a scan have taken half a second, the scan reads nothing else. If such a job is abandoned, or one whose thread's state
-// cannot be read, the process is read again as soon as the read has returned.
+// returned and a minute has passed.
+//
+// A job that uses a CPU or waits for one does not count as blocked and has up to 2 s. Once all of these jobs of a scan
+// have taken half a second, the scan reads nothing else. If such a job is abandoned, or one whose thread's state cannot
+// be read, the process is read again as soon as the read has returned.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
 // process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
