@@ -18,7 +18,7 @@ const kthreadd = 2
 var (
 	errNamespace = errors.New("it shows one PID namespace only: run the receiver in the host's " +
 		"(hostPID: true on Kubernetes, --pid=host with Docker)")
-	errFiltered = errors.New("its list is incomplete, as where a sandbox or a security module filters it")
+	errFiltered = errors.New("its list is incomplete: a sandbox or a security module filters it, or scans had too little CPU time")
 )
 
 // WhyHidden returns the likely cause of processes that a scan of root into t could not see or read,
