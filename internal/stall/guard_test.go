@@ -495,7 +495,7 @@ func BenchmarkRun(b *testing.B) {
 		defer func() { assert.NoError(b, g.Close()) }()
 		b.ReportAllocs()
 		for b.Loop() {
-			g.left = patience
+			g.left, g.starved = patience, 0
 			if err := g.Run(pid, 0, (*text).read); err != nil {
 				b.Fatal(err)
 			}
