@@ -462,7 +462,7 @@ func TestFilesThatNoProcessBlocksAreReadByTheCaller(t *testing.T) {
 
 func TestTheRealUserIDIsRead(t *testing.T) {
 	onHost(t, func(h *host) {
-		h.add(1, 4294967294)
+		h.add(1, uint32(4294967294))
 		u, missed := h.guard.userOf(1)
 		assert.Nil(h, missed)
 		assert.Equal(h, user(4294967294), u)
