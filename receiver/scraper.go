@@ -182,19 +182,20 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // attribution.Engine.Observe, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
-	return s.collect(ctx)
+	return s.collect(ctx, false)
 }
 
 // collect is a collection that leaves the windows as they are. It scans, saves the state, publishes
-// the window to readers of the feed, reports the conditions, and emits the ledger.
-func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
+// the window to readers of the feed, reports the conditions, and emits the ledger, unless the
+// collection must wait for the store. last marks the last collection of the receiver.
+func (s *energyScraper) collect(ctx context.Context, last bool) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.finish()
 	s.output.emitted = false // still set only if the controller dropped the last collection without calling delivered
 	m := s.scan(ctx, true)
 	s.watchdog.Enter(windows.Saving)
-	s.saveState(ctx, m)
+	mayEmit := m != nil && s.state.Save(ctx, s.now, s.ledger.Models(), s.noteTotals, last)
 	s.conditions.Observe("storage", s.state.Err())
 	if m != nil {
 		s.publish()
@@ -203,7 +204,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.conditions.Observe("windows", s.windows.Sampler.Err())
 	s.conditions.Settle()
 	s.rules.log(s.cfg, s.meters, s.now(), s.set.Logger)
-	if m == nil {
+	if !mayEmit {
 		return pmetric.NewMetrics(), nil
 	}
 	s.output.emitted = true
@@ -312,14 +313,6 @@ func (s *energyScraper) publish() {
 	defer s.watchdog.Enter(s.watchdog.Current())
 	s.watchdog.Enter(windows.FeedingReaders)
 	s.ledger.Publish(s.meters.Behind(s.ledger.Claims.Last().ReadAt))
-}
-
-// saveState stores the state after a measurement that ends a collection, nil if there was none.
-func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
-	if m == nil {
-		return
-	}
-	s.state.Save(ctx, s.now, s.ledger.Models(), s.noteTotals)
 }
 
 // noteTotals records the totals after the last measurement.

@@ -70,7 +70,7 @@ func (s *energyScraper) collectLast(ctx context.Context) {
 	if s.output.next == nil || s.node.CPU == nil {
 		return
 	}
-	md, err := s.collect(ctx)
+	md, err := s.collect(ctx, true)
 	if err != nil || md.ResourceMetrics().Len() == 0 {
 		return // the conditions have the reason
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // restartBackend has what the receivers of a history sent, and compares it with the machine. It
@@ -49,7 +50,9 @@ type restartBackend struct {
 	judged bool              // and did
 	lossy  bool              // a counter may have gone round, and no collection was taken since
 	old    bool              // the state is older than what was taken
-	behind bool              // and no collection was taken since
+	// putBack reports whether an older state was ever put in the place of a newer one.
+	putBack bool
+	behind  bool // and no collection was taken since
 }
 
 // sentSeries is a series with one start time, in µJ or ns.
@@ -87,6 +90,7 @@ type record struct {
 	settings uint32
 	behind   bool // see restartBackend
 	lossy    bool
+	covers   int          // the number of the last moment of which a collection may have been sent before the state was stored
 	kinds    []power.Kind // that were measured
 }
 
@@ -94,7 +98,8 @@ type record struct {
 const (
 	fresh   = "begun anew"
 	resumed = "gone on"
-	zeroed  = "gone on from 0" // its settings are others
+	zeroed  = "gone on from 0" // its settings are others, or its lease has ended
+	expired = "gone on from 0 after the lease"
 )
 
 func newRestartBackend(sim *restarts) *restartBackend {
@@ -143,24 +148,46 @@ func (b *restartBackend) stamp() pcommon.Timestamp {
 
 // record notes what a state that is stored now must have.
 func (b *restartBackend) record() *record {
-	return &record{moment: b.now, boot: b.sim.boots, bootID: b.sim.bootID, stamp: b.stamp(), since: b.since, offset: maps.Clone(b.offset), settings: b.sim.running, behind: b.behind, lossy: b.lossy, kinds: b.sim.s.cfg.Zones}
+	if b.sim.starting && b.from != nil { // what it found, with a new lease
+		r := *b.from
+		r.settings, r.since, r.offset, r.behind, r.lossy = b.sim.running, b.since, maps.Clone(b.offset), b.behind, b.lossy
+		if b.how == zeroed {
+			r.stamp, r.covers = b.since, b.taken
+		}
+		return &r
+	}
+	return &record{moment: b.now, covers: b.now.number, boot: b.sim.boots, bootID: b.sim.bootID, stamp: b.stamp(), since: b.since, offset: maps.Clone(b.offset), settings: b.sim.running, behind: b.behind, lossy: b.lossy, kinds: b.sim.s.cfg.Zones}
 }
 
 // started notes a start, the state that it finds, if one is good, and what the receiver has to make of it.
 func (b *restartBackend) started(from *record) {
 	b.from, b.began, b.judged, b.lossy, b.behind, b.old = from, b.now, false, false, false, false
+	var past state.Totals
+	hasEnded, changed := false, from != nil && (from.settings^b.sim.running)&dependsOn != 0
+	if from != nil {
+		past = b.sim.store.totals()
+		hasEnded = b.sim.life.Host.Now().Sub(past.ReadAt) > past.Lease
+	}
 	switch {
 	case from == nil:
 		b.how, b.turned = fresh, b.turned || b.stepped
 		b.reckon(b.began)
-	case (from.settings^b.sim.running)&dependsOn != 0:
-		b.how, b.since = zeroed, from.stamp
+	case changed, hasEnded:
+		if !changed {
+			b.sim.fired[expired]++
+		}
+		b.how, b.since = zeroed, from.stamp+1
+		b.moments[b.since] = from.moment
 		b.reckon(b.began)
 		for _, kind := range from.kinds {
 			b.offset[kind] += b.began.counted[kind] - from.counted[kind] - b.totalSince(kind, b.since) // which are sent once more
 		}
 	default:
-		b.how, b.since, b.offset = resumed, from.since, maps.Clone(from.offset)
+		b.how, b.since = resumed, from.since
+		b.reckon(b.began) // kinds that are not in the state
+		for _, kind := range from.kinds {
+			b.offset[kind] = from.offset[kind]
+		}
 	}
 	b.sim.fired[b.how]++
 	if b.how != resumed {
@@ -178,7 +205,8 @@ func (b *restartBackend) started(from *record) {
 	for _, m := range b.moments {
 		m.abandoned = m.abandoned || m.number > from.number && m.number < b.began.number
 	}
-	b.behind = from.behind || from.number < b.taken
+	b.putBack = b.putBack || b.sim.store.putBack
+	b.behind = from.behind || from.covers < b.taken
 	if b.old = b.behind; b.old {
 		b.sim.fired["went on from a state that is too old"]++
 		clear(b.gauges) // the receiver cannot know which power series were sent since that state
@@ -336,7 +364,7 @@ func (b *restartBackend) take(metric, resource string, p pmetric.NumberDataPoint
 	case start > at:
 		b.sim.fail("%s starts %v after %v", identity, start.AsTime(), at.AsTime())
 	case value < s.sent:
-		if s.behind {
+		if s.behind && b.putBack {
 			b.sim.fired["series fell behind after a state that is too old"]++
 			break
 		}

@@ -15,9 +15,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +39,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
 // The acts of a history with restarts, beside those of hostsim.
@@ -89,6 +92,7 @@ type restarts struct {
 	backend *restartBackend
 
 	s        *energyScraper // nil while the receiver is down
+	starting bool           // it has not returned from start
 	dying    crash          // the moment in this collection at which it is killed
 	cut      bool           // it was killed: nothing that it does has an effect
 	settings uint32         // that differ from those of the first start, of the next
@@ -294,7 +298,9 @@ func (sim *restarts) start() {
 	sim.backend.observe()
 	sim.store.forget()
 	sim.backend.started(sim.store.usable())
+	sim.starting = true
 	require.NoError(sim.tb, s.start(context.Background(), sim))
+	sim.starting = false
 	sim.backend.stamp()
 	sim.store.opened()
 }
@@ -316,6 +322,7 @@ func (sim *restarts) stop() {
 	if err := sim.s.shutdown(context.Background()); err != nil {
 		sim.fail("shutdown: %w", err)
 	}
+	sim.store.release(sim.scrapes%2 == 0)
 	sim.s, sim.cut, sim.dying = nil, false, noCrash
 	sim.faults.Kernel = nil
 	sim.life.OnEnd(nil)
@@ -325,6 +332,9 @@ func (sim *restarts) stop() {
 // kill kills the receiver at a moment.
 func (sim *restarts) kill(when crash) {
 	sim.fired[crashes[when]]++
+	if sim.store.hung != nil {
+		sim.fired[killedWrite]++
+	}
 	if sim.dying = when; when != betweenTwo {
 		sim.collect()
 	}
@@ -332,8 +342,14 @@ func (sim *restarts) kill(when crash) {
 	sim.stop()
 }
 
-// simulateRestarts runs a history and returns the first rule that was broken.
-func simulateRestarts(tb testing.TB, seed uint64, events []hostsim.Event) (sim *restarts, err error) {
+// simulateRestarts runs a history and returns the first rule that was broken. A store that hangs is waited for by the
+// clock of a bubble.
+func simulateRestarts(t *testing.T, seed uint64, events []hostsim.Event) (sim *restarts, err error) {
+	synctest.Test(t, func(t *testing.T) { sim, err = simulateInBubble(t, seed, events) })
+	return sim, err
+}
+
+func simulateInBubble(tb testing.TB, seed uint64, events []hostsim.Event) (sim *restarts, err error) {
 	sim = newRestarts(tb, seed)
 	defer func() {
 		if sim.s != nil {
@@ -412,7 +428,8 @@ func (sim *restarts) wait(b uint32) {
 		sim.life.Step(time.Duration(b/8%100) * time.Second)
 	case 4:
 		sim.life.Step(time.Duration(b/8%1000) * time.Second)
-	default: // started again at once
+	default: // started again at once, not at the time of the last reading
+		sim.life.Step(time.Millisecond)
 	}
 }
 
@@ -455,6 +472,7 @@ func (sim *restarts) collect() {
 		return
 	}
 	sim.backend.observe()
+	sim.store.collected()
 	sim.scrapes++
 	md, err := sim.s.scrape(context.Background())
 	sim.backend.stamp()
@@ -462,6 +480,9 @@ func (sim *restarts) collect() {
 		sim.fail("scrape: %w", err)
 	}
 	if md.ResourceMetrics().Len() == 0 {
+		if err := sim.s.state.Err(); err != nil && strings.Contains(err.Error(), "wait") {
+			sim.fired[hasWaited]++
+		}
 		return
 	}
 	_ = sim.s.output.next.ConsumeMetrics(context.Background(), md)
@@ -489,6 +510,7 @@ func (sim *restarts) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error
 // end starts the receiver if it is down, lets all tasks end and delivers their final values.
 func (sim *restarts) end() {
 	sim.store.faults = storeFaults{}
+	sim.store.release(true)
 	sim.faults.Disarm()
 	if sim.s == nil {
 		sim.start()
@@ -517,15 +539,30 @@ type restartStore struct {
 	older   [][]byte           // states that were stored
 	records map[string]*record // of states, by their text
 	faults  storeFaults
+	hung    chan bool // ends a write that hangs, and says whether it succeeded
+	putBack bool      // the state is one of older
 }
 
 type storeFaults struct {
 	opening, reading bool // fails at the next start
 	writing          int  // fails so often
 	deleting         bool // fails, too
+	hanging          int  // writes hang for so many collections
 }
 
 var errStore = errors.New("no space left on device")
+
+const numStoreActs = 10
+
+// Faults of a store that must have occurred.
+const (
+	storeFull     = "store full"
+	storeReadOnly = "store read-only"
+	storeHangs    = "store hangs"
+	storeIsLate   = "store hangs until a later collection"
+	killedWrite   = "receiver killed while its store hangs"
+	hasWaited     = "a collection waits for the store"
+)
 
 // happen lets something happen to the store, or to the state in it.
 func (s *restartStore) happen(e hostsim.Event) {
@@ -534,7 +571,7 @@ func (s *restartStore) happen(e hostsim.Event) {
 			continue
 		}
 		value = slices.Clone(value)
-		switch e.A % 8 {
+		switch e.A % numStoreActs {
 		case 0:
 			value[e.B%uint32(len(value))] ^= 1 << (e.B % 7)
 		case 1:
@@ -553,14 +590,20 @@ func (s *restartStore) happen(e hostsim.Event) {
 		if s.sim.s != nil {
 			continue // the file of a running receiver is not changed
 		}
-		s.sim.fired["state "+[...]string{"damaged", "cut off", "deleted", "of an earlier time", "of another machine"}[e.A%8]]++
-		s.values[key] = value
+		s.sim.fired["state "+[...]string{"damaged", "cut off", "deleted", "of an earlier time", "of another machine"}[e.A%numStoreActs]]++
+		s.values[key], s.putBack = value, e.A%numStoreActs == 3
 	}
-	switch e.A % 8 {
+	switch e.A % numStoreActs {
 	case 5:
+		s.faults.deleting = s.faults.deleting && s.faults.writing > 0
 		s.faults.writing += int(1 + e.B%20)
-		s.faults.deleting = e.B/32%2 == 0
-		s.sim.fired["store full"]++
+		s.sim.fired[storeFull]++
+	case 8:
+		s.faults.writing += int(1 + e.B%60)
+		s.faults.deleting = true
+		s.sim.fired[storeReadOnly]++
+	case 9:
+		s.faults.hanging += int(1 + e.B%30)
 	case 6:
 		s.faults.reading = true
 	case 7:
@@ -605,10 +648,45 @@ func (s *restartStore) usable() *record {
 		return nil
 	case r == nil:
 		return nil
-	case r.boot != s.sim.boots:
+	case r.boot != s.sim.boots, s.isStuck():
 		return nil
 	}
 	return r
+}
+
+// isStuck reports whether the next start can neither replace nor remove the state. It tries both twice.
+func (s *restartStore) isStuck() bool {
+	return s.faults.hanging > 0 || s.faults.deleting && s.faults.writing > 2
+}
+
+// collected ends the hanging of writes after a number of collections.
+func (s *restartStore) collected() {
+	if s.faults.hanging > 0 {
+		if s.faults.hanging--; s.faults.hanging == 0 && s.hung != nil {
+			s.sim.fired[storeIsLate]++
+			s.release(true)
+		}
+	}
+}
+
+// release ends a write that hangs.
+func (s *restartStore) release(succeeds bool) {
+	if s.hung != nil {
+		s.hung <- succeeds
+		s.hung = nil
+		synctest.Wait() // for the write
+	}
+}
+
+// totals returns the totals of the stored state, with times by the clock of the next start.
+func (s *restartStore) totals() (totals state.Totals) {
+	_, value := s.state()
+	host := s.sim.life.Host
+	err := state.Decode(value, &training.Models{}, &totals, state.Moment{
+		Boot: s.sim.bootID, At: host.Now(), Clocks: state.Clocks{Boot: host.Uptime, Suspended: host.Suspended},
+	})
+	require.NoError(s.sim.tb, err)
+	return totals
 }
 
 // forget removes a state that cannot be distinguished from one of this boot: the state is older
@@ -647,6 +725,16 @@ func (s *restartStore) Set(_ context.Context, key string, value []byte) error {
 	if s.sim.cut {
 		return nil
 	}
+	r, starting := s.sim.backend.record(), s.sim.starting
+	if s.faults.hanging > 0 {
+		s.sim.fired[storeHangs]++
+		s.hung = make(chan bool)
+		if succeeds := <-s.hung; !succeeds || starting { // else it would be the state that this start did not restore
+			return errStore
+		}
+		s.store(key, value, r)
+		return nil
+	}
 	if s.faults.writing > 0 {
 		s.faults.writing--
 		return errStore
@@ -660,14 +748,19 @@ func (s *restartStore) Set(_ context.Context, key string, value []byte) error {
 		s.values[key] = bytes.Clone(value[:len(value)*(s.sim.scrapes%5)/5])
 		return nil
 	}
-	s.values[key] = bytes.Clone(value)
-	s.older = append(s.older, s.values[key])
-	s.records[string(value)] = s.sim.backend.record()
-	s.sim.fired["states stored"]++
+	s.store(key, value, r)
 	if s.sim.dying == beforeDelivered {
 		s.sim.cut = true
 	}
 	return nil
+}
+
+func (s *restartStore) store(key string, value []byte, r *record) {
+	s.values[key] = bytes.Clone(value)
+	s.older = append(s.older, s.values[key])
+	s.records[string(value)] = r
+	s.putBack = false
+	s.sim.fired["states stored"]++
 }
 
 // Delete implements storage.Client.
@@ -707,7 +800,7 @@ func (*restartStore) Close(context.Context) error { return nil }
 func historyOfRestarts(seed uint64, n int) []hostsim.Event {
 	w := hostsim.CommonWeights().AddFaults(1)
 	w[hostsim.ZoneWrapsTwice], w[hostsim.Refuse] = 0, 2
-	w[actStop], w[actCrash], w[actStart], w[actBoot], w[actStore], w[actSettings] = 4, 5, 14, 1, 3, 1
+	w[actStop], w[actCrash], w[actStart], w[actBoot], w[actStore], w[actSettings] = 4, 5, 14, 1, 4, 1
 	return hostsim.NewHistory(seed, n, w)
 }
 
@@ -761,7 +854,10 @@ func TestRestartsLoseAndInventNothing(t *testing.T) {
 	if *simRuns < someHistories {
 		return
 	}
-	for _, name := range append(slices.Clone(crashes[1:]), append(bootNames[:], "stopped")...) {
+	names := slices.Concat(crashes[1:], bootNames[:], []string{
+		"stopped", storeFull, storeReadOnly, storeHangs, storeIsLate, killedWrite, hasWaited, expired,
+	})
+	for _, name := range names {
 		assert.Positive(t, fired[name], "%s: what never happened proves nothing", name)
 	}
 }

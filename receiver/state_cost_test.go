@@ -37,7 +37,7 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n := fullNode(t)
 	require.Len(t, n.points("process.energy", nil), 502)
 	stored := n.extensions[storageID].(*memoryStorage).stored
-	save := func() { n.s.state.Save(t.Context(), n.s.now, n.s.ledger.Models(), n.s.noteTotals) }
+	save := func() { n.s.state.Save(t.Context(), n.s.now, n.s.ledger.Models(), n.s.noteTotals, false) }
 	save()
 	require.NoError(t, n.s.state.Err())
 	assert.Less(t, len(stored[state.Key]), 160_000)

@@ -26,7 +26,7 @@ import (
 // brokenStorage is a storage extension whose calls fail.
 type brokenStorage struct {
 	*memoryStorage
-	open, get, set error
+	open, get, set, remove error
 }
 
 func (s *brokenStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
@@ -43,6 +43,13 @@ func (s *brokenStorage) Set(ctx context.Context, key string, value []byte) error
 		return s.set
 	}
 	return s.memoryStorage.Set(ctx, key, value)
+}
+
+func (s *brokenStorage) Delete(ctx context.Context, key string) error {
+	if s.remove != nil {
+		return s.remove
+	}
+	return s.memoryStorage.Delete(ctx, key)
 }
 
 func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {

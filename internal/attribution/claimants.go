@@ -8,8 +8,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Open returns a new claimant. Its series start at since, which must not be before the baseline.
+// Open returns a new claimant. Its series start at since, which must not be before the baseline. In
+// the first interval after Restore, new series start at the end of the restored interval: with a
+// later start they may have been emitted by an engine whose state was not stored.
 func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
+	if e.restoring {
+		since = e.at
+	}
 	id := e.newClaimant()
 	c := newOwned(&owner)
 	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none

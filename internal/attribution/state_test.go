@@ -471,6 +471,28 @@ func TestAStateThatStartsOverKeepsTheEnergySinceThen(t *testing.T) {
 	}
 }
 
+func TestTotalsStartOverWithAStartThatWasNotEmitted(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	owner := identity.Owner{Process: identity.Process{PID: 1}}
+	e := attribution.New(attribution.Config{}, at)
+	interval(e, at, 0)
+	interval(e, at.Add(10*time.Second), 30*units.Joule)
+	var s attribution.State
+	e.State(&s)
+	last := s.At
+	created := last.Add(5 * time.Second)
+	for range 2 {
+		s.StartOver()
+		again := attribution.New(attribution.Config{}, s.At)
+		again.Restore(&s)
+		interval(again, at.Add(20*time.Second), 8*units.Joule, again.Open(owner, created))
+		start := accountOf(again, 1).Start
+		assert.True(t, start.After(last) && start.Before(created), "other starts may have been emitted since")
+		assert.True(t, start.Equal(s.Kinds[0].Start) && start.Equal(s.Zones[0].Start))
+		last = start
+	}
+}
+
 func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 	for name, startOver := range map[string]bool{"goes on": false, "starts over": true} {
 		t.Run(name, func(t *testing.T) {

@@ -97,8 +97,13 @@ func (f *File) Set(_ context.Context, _ string, content []byte) error {
 	return nil
 }
 
-// Delete removes the file.
-func (f *File) Delete(context.Context, string) error { return os.Remove(f.path) }
+// Delete removes the file, if it exists.
+func (f *File) Delete(context.Context, string) error {
+	if err := os.Remove(f.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // Close waits for the flush of the last content and unlocks the state.
 func (f *File) Close(context.Context) error {

@@ -26,8 +26,8 @@ import (
 
 // State stores the trained models and the totals in each collection, before the collection is
 // passed to the next consumer, and restores them at the next start. No restored total is below a
-// total that was sent, whenever and however the receiver ended. If storage fails, the state is lost
-// but measurement continues.
+// total that was sent with the same start timestamp, whenever and however the receiver ended and
+// the storage failed: see lease. If storage fails, the state is lost but measurement continues.
 type State struct {
 	Training *training.Training
 	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
@@ -36,6 +36,7 @@ type State struct {
 	cfg      *config.Config
 	logger   *zap.Logger
 	in       *keeper // nil without storage
+	lease    lease
 	readOnly bool
 	boot     string // ID of the machine's boot, empty while it is unknown
 	settings string
@@ -46,7 +47,10 @@ type State struct {
 
 // New returns a state that reads nothing of the machine before Open.
 func New(cfg *config.Config, logger *zap.Logger) *State {
-	return &State{Training: training.New(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger}
+	return &State{
+		Training: training.New(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger,
+		lease: lease{length: leaseTime + cfg.CollectionInterval},
+	}
 }
 
 // SetReadOnly makes Restore restore only the trained models of a state file, and Save store
@@ -80,6 +84,8 @@ type Totals struct {
 	boot     string // ID of the machine's boot
 	settings string // on which totals depend
 	clocks   Clocks // of the machine at ReadAt
+	// Lease is the time after ReadAt in which nothing newer was sent.
+	Lease time.Duration
 	// ReadAt is when the meters were read, by the clock of this process.
 	ReadAt time.Time
 	// BootTime is when the machine booted. The creation times of processes refer to it.
@@ -117,7 +123,7 @@ func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 	}
 	t.settings = t.cfg.SettingsOfTotals()
 	stored, err := t.in.get(ctx)
-	if err == nil && stored == nil && !t.readOnly {
+	if t.lease.renews = err == nil; err == nil && stored == nil && !t.readOnly {
 		t.logger.Info("No state stored: totals start at 0")
 	}
 	var totals Totals
@@ -126,8 +132,7 @@ func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 	}
 	switch {
 	case err == nil && totals.boot != "":
-		t.continueTotals(&totals, now.Sub(totals.ReadAt))
-		return &totals
+		return t.continueTotals(ctx, &totals, now)
 	case err == nil:
 	case errors.Is(err, errOtherBoot):
 		t.logger.Info("State of another boot: totals start at 0")
@@ -139,40 +144,59 @@ func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 	return nil
 }
 
-// continueTotals resets totals of other settings, whose last interval ended the given time ago.
-func (t *State) continueTotals(totals *Totals, down time.Duration) {
-	if totals.settings == t.settings {
-		t.logger.Info("Totals continue", zap.Duration("down", down))
-		return
+// continueTotals stores the totals with a new lease, and returns them. It resets totals of other
+// settings and totals whose lease has ended. It returns nil if the store has totals that can be
+// neither replaced nor removed, because they would be restored once more.
+func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Time) *Totals {
+	message, down := "Totals continue", now.Sub(totals.ReadAt)
+	if totals.settings != t.settings || down > totals.Lease {
+		message = "Totals start at 0 because the settings have changed. The energy since the last collection is in them"
+		if totals.settings == t.settings {
+			message = "Totals start at 0 because newer ones may have been sent. The energy since the stored state is in them"
+		}
+		totals.Claims.Engine.StartOver()
 	}
-	totals.Claims.Engine.StartOver()
-	t.logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them",
-		zap.Duration("down", down))
+	totals.settings = t.settings
+	totals.Lease = t.lease.grant(now) + down
+	older, err := t.in.replace(ctx, Encode(nil, &t.Training.Trained, totals))
+	t.lease.replaced(older, err)
+	if older {
+		t.lease.until = time.Time{}
+		t.err = fmt.Errorf("storage: the state can be neither replaced nor removed, and totals start at 0: %w", err)
+		return nil
+	}
+	t.logger.Info(message, zap.Duration("down", down))
+	return totals
 }
 
 // Save stores the trained models and the totals, which note records. It must be called before the
-// ledger is emitted.
-func (t *State) Save(ctx context.Context, now func() time.Time, models training.Zones, note func(*Totals) error) {
+// ledger is emitted. last marks the last collection of the receiver. It reports whether the ledger
+// may be emitted: if not, the collection must wait for a later one.
+func (t *State) Save(ctx context.Context, now func() time.Time, models training.Zones, note func(*Totals) error, last bool) bool {
 	if t.in == nil || t.readOnly {
-		return
+		return true
 	}
 	t.Training.Note(models)
+	before := t.lease.until // the end of the leases of older states
 	totals := &t.saved
 	if t.err = t.noteTotals(now, note); t.err != nil {
 		totals = nil
+	} else if totals.Lease = t.lease.grant(totals.ReadAt); last {
+		totals.Lease = noEnd
 	}
 	t.buffer = Encode(t.buffer[:0], &t.Training.Trained, totals)
-	value := slices.Clone(t.buffer) // a store may keep the slice
-	err := t.in.set(ctx, value)
-	if err != nil && t.in.store != nil { // the store could be opened
-		// Totals sent since may exceed those of the stored state, so it must not be restored.
-		// Without it a disk may have room.
-		_ = t.in.remove(ctx)
-		err = t.in.set(ctx, value)
-	}
-	if err != nil {
+	older, err := t.in.replace(ctx, slices.Clone(t.buffer)) // a store may keep the slice
+	t.lease.replaced(older, err)
+	switch {
+	case err == nil:
+	case older && now().Before(before):
+		t.err = fmt.Errorf("storage: the state can be neither replaced nor removed, and collections wait until %v at the latest: %w",
+			before.Format(time.TimeOnly), err)
+		return false
+	default:
 		t.err = fmt.Errorf("storage: the state cannot be stored, and totals will start at 0 after a restart: %w", err)
 	}
+	return true
 }
 
 // noteTotals records the totals to be stored.
@@ -231,10 +255,14 @@ func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
 	p := pack.NewWriter(append(b, 0, 0, 0, 0))
 	packVersion(p)
 	trained.Pack(p)
-	pack.Pointer(p, &totals, func(p *pack.Packer, k *Totals) {
-		k.packHeader(p)
-		k.packRest(p)
-	})
+	has, ends := totals != nil, totals != nil && totals.Lease != noEnd
+	if p.Bools(&has, &ends); ends {
+		pack.Int(p, &totals.Lease)
+	}
+	if has {
+		totals.packHeader(p)
+		totals.packRest(p)
+	}
 	b = p.Bytes()
 	binary.LittleEndian.PutUint32(b[from:], crc32.ChecksumIEEE(b[from+4:]))
 	return b
@@ -252,8 +280,8 @@ func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) erro
 	}
 	var decoded training.Models
 	decoded.Pack(p)
-	has := false
-	if p.Bools(&has); p.Err() != nil {
+	has, ends := false, false
+	if p.Bools(&has, &ends); p.Err() != nil {
 		return p.Err()
 	}
 	*trained = decoded
@@ -262,6 +290,9 @@ func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) erro
 	}
 	if !has {
 		return ErrNoTotals
+	}
+	if k.Lease = noEnd; ends {
+		pack.Int(p, &k.Lease)
 	}
 	k.packHeader(p)
 	if p.Err() != nil {
