@@ -30,7 +30,7 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	m, err := scraper.NewMetrics(s.scrape, scraper.WithStart(s.start), scraper.WithShutdown(s.shutdown))
+	m, err := scraper.NewMetrics(s.scrape, scraper.WithStart(s.startCollector), scraper.WithShutdown(s.shutdown))
 	if err != nil {
 		return nil, err
 	}

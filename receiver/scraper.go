@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -44,7 +45,15 @@ type energyScraper struct {
 	state  *state.State
 	ledger *ledger.Ledger
 	output output
-	closed bool
+	life   life
+}
+
+// life records how far the receiver has started and stopped.
+type life struct {
+	starting sync.WaitGroup          // waits for the first scan
+	cancel   context.CancelCauseFunc // cancels the first scan; nil unless it is in the background
+	begun    bool                    // set by the end of the first scan, unless it was canceled
+	closed   bool
 }
 
 // output records the delivery of collections.
@@ -75,9 +84,30 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 	return s, err
 }
 
-// start takes the baseline. Whatever is missing or unreadable is reported and searched for again at
+// start opens all parts and takes the baseline.
+func (s *energyScraper) start(ctx context.Context, host component.Host) error {
+	if err := s.open(ctx, host); err != nil {
+		return err
+	}
+	s.begin(context.Background())
+	return nil
+}
+
+// startCollector opens all parts and returns before the baseline has been taken, which requires
+// seconds for thousands of processes: a collector is killed by a signal to shut down that arrives
+// before all its components have started.
+func (s *energyScraper) startCollector(ctx context.Context, host component.Host) error {
+	if err := s.open(ctx, host); err != nil {
+		return err
+	}
+	ctx, s.life.cancel = context.WithCancelCause(context.Background())
+	s.life.starting.Go(func() { s.begin(ctx) })
+	return nil
+}
+
+// open opens all parts. Whatever is missing or unreadable is reported and searched for again at
 // each scrape. It does not keep the collector from starting.
-func (s *energyScraper) start(ctx context.Context, host component.Host) (err error) {
+func (s *energyScraper) open(ctx context.Context, host component.Host) (err error) {
 	s.conditions.Host = host
 	s.watchdog.Enter(windows.Starting)
 	defer s.watchdog.Enter(windows.Idle)
@@ -102,20 +132,38 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	s.warnOfSettings()
 	s.ledger.OpenFeed(s.set.ID)
 	s.restoreTotals(s.state.Restore(ctx, s.now()))
-	s.sample()
-	s.settleStart()
-	s.adjustWindow()
-	s.ledger.Serve(func(ctx context.Context) { s.endWindow(ctx) })
 	return s.observeSelf()
 }
 
-// settleStart reports problems at start and the settings that a preset selected.
-func (s *energyScraper) settleStart() {
+// begin takes the baseline, unless ctx is canceled by stopStarting, and begins with the windows.
+func (s *energyScraper) begin(ctx context.Context) {
+	defer s.watchdog.Enter(windows.Idle)
+	if s.takeBaseline(ctx); context.Cause(ctx) == errShut {
+		return
+	}
+	s.adjustWindow()
+	s.ledger.Serve(func(ctx context.Context) { s.endWindow(ctx) })
+	s.life.begun = true
+}
+
+// takeBaseline attributes the time since a saved state, or takes the baseline of the first window.
+// It reports problems at start and the settings that a preset selected.
+func (s *energyScraper) takeBaseline(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.scan(ctx, false) != nil {
+		s.publish()
+	}
 	s.rules.log(s.cfg, s.meters, s.now(), s.set.Logger)
 	s.conditions.Observe("storage", s.state.Err())
 	s.conditions.Settle()
+}
+
+// stopStarting cancels the first scan.
+func (s *energyScraper) stopStarting() {
+	if s.life.cancel != nil {
+		s.life.cancel(errShut)
+	}
 }
 
 // restoreTotals continues the totals of a saved state, if there are any.
@@ -133,13 +181,15 @@ func (s *energyScraper) restoreTotals(totals *state.Totals) {
 // shutdown makes the last collection and closes all parts.
 func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.watchdog.Stop()
+	s.stopStarting()
+	s.life.starting.Wait()
 	s.windows.Sampler.Stop()
 	s.ledger.StopServing()
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true // a reader may have requested a window before StopServing
+	s.life.closed = true // a reader may have requested a window before StopServing
 	s.state.Close(ctx)
 	if s.node.CPU == nil { // it was never started
 		return nil
@@ -161,13 +211,13 @@ func (s *energyScraper) sample() {
 // if a window ended so recently that another one would cost too much, if the CPU times cannot be
 // read, or after shutdown; the current window then continues.
 //
-// It must not be called before start has returned.
+// It must not be called before the first scan has ended.
 func (s *energyScraper) endWindow(ctx context.Context) bool {
 	if !s.mu.LockUnless(ctx) {
 		return false
 	}
 	defer s.mu.Unlock()
-	if s.closed || !s.windows.Demand.Allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
+	if s.life.closed || !s.windows.Demand.Allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
 		return false
 	}
 	s.publish()
@@ -181,6 +231,9 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // A process's CPU time becomes a data point in cpu.Reader.ReadProcesses, claims.Builder.Observe,
 // attribution.Engine.Observe, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
+	if s.life.starting.Wait(); !s.life.begun {
+		return pmetric.NewMetrics(), nil
+	}
 	defer s.adjustWindow()
 	return s.collect(ctx, false)
 }
@@ -231,6 +284,9 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	if m == nil {
 		s.telemetry.failedScans++
 		return nil
+	}
+	if context.Cause(ctx) == errShut {
+		return nil // the identification of all processes takes most of the time of the first scan
 	}
 	s.watchdog.Enter(windows.Attributing)
 	m.EndsCollection = endsCollection

@@ -45,6 +45,7 @@ const shutdownTimeout = 4 * time.Second
 // metrics are sent to the next consumer. A goroutine that hangs ends with the collector's process.
 // Shutdown returns no error then: on a slow machine, nothing but time is missing.
 func (r promptReceiver) Shutdown(ctx context.Context) error {
+	r.scraper.stopStarting() // a collection may wait for the first scan
 	done := make(chan error, 1)
 	go func() { done <- r.Metrics.Shutdown(ctx) }()
 	timer := time.NewTimer(shutdownTimeout)
@@ -67,7 +68,7 @@ const lastTimeout = 3 * time.Second
 // collectLast makes the last collection, and sends it to the next consumer, which is shut down
 // after its receivers.
 func (s *energyScraper) collectLast(ctx context.Context) {
-	if s.output.next == nil || s.node.CPU == nil {
+	if s.output.next == nil || !s.life.begun {
 		return
 	}
 	md, err := s.collect(ctx, true)

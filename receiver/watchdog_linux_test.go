@@ -48,6 +48,12 @@ type watchedReceiver struct {
 
 // newWatchedReceiver returns a started receiver. It must be called in a synctest bubble.
 func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics, edit func(*Config)) *watchedReceiver {
+	w := createWatchedReceiver(t, host, next, edit)
+	require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
+	return w
+}
+
+func createWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics, edit func(*Config)) *watchedReceiver {
 	w := &watchedReceiver{telemetry: componenttest.NewTelemetry()}
 	cfg := simpleConfig()
 	cfg.RootPath = host.Root()
@@ -62,7 +68,6 @@ func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics,
 	w.scraper.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter}), nil
 	}
-	require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
 	return w
 }
 
@@ -109,6 +114,31 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 				close(w.meter.hang)
 				synctest.Wait()
 				assert.Len(t, sink.AllMetrics(), sent, "nothing is sent after the shutdown")
+			})
+		})
+	}
+}
+
+func TestAReceiverCanBeShutDownDuringItsFirstScan(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	require.NoError(t, host.Render())
+	for name, after := range map[string]time.Duration{"at once": 0, "while the first collection waits": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := new(consumertest.MetricsSink)
+				w := createWatchedReceiver(t, host, sink, func(*Config) {})
+				w.meter.hang = make(chan struct{})
+				require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()), "during the scan")
+				time.Sleep(after)
+				down := make(chan error, 1)
+				go func() { down <- w.Shutdown(t.Context()) }()
+				synctest.Wait()
+				assert.Empty(t, down, "the scan is waited for")
+				close(w.meter.hang)
+				require.NoError(t, <-down)
+				assert.Zero(t, w.logs.FilterMessage("Shutdown abandoned").Len())
+				assert.Zero(t, sink.DataPointCount())
+				assert.False(t, w.scraper.ledger.Begun(), "no process is identified")
 			})
 		})
 	}
