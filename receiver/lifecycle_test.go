@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -433,24 +434,50 @@ func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedConditionIsLoggedOnceAndAChangedOneAgain(t *testing.T) {
+func TestAConditionThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTestNode(t)
+		c := n.s.conditions
+		c.Host = n
+		observe := func(err error) {
+			c.Observe("sensor", err)
+			c.Settle()
+			time.Sleep(10 * time.Second)
+		}
+		for range 3 {
+			observe(errors.New("a"))
+			observe(errors.New("b"))
+			observe(nil)
+		}
+		assert.Equal(t, []string{"Degraded sensor", "Recovered sensor", "Degraded sensor", "Recovered sensor"}, n.logged())
+		assert.Len(t, n.statuses(), 9, "each change is a status event")
+		observe(errors.New("c"))
+		for range 6 {
+			observe(errors.New("d"))
+		}
+		assert.Equal(t, []string{"Degraded sensor"}, n.logged()[4:], "the last change is logged once the minute is over")
+		assert.Equal(t, "d", n.logs.All()[n.logs.Len()-1].ContextMap()["error"])
+
+		c.Set("collection", errors.New("it hangs"))
+		c.Set("collection", nil)
+		c.Set("collection", errors.New("it hangs"))
+		logged := len(n.logged())
+		time.Sleep(time.Minute)
+		assert.Len(t, n.logged(), logged+1)
+	})
+}
+
+func TestAnUnchangedConditionIsOneStatusEvent(t *testing.T) {
 	n := newTestNode(t)
 	c := n.s.conditions
-	observe := func(what string, err error) {
-		if err != nil {
-			c.Observe(what, err)
-		}
+	c.Host = n
+	for _, text := range []string{"a", "a", "b"} {
+		c.Observe("sensor", errors.New(text))
 		c.Settle()
 	}
-	c.Host = n
-	observe("sensor", errors.New("a"))
-	observe("sensor", errors.New("a"))
-	assert.Len(t, n.status, 1)
-	observe("sensor", errors.New("b"))
-	assert.Len(t, n.status, 2)
-	observe("", nil)
-	observe("", nil)
+	c.Settle()
+	c.Settle()
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError,
 		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-	assert.Equal(t, []string{"Degraded sensor", "Degraded sensor", "Recovered sensor"}, n.logged())
+	assert.Equal(t, []string{"Degraded sensor", "Recovered sensor"}, n.logged())
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conditions reports what is wrong with a component: each change once, in its log and as a status event.
+// Package conditions reports what is wrong with a component: each change once, as a status event and, at most once a
+// minute for each condition, in its log.
 package conditions
 
 import (
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
@@ -25,11 +27,22 @@ type Conditions struct {
 	mu       sync.Mutex // guards what follows
 	active   map[string]error
 	observed map[string]error // in the current round
+	logged   map[string]entry // the last log message about a condition
 }
+
+// entry is a log message about a condition.
+type entry struct {
+	text string // the error, empty if the condition did not hold
+	at   time.Time
+}
+
+// quiet is the minimum time between two messages that a condition holds. A condition that comes and
+// goes in every round, as on an overloaded machine, must not fill the log.
+const quiet = time.Minute
 
 // New returns conditions that are logged as "WHAT degraded" and "WHAT recovered".
 func New(what string, logger *zap.Logger) *Conditions {
-	return &Conditions{what: what, logger: logger, active: map[string]error{}, observed: map[string]error{}}
+	return &Conditions{what: what, logger: logger, active: map[string]error{}, observed: map[string]error{}, logged: map[string]entry{}}
 }
 
 // Set reports at once that a condition holds, or that it no longer does if err is nil.
@@ -38,6 +51,18 @@ func (c *Conditions) Set(name string, err error) {
 	defer c.mu.Unlock()
 	if c.set(name, err) {
 		c.report()
+	}
+	if err != nil && c.logged[name].text != err.Error() {
+		time.AfterFunc(quiet, func() { c.logAgain(name) })
+	}
+}
+
+// logAgain logs a condition that still holds and has not been logged.
+func (c *Conditions) logAgain(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.active[name]; err != nil {
+		c.log(name, err)
 	}
 }
 
@@ -86,17 +111,28 @@ func (c *Conditions) Settle() {
 
 // set changes a condition and logs that. It returns false if nothing changed.
 func (c *Conditions) set(name string, err error) bool {
-	switch old := c.active[name]; {
-	case err == nil && old == nil, err != nil && old != nil && err.Error() == old.Error():
-		return false
-	case err == nil:
+	old := c.active[name]
+	if err == nil {
 		delete(c.active, name)
-		c.logger.Info(c.what+" recovered", zap.String("condition", name))
-	default:
+	} else {
 		c.active[name] = err
-		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err))
 	}
-	return true
+	c.log(name, err)
+	return (err == nil) != (old == nil) || err != nil && err.Error() != old.Error()
+}
+
+// log logs a condition unless the last message says the same. A condition that holds again within
+// quiet is logged after that time, if it still holds.
+func (c *Conditions) log(name string, err error) {
+	last, known := c.logged[name]
+	switch {
+	case err == nil && last.text != "":
+		c.logger.Info(c.what+" recovered", zap.String("condition", name))
+		c.logged[name] = entry{at: last.at}
+	case err != nil && err.Error() != last.text && (!known || time.Since(last.at) >= quiet):
+		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err))
+		c.logged[name] = entry{err.Error(), time.Now()}
+	}
 }
 
 // report sends all active conditions as a status event.
