@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +79,9 @@ const initialPIDNamespace = "pid:[4026531836]"
 // checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of
 // another namespace, or the kernel refuses or does not know such clocks.
 func checkClocks(root string) error {
+	if _, err := os.Stat(filepath.Join(root, "proc/stat")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("root_path: %s has no /proc of a machine: %w", root, err)
+	}
 	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
 	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {
 		return errOtherNamespace
