@@ -21,7 +21,7 @@ type Counters struct {
 	all    []watchedCgroup // the first is not used
 	free   []int32
 	tops   []watchedCgroup // the outermost cgroups of version 2
-	listed int             // readings since tops were listed
+	links  uint64          // links of the root directory if its directories are those of tops
 	root   watchedCgroup   // of the version 1 controller
 	isV1   bool            // root was read
 	grown  units.CPUTime
@@ -180,7 +180,7 @@ func (c *Counters) readTotal() {
 	if !c.ok {
 		return
 	}
-	if c.listed--; c.listed <= 0 {
+	if links, err := h.dir.Links(); err != nil || links != c.links {
 		c.ok = c.list(h) == nil
 	}
 	for i := range c.tops {
@@ -188,24 +188,21 @@ func (c *Counters) readTotal() {
 		c.read(top)
 		c.grown += top.grown
 		c.ok = c.ok && top.current
-		if !top.read { // it was removed, or the next list has it again
-			c.listed = 0
+		if !top.read { // another one may be there instead, and the number of links the same
+			c.links = 0
 		}
 	}
 	c.tops = slices.DeleteFunc(c.tops, func(top watchedCgroup) bool { return !top.read })
 }
 
-// listEvery is how often the outermost cgroups are listed, in readings. They rarely change while a
-// machine runs.
-const listEvery = 10
-
-// list finds the outermost cgroups.
+// list finds the outermost cgroups. A directory has two links, and one more for each directory
+// inside.
 func (c *Counters) list(h *hierarchy) error {
 	names, err := c.tree.lookups.outermost(h)
 	if err != nil {
 		return err
 	}
-	c.listed = listEvery
+	c.links = 2 + uint64(len(names))
 	for _, name := range names {
 		name := cgroupName{path: "/" + name, v2: true}
 		if !slices.ContainsFunc(c.tops, func(top watchedCgroup) bool { return top.name == name }) {

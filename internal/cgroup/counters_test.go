@@ -124,6 +124,22 @@ func TestTotalCPUTimeOfVersion2IsThatOfTheOutermostCgroups(t *testing.T) {
 	assert.False(t, ok, "an outermost cgroup has no counter")
 }
 
+func TestANewOutermostCgroupIsPartOfTheTotalAtOnce(t *testing.T) {
+	c := count(t, unifiedMount)
+	c.v2("/a", "10")
+	c.Read()
+	c.Read()
+	c.v2("/b", "20")
+	c.Read()
+	_, _, ok := c.Grown()
+	assert.False(t, ok, "the first reading of its counter")
+	c.v2("/b", "25")
+	c.Read()
+	grown, _, ok := c.Grown()
+	assert.True(t, ok)
+	assert.Equal(t, units.CPUTime(5000), grown)
+}
+
 func TestTotalCPUTimeOfVersion1IncludesTheRoot(t *testing.T) {
 	c := count(t, cpuacctMount+unifiedMount)
 	c.v1("/", "10")

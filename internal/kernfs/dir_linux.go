@@ -154,6 +154,18 @@ func (d *Dir) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: d.path, Err: err}
 }
 
+// Links returns the number of hard links to the directory. On cgroup file systems it is two, and one more for each
+// directory inside; on some others it is always one. It waits for no lock that a user can hold.
+func (d *Dir) Links() (uint64, error) {
+	if err := d.open(); err != nil {
+		return 0, err
+	}
+	if err := unix.Fstat(d.fd, &d.inode); err != nil {
+		return 0, d.fail("fstat", err)
+	}
+	return uint64(d.inode.Nlink), nil //nolint:unconvert // 32 bits on some architectures
+}
+
 // Read reads the file <directory>/name with one call of read(2) into buf. A file of /proc that fits into buf is read
 // whole. Errors are bare errno values, so that reading a process that has ended allocates nothing.
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {

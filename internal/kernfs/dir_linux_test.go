@@ -418,3 +418,18 @@ func TestTheSizeOfAProcesssDescriptorsIsTheirNumber(t *testing.T) {
 	assert.Equal(t, before+1, number())
 	require.NoError(t, f.Close())
 }
+
+func TestTheLinksOfADirectoryCountTheDirectoriesInside(t *testing.T) {
+	root := t.TempDir()
+	d := newDir(t, root)
+	before, err := d.Links()
+	require.NoError(t, err)
+	if before != 2 {
+		t.Skip("this file system does not count them")
+	}
+	write(t, "", root, "a", "file")
+	write(t, "", root, "b", "file")
+	after, err := d.Links()
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, after)
+}

@@ -59,6 +59,9 @@ func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64
 	return 0, err
 }
 
+// Links returns 0: the number of links is unknown.
+func (*Dir) Links() (uint64, error) { return 0, nil }
+
 // Read reads the file <directory>/name into buf.
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	f, err := os.Open(filepath.Join(d.path, name))

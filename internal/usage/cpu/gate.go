@@ -18,10 +18,16 @@ import (
 // again. All clocks are read every sweepEvery scans, and at once when the clocks that were read
 // leave more than maxDebt of the node's CPU time unexplained. Unexplained CPU time is that of all
 // processes together and adds up from scan to scan, so a scan misses at most maxDebt in all, plus
-// maxDebt or what all processes used while the clocks were read, whichever is more. A scan may miss
-// more if a process waited for a child without a row: the child may have used its CPU time in
-// earlier intervals. All clocks are read without need if the clock of a parent that waited was
-// late: refreshKin reads its child times after the debt was compared.
+// maxDebt or what all processes used while the clocks were read, whichever is more.
+//
+// A scan may miss more CPU time in these cases. The next reading of all clocks finds it.
+//   - A process waited for a child without a row. The child may have used its CPU time in earlier
+//     intervals.
+//   - With version 2 only, a privileged process moved a process to the root, whose CPU time no
+//     counter shows, or to a new outermost cgroup that was removed before the next scan.
+//
+// All clocks are read without need if the clock of a parent that waited was late: refreshKin reads
+// its child times after the debt was compared.
 type gate struct {
 	root     string
 	from     int

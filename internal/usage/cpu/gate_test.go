@@ -3,6 +3,10 @@
 package cpu
 
 import (
+	"math/rand/v2"
+	"path"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,14 +119,100 @@ func TestWhatRunsWhileClocksAreReadIsNoDebt(t *testing.T) {
 }
 
 func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
-	g := watchGate(t)
-	g.use(g.b, time.Millisecond, "/slice/a")
-	scans := 0
-	for g.second(); g.used(int32(g.b)) == 0; g.second() {
-		scans++
+	for name, run := range map[string]func(*gated){
+		"with little CPU time": func(g *gated) { g.use(g.b, time.Millisecond, "/slice/a") },
+		"in the root":          func(g *gated) { g.Processes[g.b].Fraction += time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := watchGate(t)
+			run(g)
+			scans := 0
+			for g.second(); g.used(int32(g.b)) == 0; g.second() {
+				scans++
+			}
+			assert.Equal(t, ms, g.used(int32(g.b)))
+			assert.Less(t, scans, sweepEvery)
+		})
 	}
-	assert.Equal(t, ms, g.used(int32(g.b)))
-	assert.Less(t, scans, sweepEvery)
+}
+
+func TestAProcessThatWasMovedToANewOutermostCgroupIsFoundAtOnce(t *testing.T) {
+	g := watchGate(t)
+	for i := range 3 {
+		delete(g.Cgroups, "/new"+strconv.Itoa(i-1)) // then there are as many as before
+		top := "/new" + strconv.Itoa(i)
+		g.Cgroups[top] = 0
+		g.second()
+		g.Processes[g.b].Cgroup = "0::" + top
+		g.useBelow(g.b, time.Second)
+		g.second()
+		assert.Equal(t, units.CPUTime(time.Second), g.used(int32(g.b)))
+		g.second()
+		g.Processes[g.b].Cgroup = "0::/slice/b"
+		g.useBelow(g.b, time.Second)
+		g.settle()
+	}
+}
+
+// useBelow makes a process use CPU time, which the counters of its cgroup and of those around it show.
+func (g *gated) useBelow(pid int, d time.Duration) {
+	g.Processes[pid].Fraction += d
+	g.CPU.User += int64(d/hostsim.Tick) + 1
+	for up := strings.TrimPrefix(g.Processes[pid].Cgroup, "0::"); up != "/"; up = path.Dir(up) {
+		g.Cgroups[up] += d
+	}
+}
+
+func TestAScanMissesAtMostTheBoundWhateverCgroupsComeAndGo(t *testing.T) {
+	g, random := watchGate(t), rand.New(rand.NewPCG(1, 2))
+	pids := []int{g.a, g.b}
+	for range 4 {
+		pids = append(pids, int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"})))
+	}
+	g.settle()
+	left := 0
+	for i := range 250 {
+		if random.IntN(16) == 0 {
+			g.moveToAnyCgroup(random, pids[random.IntN(len(pids))])
+			g.removeEmptyCgroups()
+		}
+		g.useBelow(pids[random.IntN(len(pids))], time.Duration(random.Int64N(int64(10*maxDebt))))
+		g.second()
+		left += len(g.clocks.gate.left)
+		var missed time.Duration
+		for _, pid := range pids {
+			clock, err := g.CPUClock(int32(pid))
+			require.NoError(t, err)
+			missed += clock - time.Duration(g.process(int32(pid)).CPU)
+		}
+		require.LessOrEqual(t, missed, 2*maxDebt, "scan %d", i)
+	}
+	assert.Greater(t, left, 150, "clocks that were not read")
+}
+
+// moveToAnyCgroup moves a process to a cgroup, which may be new, one to four levels below the root.
+func (g *gated) moveToAnyCgroup(random *rand.Rand, pid int) {
+	cgroup := ""
+	for range 1 + random.IntN(4) {
+		cgroup += "/" + string(rune('a'+random.IntN(4)))
+		if _, ok := g.Cgroups[cgroup]; !ok {
+			g.Cgroups[cgroup] = 0
+		}
+	}
+	g.Processes[pid].Cgroup = "0::" + cgroup
+}
+
+// removeEmptyCgroups removes the cgroups that have no process in or below them.
+func (g *gated) removeEmptyCgroups() {
+	for cgroup := range g.Cgroups {
+		empty := true
+		for _, p := range g.Processes {
+			empty = empty && !strings.HasPrefix(p.Cgroup+"/", "0::"+cgroup+"/")
+		}
+		if empty {
+			delete(g.Cgroups, cgroup)
+		}
+	}
 }
 
 func TestAReusedNumberOfAProcessThatWasMovedIsAnotherProcess(t *testing.T) {
