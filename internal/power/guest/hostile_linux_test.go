@@ -63,11 +63,12 @@ func TestHostileGuestsDoNotDelayOtherGuests(t *testing.T) {
 		l, err := net.Listen("unix", socket)
 		return named{l}, err
 	}
-	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	goroutines := runtime.NumGoroutine()
 	server.Start()
 	<-listening
+	files := openFiles(t) // with the runtime's own files for network connections
 
-	const each = 1000
+	const each = 300
 	var hostile sync.WaitGroup
 	var connections atomic.Int64
 	attack := func(cid uint32, connect func(*net.UnixConn)) {
@@ -80,9 +81,16 @@ func TestHostileGuestsDoNotDelayOtherGuests(t *testing.T) {
 		})
 	}
 	garbage := []byte(strings.Repeat("x", 1<<16))
-	attack(3, func(c *net.UnixConn) { _ = c.Close() })      // connects and disconnects
-	attack(4, func(c *net.UnixConn) { _ = c.CloseWrite() }) // leaves the connection half open, until the garbage is collected
-	attack(5, func(c *net.UnixConn) {                       // sends garbage for as long as it can
+	attack(3, func(c *net.UnixConn) { _ = c.Close() }) // connects and disconnects
+	var halfOpen []*net.UnixConn
+	attack(4, func(c *net.UnixConn) { // leaves connections half open
+		_ = c.CloseWrite()
+		if halfOpen = append(halfOpen, c); len(halfOpen) > 100 {
+			assert.NoError(t, halfOpen[0].Close())
+			halfOpen = halfOpen[1:]
+		}
+	})
+	attack(5, func(c *net.UnixConn) { // sends garbage for as long as it can
 		defer func() { _ = c.Close() }()
 		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 		for {
@@ -115,10 +123,11 @@ func TestHostileGuestsDoNotDelayOtherGuests(t *testing.T) {
 		assert.LessOrEqual(t, len(server.conns), 4*maxConnsEach)
 		server.mu.Unlock()
 	}
-	assert.LessOrEqual(t, mostGoroutines, 100, "thousands of connections leave no goroutine each")
-	began := time.Now()
+	assert.LessOrEqual(t, mostGoroutines, 100, "hundreds of connections leave no goroutine each")
 	require.NoError(t, server.Close())
-	assert.Less(t, time.Since(began), 5*time.Second)
-	require.Eventually(t, func() bool { runtime.GC(); return openFiles(t) <= files }, time.Minute, time.Millisecond)
+	for _, c := range halfOpen {
+		require.NoError(t, c.Close())
+	}
+	assert.Less(t, openFiles(t), files, "the listener is closed, and all connections")
 	t.Logf("%d connections; one virtual machine was told %d times meanwhile; %d goroutines at most", connections.Load(), told, mostGoroutines)
 }

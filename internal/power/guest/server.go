@@ -196,11 +196,11 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool)
 // write writes the document for a virtual machine, if it has a report, and closes the connection.
 // Delivery is not checked.
 func (s *Server) write(conn net.Conn, cid uint32) {
-	defer func() {
-		_ = conn.Close()
+	defer func() { // admit waits until both are done: the virtual machine may connect again once it sees the end
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.conns, conn)
-		s.mu.Unlock()
+		_ = conn.Close()
 	}()
 	r, ok := s.report(cid)
 	if !ok {

@@ -161,6 +161,30 @@ func TestAVirtualMachineThatDoesNotReadKeepsNobodyElseFromBeingTold(t *testing.T
 	})
 }
 
+// closing is a connection that calls before when it is closed.
+type closing struct {
+	conn
+	before func(net.Conn)
+}
+
+func (c *closing) Close() error {
+	c.before(c)
+	return c.conn.Close()
+}
+
+func TestAConnectionWhoseEndTheVirtualMachineSeesIsNotCounted(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		for range 3 * maxConnsEach {
+			end, guest := net.Pipe()
+			counted := true
+			h.accepts <- accepted{conn: &closing{conn{end, &vsock.Addr{ContextID: 3}}, func(c net.Conn) { _, counted = h.conns[c] }}}
+			assert.JSONEq(h, wholeDocument, h.told(guest), "it may connect again at once")
+			assert.False(h, counted)
+		}
+	})
+}
+
 func TestWhatAVirtualMachineSendsIsNotRead(t *testing.T) {
 	serve(t, func(h *host) {
 		h.Start()
