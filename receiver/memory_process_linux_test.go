@@ -28,10 +28,10 @@ func (u *unmoving) run() {
 	}
 }
 
-func (u *unmoving) Read() ([]tasks.Process, error)                              { return u.processes, nil }
-func (*unmoving) Drain(func(*tasks.Ended)) (lostCount, lostRun uint64, _ error) { return 0, 0, nil }
-func (*unmoving) DrainCgroups(func(id uint64, path string)) error               { return nil }
-func (*unmoving) Close() error                                                  { return nil }
+func (u *unmoving) Read() ([]tasks.Process, error)                { return u.processes, nil }
+func (*unmoving) Drain(func(*tasks.Ended)) (tasks.Lost, error)    { return tasks.Lost{}, nil }
+func (*unmoving) DrainCgroups(func(id uint64, path string)) error { return nil }
+func (*unmoving) Close() error                                    { return nil }
 
 // newUnmoving returns a kernel with init and the crowd.
 func newUnmoving(c *crowded) *unmoving {

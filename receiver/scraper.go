@@ -356,7 +356,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 // observeEnds counts the process exits that the CPU time source missed.
 func (s *energyScraper) observeEnds(m *claims.Measurement) {
 	s.telemetry.lostExits += int64(m.Table.LostEnds)
-	if s.node.CPU.Source().Exact() && m.Table.Untraced > 0 {
+	if s.node.CPU.Source().Exact() && (m.Table.Untraced > 0 || m.Table.LostEnds > 0) {
 		s.conditions.Observe("process ends", claims.ErrEndsLost)
 	}
 }

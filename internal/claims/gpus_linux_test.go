@@ -123,12 +123,12 @@ func (n *gpuNode) end(pid int32) {
 
 func (n *gpuNode) Read() ([]tasks.Process, error) { return n.list, nil }
 
-func (n *gpuNode) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+func (n *gpuNode) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range n.ended {
 		yield(&n.ended[i])
 	}
 	n.ended = n.ended[:0]
-	return 0, 0, nil
+	return tasks.Lost{}, nil
 }
 
 func (*gpuNode) DrainCgroups(func(id uint64, path string)) error { return nil }

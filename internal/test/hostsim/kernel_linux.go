@@ -32,10 +32,9 @@ type Kernel struct {
 	changed  []uint64
 	created  []*cgroup
 	ended    []tasks.Ended
-	halfFull func() // called when the buffer is half full, if set
-	run      uint64 // CPU time of the lost ends since the last Drain
-	count    uint64
-	domains  []int32 // by CPU; nil if CPU time is not divided by domain
+	halfFull func()     // called when the buffer is half full, if set
+	lost     tasks.Lost // since the last Drain
+	domains  []int32    // by CPU; nil if CPU time is not divided by domain
 	slices   []tasks.Slice
 	placed   map[*Task][]time.Duration // of tasks that used several CPUs: Task.Slices at the last listing
 	at       time.Duration             // of the last listing
@@ -188,8 +187,8 @@ func (k *Kernel) note(t *Task) {
 	if k.Loses > 0 {
 		k.Loses--
 		k.Lost++
-		k.count++
-		k.run += uint64(t.Used)
+		k.lost.Count++
+		k.lost.Run += uint64(t.Used)
 		return
 	}
 	k.ended = append(k.ended, tasks.Ended{
@@ -200,18 +199,18 @@ func (k *Kernel) note(t *Task) {
 
 // Drain calls yield for each process that ended since the last call. It returns the number and the CPU time of ended
 // processes that were lost.
-func (k *Kernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+func (k *Kernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	if k.Late > 0 {
 		k.Late--
-		return 0, 0, nil
+		return tasks.Lost{}, nil
 	}
 	for i := range k.ended {
 		yield(&k.ended[i])
 	}
 	k.ended = k.ended[:0]
-	count, run = k.count, k.run
-	k.count, k.run = 0, 0
-	return count, run, nil
+	lost := k.lost
+	k.lost = tasks.Lost{}
+	return lost, nil
 }
 
 // DrainCgroups calls yield for each cgroup that was created since the last call. The first call yields all existing

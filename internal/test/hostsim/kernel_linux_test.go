@@ -16,9 +16,9 @@ import (
 )
 
 func drained(t *testing.T, k *Kernel) (ended []tasks.Ended, lost, run uint64) {
-	lost, run, err := k.Drain(func(e *tasks.Ended) { ended = append(ended, *e) })
+	missed, err := k.Drain(func(e *tasks.Ended) { ended = append(ended, *e) })
 	require.NoError(t, err)
-	return ended, lost, run
+	return ended, missed.Count, missed.Run
 }
 
 func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {

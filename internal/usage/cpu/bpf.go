@@ -169,7 +169,7 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	b.locate(t, l.Processes, kept)
 	b.table = t
 	t.EndResume()
-	t.AddLost(lost.count, lost.run)
+	t.AddLost(lost.count+lost.incomplete, lost.run)
 	if all {
 		b.described = now
 	}

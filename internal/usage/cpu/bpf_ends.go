@@ -45,7 +45,7 @@ type ends struct {
 
 // endings reports which processes ended.
 type endings interface {
-	Drain(yield func(*tasks.Ended)) (lostCount, lostRun uint64, err error)
+	Drain(yield func(*tasks.Ended)) (tasks.Lost, error)
 	Close() error
 }
 
@@ -123,8 +123,9 @@ const maxGivenUp = 1 << 16
 
 // lost counts the exited processes whose end was missed, and their CPU time.
 type lost struct {
-	count uint64
-	run   units.CPUTime // of whole lives
+	count      uint64
+	run        units.CPUTime // of whole lives
+	incomplete uint64        // processes whose ends lack CPU time of their threads
 }
 
 // isAny reports whether any end was lost. The kernel adds to one of both first.
@@ -140,10 +141,11 @@ func (b *BPF) watch() error {
 
 // drain removes the process exits from the buffer and counts those that did not fit.
 func (b *BPF) drain(note func(*tasks.Ended)) error {
-	count, run, err := b.endings.Drain(note)
+	now, err := b.endings.Drain(note)
 	if err == nil {
-		b.lost.count += count
-		b.lost.run = min(b.lost.run+min(units.CPUTime(run), scan.Unbounded), scan.Unbounded)
+		b.lost.count += now.Count
+		b.lost.run = min(b.lost.run+min(units.CPUTime(now.Run), scan.Unbounded), scan.Unbounded)
+		b.lost.incomplete += now.Incomplete
 	}
 	return err
 }

@@ -100,6 +100,18 @@ func TestWhatIsLostBetweenScansIsInTheNext(t *testing.T) {
 	assert.Zero(t, table.LostEnds)
 }
 
+func TestEndsThatLackTimesOfThreadsAreLostEnds(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.incomplete = 2
+	b.drainBetween()
+	k.incomplete = 1
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 3, table.LostEnds)
+	assert.Zero(t, table.Untraced, "the time was missing in earlier scans")
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.LostEnds)
+}
+
 // A million processes of ever new parents and cgroups take no more memory than a few.
 func TestAStormTakesBoundedMemory(t *testing.T) {
 	for name, cgroup := range map[string]func(i uint64) uint64{

@@ -73,9 +73,9 @@ func (w *randomKernel) Read() ([]tasks.Process, error) {
 	return list, nil
 }
 
-func (w *randomKernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+func (w *randomKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	if w.drainErr != nil {
-		return 0, 0, w.drainErr
+		return tasks.Lost{}, w.drainErr
 	}
 	w.dead = slices.DeleteFunc(w.dead, func(p *life) bool {
 		if p.reported > w.scan {
@@ -91,9 +91,9 @@ func (w *randomKernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err e
 		}
 		return true
 	})
-	count, run = w.count, w.shared
+	lost := tasks.Lost{Count: w.count, Run: w.shared}
 	w.count, w.shared = 0, 0
-	return count, run, nil
+	return lost, nil
 }
 
 func (*randomKernel) Close() error { return nil }

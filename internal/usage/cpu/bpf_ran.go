@@ -52,7 +52,7 @@ func (b *BPF) scanRan(t *scan.Table, now time.Duration, all bool) (done bool, er
 	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.table = t
-	t.AddLost(lost.count, lost.run)
+	t.AddLost(lost.count+lost.incomplete, lost.run)
 	t.Hidden = b.hidden
 	t.AddUp()
 	b.noteNewest(t)

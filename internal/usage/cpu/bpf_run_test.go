@@ -57,7 +57,7 @@ func (k *tracked) Update(all bool) (tasks.Listing, error) {
 	return l, nil
 }
 
-func (k *tracked) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+func (k *tracked) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	return k.randomKernel.Drain(func(e *tasks.Ended) {
 		k.ends = append(k.ends, *e)
 		yield(e)
@@ -69,12 +69,12 @@ type retold struct{ *tracked }
 
 func (k retold) Read() ([]tasks.Process, error) { return k.slots[:k.lasting], nil }
 
-func (k retold) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
+func (k retold) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range k.ends {
 		yield(&k.ends[i])
 	}
 	k.ends = k.ends[:0]
-	return 0, 0, nil
+	return tasks.Lost{}, nil
 }
 
 func (retold) Update() {} // hides the embedded method, so that it is no updater

@@ -28,18 +28,20 @@ type fakeKernel struct {
 	err    error
 	now    time.Duration
 	shrunk []int
+
+	incomplete uint64
 }
 
 func (k *fakeKernel) Read() ([]tasks.Process, error) { return k.listed, k.err }
 func (*fakeKernel) Close() error                     { return nil }
 
-func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
+func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range k.ends {
 		yield(&k.ends[i])
 	}
-	count, lost := k.count, k.lost
-	k.ends, k.count, k.lost = nil, 0, 0
-	return count, lost, nil
+	lost := tasks.Lost{Count: k.count, Run: k.lost, Incomplete: k.incomplete}
+	k.ends, k.count, k.lost, k.incomplete = nil, 0, 0, 0
+	return lost, nil
 }
 
 // fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first scan at 100 s.
@@ -228,9 +230,9 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 		require.NoError(t, b.Wait())
 		reported, count, run := 0, uint64(0), units.CPUTime(0)
 		for range 200 {
-			c, r, err := ends.Drain(func(*tasks.Ended) { reported++ })
+			lost, err := ends.Drain(func(*tasks.Ended) { reported++ })
 			require.NoError(t, err)
-			count, run = count+c, run+units.CPUTime(r)
+			count, run = count+lost.Count, run+units.CPUTime(lost.Run)
 			if reported+int(count) >= 301 {
 				if count == 0 {
 					return "the ends were missed, and others came"

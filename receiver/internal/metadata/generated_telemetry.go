@@ -426,7 +426,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyLostExits, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_lost_exits",
-		metric.WithDescription("Processes whose end the BPF program did not report. [Development]"),
+		metric.WithDescription("Processes whose exit the BPF program missed, or reported without all CPU time of their threads. [Development]"),
 		metric.WithUnit("{process}"),
 	)
 	errs = errors.Join(errs, err)

@@ -84,7 +84,7 @@ func AssertEqualReceiverEnergyFailedScans(t *testing.T, tt *componenttest.Teleme
 func AssertEqualReceiverEnergyLostExits(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_lost_exits",
-		Description: "Processes whose end the BPF program did not report. [Development]",
+		Description: "Processes whose exit the BPF program missed, or reported without all CPU time of their threads. [Development]",
 		Unit:        "{process}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

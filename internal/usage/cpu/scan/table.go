@@ -65,7 +65,8 @@ type Table struct {
 	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, and of
 	// processes that the scans before missed, at most Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is how many processes ended without an event to an exact source.
+	// LostEnds is how many processes ended without an event to an exact source, or with one that
+	// lacks CPU time.
 	LostEnds uint64
 
 	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never

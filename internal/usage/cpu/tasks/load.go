@@ -612,7 +612,7 @@ type Endings struct {
 	hook   link.Link
 	ring   *ring.Reader
 	alarm  *ring.Alarm // nil until Watch
-	lost   lost
+	lost   Lost        // since the hook was attached
 
 	domains int
 	ended   Ended               // the last one that was reported
@@ -620,18 +620,37 @@ type Endings struct {
 	yield   func(*Ended)        // of the call of Drain
 }
 
-type lost struct{ Count, Run uint64 }
+// Lost is what Endings missed of exited processes.
+type Lost struct {
+	// Count and Run are the number of processes for which the buffer had no room, and their CPU
+	// time.
+	Count, Run uint64
+	// Incomplete is the number of processes whose CPU time may lack up to a scheduler tick of each
+	// thread that exited before the process: the times of these threads were evicted, or the kernel
+	// did not call the hook.
+	Incomplete uint64
+}
 
 // UnmarshalBinary implements encoding.BinaryUnmarshaler, without which a variable is read by
 // reflection.
-func (l *lost) UnmarshalBinary(b []byte) error {
+func (l *Lost) UnmarshalBinary(b []byte) error {
 	l.Count, l.Run = binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
+	l.Incomplete = binary.NativeEndian.Uint64(b[16:])
 	return nil
 }
 
 // EndingsBuffer is the size of a buffer for 104,857 process exits of 40 bytes each. When half of it
 // is full, Watch reports it.
 const EndingsBuffer = 4 << 20
+
+// roomForThreads returns the size of the map of exited threads, which keeps those of at least 16,384
+// processes. The kernel gives each CPU up to 128 unused elements in advance, and evicts elements if
+// it has fewer than that left to give (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET).
+func roomForThreads() (uint32, error) {
+	const processes, inAdvance = 1 << 14, 128
+	cpus, err := ebpf.PossibleCPU()
+	return uint32(processes + inAdvance*(cpus+1)), err
+}
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
 func OpenEndings(buffer int, o Options) (*Endings, error) {
@@ -640,6 +659,9 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 		return nil, err
 	}
 	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads, tasksMapFreedKeys, tasksMapDomainOf, tasksMapFreedByDomain)
+	if spec.Maps[tasksMapFreedThreads].MaxEntries, err = roomForThreads(); err != nil {
+		return nil, err
+	}
 	if err := divide(spec, o.Domains); err != nil {
 		return nil, err
 	}
@@ -661,6 +683,13 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	if e.hook, err = link.AttachTracing(link.TracingOptions{Program: loaded.Programs[tasksProgOnFree]}); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach the hook on process ends: %w", err), e.Close())
 	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if err := loaded.Variables[tasksVarAttached].Set(uint64(now.Nano())); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the hook on process ends: %w", err), e.Close())
+	}
 	return e, nil
 }
 
@@ -671,20 +700,20 @@ func (e *Endings) Watch(halfFull func()) (err error) {
 	return err
 }
 
-// Drain calls yield for each process that ended since the last call, and returns how many more
-// there were for which the buffer had no room, and their CPU time.
-func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
+// Drain calls yield for each process that ended since the last call, and returns what was lost since
+// then.
+func (e *Endings) Drain(yield func(*Ended)) (Lost, error) {
 	e.yield = yield
 	if err := e.ring.Drain(e.take); err != nil {
-		return 0, 0, fmt.Errorf("read the ends of processes: %w", err)
+		return Lost{}, fmt.Errorf("read the ends of processes: %w", err)
 	}
-	var now lost
+	var now Lost
 	if err := e.loaded.Variables[tasksVarLost].Get(&now); err != nil {
-		return 0, 0, fmt.Errorf("read what was lost: %w", err)
+		return Lost{}, fmt.Errorf("read what was lost: %w", err)
 	}
-	count, run = now.Count-e.lost.Count, now.Run-e.lost.Run
+	last := e.lost
 	e.lost = now
-	return count, run, nil
+	return Lost{Count: now.Count - last.Count, Run: now.Run - last.Run, Incomplete: now.Incomplete - last.Incomplete}, nil
 }
 
 const endedSize = int(unsafe.Sizeof(tasksEnded{}))

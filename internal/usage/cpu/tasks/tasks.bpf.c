@@ -16,6 +16,19 @@ struct ended {
 	__u32 unused;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} CORE refcount_t;
+
+/* The part of signal_struct that only this program reads. */
+struct signal_struct___references {
+	refcount_t sigcnt; /* the tasks that were not freed */
+} CORE;
+
 /* A process by what no other has at the same time: the kernel uses the memory of a signal_struct again. */
 struct process_key {
 	__u64 signal;
@@ -111,11 +124,12 @@ const volatile __u32 endings_size = 4096;
  * crossed the mark at the same time gets the next one. */
 #define WAKEUPS 32
 
-/* The final times of threads that were freed before their process. What it forgets falls back on the kernel's
- * own sum, which is a little short. */
+/* The final times of threads that were freed before their process. For a process that it evicts the kernel's own sum is used,
+ * which is a little short. Keys of threads that are freed after their process stay until they are evicted. Resized before it is
+ * loaded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 1);
 	__type(key, struct process_key);
 	__type(value, __u64);
 } freed_threads SEC(".maps");
@@ -145,11 +159,15 @@ struct {
 
 const struct by_domain nothing = {};
 
-/* What the ring had no room for. */
+/* What the ring had no room for, and the number of processes whose time lacks some of their threads. */
 struct {
 	__u64 count;
 	__u64 run;
+	__u64 incomplete;
 } lost;
+
+/* When the program was attached, in ns since boot. Threads of older processes may have been freed before. */
+__u64 attached = -1;
 
 /* So that their layout is in the object's BTF. */
 const struct process *unused_process __attribute__((unused));
@@ -428,6 +446,16 @@ static __always_inline __u64 take_threads(const struct process_key *key, __u32 *
 	return run;
 }
 
+/* Whether the times of all threads of a process but its first one, t, are missing: freed_threads evicted them, or the kernel did not
+ * call the program. All of them were freed, but run, the time of t and of freed threads, is less than the kernel's sum. */
+static __always_inline int is_incomplete(struct task_struct *t, __u64 run, __u64 all)
+{
+	struct signal_struct___references *signal = (void *)untrusted(t)->signal;
+
+	return run == t->se.sum_exec_runtime && run < all && t->start_boottime > attached &&
+	       bpf_core_field_exists(signal->sigcnt.refs.counter) && signal->sigcnt.refs.counter == 1;
+}
+
 /* Returns the flags that submit a record of this size: they wake the reader when endings becomes half full, and do not
  * while it is emptier. */
 static __always_inline __u64 wakeup(__u64 size)
@@ -462,6 +490,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 	several = keys && *keys;
 	if (keys && several)
 		run += take_threads(&key, keys);
+	if (is_incomplete(t, run, all))
+		__sync_fetch_and_add(&lost.incomplete, 1);
 	if (run < all)
 		run = all;
 	e = bpf_ringbuf_reserve(&endings, size, 0);

@@ -6,8 +6,11 @@ package tasks
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -179,6 +182,53 @@ func end(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// withThread runs processes at the same time, each of which has a thread that ends before it.
+func withThread(t *testing.T, program string, processes int) {
+	t.Helper()
+	type waiting struct {
+		*exec.Cmd
+		in io.Closer
+	}
+	var all []waiting
+	for range processes {
+		cmd := exec.Command(program, "threads:1:2000", "wait")
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		all = append(all, waiting{cmd, in})
+	}
+	for _, p := range all {
+		require.NoError(t, p.in.Close())
+		require.NoError(t, p.Wait())
+	}
+}
+
+func TestProcessesWhoseThreadsWereEvictedAreCounted(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc to build burn.c with")
+	}
+	program := filepath.Join(t.TempDir(), "burn")
+	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", program, "../testdata/burn.c").CombinedOutput()
+	require.NoError(t, err, string(out))
+	const processes, room = 128, 16
+	original := newCollection
+	t.Cleanup(func() { newCollection = original })
+	newCollection = func(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions) (*ebpf.Collection, error) {
+		assert.Greater(t, spec.Maps[tasksMapFreedThreads].MaxEntries, uint32(1<<14+128*ebpf.MustPossibleCPU()))
+		spec.Maps[tasksMapFreedThreads].MaxEntries = room
+		return original(spec, o)
+	}
+	e, err := OpenEndings(EndingsBuffer, Options{})
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	for incomplete := uint64(0); incomplete < (processes-room)/2; { // once all at the same time had their threads freed
+		withThread(t, program, processes)
+		lost, err := e.Drain(func(*Ended) {})
+		require.NoError(t, err)
+		incomplete = lost.Incomplete
+	}
+}
+
 func TestABufferIsReportedWhenItIsHalfFull(t *testing.T) {
 	for name, domains := range map[string]int{"undivided": 0, "divided": maxDomains} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +240,7 @@ func TestABufferIsReportedWhenItIsHalfFull(t *testing.T) {
 			ends := 0
 			drain := func() {
 				before := ends
-				_, _, err := e.Drain(func(*Ended) { ends++ })
+				_, err := e.Drain(func(*Ended) { ends++ })
 				assert.NoError(t, err)
 				rang <- ends - before
 			}

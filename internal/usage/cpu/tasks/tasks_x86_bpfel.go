@@ -104,6 +104,7 @@ const (
 	tasksProgOnFree       = "on_free"
 	tasksProgScan         = "scan"
 	tasksProgStream       = "stream"
+	tasksVarAttached      = "attached"
 	tasksVarDomains       = "domains"
 	tasksVarEndingsSize   = "endings_size"
 	tasksVarLost          = "lost"
@@ -184,6 +185,7 @@ type tasksMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksVariableSpecs struct {
+	Attached      *ebpf.VariableSpec `ebpf:"attached"`
 	Domains       *ebpf.VariableSpec `ebpf:"domains"`
 	EndingsSize   *ebpf.VariableSpec `ebpf:"endings_size"`
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
@@ -250,6 +252,7 @@ func (m *tasksMaps) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksVariables struct {
+	Attached      *ebpf.Variable `ebpf:"attached"`
 	Domains       *ebpf.Variable `ebpf:"domains"`
 	EndingsSize   *ebpf.Variable `ebpf:"endings_size"`
 	Lost          *ebpf.Variable `ebpf:"lost"`
