@@ -216,6 +216,7 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
+	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "process ends")), whenever)
 	n.use(cpu.NewProcfs(n.host.Root()))
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
