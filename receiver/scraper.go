@@ -138,7 +138,7 @@ func (s *energyScraper) open(ctx context.Context, host component.Host) (err erro
 // begin takes the baseline, unless ctx is canceled by stopStarting, and begins with the windows.
 func (s *energyScraper) begin(ctx context.Context) {
 	defer s.watchdog.Enter(windows.Idle)
-	if s.takeBaseline(ctx); context.Cause(ctx) == errShut {
+	if s.takeBaseline(ctx); errors.Is(context.Cause(ctx), errShut) {
 		return
 	}
 	s.adjustWindow()
@@ -285,7 +285,7 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		s.telemetry.failedScans++
 		return nil
 	}
-	if context.Cause(ctx) == errShut {
+	if errors.Is(context.Cause(ctx), errShut) {
 		return nil // the identification of all processes takes most of the time of the first scan
 	}
 	s.watchdog.Enter(windows.Attributing)
