@@ -440,7 +440,7 @@ func TestAConditionThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
 		c := n.s.conditions
 		c.Host = n
 		observe := func(err error) {
-			c.Observe("sensor", err)
+			c.Observe("storage", err)
 			c.Settle()
 			time.Sleep(10 * time.Second)
 		}
@@ -449,20 +449,23 @@ func TestAConditionThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
 			observe(errors.New("b"))
 			observe(nil)
 		}
-		assert.Equal(t, []string{"Degraded sensor", "Recovered sensor", "Degraded sensor", "Recovered sensor"}, n.logged())
+		assert.Equal(t, []string{"Degraded storage", "Recovered storage", "Degraded storage", "Recovered storage"}, n.logged())
 		assert.Len(t, n.statuses(), 9, "each change is a status event")
 		observe(errors.New("c"))
 		for range 6 {
 			observe(errors.New("d"))
 		}
-		assert.Equal(t, []string{"Degraded sensor"}, n.logged()[4:], "the last change is logged once the minute is over")
+		assert.Equal(t, []string{"Degraded storage"}, n.logged()[4:], "the last change is logged once the minute is over")
 		assert.Equal(t, "d", n.logs.All()[n.logs.Len()-1].ContextMap()["error"])
 
-		c.Set("collection", errors.New("it hangs"))
-		c.Set("collection", nil)
+		for range 3 {
+			c.Set("collection", errors.New("it hangs"))
+			c.Set("collection", nil)
+		}
 		c.Set("collection", errors.New("it hangs"))
 		logged := len(n.logged())
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.Len(t, n.logged(), logged+1)
 	})
 }
@@ -472,12 +475,12 @@ func TestAnUnchangedConditionIsOneStatusEvent(t *testing.T) {
 	c := n.s.conditions
 	c.Host = n
 	for _, text := range []string{"a", "a", "b"} {
-		c.Observe("sensor", errors.New(text))
+		c.Observe("storage", errors.New(text))
 		c.Settle()
 	}
 	c.Settle()
 	c.Settle()
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError,
 		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-	assert.Equal(t, []string{"Degraded sensor", "Recovered sensor"}, n.logged())
+	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
 }

@@ -32,8 +32,9 @@ type Conditions struct {
 
 // entry is a log message about a condition.
 type entry struct {
-	text string // the error, empty if the condition did not hold
-	at   time.Time
+	text  string // the error, empty if the condition did not hold
+	at    time.Time
+	waits bool // logAgain will be called
 }
 
 // quiet is the minimum time between two messages that a condition holds. A condition that comes and
@@ -52,15 +53,22 @@ func (c *Conditions) Set(name string, err error) {
 	if c.set(name, err) {
 		c.report()
 	}
-	if err != nil && c.logged[name].text != err.Error() {
-		time.AfterFunc(quiet, func() { c.logAgain(name) })
+	last := c.logged[name]
+	if err == nil || last.text == err.Error() || last.waits {
+		return
 	}
+	last.waits = true
+	c.logged[name] = last
+	time.AfterFunc(quiet, func() { c.logAgain(name) })
 }
 
 // logAgain logs a condition that still holds and has not been logged.
 func (c *Conditions) logAgain(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	last := c.logged[name]
+	last.waits = false
+	c.logged[name] = last
 	if err := c.active[name]; err != nil {
 		c.log(name, err)
 	}
@@ -124,14 +132,14 @@ func (c *Conditions) set(name string, err error) bool {
 // log logs a condition unless the last message says the same. A condition that holds again within
 // quiet is logged after that time, if it still holds.
 func (c *Conditions) log(name string, err error) {
-	last, known := c.logged[name]
+	last := c.logged[name]
 	switch {
 	case err == nil && last.text != "":
 		c.logger.Info(c.what+" recovered", zap.String("condition", name))
-		c.logged[name] = entry{at: last.at}
-	case err != nil && err.Error() != last.text && (!known || time.Since(last.at) >= quiet):
+		c.logged[name] = entry{at: last.at, waits: last.waits}
+	case err != nil && err.Error() != last.text && time.Since(last.at) >= quiet:
 		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err))
-		c.logged[name] = entry{err.Error(), time.Now()}
+		c.logged[name] = entry{err.Error(), time.Now(), last.waits}
 	}
 }
 
