@@ -300,6 +300,7 @@ func (sim *restarts) start() {
 	sim.backend.started(sim.store.usable())
 	sim.starting = true
 	require.NoError(sim.tb, s.start(context.Background(), sim))
+	sim.store.settle()
 	sim.starting = false
 	sim.backend.stamp()
 	sim.store.opened()
@@ -475,6 +476,7 @@ func (sim *restarts) collect() {
 	sim.store.collected()
 	sim.scrapes++
 	md, err := sim.s.scrape(context.Background())
+	sim.store.settle()
 	sim.backend.stamp()
 	if err != nil {
 		sim.fail("scrape: %w", err)
@@ -493,6 +495,7 @@ func (*restarts) Capabilities() consumer.Capabilities { return consumer.Capabili
 
 // ConsumeMetrics implements consumer.Metrics. Of the collections that are refused some were taken all the same.
 func (sim *restarts) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
+	sim.store.settle()
 	if sim.dying != noCrash && sim.dying != betweenTwo && sim.dying != afterDelivered {
 		sim.cut = true
 	}
@@ -669,6 +672,13 @@ func (s *restartStore) collected() {
 	}
 }
 
+// settle waits until a write hangs, if writes do.
+func (s *restartStore) settle() {
+	if s.faults.hanging > 0 {
+		synctest.Wait()
+	}
+}
+
 // release ends a write that hangs.
 func (s *restartStore) release(succeeds bool) {
 	if s.hung != nil {
@@ -725,16 +735,10 @@ func (s *restartStore) Set(_ context.Context, key string, value []byte) error {
 	if s.sim.cut {
 		return nil
 	}
-	r, starting := s.sim.backend.record(), s.sim.starting
 	if s.faults.hanging > 0 {
-		s.sim.fired[storeHangs]++
-		s.hung = make(chan bool)
-		if succeeds := <-s.hung; !succeeds || starting { // else it would be the state that this start did not restore
-			return errStore
-		}
-		s.store(key, value, r)
-		return nil
+		return s.hang(key, value)
 	}
+	r := s.sim.backend.record()
 	if s.faults.writing > 0 {
 		s.faults.writing--
 		return errStore
@@ -752,6 +756,22 @@ func (s *restartStore) Set(_ context.Context, key string, value []byte) error {
 	if s.sim.dying == beforeDelivered {
 		s.sim.cut = true
 	}
+	return nil
+}
+
+// hang is a write that hangs. One of a start is lost: it would be the state that the start did not restore.
+func (s *restartStore) hang(key string, value []byte) error {
+	s.sim.fired[storeHangs]++
+	s.hung = make(chan bool)
+	if s.sim.starting {
+		<-s.hung
+		return errStore
+	}
+	r := s.sim.backend.record()
+	if succeeds := <-s.hung; !succeeds {
+		return errStore
+	}
+	s.store(key, value, r)
 	return nil
 }
 
