@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -18,29 +18,53 @@ import (
 
 // Frame is a function in the stacks of a flame graph.
 type Frame struct {
-	Name string
-	// Used is the energy of the function and its callees, Base that of an earlier profile.
-	Used, Base units.Energy
-	callees    map[string]*Frame
+	name       string
+	used, base units.Energy // of the function and its callees, base in an earlier profile
+	callees    []*Frame     // by name
 }
 
-// Add adds the energies of a stack below the frame, the outermost function first.
-func (f *Frame) Add(stack []string, used, base units.Energy) {
-	f.Used += used
-	f.Base += base
-	if len(stack) == 0 {
+// Stack has the energy of a stack, Base that in an earlier profile.
+type Stack struct {
+	Used, Base units.Energy
+	// Next returns the name of the next function, the outermost first, and false after the last one.
+	Next func() (name string, ok bool)
+
+	name string // that Next returned
+}
+
+// NewFrame returns the frame of a command with some stacks, whose order it changes.
+func NewFrame(name string, stacks []*Stack) *Frame {
+	f := &Frame{name: name}
+	f.grow(f, stacks)
+	return f
+}
+
+// grow adds stacks to a frame. A frame that is too narrow to be drawn gets no callees: each stack may have a hundred
+// frames that no other has.
+func (f *Frame) grow(root *Frame, stacks []*Stack) {
+	for _, s := range stacks {
+		f.used += s.Used
+		f.base += s.Base
+	}
+	if max(share(f.used, root.used), share(f.base, root.base)) < narrowest/flameWidth {
 		return
 	}
-	callee := f.callees[stack[0]]
-	if callee == nil {
-		callee = &Frame{Name: stack[0]}
-		if f.callees == nil {
-			f.callees = map[string]*Frame{}
-		}
-		f.callees[callee.Name] = callee
+	stacks = slices.DeleteFunc(stacks, func(s *Stack) (ends bool) {
+		name, ok := s.Next()
+		s.name = name
+		return !ok
+	})
+	slices.SortFunc(stacks, func(a, b *Stack) int { return strings.Compare(a.name, b.name) })
+	for len(stacks) > 0 {
+		callee := &Frame{name: stacks[0].name}
+		end := sort.Search(len(stacks), func(i int) bool { return stacks[i].name != callee.name })
+		callee.grow(root, stacks[:end])
+		f.callees = append(f.callees, callee)
+		stacks = stacks[end:]
 	}
-	callee.Add(stack[1:], used, base)
 }
+
+func share(of, whole units.Energy) float64 { return float64(of) / float64(max(whole, 1)) }
 
 const (
 	flameWidth  = 1200 // of the image, in points
@@ -54,7 +78,7 @@ const (
 // With a base, frames that use more than in it are red, and frames that use less are blue. Frames of
 // the base alone are not drawn.
 func Flame(w io.Writer, title string, root *Frame, compare bool) error {
-	g := flame{compare: compare, whole: float64(max(root.Used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.Used)*narrowest/flameWidth))}
+	g := flame{compare: compare, whole: float64(max(root.used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.used)*narrowest/flameWidth))}
 	if compare {
 		g.most = root.mostChanged()
 	}
@@ -79,14 +103,14 @@ type flame struct {
 // depth returns the number of frames on top of each other that have at least some energy, in µJ.
 func (f *Frame) depth(least float64) (deepest int) {
 	for _, callee := range f.callees {
-		if float64(callee.Used) >= least {
+		if float64(callee.used) >= least {
 			deepest = max(deepest, callee.depth(least))
 		}
 	}
 	return deepest + 1
 }
 
-func (f *Frame) change() float64 { return float64(f.Used) - float64(f.Base) }
+func (f *Frame) change() float64 { return float64(f.used) - float64(f.base) }
 
 func (f *Frame) mostChanged() float64 {
 	most := math.Abs(f.change())
@@ -98,7 +122,7 @@ func (f *Frame) mostChanged() float64 {
 
 // draw draws a frame and its callees from a horizontal position on.
 func (g *flame) draw(f *Frame, left float64, level int) {
-	width := flameWidth * float64(f.Used) / g.whole
+	width := flameWidth * float64(f.used) / g.whole
 	if width < narrowest {
 		return
 	}
@@ -108,21 +132,21 @@ func (g *flame) draw(f *Frame, left float64, level int) {
 	g.WriteString("</title>\n")
 	g.fill(g.color(f), rectangle(left, bottom-frameHeight+1, left+max(width-0.3, 0.2), bottom))
 	s := textStyle(11, ink)
-	if label := fit(s, figure.Clean(f.Name), width-6); label != "" {
+	if label := fit(s, figure.Clean(f.name), width-6); label != "" {
 		g.text(point{left + 3, bottom - 4.5}, s, label)
 	}
 	g.WriteString("</g>\n")
-	for _, callee := range slices.SortedFunc(maps.Values(f.callees), func(a, b *Frame) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, callee := range f.callees {
 		g.draw(callee, left, level+1)
-		left += flameWidth * float64(callee.Used) / g.whole
+		left += flameWidth * float64(callee.used) / g.whole
 	}
 }
 
 // describe returns the text of a frame's tooltip.
 func (g *flame) describe(f *Frame) string {
-	text := fmt.Sprintf("%s: %s, %.1f %%", figure.Clean(f.Name), figure.Joules(f.Used), 100*float64(f.Used)/g.whole)
+	text := fmt.Sprintf("%s: %s, %.1f %%", figure.Clean(f.name), figure.Joules(f.used), 100*float64(f.used)/g.whole)
 	if g.compare {
-		text += fmt.Sprintf(", before %s", figure.Joules(f.Base))
+		text += fmt.Sprintf(", before %s", figure.Joules(f.base))
 	}
 	return text
 }
@@ -131,7 +155,7 @@ func (g *flame) describe(f *Frame) string {
 func (g *flame) color(f *Frame) string {
 	if !g.compare {
 		h := fnv.New32a()
-		_, _ = io.WriteString(h, f.Name) // a hash takes everything
+		_, _ = io.WriteString(h, f.name) // a hash takes everything
 		return fmt.Sprintf("hsl(%d,75%%,70%%)", 20+h.Sum32()%35)
 	}
 	hue := 0 // red

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -13,17 +14,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+// stackOf returns a stack, the outermost function first.
+func stackOf(used, base units.Energy, names ...string) *Stack {
+	return &Stack{Used: used, Base: base, Next: func() (name string, ok bool) {
+		if len(names) == 0 {
+			return "", false
+		}
+		name, names = names[0], names[1:]
+		return name, true
+	}}
+}
 
 // stacks are the stacks of a program that calls two functions, one of which an earlier profile lacks.
 func stacks() *Frame {
-	root := &Frame{Name: "make"}
-	root.Add([]string{"cc1", "main", "parse"}, 6_000_000, 9_000_000)
-	root.Add([]string{"cc1", "main", "std::operator<"}, 3_000_000, 0)
-	root.Add([]string{"cc1", "main"}, 1_000_000, 1_000_000)
-	root.Add([]string{"as", "gone"}, 0, 2_000_000)
-	root.Add([]string{"as", "narrow"}, 100, 100)
-	return root
+	return NewFrame("make", []*Stack{
+		stackOf(6_000_000, 9_000_000, "cc1", "main", "parse"),
+		stackOf(3_000_000, 0, "cc1", "main", "std::operator<"),
+		stackOf(1_000_000, 1_000_000, "cc1", "main"),
+		stackOf(0, 2_000_000, "as", "gone"),
+		stackOf(100, 100, "as", "narrow"),
+	})
 }
 
 func flameGraph(t *testing.T, compare bool) string {
@@ -49,6 +62,22 @@ func TestAFlameGraphShowsWhatChanged(t *testing.T) {
 
 func TestAFlameGraphWithoutEnergyIsEmpty(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, Flame(&b, "unknown", &Frame{Name: "true"}, true))
+	require.NoError(t, Flame(&b, "unknown", NewFrame("true", nil), true))
 	assert.NotContains(t, b.String(), "<title>")
+}
+
+func TestFramesThatAreTooNarrowHaveNoCallees(t *testing.T) {
+	var all []*Stack
+	for i := range 10_000 {
+		all = append(all, stackOf(1, 1, fmt.Sprint("group ", i%10), fmt.Sprint("stack ", i), "never", "drawn"))
+	}
+	root := NewFrame("command", all)
+	assert.Len(t, root.callees, 10)
+	for _, group := range root.callees {
+		assert.EqualValues(t, 1000, group.used)
+		assert.Len(t, group.callees, 1000)
+		for _, f := range group.callees {
+			assert.Empty(t, f.callees)
+		}
+	}
 }

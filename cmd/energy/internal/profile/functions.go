@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/pprof/profile"
 
@@ -21,11 +22,7 @@ import (
 func selfEnergy(p *profile.Profile) []measure.Function {
 	byName := map[string]units.Energy{}
 	for _, s := range p.Sample {
-		name := notSampled
-		if names := frames(s); len(names) > 1 {
-			name = names[len(names)-1]
-		}
-		byName[name] += units.Energy(s.Value[0])
+		byName[innermost(s)] += units.Energy(s.Value[0])
 	}
 	var all []measure.Function
 	for name, used := range byName {
@@ -54,18 +51,32 @@ func compare(of []measure.Function, base *Base) []measure.Function {
 	})
 }
 
-// frames returns the process and the functions of a sample, the outermost first.
-func frames(s *profile.Sample) []string {
-	names := []string{""}
-	if process := s.Label[processLabel]; len(process) > 0 {
-		names[0] = process[0]
+// framesOf returns a function that returns the process and then the functions of a sample, the outermost first.
+func framesOf(s *profile.Sample) func() (name string, ok bool) {
+	hasProcess, left, lines := false, s.Location, 0 // lines of the last location that were returned
+	return func() (string, bool) {
+		if !hasProcess {
+			hasProcess = true
+			return strings.Join(s.Label[processLabel], ""), true
+		}
+		for ; len(left) > 0; left, lines = left[:len(left)-1], 0 {
+			if of := left[len(left)-1].Line; lines < len(of) {
+				lines++
+				return of[len(of)-lines].Function.Name, true
+			}
+		}
+		return "", false
 	}
-	for _, loc := range slices.Backward(s.Location) {
-		for _, line := range slices.Backward(loc.Line) {
-			names = append(names, line.Function.Name)
+}
+
+// innermost returns the innermost function of a sample.
+func innermost(s *profile.Sample) string {
+	for _, loc := range s.Location {
+		for _, line := range loc.Line {
+			return line.Function.Name
 		}
 	}
-	return names
+	return notSampled
 }
 
 // Base is an earlier profile to compare with.
@@ -97,14 +108,14 @@ func (b *Base) used() (sum units.Energy) {
 
 // flame returns the stacks of a profile as a tree, and those of a base in it. base may be nil.
 func flame(root string, p *profile.Profile, base *Base) *plot.Frame {
-	tree := &plot.Frame{Name: root}
+	var stacks []*plot.Stack
 	for _, s := range p.Sample {
-		tree.Add(frames(s), units.Energy(s.Value[0]), 0)
+		stacks = append(stacks, &plot.Stack{Used: units.Energy(s.Value[0]), Next: framesOf(s)})
 	}
 	if base != nil {
 		for _, s := range base.profile.Sample {
-			tree.Add(frames(s), 0, units.Energy(s.Value[0]))
+			stacks = append(stacks, &plot.Stack{Base: units.Energy(s.Value[0]), Next: framesOf(s)})
 		}
 	}
-	return tree
+	return plot.NewFrame(root, stacks)
 }
