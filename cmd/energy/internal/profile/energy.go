@@ -53,13 +53,18 @@ func newEnergy() *energy {
 	}
 }
 
-// hasRoom reports whether there is room for a new entry, and counts it if so. An entry takes about 300 bytes in its map
-// and its list, and more for its key.
+// Memory of an entry in its map and its list, without its key, in bytes. The label of a sample is a map of its own.
+const (
+	entryBytes = 300
+	labelBytes = 400
+)
+
+// hasRoom reports whether there is room for a new entry with a key, or with other memory, and counts it if so.
 func (e *energy) hasRoom(key int) bool {
 	if e.bytes >= e.maxBytes {
 		return false
 	}
-	e.bytes += 300 + key
+	e.bytes += entryBytes + key
 	return true
 }
 
@@ -166,7 +171,7 @@ func (e *energy) addSample(process string, stack []*profile.Location, energy int
 	found := e.samples[string(key)]
 	switch {
 	case found != nil:
-	case !e.hasRoom(len(key) + 8*len(stack)):
+	case !e.hasRoom(labelBytes + len(key) + 8*cap(stack)):
 		found = e.overflow()
 	default:
 		found = &profile.Sample{Location: stack, Value: []int64{0}, Label: map[string][]string{processLabel: {process}}}

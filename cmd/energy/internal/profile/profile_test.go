@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,30 @@ func TestAFullProfileLosesNoEnergy(t *testing.T) {
 	assert.Less(t, len(used), 200)
 	assert.Greater(t, used[manyStacks], units.Energy(stacks-200))
 	assert.Equal(t, units.Energy(7), used[notSampled])
+}
+
+func TestTheMemoryOfAProfileIsThatWhichIsCounted(t *testing.T) {
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for _, depth := range []int{1, 20, 128} {
+		e := newEnergy()
+		e.maxBytes = 8 << 20
+		before := heap()
+		for i := 0; e.rest == nil; i++ {
+			var stack []*profile.Location
+			for j := range depth {
+				f := e.function(function{name: fmt.Sprint((i >> j) % 1000)})
+				stack = append(stack, e.location([]profile.Line{{Function: f}}, 0))
+			}
+			e.addSample(fmt.Sprint(i), stack, 1)
+		}
+		assert.Less(t, heap()-before, e.maxBytes*12/10, depth)
+		runtime.KeepAlive(e)
+	}
 }
 
 func TestAPprofFileIsReadAsItWasWritten(t *testing.T) {
