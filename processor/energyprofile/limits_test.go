@@ -284,3 +284,19 @@ func TestEnergyThatIsNotToBeSentIsNotOwed(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 	assert.Zero(t, p.intake.windows.owed)
 }
+
+func TestALongPathOfAnExecutableIsLeftOut(t *testing.T) {
+	for _, length := range []int{maxPath, maxPath + 1} {
+		sink := new(consumertest.ProfilesSink)
+		p, f := start(t, &Config{}, sink)
+		w := windowOf(0, 1000, 7)
+		w.Processes[0].Path = strings.Repeat("a", length)
+		publish(f, w)
+		require.NoError(t, p.Shutdown(context.Background()))
+		path, ok := sink.AllProfiles()[0].ResourceProfiles().At(0).Resource().Attributes().Get("process.executable.path")
+		require.Equal(t, length <= maxPath, ok)
+		if ok {
+			assert.Len(t, path.Str(), length)
+		}
+	}
+}

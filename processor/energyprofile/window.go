@@ -15,6 +15,10 @@ import (
 // further processes is added to that of short-lived processes.
 const maxProcesses = 100_000
 
+// maxPath is the maximum length in bytes of the path of an executable. Longer paths are left out: with 4 KiB each, those of
+// many short processes would take 400 MiB, which any user of the machine could cause.
+const maxPath = 512
+
 // maxWindows is the maximum number of windows that are kept. When no profiles arrive, the oldest
 // windows are merged into the balances of their processes, so that only their prices are lost.
 const maxWindows = 1000
@@ -236,6 +240,9 @@ func (w *windows) processOf(of *feed.Window, p *feed.Process) *process {
 		slices.SortFunc(w.byPID[k.pid], func(a, b *process) int { return cmp.Compare(a.start, b.start) })
 	}
 	found.executable, found.path, found.container = p.Executable, p.Path, p.ContainerID
+	if len(found.path) > maxPath {
+		found.path = ""
+	}
 	return found
 }
 
