@@ -7,7 +7,8 @@
 //   - energyprofile receives CPU samples of another receiver than the profiler, unless foreign_samples
 //     is true,
 //   - energyspans receives profiles that have not passed energyprofile, or that a processor sends
-//     without the context that proves that.
+//     without the context that proves that,
+//   - energyspans receives energy from two pipelines, which both have all energy.
 //
 // Validation passes each component only its own section, and creates receivers without a host. A
 // converter receives the whole configuration, so the command validate reports these errors as well.

@@ -25,12 +25,14 @@ var losesContext = []string{"batch"}
 // elsewhere.
 func foreignProfiles(all map[string]any) (errs []error) {
 	pipelines, _ := at(all, "service", "pipelines").(map[string]any)
+	senders := map[component.ID]string{}
 	for _, name := range slices.Sorted(maps.Keys(pipelines)) {
 		var id pipeline.ID
 		if id.UnmarshalText([]byte(name)) != nil || id.Signal().String() != "profiles" {
 			continue
 		}
-		for _, err := range []error{checkSamples(all, pipelines[name]), checkEnergy(all, pipelines[name])} {
+		of := pipelines[name]
+		for _, err := range []error{checkSamples(all, of), checkEnergy(all, of), checkOnce(senders, name, of)} {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("service::pipelines::%s: %w", name, err))
 			}
@@ -77,6 +79,24 @@ func checkEnergy(all map[string]any, of any) error {
 		if _, ok := connectors[from.String()]; !made && !ok {
 			return fmt.Errorf("%q counts only energy of %s, which is not among the processors", exporters[i], profileType)
 		}
+	}
+	return nil
+}
+
+// checkOnce returns an error if energyspans gets energy from two pipelines. Each of them has an energyprofile of its own,
+// even if the IDs are equal, which sends all energy. senders has the pipelines that were checked, by energyspans.
+func checkOnce(senders map[component.ID]string, name string, of any) error {
+	if !slices.ContainsFunc(idsOf(at(of, "processors")), func(id component.ID) bool { return id.Type().String() == profileType }) {
+		return nil
+	}
+	for _, id := range idsOf(at(of, "exporters")) {
+		if id.Type().String() != spansType {
+			continue
+		}
+		if other, ok := senders[id]; ok {
+			return fmt.Errorf("%q would count all energy twice: pipeline %s sends it as well", id, other)
+		}
+		senders[id] = name
 	}
 	return nil
 }

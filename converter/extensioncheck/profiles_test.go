@@ -3,6 +3,7 @@
 package extensioncheck
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,15 @@ func TestEnergyspansAcceptsOnlyEnergyOfEnergyprofile(t *testing.T) {
 	} {
 		assert.EqualError(t, checkPipelines(t, pipelines), want)
 	}
+}
+
+func TestEnergyspansGetsTheEnergyOnce(t *testing.T) {
+	const pipelines = "profiles/a: {receivers: [profiling], processors: [energyprofile], exporters: [debug, energyspans]}, " +
+		"profiles/b: {receivers: [profiling], processors: [energyprofile], exporters: [%s]}"
+	assert.EqualError(t, checkPipelines(t, fmt.Sprintf(pipelines, "energyspans")),
+		`service::pipelines::profiles/b: "energyspans" would count all energy twice: pipeline profiles/a sends it as well`)
+	assert.NoError(t, checkPipelines(t, fmt.Sprintf(pipelines, "energyspans/b")))
+	assert.NoError(t, checkPipelines(t, fmt.Sprintf(pipelines, "debug")))
 }
 
 func TestOtherPipelinesHaveNoErrors(t *testing.T) {
