@@ -27,6 +27,7 @@ type symbols struct {
 	bytes int64                 // in files
 	paths map[string][]string   // of files that processes had mapped, by name
 	noted int                   // bytes in paths
+	named int                   // bytes of the names in the batch
 	maps  *stall.Guard[*mapsFile]
 	// blocked receives the result of a read that took longer than readWithin. Until then no file is read.
 	blocked chan *symbolTable
@@ -38,6 +39,10 @@ const (
 	maxFiles       = 100
 	maxSymbolBytes = 256 << 20
 	maxPathBytes   = 32 << 20
+	// pathBytes is the memory of a path, without its text.
+	pathBytes = 100
+	// maxNameBytes is the maximum number of bytes of the names that are added to a batch. Each location gets a text of its own.
+	maxNameBytes = 32 << 20
 	// maxPathsOfName is how many files of the same name are tried.
 	maxPathsOfName = 16
 	// maxMaps is the maximum number of bytes read of a file maps: a process may have 65,530 mappings with paths of 4 KiB.
@@ -62,6 +67,7 @@ func (t *symbols) name(pd pprofile.Profiles) {
 	for name, paths := range t.paths {
 		t.paths[name] = paths[len(paths)-1:] // earlier ones are of processes that may have ended
 	}
+	t.named = 0
 	d := dictionary{pd.Dictionary()}
 	for _, rp := range pd.ResourceProfiles().All() {
 		t.notePaths(rp.Resource())
@@ -139,7 +145,7 @@ func (t *symbols) notePath(pid int64, path string) {
 	for _, p := range []string{fmt.Sprintf("/proc/%d/root%s", pid, path), path} {
 		if t.noted < maxPathBytes && len(t.paths[name]) < maxPathsOfName && !slices.Contains(t.paths[name], p) {
 			t.paths[name] = append(t.paths[name], p)
-			t.noted += len(p)
+			t.noted += len(p) + pathBytes
 		}
 	}
 }
@@ -148,7 +154,7 @@ func (t *symbols) notePath(pid int64, path string) {
 func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 	mapping := d.mapping(loc)
 	of := file{name: d.text(mapping.FilenameStrindex())}
-	if loc.Lines().Len() > 0 || of.name == "" {
+	if loc.Lines().Len() > 0 || of.name == "" || t.named >= maxNameBytes {
 		return
 	}
 	if attributes, err := pprofile.FromAttributeIndices(d.AttributeTable(), mapping, d.ProfilesDictionary); err == nil {
@@ -164,7 +170,9 @@ func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 	if name == "" {
 		return
 	}
-	d.StringTable().Append(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(10))) // 2^10 bytes
+	name = shortened(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(10))) // 2^10 bytes
+	t.named += len(name)
+	d.StringTable().Append(name)
 	f := d.FunctionTable().AppendEmpty()
 	f.SetNameStrindex(int32(d.StringTable().Len() - 1))
 	f.SetFilenameStrindex(mapping.FilenameStrindex())

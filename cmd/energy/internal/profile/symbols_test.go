@@ -3,6 +3,7 @@
 package profile
 
 import (
+	"bytes"
 	"debug/elf"
 	"fmt"
 	"os"
@@ -129,6 +130,28 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 	name := newEnergy().stack(dictionary{d}, sampleOf(s))[0].Line[0].Function.Name
 	assert.Contains(t, name, "A::operator void")
 	assert.LessOrEqual(t, len(name), 1024)
+}
+
+func TestTheNamesThatABatchGetsAreBounded(t *testing.T) {
+	const locations = 2 * maxNameBytes / maxName
+	s := newSamples()
+	d := s.Dictionary()
+	d.StringTable().Append("program")
+	d.MappingTable().AppendEmpty().SetFilenameStrindex(int32(d.StringTable().Len() - 1))
+	s.addAt("1")
+	of := d.StackTable().At(int(sampleOf(s).StackIndex())).LocationIndices()
+	for range locations {
+		d.LocationTable().AppendEmpty().SetMappingIndex(1)
+		of.Append(int32(d.LocationTable().Len() - 1))
+	}
+	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: append(bytes.Repeat([]byte("a"), maxSymbolName-1), 0)}
+	named(t, &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}, s)
+	all := 0
+	for _, text := range d.StringTable().All() {
+		all += len(text)
+	}
+	assert.Greater(t, all, maxNameBytes)
+	assert.Less(t, all, maxNameBytes+2*maxName)
 }
 
 func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
