@@ -213,6 +213,21 @@ func TestASampleWaitsForItsEnergyThoughManySmallBatchesArrive(t *testing.T) {
 	assert.Equal(t, map[int32]uint64{stack: 1_000_000}, sumsOf(t, sink).byStack)
 }
 
+func TestFewSmallBatchesAreHeld(t *testing.T) {
+	p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
+	w := windowOf(0, 1000, 7)
+	w.Attributed = at(-1000) // a meter does not report
+	publish(f, w)
+	const batches = 4000
+	for range batches {
+		b := newSamples()
+		b.add(1, ns(500))
+		require.NoError(t, p.ConsumeProfiles(context.Background(), b.Profiles))
+	}
+	assert.LessOrEqual(t, len(p.held), batches*3/4)
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
 func TestTheSenderOfMostBytesLosesBatchesAndTheProfilerOfThisProcessLast(t *testing.T) {
 	p := &energyProfile{}
 	local, quiet, loud := origin{}, origin{isForeign: true, host: "10.0.0.1"}, origin{isForeign: true, host: "10.0.0.2"}
