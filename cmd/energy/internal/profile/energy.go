@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strings"
+	"unicode"
 	"unsafe"
 
 	"github.com/google/pprof/profile"
@@ -81,12 +82,18 @@ func (e *energy) overflow() *profile.Sample {
 	return e.rest
 }
 
-// shortened returns a name without its end if it is too long.
-func shortened(name string) string {
-	if len(name) <= maxName {
-		return name
+// clean returns a name that is not too long, as text: other programs show the profile in a terminal, or read it as Protobuf,
+// whose strings are UTF-8. Names are those of the command.
+func clean(name string) string {
+	if len(name) > maxName {
+		name = strings.Clone(name[:maxName])
 	}
-	return strings.ToValidUTF8(strings.Clone(name[:maxName]), "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "?"))
 }
 
 // add adds energy profiles. Other profiles are ignored.
@@ -129,7 +136,7 @@ func (e *energy) stack(d dictionary, s pprofile.Sample) (stack []*profile.Locati
 }
 
 func (e *energy) function(f function) *profile.Function {
-	f.name, f.file = shortened(f.name), shortened(f.file)
+	f.name, f.file = clean(f.name), clean(f.file)
 	found := e.byName[f]
 	if found == nil {
 		if !e.hasRoom(len(f.name) + len(f.file)) {
@@ -163,7 +170,7 @@ func (e *energy) location(lines []profile.Line, address uint64) *profile.Locatio
 
 // addSample adds energy, in µJ, to a stack.
 func (e *energy) addSample(process string, stack []*profile.Location, energy int64) {
-	process = shortened(process)
+	process = clean(process)
 	key := []byte(process + "\x00")
 	for _, loc := range stack {
 		key = binary.AppendUvarint(key, loc.ID)

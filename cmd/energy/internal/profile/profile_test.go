@@ -96,6 +96,16 @@ func TestAFullProfileLosesNoEnergy(t *testing.T) {
 	assert.Equal(t, units.Energy(7), used[notSampled])
 }
 
+func TestNamesInAProfileAreText(t *testing.T) {
+	const name = "\x1b]0;title\a\xffa\u009b2Jé\n"
+	e := newEnergy()
+	f := e.function(function{name, name})
+	e.addSample(name, []*profile.Location{e.location([]profile.Line{{Function: f}}, 0)}, 1)
+	for _, got := range []string{f.Name, f.SystemName, f.Filename, e.profile.Sample[0].Label[processLabel][0]} {
+		assert.Equal(t, "?]0;title??a?2Jé?", got)
+	}
+}
+
 func TestTheMemoryOfAProfileIsThatWhichIsCounted(t *testing.T) {
 	heap := func() int {
 		var m runtime.MemStats

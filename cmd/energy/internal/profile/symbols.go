@@ -170,7 +170,7 @@ func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
 	if name == "" {
 		return
 	}
-	name = shortened(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(10))) // 2^10 bytes
+	name = clean(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(10))) // 2^10 bytes
 	t.named += len(name)
 	d.StringTable().Append(name)
 	f := d.FunctionTable().AppendEmpty()
