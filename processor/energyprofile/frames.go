@@ -3,6 +3,7 @@
 package energyprofile
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,31 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 	s := of.Samples().AppendEmpty()
 	s.SetStackIndex(f.stack(frame))
 	s.Values().FromRaw([]int64{int64(energy)})
+}
+
+// maxResources is the maximum number of profiles that are sent together. With the longest names they take less than 3 MB: of 4 MiB
+// on, gRPC servers refuse a message, and processors in between add attributes.
+const maxResources = 2000
+
+// parts yields the profiles with their energy, in µJ, and removes them.
+func (f *frames) parts() iter.Seq2[pprofile.Profiles, uint64] {
+	return func(yield func(pprofile.Profiles, uint64) bool) {
+		for f.sum > 0 {
+			part, energy := pprofile.NewProfiles(), uint64(0)
+			f.profiles.Dictionary().CopyTo(part.Dictionary())
+			f.profiles.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
+				if part.ResourceProfiles().Len() == maxResources {
+					return false
+				}
+				eachProfileOf(rp, func(of pprofile.Profile) { energy += uint64(of.Samples().At(0).Values().At(0)) })
+				rp.MoveTo(part.ResourceProfiles().AppendEmpty())
+				return true
+			})
+			if f.sum -= energy; !yield(part, energy) {
+				return
+			}
+		}
+	}
 }
 
 // stack returns the index of the stack with one frame.

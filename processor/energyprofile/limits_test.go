@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
 )
@@ -313,5 +314,25 @@ func TestALongPathOfAnExecutableIsLeftOut(t *testing.T) {
 		if ok {
 			assert.Len(t, path.Str(), length)
 		}
+	}
+}
+
+func TestTheEnergyOfManyProcessesIsSentInSmallMessages(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{ServiceName: true}, sink)
+	const processes = 30_000
+	w := windowOf(0, 1000, 7)
+	of := w.Processes[0]
+	of.Path, of.Executable, of.ContainerID = strings.Repeat("p", maxPath), strings.Repeat("e", 256), strings.Repeat("c", 64)
+	w.Active[0], w.Processes = 7*processes, nil
+	for i := range processes {
+		of.PID = int32(i + 1)
+		w.Processes = append(w.Processes, of)
+	}
+	publish(f, w)
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 7*processes, sumsOf(t, sink).all)
+	for _, pd := range sink.AllProfiles() {
+		assert.LessOrEqual(t, (&pprofile.ProtoMarshaler{}).ProfilesSize(pd), 4<<20, "bytes, the limit of gRPC servers")
 	}
 }

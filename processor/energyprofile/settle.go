@@ -40,8 +40,8 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 		}
 		errs = append(errs, err)
 	}
-	if d.frames.sum > 0 {
-		errs = append(errs, p.send(ctx, d.frames.profiles, d.frames.sum))
+	for pd, energy := range d.frames.parts() {
+		errs = append(errs, p.send(ctx, pd, energy))
 	}
 	if checked, err := p.coverage.settled(p.until, p.cfg.Wait); checked {
 		p.conditions.Set("samples", err)
