@@ -72,8 +72,8 @@ func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) 
 	s.Values().FromRaw([]int64{int64(energy)})
 }
 
-// maxResources is the maximum number of profiles that are sent together. With the longest names they take less than 3 MB: of 4 MiB
-// on, gRPC servers refuse a message, and processors in between add attributes.
+// maxResources is the maximum number of profiles that are sent together. With the longest names they take 3 MB, and
+// processors in between add attributes. gRPC servers refuse messages of more than 4 MiB.
 const maxResources = 2000
 
 // parts yields the profiles with their energy, in µJ, and removes them.
