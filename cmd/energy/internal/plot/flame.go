@@ -72,13 +72,16 @@ const (
 	titleHeight = 28
 	// narrowest is the width in points of the narrowest frame that is drawn.
 	narrowest = 0.3
+	// maxFlame is the size in bytes from which on no further frames are drawn: thousands of stacks of the same energy may
+	// have a hundred frames each, with names of a KiB.
+	maxFlame = 64 << 20
 )
 
 // Flame writes a flame graph: the width of a frame is its energy, and its callees are above it.
 // With a base, frames that use more than in it are red, and frames that use less are blue. Frames of
 // the base alone are not drawn.
 func Flame(w io.Writer, title string, root *Frame, compare bool) error {
-	g := flame{compare: compare, whole: float64(max(root.used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.used)*narrowest/flameWidth))}
+	g := flame{compare: compare, limit: maxFlame, whole: float64(max(root.used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.used)*narrowest/flameWidth))}
 	if compare {
 		g.most = root.mostChanged()
 	}
@@ -98,6 +101,7 @@ type flame struct {
 	compare       bool
 	whole, height float64
 	most          float64 // the largest change of a frame, in µJ
+	limit         int     // see maxFlame
 }
 
 // depth returns the number of frames on top of each other that have at least some energy, in µJ.
@@ -123,7 +127,7 @@ func (f *Frame) mostChanged() float64 {
 // draw draws a frame and its callees from a horizontal position on.
 func (g *flame) draw(f *Frame, left float64, level int) {
 	width := flameWidth * float64(f.used) / g.whole
-	if width < narrowest {
+	if width < narrowest || g.Len() > g.limit {
 		return
 	}
 	bottom := g.height - frameHeight*float64(level)

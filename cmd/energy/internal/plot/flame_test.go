@@ -81,3 +81,20 @@ func TestFramesThatAreTooNarrowHaveNoCallees(t *testing.T) {
 		}
 	}
 }
+
+func TestTheSizeOfAFlameGraphIsBounded(t *testing.T) {
+	var all []*Stack
+	for i := range 1000 {
+		names := make([]string, 100)
+		for j := range names {
+			names[j] = fmt.Sprint(i, " ", j)
+		}
+		all = append(all, stackOf(1, 0, names...))
+	}
+	root := NewFrame("command", all)
+	const limit, frame = 100_000, 1000
+	g := flame{whole: float64(root.used), limit: limit}
+	g.draw(root, 0, 0)
+	assert.Greater(t, g.Len(), limit)
+	assert.Less(t, g.Len(), limit+100*frame)
+}
