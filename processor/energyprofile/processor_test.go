@@ -309,6 +309,30 @@ func TestAReusedPIDIsTheProcessThatExistedAtTheTimeOfTheSample(t *testing.T) {
 	assert.Equal(t, map[int32]uint64{old: 1_000_000, young: 2_000_000}, sumsOf(t, sink).byStack)
 }
 
+func TestKernelThreadsOfAKindAreOneService(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{ServiceName: true}, sink)
+	w := windowOf(0, 1000, 7)
+	w.Active[0] = 2 * 7
+	w.Processes[0].Executable, w.Processes[0].Path = "kworker/7:1H", ""
+	w.Processes = append(w.Processes, w.Processes[0])
+	w.Processes[1].PID, w.Processes[1].Executable = 2, "kworker/u256:0"
+	publish(f, w)
+	b := newSamples()
+	b.add(1, ns(500)) // process 2 has no sample
+	finish(t, p, b.Profiles)
+	names := 0
+	for _, pd := range sink.AllProfiles() {
+		for _, rp := range pd.ResourceProfiles().All() {
+			name, _ := rp.Resource().Attributes().Get("service.name")
+			assert.Equal(t, "kworker", name.Str())
+			names++
+		}
+	}
+	assert.Equal(t, 2, names)
+	assert.EqualValues(t, 2*7, sumsOf(t, sink).all)
+}
+
 func TestOtherProfilesPassUnchanged(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)
