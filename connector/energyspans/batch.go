@@ -19,20 +19,20 @@ const labelPrefix = "process.context.label."
 // separator separates the values of labels.
 const separator = "\x00"
 
-// batch reads the energy of a batch of profiles. Indices that are out of range refer to nothing.
+// batch reads the energy of a batch of profiles. It ignores indices that are out of range.
 type batch struct {
 	pd      pprofile.Profiles
 	d       pprofile.ProfilesDictionary
-	names   []string        // of the configured labels
+	names   []string        // names of the configured labels
 	labels  map[int32]label // by index of their attribute
 	isOwn   bool            // energyprofile of this collector sent the batch to the connector
-	left    uint64          // µJ that energyprofile sent, without the samples before
+	left    uint64          // µJ that energyprofile sent, minus the energy of the samples that were read
 	dropped map[string]int64
 }
 
-// label is the value of a configured label. All samples that have it share the text.
+// label is the value of a configured label. All samples with the value share its text.
 type label struct {
-	i    int // of its name
+	i    int // index of the name
 	text string
 }
 
@@ -46,7 +46,7 @@ func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch 
 		keys[i] = labelPrefix + name
 	}
 	for i, a := range b.d.AttributeTable().All() {
-		// Comparing is cheap even if a million attributes have the same key of a megabyte. Hashing is not.
+		// A comparison of keys is cheap even if a million attributes share a key of a megabyte. A map would hash each key.
 		if j := slices.Index(keys, b.text(a.KeyStrindex())); j >= 0 {
 			if text := strings.ReplaceAll(textOf(a.Value()), separator, ""); text != "" {
 				b.labels[int32(i)] = label{j, text}
@@ -56,7 +56,7 @@ func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch 
 	return b
 }
 
-// each calls f with the energy of each sample of an energy profile, in µJ, and drops what is not energyprofile's.
+// each calls f with the energy in µJ of each sample of an energy profile. It drops energy that energyprofile did not send.
 func (b *batch) each(f func(c claim, energy uint64)) {
 	for _, rp := range b.pd.ResourceProfiles().All() {
 		var service string
@@ -94,7 +94,7 @@ func (b *batch) eachSample(service string, of pprofile.Profile, f func(c claim, 
 	}
 }
 
-// take returns the energy of a sample in µJ, 0 if it drops the sample.
+// take returns the energy of a sample in µJ, or 0 if it drops the sample.
 func (b *batch) take(s pprofile.Sample) uint64 {
 	energy, ok := energyOf(s)
 	switch {
@@ -116,12 +116,12 @@ func (b *batch) text(i int32) string {
 	return b.d.StringTable().At(int(i))
 }
 
-// isEnergy reports whether a profile is one of energy, in microjoules.
+// isEnergy reports whether a profile is an energy profile in microjoules.
 func (b *batch) isEnergy(p pprofile.Profile) bool {
 	return b.text(p.SampleType().TypeStrindex()) == "energy" && b.text(p.SampleType().UnitStrindex()) == "microjoules"
 }
 
-// spanOf returns the span of a sample, the zero value if it has none.
+// spanOf returns the span of a sample, or the zero value if the sample has no span.
 func (b *batch) spanOf(s pprofile.Sample) spanID {
 	i := int(s.LinkIndex())
 	if i < 0 || i >= b.d.LinkTable().Len() {
@@ -134,8 +134,8 @@ func (b *batch) spanOf(s pprofile.Sample) spanID {
 	return spanID{link.TraceID(), link.SpanID()}
 }
 
-// labelsOf returns the values of the labels of a sample, each with a separator after it, "" if there are none. route is
-// the value of the label http.route.
+// labelsOf returns the values of a sample's labels, each followed by a separator, or "" if the sample has no labels.
+// route is the value of the label http.route.
 func (b *batch) labelsOf(s pprofile.Sample) (labels, route string) {
 	var values []string
 	for _, i := range s.AttributeIndices().All() {

@@ -13,19 +13,20 @@ import (
 
 // Config is the configuration of the connector.
 type Config struct {
-	// Wait is how long a span is remembered, and how long energy waits for the names of its span.
+	// Wait is how long a span is stored, and how long energy waits for the names of its span.
 	Wait time.Duration `mapstructure:"wait"`
 	// MemoryLimitMiB is the maximum memory of spans, waiting energy and series, in MiB.
 	MemoryLimitMiB int `mapstructure:"memory_limit_mib"`
-	// MaxSeries is the maximum number of series, without overflow series. A service has at most half of them. A quarter of
-	// MaxSeries is the maximum number of services that have series of their own. The others share an overflow series.
+	// MaxSeries is the maximum number of series without overflow series, at least 4. A service has at most half of them.
+	// At most MaxSeries/4 services have their own series. The other services share an overflow series.
 	MaxSeries int `mapstructure:"max_series"`
-	// Labels lists labels of samples by which energy is summed, such as those that Go programs set with
+	// Labels lists the sample labels that become attributes of the series, such as labels that Go programs set with
 	// runtime/pprof. A label is a sample attribute process.context.label.NAME.
 	Labels []string `mapstructure:"labels"`
 	// FlushInterval is the time between two points of a series.
 	FlushInterval time.Duration `mapstructure:"metrics_flush_interval"`
-	// Expiration is the time without energy after which a series ends. If it gets energy again, it starts at 0.
+	// Expiration is the time without energy after which a series ends. If its work uses energy again, a new series
+	// starts at 0.
 	Expiration time.Duration `mapstructure:"metrics_expiration"`
 
 	_ struct{}

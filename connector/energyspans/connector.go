@@ -24,7 +24,7 @@ type energySpans struct {
 	cfg     *Config
 	next    consumer.Metrics
 	now     func() time.Time
-	release func() // of the factory
+	release func() // removes the connector from the factory
 
 	telemetry  *metadata.TelemetryBuilder
 	id         attribute.KeyValue
@@ -32,7 +32,7 @@ type energySpans struct {
 
 	sending sync.Mutex // held while points are sent, so that they are sent in order
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	tracker *tracker
 	flushed time.Time // when points were last sent
 	foreign time.Time // when foreign energy was last dropped
@@ -66,7 +66,7 @@ func (p profiles) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// start sets the time at which the first series start.
+// start sets the start timestamp of the first series.
 func (e *energySpans) start() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +85,7 @@ func (t traces) Shutdown(context.Context) error {
 	return nil
 }
 
-// Shutdown implements component.Component. It sends all energy: no names come any more.
+// Shutdown implements component.Component. It sends all energy, because no more spans will arrive.
 func (p profiles) Shutdown(ctx context.Context) error {
 	p.release()
 	p.mu.Lock()
@@ -107,8 +107,8 @@ func (t traces) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	return nil
 }
 
-// ConsumeProfiles implements xconsumer.Profiles. It returns no error if points cannot be sent: the energy has been added
-// and is in the next points, so that a component that sends the batch again would have it counted twice.
+// ConsumeProfiles implements xconsumer.Profiles. It does not return an error if points cannot be sent. The energy has been
+// added and is part of the next points. If the batch were sent again, its energy would count twice.
 func (p profiles) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	p.add(ctx, pd)
 	if p.sending.TryLock() {
@@ -155,7 +155,7 @@ func (e *energySpans) flush(ctx context.Context) error {
 	return nil
 }
 
-// countEvicted counts what was forgotten early in the connector's own metrics.
+// countEvicted adds the evicted spans and waiting energy to the connector's own metrics.
 func (e *energySpans) countEvicted(ctx context.Context) {
 	if n := e.tracker.evicted; n > 0 {
 		e.telemetry.ConnectorEnergyspansEvictedItems.Add(ctx, n, metric.WithAttributeSet(attribute.NewSet(e.id)))

@@ -67,13 +67,13 @@ func (f *fixture) consumeAs(ctx context.Context, p *energy) {
 	require.NoError(f, profiles{f.energySpans}.ConsumeProfiles(ctx, p.Profiles))
 }
 
-// pass lets time pass, with an empty batch at the end.
+// pass advances the clock and consumes an empty batch.
 func (f *fixture) pass(d time.Duration) {
 	f.time = f.time.Add(d)
 	f.consume(newEnergy())
 }
 
-// end returns the energy of each series after shutdown, in µJ. The series that ended before are not among them.
+// end returns the energy of each series after shutdown, in µJ, without series that ended before.
 func (f *fixture) end() map[string]int64 {
 	require.NoError(f, profiles{f.energySpans}.Shutdown(context.Background()))
 	all := f.sink.AllMetrics()
@@ -272,7 +272,7 @@ func TestLabelsThatWouldReplaceAnAttributeAreRefused(t *testing.T) {
 	}
 }
 
-func TestTracesAndProfilesMayComeAtOnce(t *testing.T) {
+func TestTracesAndProfilesMayArriveConcurrently(t *testing.T) {
 	f := start(t, func(c *Config) { c.FlushInterval = 0 })
 	f.now = time.Now
 	var all sync.WaitGroup

@@ -50,7 +50,7 @@ func (s *shared) get(cfg component.Config, set connector.Settings, next consumer
 	return e, nil
 }
 
-// release forgets a connector that shuts down.
+// release removes a connector that shuts down.
 func (s *shared) release(cfg component.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

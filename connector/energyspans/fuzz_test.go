@@ -14,8 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/feed"
 )
 
-// FuzzSpansAndProfiles shows that no trace and no profile changes the sum of the energy, and that what is kept is
-// bounded.
+// FuzzSpansAndProfiles shows that no trace and no profile changes the sum of the energy, and that memory is bounded.
 func FuzzSpansAndProfiles(f *testing.F) {
 	seed := newEnergy().add(id(1, 2), "a", 5).add(spanID{}, "b\x00\xff", 7).add(spanID{}, "", -1)
 	pd, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed.Profiles)

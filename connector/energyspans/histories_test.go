@@ -59,7 +59,7 @@ func (h *history) held() (sum uint64) {
 	return sum
 }
 
-// checkBounds compares the accounts of memory with what is there.
+// checkBounds compares the counted memory with the stored items, and both with their limits.
 func (h *history) checkBounds() {
 	used, bytes, live := 0, 0, 0
 	for _, of := range h.tracker.all {
@@ -88,7 +88,7 @@ func (h *history) checkBounds() {
 	require.Len(h, h.tracker.byName, len(h.tracker.all))
 }
 
-// delivered returns the energy of all series that the next component has, and checks that no sum goes back.
+// delivered returns the energy of all series that the next component received, and checks that no sum decreases.
 func (h *history) delivered() (sum uint64) {
 	last := map[string]point{}
 	for _, md := range h.sink.AllMetrics() {
@@ -110,7 +110,7 @@ func (h *history) delivered() (sum uint64) {
 	return sum
 }
 
-func TestEnergyIsConservedWhateverArrivesInWhateverOrder(t *testing.T) {
+func TestEnergyIsConservedForAllInputsInAnyOrder(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 43))
 		f := start(t, func(c *Config) {

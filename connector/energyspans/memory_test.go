@@ -27,8 +27,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// heapSince returns the bytes of live objects that are new. It tries again until they are fewer than limit, because
-// unique frees names in the background.
+// heapSince returns by how many bytes live objects have grown since before. It tries again until the growth is below
+// limit, because package unique frees names in the background.
 func heapSince(before, limit int64) (used int64) {
 	for range 100 {
 		if used = heap() - before; used < limit {
@@ -164,7 +164,7 @@ func (f *fixture) fill(n int) {
 	f.consume(e)
 }
 
-// fastest returns the shortest time that f took. Whatever else the machine does, some calls have a CPU to themselves.
+// fastest returns the shortest duration of several calls of f. Even on a busy machine, some calls are not preempted.
 func fastest(f func()) time.Duration {
 	least := time.Hour
 	for range 200 {

@@ -11,22 +11,22 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Reasons for which samples of energy profiles are dropped.
+// Reasons for dropping samples of energy profiles.
 const (
 	dropForeign = "foreign"
 	dropExcess  = "excess"
 	dropValue   = "value"
 )
 
-// foreignFor is how long foreign energy is a reason for a degraded state. A sender then causes two log messages in that
-// time at most.
+// foreignFor is how long the degraded state lasts after foreign energy was dropped. A sender therefore causes at most two
+// log messages in this time.
 const foreignFor = 10 * time.Minute
 
 var errForeign = errors.New("dropped energy profiles that did not come from energyprofile in this collector: remove " +
 	"components between energyprofile and energyspans that add energy or do not pass on the context, and receivers of " +
 	"profiles of the type energy")
 
-// report counts dropped samples by reason, and sets the condition of foreign energy.
+// report counts dropped samples by reason, and sets or clears the condition "foreign".
 func (e *energySpans) report(ctx context.Context, dropped map[string]int64) {
 	for reason, n := range dropped {
 		e.telemetry.ConnectorEnergyspansDroppedSamples.Add(ctx, n,

@@ -4,7 +4,7 @@ package energyspans
 
 import "time"
 
-// service has the series of a service, and what is remembered for it.
+// service holds the series of a service, and its spans and waiting energy.
 type service struct {
 	name   string
 	series map[key]*series
@@ -15,16 +15,16 @@ type service struct {
 // key identifies a series of a service. Empty texts are absent.
 type key struct {
 	route, span string
-	labels      string // values of the configured labels, with a separator after each
+	labels      string // values of the configured labels, each followed by a separator
 	overflow    bool
 }
 
-// series has the energy of work.
+// series holds the energy of the samples with the same names and labels.
 type series struct {
 	energy uint64    // µJ, since start
-	start  time.Time // when the sum was 0: at the points before
-	added  time.Time // when energy was added last
-	// first is the first flush with the series, complete the first one with all of its energy.
+	start  time.Time // start timestamp: the time of the points before the series began
+	added  time.Time // when energy was last added
+	// first is the number of the first flush with the series, complete the number of the first flush with all energy.
 	first, complete uint64
 }
 
@@ -39,16 +39,16 @@ const (
 // if more than n are free. Its other energy is in its overflow series.
 type services struct {
 	maxSeries, maxServices int
-	maxBytes               int // beyond which no service and no series begins, but overflow series
+	maxBytes               int // limit of bytes for new services and series; overflow series may exceed it
 
 	all    []*service // the first is others
 	byName map[string]*service
-	others *service // services without a name, and those beyond maxServices
-	live   int      // series
-	bytes  int      // of series and services
+	others *service // all services without a name or beyond maxServices
+	live   int      // number of series
+	bytes  int      // memory of series and services
 
-	flushes, delivered uint64    // the number of flushes, and of the last one that the next component accepted
-	stamp              time.Time // of the last points, at first the start of the connector
+	flushes, delivered uint64    // number of flushes; number of the last flush that the next component accepted
+	stamp              time.Time // time of the last points; at first, the start of the connector
 }
 
 func newServices(cfg *Config) services {
@@ -59,7 +59,7 @@ func newServices(cfg *Config) services {
 	}
 }
 
-// find returns the service of a name if it has energy, else the others.
+// find returns the named service if it has energy, else others.
 func (s *services) find(name string) *service {
 	if found := s.byName[name]; found != nil && len(found.series) > 0 {
 		return found
@@ -78,7 +78,7 @@ func (s *services) largest() *memory {
 	return m
 }
 
-// seriesOf returns a series of a service, or the overflow series of the service, or that of the others.
+// seriesOf returns the series with a key. If there is no room, it returns the overflow series of the service or of others.
 func (s *services) seriesOf(name string, k key, now time.Time) *series {
 	of := s.admit(name)
 	if of.name != name || of.series[k] == nil && !s.mayBegin(of, k, now) {
@@ -94,7 +94,7 @@ func (s *services) seriesOf(name string, k key, now time.Time) *series {
 	return found
 }
 
-// admit returns the service of a name, a new one if there is room, else the others.
+// admit returns the named service. It adds a new service if there is room, and returns others if there is not.
 func (s *services) admit(name string) *service {
 	of := s.byName[name]
 	bytes := serviceBytes + len(name)
@@ -110,14 +110,15 @@ func (s *services) admit(name string) *service {
 	return of
 }
 
-// mayBegin reports whether a service may have one more series. If it may, the series counts as begun.
+// mayBegin reports whether a service may have another series. If so, it counts the series for the hourly limit.
 func (s *services) mayBegin(of *service, k key, now time.Time) bool {
 	return len(of.series) < s.maxSeries-s.live && s.bytes+k.bytes() <= s.maxBytes && of.births.take(now, s.maxServices)
 }
 
 func (k *key) bytes() int { return seriesBytes + len(k.route) + len(k.span) + len(k.labels) }
 
-// expire ends series without energy since a time, if all their energy has been delivered, and services without series.
+// expire removes series whose last energy is older than since, if all their energy has been delivered. It also removes
+// services that have neither series nor memory.
 func (s *services) expire(since time.Time) {
 	kept := s.all[:0]
 	for _, of := range s.all {
@@ -139,11 +140,11 @@ func (s *services) expire(since time.Time) {
 	s.all = kept
 }
 
-// births limits how many series of a service begin in an hour. Each occupies an equal part of an hour, after the part of
-// the previous one. until is the end of the last part, at most an hour ahead.
+// births limits how many series of a service begin in an hour. Each new series occupies an equal part of an hour, which
+// follows the part of the previous series. until is the end of the last part, at most an hour ahead.
 type births struct{ until time.Time }
 
-// take reports whether one more may begin, and counts it.
+// take reports whether another series may begin. If so, it counts the series.
 func (b *births) take(now time.Time, perHour int) bool {
 	if b.until.Before(now) {
 		b.until = now

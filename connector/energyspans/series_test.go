@@ -22,7 +22,7 @@ func numbered(n int) spanID {
 	return spanID{pcommon.TraceID{1, byte(n >> 16), byte(n >> 8), byte(n)}, pcommon.SpanID{1}}
 }
 
-// work has n spans with different names of a service, each with some µJ. first is the number of the first one.
+// work sends n spans of a service with different names, each with some µJ. first is the number of the first span.
 func (f *fixture) work(service string, first, n int, µJ int64) {
 	e := newEnergy()
 	for i := range n {

@@ -23,7 +23,7 @@ type span struct {
 	names   sharedNames
 }
 
-// learn remembers the spans of traces, and counts the energy that waited for them.
+// learn stores the spans of traces, and counts the energy that waited for them.
 func (t *tracker) learn(td ptrace.Traces) {
 	for _, rs := range td.ResourceSpans().All() {
 		service := attributeOf(rs.Resource().Attributes(), "service.name")
@@ -35,7 +35,7 @@ func (t *tracker) learn(td ptrace.Traces) {
 	}
 }
 
-// learnSpan remembers a span. Of two spans with an ID, the first counts.
+// learnSpan stores a span. If two spans have the same ID, it ignores the second.
 func (t *tracker) learnSpan(service string, of ptrace.Span) {
 	id := spanID{of.TraceID(), of.SpanID()}
 	if _, known := t.spans[id]; known || id.trace.IsEmpty() || id.span.IsEmpty() {
@@ -56,8 +56,8 @@ func (t *tracker) learnSpan(service string, of ptrace.Span) {
 // maxDepth is the maximum number of parents of a span that are looked up.
 const maxDepth = 64
 
-// climb follows the parents of a claim's span to the span with which its service began the work. It returns false if a
-// span on the way has not been received, which is the claim's span then.
+// climb follows the parents of a claim's span to the entry span of its service. If a span on the way has not been
+// received, climb makes it the claim's span and returns false.
 func (t *tracker) climb(c *claim) (complete bool) {
 	for ; c.depth < maxDepth && c.span.span != (pcommon.SpanID{}); c.depth++ {
 		s := t.spans[c.span]

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// tracker remembers spans, and sums energy by their names. The energy of all its series, those that ended included, and
-// the energy that waits for spans are the energy that was added. It is not safe for concurrent use.
+// tracker stores spans and sums energy by their names. The energy of all series, including ended series, plus the energy
+// that waits for spans equals the energy that was added. A tracker is not safe for concurrent use.
 type tracker struct {
 	cfg   *Config
-	limit int       // of used and the memory of series, in bytes
+	limit int       // maximum of used plus the memory of series, in bytes
 	now   time.Time // never goes back
 
-	used    int // by all memories, in bytes
+	used    int // size of all memories in bytes
 	spans   map[spanID]*span
-	awaited map[spanID]*waiting // by the span that they wait for
-	evicted int64               // spans and energy that were in a memory for less than the configured time
+	awaited map[spanID]*waiting // waiting energy by the missing span
+	evicted int64               // number of spans and of waiting energies that were removed early, for lack of memory
 	services
 }
 
@@ -28,7 +28,7 @@ func newTracker(cfg *Config) *tracker {
 	}
 }
 
-// advance sets the time and forgets what is too old.
+// advance sets the time, and removes spans and waiting energy that are too old.
 func (t *tracker) advance(now time.Time) {
 	if now.After(t.now) {
 		t.now = now
@@ -37,7 +37,7 @@ func (t *tracker) advance(now time.Time) {
 	t.shrink()
 }
 
-// forgetBefore forgets what came before a time.
+// forgetBefore removes spans and waiting energy that arrived before a time.
 func (t *tracker) forgetBefore(limit time.Time) {
 	for _, s := range t.all {
 		for s.memory.Len() > 0 && s.memory.Front().Value.(*item).since.Before(limit) {
@@ -46,8 +46,8 @@ func (t *tracker) forgetBefore(limit time.Time) {
 	}
 }
 
-// itemBytes is the memory of a span or of waiting energy, without its texts: the item, its places in a map and in a
-// list, and what unique needs for names that no other item has.
+// itemBytes is the memory of a span or of waiting energy, without its texts: the item, its entries in a map and in a
+// list, and the entry in package unique for its names.
 const itemBytes = 512
 
 // memory holds the spans of a service and the energy that waits for spans of it, in the order of arrival. Each service
@@ -65,7 +65,7 @@ type item struct {
 	of    any // *span or *waiting
 }
 
-// remember adds a span or waiting energy, whose texts have some bytes, to the memory of a service.
+// remember adds a span or waiting energy to the memory of a service. text is the size of its texts in bytes.
 func (t *tracker) remember(service string, of any, text int) (*memory, *list.Element) {
 	m := &t.find(service).memory
 	e := m.PushBack(&item{since: t.now, of: of})
@@ -87,7 +87,7 @@ func (t *tracker) forget(m *memory, e *list.Element) {
 	m.Remove(e)
 }
 
-// forgetOldest removes the oldest item of a memory. Energy is counted with the names that are known.
+// forgetOldest removes the oldest item of a memory. Waiting energy is counted with the names that were received.
 func (t *tracker) forgetOldest(m *memory) {
 	front := m.Front()
 	switch of := front.Value.(*item).of.(type) {
@@ -101,8 +101,8 @@ func (t *tracker) forgetOldest(m *memory) {
 	}
 }
 
-// shrink forgets the oldest items of the largest memory while too much is used: a few at once, because looking for the
-// largest memory takes longer.
+// shrink removes the oldest items of the largest memory until the limit is met. It removes several items at a time,
+// because finding the largest memory takes longer.
 func (t *tracker) shrink() {
 	for t.used+t.bytes > t.limit {
 		m := t.largest()

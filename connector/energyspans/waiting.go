@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// waiting is energy of samples whose span, or a parent of it, has not been received.
+// waiting is energy of samples whose span, or a parent of the span, has not been received.
 type waiting struct {
 	claim
 	µJ         uint64
-	next, prev *waiting // that wait for the same span
+	next, prev *waiting // list of the energy that waits for the same span
 	in         *memory
 	element    *list.Element
 }
 
-// claim says which energy waits, and for what.
+// claim holds the names of energy and the span that determines them.
 type claim struct {
 	since   time.Time
-	profile sharedNames // of the profile
+	profile sharedNames // names from the profile
 	labels  string
-	names   sharedNames // of the outermost span of its service that has been received, at first those of the profile
-	span    spanID      // whose names are needed
-	depth   int         // spans below span
+	names   sharedNames // names of the service's outermost span that has been received; at first, equal to profile
+	span    spanID      // the span to look up next
+	depth   int         // number of spans below span
 }
 
-// bytes returns the bytes of all texts, which a claim may hold alone.
+// bytes returns the size of all texts. No other claim may share them.
 func (c *claim) bytes() int {
 	profile, names := c.profile.Value(), c.names.Value()
 	return len(c.labels) + profile.bytes() + names.bytes()
 }
 
-// add counts energy, now or once its span has been received.
+// add counts energy, either now or when its span is received.
 func (t *tracker) add(c claim, µJ uint64) {
 	c.since = t.now
 	switch {
@@ -56,7 +56,7 @@ func (t *tracker) count(c *claim, µJ uint64) {
 	s.added, s.complete = t.now, t.flushes+1
 }
 
-// merge adds energy to the energy of the same batch that has the same names and waits for the same span.
+// merge adds energy to waiting energy with the same claim, which is of the same batch. It returns false if there is none.
 func (t *tracker) merge(c *claim, µJ uint64) bool {
 	w := t.awaited[c.span]
 	if w == nil || w.claim != *c {
@@ -89,7 +89,7 @@ func (t *tracker) unawait(w *waiting) {
 	}
 }
 
-// resume goes on with the energy that waited for a span. Energy that then waits for a parent keeps its time.
+// resume counts the energy that waited for a span. Energy that must wait for a parent of the span keeps its time of arrival.
 func (t *tracker) resume(id spanID) {
 	w := t.awaited[id]
 	delete(t.awaited, id)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extensioncheck provides a configuration converter that checks what no component can check
-// alone. It does not change the configuration. It returns an error if
+// Package extensioncheck provides a configuration converter that checks how components refer to each
+// other. It does not change the configuration. It returns an error if
 //
 //   - service::extensions lacks an extension that an energy receiver refers to,
-//   - energyprofile receives CPU samples of another receiver than the profiler, unless foreign_samples
+//   - energyprofile receives CPU samples of a receiver other than the profiler, unless foreign_samples
 //     is true,
 //   - energyspans receives profiles that have not passed energyprofile, or that a processor sends
 //     without the context that proves that,
@@ -48,8 +48,8 @@ func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
 	return errors.Join(append(missingExtensions(all), foreignProfiles(all)...)...)
 }
 
-// missingExtensions returns an error for each extension that an energy receiver of a pipeline refers to
-// and service::extensions does not contain.
+// missingExtensions returns an error for each extension that service::extensions lacks although an
+// energy receiver of a pipeline refers to it.
 func missingExtensions(all map[string]any) (errs []error) {
 	enabled := idsOf(at(all, "service", "extensions"))
 	used := map[component.ID]bool{}

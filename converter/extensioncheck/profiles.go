@@ -18,11 +18,10 @@ const (
 	spansType    = "energyspans"
 )
 
-// losesContext has the processors that send batches with a context of their own.
+// losesContext lists the processors that do not pass on the context of a batch.
 var losesContext = []string{"batch"}
 
-// foreignProfiles returns an error for each profiles pipeline in which energyprofile or energyspans gets data from
-// elsewhere.
+// foreignProfiles returns an error for each profiles pipeline with foreign CPU samples or foreign energy.
 func foreignProfiles(all map[string]any) (errs []error) {
 	pipelines, _ := at(all, "service", "pipelines").(map[string]any)
 	senders := map[component.ID]string{}
@@ -41,7 +40,7 @@ func foreignProfiles(all map[string]any) (errs []error) {
 	return errs
 }
 
-// checkSamples returns an error if energyprofile gets CPU samples that are not those of the profiler.
+// checkSamples returns an error if energyprofile can receive CPU samples from a receiver other than the profiler.
 func checkSamples(all map[string]any, of any) error {
 	for _, id := range idsOf(at(of, "processors")) {
 		if id.Type().String() != profileType || at(all, "processors", id.String(), "foreign_samples") == true {
@@ -49,7 +48,7 @@ func checkSamples(all map[string]any, of any) error {
 		}
 		for _, from := range idsOf(at(of, "receivers")) {
 			if from.Type().String() != profilerType {
-				return fmt.Errorf("the samples of receiver %q could be anybody's, and %q divides energy among them: use only receivers of the type %s, "+
+				return fmt.Errorf("receiver %q may receive samples of other processes, and %q divides energy among them: use only receivers of the type %s, "+
 					"or set processors::%s::foreign_samples to true", from, id, profilerType, id)
 			}
 		}
@@ -57,8 +56,8 @@ func checkSamples(all map[string]any, of any) error {
 	return nil
 }
 
-// checkEnergy returns an error if energyspans gets energy that cannot be that of energyprofile. It does not follow
-// connectors, which may pass on the context.
+// checkEnergy returns an error if energyspans cannot receive energy of energyprofile. It does not check pipelines that
+// start with a connector, because connectors may pass on the context.
 func checkEnergy(all map[string]any, of any) error {
 	isSpans := func(id component.ID) bool { return id.Type().String() == spansType }
 	exporters := idsOf(at(of, "exporters"))
@@ -70,7 +69,7 @@ func checkEnergy(all map[string]any, of any) error {
 	for _, id := range idsOf(at(of, "processors")) {
 		made = made || id.Type().String() == profileType
 		if made && slices.Contains(losesContext, id.Type().String()) {
-			return fmt.Errorf("%q counts only energy whose origin is in the context, and processor %q sends batches without it: "+
+			return fmt.Errorf("%q counts only energy whose origin is in the pipeline's context, and processor %q does not pass on the context: "+
 				"remove the processor, or put it before %s", exporters[i], id, profileType)
 		}
 	}

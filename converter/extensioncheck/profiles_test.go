@@ -27,7 +27,7 @@ func TestEnergyprofileAcceptsOnlyTheProfilerUnlessForeignSamplesIsSet(t *testing
 	for _, receiver := range []string{"otlp", "otlp/b", "kafka", "forward"} {
 		for _, processor := range []string{"energyprofile", "energyprofile/closed"} {
 			err := checkPipelines(t, "profiles: {receivers: [profiling, "+receiver+"], processors: [memory_limiter, "+processor+"], exporters: [debug]}")
-			assert.EqualError(t, err, `service::pipelines::profiles: the samples of receiver "`+receiver+`" could be anybody's, and "`+processor+
+			assert.EqualError(t, err, `service::pipelines::profiles: receiver "`+receiver+`" may receive samples of other processes, and "`+processor+
 				`" divides energy among them: use only receivers of the type profiling, or set processors::`+processor+`::foreign_samples to true`)
 		}
 		assert.NoError(t, checkPipelines(t, "profiles: {receivers: ["+receiver+"], processors: [energyprofile/open], exporters: [debug]}"))
@@ -42,7 +42,8 @@ func TestEnergyspansAcceptsOnlyEnergyOfEnergyprofile(t *testing.T) {
 		"profiles: {receivers: [forward, otlp], processors: [resource], exporters: [debug, energyspans]}": `service::pipelines::profiles: "energyspans" counts only ` +
 			`energy of energyprofile, which is not among the processors`,
 		"profiles: {receivers: [profiling], processors: [energyprofile, batch/b], exporters: [energyspans]}": `service::pipelines::profiles: "energyspans" counts only ` +
-			`energy whose origin is in the context, and processor "batch/b" sends batches without it: remove the processor, or put it before energyprofile`,
+			`energy whose origin is in the pipeline's context, and processor "batch/b" does not pass on the context: ` +
+			`remove the processor, or put it before energyprofile`,
 	} {
 		assert.EqualError(t, checkPipelines(t, pipelines), want)
 	}

@@ -61,13 +61,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ConnectorEnergyspansDroppedSamples, err = builder.meter.Int64Counter(
 		"otelcol_connector_energyspans_dropped_samples",
-		metric.WithDescription("Samples of energy profiles that were dropped. Their energy is in no series. [Development]"),
+		metric.WithDescription("Dropped samples of energy profiles. No series contains their energy. [Development]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ConnectorEnergyspansEvictedItems, err = builder.meter.Int64Counter(
 		"otelcol_connector_energyspans_evicted_items",
-		metric.WithDescription("Spans that were forgotten, and energy that was counted without the names of its span, before `wait` had passed because `memory_limit_mib` was reached. [Development]"),
+		metric.WithDescription("Spans and waiting energy that were removed before `wait` had passed, because `memory_limit_mib` was reached. The energy is counted, possibly without the names of its span. [Development]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)

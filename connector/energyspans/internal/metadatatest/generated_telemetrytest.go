@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) connector.Settings {
 func AssertEqualConnectorEnergyspansDroppedSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_connector_energyspans_dropped_samples",
-		Description: "Samples of energy profiles that were dropped. Their energy is in no series. [Development]",
+		Description: "Dropped samples of energy profiles. No series contains their energy. [Development]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -40,7 +40,7 @@ func AssertEqualConnectorEnergyspansDroppedSamples(t *testing.T, tt *componentte
 func AssertEqualConnectorEnergyspansEvictedItems(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_connector_energyspans_evicted_items",
-		Description: "Spans that were forgotten, and energy that was counted without the names of its span, before `wait` had passed because `memory_limit_mib` was reached. [Development]",
+		Description: "Spans and waiting energy that were removed before `wait` had passed, because `memory_limit_mib` was reached. The energy is counted, possibly without the names of its span. [Development]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
