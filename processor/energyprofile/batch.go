@@ -25,12 +25,12 @@ const (
 
 // batch holds CPU profiles until the energy of their time is attributed.
 type batch struct {
-	// data has the profiles as Protobuf, without times and values: an empty location has 2 bytes there,
-	// and 80 if it is decoded.
+	// data holds the profiles as Protobuf, without times and values. An empty location takes 2 bytes in
+	// Protobuf, and 80 if it is decoded.
 	data      []byte
 	resources []resource
-	times     int    // of all samples that have no energy yet
-	energy    uint64 // µJ, when it is divided
+	times     int    // number of times of all samples without energy
+	energy    uint64 // µJ, set after the division
 	bytes     int
 	// mark is the number of windows that the receiver had attributed when the batch arrived.
 	mark    uint64
@@ -40,7 +40,7 @@ type batch struct {
 
 // resource has the CPU samples of a resource, which are of one process.
 type resource struct {
-	pid int32 // 0 if it has none
+	pid int32 // 0 if the resource has no PID
 	// process is nil until it is found. It does not change then: of two processes that had the PID in turn,
 	// one has the samples of the resource.
 	process *process
@@ -77,8 +77,8 @@ func (d dropped) samples(reason string, of pprofile.Profile) {
 	}
 }
 
-// newBatch indexes the samples of CPU profiles and encodes the rest. It removes samples that are malformed, after now
-// or too many. If no sample is left, the batch only ends a period.
+// newBatch indexes the samples of CPU profiles and encodes the rest. It drops samples that are malformed, after now or
+// beyond the limit of their process. A batch without samples only ends a period.
 func newBatch(profiles pprofile.Profiles, index *indexer) (*batch, error) {
 	b := &batch{}
 	index.d = profiles.Dictionary()
@@ -109,8 +109,7 @@ func newBatch(profiles pprofile.Profiles, index *indexer) (*batch, error) {
 
 // Bytes of the parts of a batch.
 const (
-	// A batch counts more than it takes, because each that arrives looks at all that are held: 25,000 small ones took
-	// 4 ms then.
+	// A batch counts more than its size, because each new batch scans all that are held: for 25,000 small ones, 4 ms.
 	batchBytes    = 16 << 10
 	resourceBytes = 48
 	sampleBytes   = 48
@@ -119,9 +118,9 @@ const (
 // indexer collects the samples of profiles.
 type indexer struct {
 	now int64 // Unix time in ns
-	// cpuTime is the CPU time that a process can have used since the first sample that is held.
+	// cpuTime is the maximum CPU time of a process since the first sample in the batches that are held.
 	cpuTime time.Duration
-	byPID   map[int32]uint64 // number of samples that are held
+	byPID   map[int32]uint64 // number of samples in the batches that are held
 	drop    dropped
 
 	d         pprofile.ProfilesDictionary
@@ -227,7 +226,7 @@ func (x *indexer) countOf(s pprofile.Sample) (count uint64) {
 	return min(count, math.MaxInt32)
 }
 
-// count returns the number of samples that have no energy yet.
+// count returns the number of samples without energy.
 func (r *resource) count() (n uint64) {
 	for i := range r.samples {
 		n += uint64(len(r.samples[i].times)) * r.samples[i].count
@@ -264,7 +263,7 @@ func isCPU(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
 	return textAt(d, of.SampleType().TypeStrindex()) == "samples" && textAt(d, of.PeriodType().TypeStrindex()) == "cpu"
 }
 
-// isEnergy reports whether a profile is one of energy, in any unit.
+// isEnergy reports whether a profile is an energy profile, in any unit.
 func isEnergy(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
 	return textAt(d, of.SampleType().TypeStrindex()) == "energy"
 }
@@ -327,8 +326,8 @@ func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 	})
 }
 
-// finish returns the profiles of a batch as ones of energy: each sample has one value, and none has time
-// stamps. It leaves out what has no energy.
+// finish returns the energy profiles of a batch. Each sample has one value and no time stamps. Samples and profiles
+// without energy are left out.
 func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 	pd, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b.data)
 	if err != nil {

@@ -141,14 +141,14 @@ func putName(name string) func(pcommon.Map) {
 	return func(to pcommon.Map) { to.PutStr("process.executable.name", name) }
 }
 
-// energyType makes profiles of a dictionary ones of energy.
+// energyType converts profiles of a dictionary to energy profiles.
 type energyType struct {
 	name, unit int32
 	attributes []int32
 }
 
-// newEnergyType returns the type of energy that was obtained by a method. It searches all strings and attributes of
-// the dictionary.
+// newEnergyType returns the energyType for a value of energy.method, which may be empty. It searches all strings and
+// attributes of the dictionary.
 func newEnergyType(d pprofile.ProfilesDictionary, method string) energyType {
 	e := energyType{name: text(d, "energy"), unit: text(d, "microjoules")}
 	if method == "" {

@@ -9,16 +9,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/feed"
 )
 
-// intake takes the windows of the receiver, which waits for it, and so does not wait for a division of energy.
+// intake receives the windows of the receiver. The receiver waits for take, but not for a division of energy.
 type intake struct {
 	mu      sync.Mutex // held while energy is divided
 	windows windows    // guarded by mu
 
 	inboxMu sync.Mutex
-	inbox   []*feed.Window // that ended while mu was held; guarded by inboxMu
+	inbox   []*feed.Window // windows that ended while mu was held; guarded by inboxMu
 }
 
-// take keeps a window.
+// take adds a window.
 func (in *intake) take(w *feed.Window) {
 	if !in.mu.TryLock() {
 		own := cloneOf(w)
@@ -32,7 +32,7 @@ func (in *intake) take(w *feed.Window) {
 	in.windows.take(w)
 }
 
-// lock locks the windows, which have all that ended until now, and returns them.
+// lock moves the inbox to the windows, locks the windows and returns them.
 func (in *intake) lock() *windows {
 	in.mu.Lock()
 	in.empty()

@@ -65,7 +65,7 @@ func TestProfilesWithoutSamplesAreNotHeld(t *testing.T) {
 	assert.Equal(t, one.data, hold().data)
 }
 
-func TestTheMemoryOfBatchesIsThatWhichIsCounted(t *testing.T) {
+func TestTheCountedMemoryOfBatchesIsTheirActualMemory(t *testing.T) {
 	for name, next := range map[string]func() *samples{
 		"empty locations": func() *samples { return large(200_000) },
 		"many samples": func() *samples {
@@ -229,7 +229,7 @@ func TestFewSmallBatchesAreHeld(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
-func TestTheSenderOfMostBytesLosesBatchesAndTheProfilerOfThisProcessLast(t *testing.T) {
+func TestTheLargestForeignSenderLosesBatchesBeforeTheProfilerOfThisProcess(t *testing.T) {
 	p := &energyProfile{}
 	local, quiet, loud := origin{}, origin{isForeign: true, host: "10.0.0.1"}, origin{isForeign: true, host: "10.0.0.2"}
 	for _, from := range []origin{local, quiet, loud, loud, loud} {
@@ -292,7 +292,7 @@ func TestProfilesWithMoreEnergyThanTheReceiverAttributedAreNotSent(t *testing.T)
 	assert.ErrorContains(t, p.conditions.Err("sums"), "8 µJ")
 }
 
-func TestEnergyThatIsNotToBeSentIsNotOwed(t *testing.T) {
+func TestIdleAndUnattributedEnergyIsNotOwedUnlessItIsSent(t *testing.T) {
 	p, f := start(t, &Config{}, new(consumertest.ProfilesSink))
 	w := windowOf(0, 1000, 7)
 	w.Active[0], w.Idle[0], w.Unattributed[0] = 7+5+3, 100, 5

@@ -15,11 +15,11 @@ import (
 type origin struct {
 	// isForeign reports whether the batch came from a client, which is another process.
 	isForeign bool
-	host      string // of the client
+	host      string // host of the client
 }
 
-// originOf returns the sender of a batch according to its context. Receivers with a server add the client's
-// address, but not for HTTP over a Unix socket. HTTP requests always have their server.
+// originOf returns the sender of a batch according to its context. Receivers with a server add the address of the
+// client, except for HTTP over a Unix socket. The context of every HTTP request contains the server.
 func originOf(ctx context.Context) (o origin) {
 	if addr := client.FromContext(ctx).Addr; addr != nil {
 		o.isForeign, o.host = true, addr.String()
@@ -31,8 +31,8 @@ func originOf(ctx context.Context) (o origin) {
 	return o
 }
 
-// refuse removes profiles of energy, which only this processor makes, and CPU samples of other processes unless
-// they are accepted.
+// refuse removes energy profiles, because only this processor creates them. It also removes CPU samples of other
+// processes, unless ForeignSamples accepts them.
 func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
 	d := pd.Dictionary()
 	keep(pd, func(of pprofile.Profile) bool {

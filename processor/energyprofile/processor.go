@@ -43,7 +43,7 @@ type energyProfile struct {
 	held      []*batch
 	since     time.Time // arrival of the last batch before those in held
 	until     time.Time // the end of the last period that was settled
-	reported  int64     // until when the meters had reported then, Unix time in ns
+	reported  int64     // time until which the meters had reported at until, Unix time in ns
 	now       func() time.Time
 	coverage  coverage
 
@@ -61,8 +61,8 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 	p := &energyProfile{
 		cfg: cfg, next: next, telemetry: t, now: time.Now, conditions: conditions.New("Energy profiles", set.Logger), feed: feed.Of(cfg.Receiver),
 		warnForeign: sync.OnceFunc(func() {
-			set.Logger.Warn("Samples of other processes are dropped: energy is only that of the receiver of this collector, " +
-				"and CPU samples are only those of its profiler unless foreign_samples is true")
+			set.Logger.Warn("Foreign samples dropped: the processor accepts energy only from the energy receiver of this collector, " +
+				"and CPU samples only from the profiler of this collector, unless foreign_samples is true")
 		}),
 	}
 	p.intake.windows = windows{
@@ -156,7 +156,7 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	return nil
 }
 
-// countByPID returns the number of samples that are held of a sender, by PID.
+// countByPID returns the number of samples of a sender in the batches that are held, by PID.
 func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 	n := map[int32]uint64{}
 	for _, b := range p.held {
@@ -170,7 +170,7 @@ func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 	return n
 }
 
-// size returns the bytes that are held.
+// size returns the size of the batches that are held, in bytes.
 func (p *energyProfile) size() (bytes int) {
 	for _, b := range p.held {
 		bytes += b.bytes
@@ -178,7 +178,7 @@ func (p *energyProfile) size() (bytes int) {
 	return bytes
 }
 
-// evict drops batches beyond the limits, which are reached if the receiver attributes nothing.
+// evict drops batches beyond the limit. The limit is reached if the receiver stops attributing energy.
 func (p *energyProfile) evict(drop dropped) {
 	for p.size() > maxBytes {
 		i := p.oldestOfLargest()
@@ -189,8 +189,8 @@ func (p *energyProfile) evict(drop dropped) {
 	}
 }
 
-// oldestOfLargest returns the oldest batch of the sender that has most bytes. The profiler of this
-// process loses a batch only if there is no batch of another sender.
+// oldestOfLargest returns the index of the oldest batch of the foreign sender with the most bytes. It returns a batch
+// of the profiler of this process only if no foreign batch is held.
 func (p *energyProfile) oldestOfLargest() int {
 	bytes := map[origin]int{}
 	for _, b := range p.held {
@@ -205,8 +205,8 @@ func (p *energyProfile) oldestOfLargest() int {
 	return slices.IndexFunc(p.held, func(b *batch) bool { return b.from == largest })
 }
 
-// countDue returns the number of pending windows that can be settled: those before an earlier batch than
-// the newest, if all meters have reported until then, or if that takes too much time or memory.
+// countDue returns the number of pending windows that can be settled: the windows before the second newest batch, if
+// all meters have reported until its arrival. If that takes too much time or memory, countDue does not wait.
 func (p *energyProfile) countDue() int {
 	isFull, now := p.size() > maxBytes/2, p.now()
 	w := p.intake.lock()

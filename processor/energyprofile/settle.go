@@ -25,7 +25,7 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	}
 	d := p.divide(ctx, n, end)
 	p.conditions.Set("sums", d.err)
-	// The client of the current batch did not send the batches that are complete now.
+	// The complete batches may have other senders than the client of the current batch.
 	ctx = client.NewContext(ctx, client.Info{})
 	var errs []error
 	for _, b := range d.complete {
@@ -59,9 +59,9 @@ func (p *energyProfile) send(ctx context.Context, pd pprofile.Profiles, energy u
 // division is the result of divide.
 type division struct {
 	method   string
-	complete []*batch // samples have their energy
+	complete []*batch // batches whose samples all have energy
 	frames   *frames
-	err      error // why nothing is sent
+	err      error // reason why no profiles are sent
 }
 
 // divide settles the first n pending windows.
@@ -92,8 +92,8 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
 	return d
 }
 
-// close adds up the energy that is to be sent. It must not exceed the energy of the receiver's windows, whatever
-// the samples were.
+// close sums the energy of all profiles. If the sum exceeds the energy of the receiver's windows, close drops the
+// profiles and sets err.
 func (d *division) close(w *windows) {
 	sum := d.frames.sum
 	for _, b := range d.complete {
@@ -105,7 +105,7 @@ func (d *division) close(w *windows) {
 		sum = units.AddSaturating(sum, b.energy)
 	}
 	if sum > w.owed {
-		d.err = fmt.Errorf("the profiles had %d µJ and the windows of the receiver only %d µJ: they were not sent", sum, w.owed)
+		d.err = fmt.Errorf("profiles not sent: their energy is %d µJ, and the energy of the receiver's windows is %d µJ", sum, w.owed)
 		d.complete, d.frames = nil, &frames{}
 		sum = 0
 	}

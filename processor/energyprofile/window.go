@@ -82,7 +82,7 @@ type windows struct {
 	pending  []window
 	rows     int             // rows and parts of pending
 	rest     totals          // of windows that are settled, not sent yet
-	owed     uint64          // µJ of windows that are settled, in rest, in processes and in samples, not sent yet
+	owed     uint64          // µJ of settled windows that were not sent: in rest, in processes and in samples
 	start    time.Time       // of the first window
 	received uint64          // windows since the start
 	settled  uint64          // windows that have left pending
@@ -267,7 +267,7 @@ func (w *windows) find(pid int32, at time.Time) *process {
 	return nil
 }
 
-// takeBack takes the energy back that a batch has and that is not sent.
+// takeBack returns the energy of a batch that is not sent to its processes.
 func (w *windows) takeBack(b *batch) {
 	for i := range b.resources {
 		r := &b.resources[i]

@@ -62,7 +62,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ProcessorEnergyprofileDroppedSamples, err = builder.meter.Int64Counter(
 		"otelcol_processor_energyprofile_dropped_samples",
-		metric.WithDescription("Samples that were dropped. The energy of their processes is divided among the other samples. [Development]"),
+		metric.WithDescription("Dropped samples. The energy of their processes is divided among the other samples. [Development]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
