@@ -182,7 +182,7 @@ func TestAGPUOfGraceHopperIsTheModuleWithoutGrace(t *testing.T) {
 	})
 }
 
-func TestAModuleWhoseCPUIsNotReadIsReportedAsItIs(t *testing.T) {
+func TestAModuleIsNotSeparatedIfItsCPUIsNotRead(t *testing.T) {
 	s := &scriptedGPU{change: func(d *gpulibrary.Device) { d.Module = true }}
 	withGPU(t, s, func(n *testNode) {
 		clear(n.host.Zones)
@@ -190,7 +190,7 @@ func TestAModuleWhoseCPUIsNotReadIsReportedAsItIs(t *testing.T) {
 		n.pass(14, nil)
 		assert.InDelta(t, 100, n.one("hw.power", "hw.type=gpu").value, 1)
 		require.Len(t, n.reasons("GPU module"), 1)
-		assert.Contains(t, n.reasons("GPU module")[0], "the energy of GPU-1 is that of its module")
+		assert.Contains(t, n.reasons("GPU module")[0], "the energy of GPU-1 contains the energy of a CPU socket")
 	})
 }
 

@@ -39,9 +39,9 @@ type Device struct {
 	PCIAddress string
 	// MaxWatts is power that the GPU never exceeds, 0 where that is not known.
 	MaxWatts uint64
-	// Module reports whether Energy and Power are those of a module that contains the GPU and a CPU
-	// socket, as on NVIDIA's Grace Hopper. The receiver subtracts the energy of the socket. It does
-	// not change during the life of the device.
+	// Module reports whether Energy and Power measure a module with the GPU and a CPU socket, as on
+	// NVIDIA's Grace Hopper. The receiver subtracts the energy of the socket. Module does not change
+	// during the life of the device.
 	Module bool
 
 	// At is when Energy or Power was read, with a monotonic clock reading.

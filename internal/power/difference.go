@@ -9,18 +9,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// difference is the energy of a whole without its parts; see Remainder. The tracks that are the
-// whole or a part are marked by its user.
+// difference is the energy of a whole without its parts; see Remainder. The user of a difference
+// marks the tracks that belong to the whole or are a part.
 type difference struct {
-	tracks []*track // of all zones that were ever read, by ID
+	tracks []*track // one for each zone that was ever read
 
-	// candidate is the time up to which energy is settled next: that of the first reading of the whole that was seen after
-	// settled. It is zero if there is none yet.
+	// candidate is the end of the time that settle adds next: the time of the first reading of the whole after settled.
+	// It is zero before this reading.
 	candidate time.Time
-	proposed  time.Time // sample time at which the candidate was chosen
-	restart   bool      // the time from settled to candidate is left out: the whole changed, or missed some of it
+	proposed  time.Time // sample time when the candidate was chosen
+	restart   bool      // settle leaves out the time from settled to candidate: the whole changed or missed a part of it
 
-	settled time.Time    // up to when the total is known; zero before the first time
+	settled time.Time    // time of balance and total; zero before the first settle
 	balance int64        // D at the time settled, in µJ
 	total   units.Energy // the largest balance
 }
@@ -28,8 +28,8 @@ type difference struct {
 const (
 	// partPatience is how long a part is waited for.
 	partPatience = 2 * time.Minute
-	// maxStep bounds what one zone adds to the balance at once, and maxBalance the balance, in µJ,
-	// so that nothing overflows.
+	// maxStep bounds the energy that a zone adds to the balance at once, in µJ. maxBalance bounds the
+	// balance, in µJ. They prevent overflows.
 	maxStep    = 1 << 54
 	maxBalance = 1 << 61
 )
@@ -55,8 +55,8 @@ func (d *difference) track(r *Reading, readings []Reading) *track {
 	return t
 }
 
-// setWhole marks a track as the whole, or as one that is not. If it was not so before, nothing is
-// known about the time between.
+// setWhole sets whether a track belongs to the whole. A change leaves out the time since settled,
+// because the energy of the new whole before its first reading is not available.
 func (d *difference) setWhole(t *track, whole bool) {
 	if t.whole != whole {
 		t.whole = whole
@@ -64,8 +64,8 @@ func (d *difference) setWhole(t *track, whole bool) {
 	}
 }
 
-// propose makes the time of the whole's last reading the candidate if there is none, and reports
-// whether there is one then. If the whole has several zones, it is the time of the first.
+// propose sets the candidate to the time of the whole's last reading, unless a candidate is set. If
+// the whole has several zones, the first zone counts. propose reports whether a candidate is set.
 func (d *difference) propose(now time.Time) bool {
 	if !d.candidate.IsZero() {
 		return true
@@ -84,9 +84,9 @@ func (d *difference) propose(now time.Time) bool {
 	return true
 }
 
-// settle brings the total up to date at the candidate, once all zones of the whole, and the parts
-// that are waited for, have a reading that is no earlier. It reports whether it did so, with the
-// energy of the whole and the time since the total was settled before.
+// settle advances the total to the candidate. It waits until all zones of the whole, and all parts
+// that are not abandoned, have a reading at the candidate or later. It reports whether it advanced
+// the total, with the energy of the whole and the time since the total was last settled.
 func (d *difference) settle(now time.Time) (whole int64, elapsed time.Duration, settled bool) {
 	if !d.propose(now) {
 		return 0, 0, false
@@ -125,21 +125,21 @@ func (d *difference) settle(now time.Time) (whole int64, elapsed time.Duration, 
 type track struct {
 	zone    *Zone
 	base    units.Energy // total of the track when the total of the zone was 0
-	present bool         // it is among the readings
-	whole   bool         // it is the whole, or a zone of it
-	part    bool         // it is a part
-	// abandoned marks a part that had nothing new in the time that it was waited for. It is not
-	// waited for until it has a new reading.
+	present bool         // the readings contain the zone
+	whole   bool         // the zone belongs to the whole
+	part    bool         // the zone is a part
+	// abandoned marks a part that had no new reading for partPatience. settle does not wait for the
+	// part until it has a new reading.
 	abandoned bool
-	resumed   bool // the first point is of the past
+	resumed   bool // the first point was restored from a state
 
 	points     []point // readings, by time
 	unmeasured time.Duration
-	missed     [][2]time.Time // of the last readings between which some time was not measured, and that are not settled
+	missed     [][2]time.Time // pairs of successive readings with unmeasured time between them
 	setBack    bool           // the clock of the readings was set back
 
-	settled units.Energy // total at the time that was settled last, or in the first reading
-	value   units.Energy // total at the candidate, if it is known
+	settled units.Energy // total at the time that was last settled, at first the total of the first reading
+	value   units.Energy // total at the candidate, valid if known is set
 	known   bool
 }
 
@@ -149,10 +149,10 @@ type point struct {
 	total units.Energy
 }
 
-// A track keeps its last two points, and of those before them the last maxPoints-2 that are at
-// least pointSpacing apart: a reading of the whole may arrive long after the time that it is of.
+// A track keeps its last two points and maxPoints-2 earlier points that are at least pointSpacing
+// apart. The earlier points are needed because a reading of the whole may arrive late.
 const (
-	maxPoints    = 160 // MaxLag and the time between two readings of the whole
+	maxPoints    = 160 // covers MaxLag and the time between two readings of the whole
 	pointSpacing = time.Second
 )
 
@@ -169,7 +169,7 @@ func (t *track) replace(r *Reading) {
 	t.base = t.last().total - r.Total // modulo 2^64
 }
 
-// update notes a reading.
+// update adds a reading.
 func (t *track) update(r *Reading) {
 	t.present = true
 	p := point{r.At, t.base + r.Total}
@@ -209,15 +209,14 @@ func (t *track) add(p point) {
 	t.points = append(t.points, p)
 }
 
-// missedBetween reports whether some of the time between two times was not measured. It forgets what was missed before.
+// missedBetween reports whether some of the time between two times was not measured. It removes pairs that end earlier.
 func (t *track) missedBetween(from, to time.Time) bool {
 	t.missed = slices.DeleteFunc(t.missed, func(gap [2]time.Time) bool { return !gap[1].After(from) })
 	return slices.ContainsFunc(t.missed, func(gap [2]time.Time) bool { return gap[0].Before(to) })
 }
 
-// resolve finds the total at a time, and reports whether it is known. That of a part that is not
-// waited for is the last one, also where the time before, of another whole, was an earlier one and
-// the part's total then was interpolated.
+// resolve finds the total at a time, and reports whether it found the total. For an abandoned part
+// it is the last total, even if the total at the time settled before was an interpolated one.
 func (t *track) resolve(at time.Time, patient bool) bool {
 	switch {
 	case t.known:
@@ -229,8 +228,8 @@ func (t *track) resolve(at time.Time, patient bool) bool {
 	return t.known || t.abandoned
 }
 
-// interpolate returns the total at a time that is not after the last point. Before the first point
-// it is that of the first.
+// interpolate returns the total at a time that is not after the last point. For a time before the
+// first point, it returns the total of the first point.
 func (t *track) interpolate(at time.Time) units.Energy {
 	i := len(t.points) - 1
 	for i > 0 && !t.points[i-1].at.Before(at) {
@@ -247,7 +246,7 @@ func (t *track) interpolate(at time.Time) units.Energy {
 // pending returns the energy since the time that was settled last.
 func (t *track) pending() int64 { return int64(min(units.Advance(t.settled, t.last().total), maxStep)) }
 
-// settle makes the total at the candidate the settled one, and returns by how much it grew.
+// settle sets the settled total to the total at the candidate, and returns the increase.
 func (t *track) settle() int64 {
 	grown := min(units.Advance(t.settled, t.value), maxStep)
 	shrunk := min(units.Advance(t.value, t.settled), maxStep)

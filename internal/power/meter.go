@@ -46,8 +46,8 @@ type Zone struct {
 	Method Method
 	// Domain is the hardware that the zone measures, as something that is used.
 	Domain units.Domain
-	// Includes is the CPU socket that the meter of a GPU measures as well, empty if it measures none.
-	// Set subtracts the energy of the socket.
+	// Includes is the CPU socket that the meter of a GPU also measures, or empty. Set subtracts the
+	// energy of the socket.
 	Includes units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
 	MaxWatts uint64

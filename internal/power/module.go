@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// module derives the energy of a GPU whose meter measures a module with a CPU socket: that of the
-// module without that of the socket, by the rules of Remainder. While the socket cannot be read,
-// its energy is in that of the GPU.
+// module derives the energy of a GPU whose meter measures a module with a CPU socket. It subtracts
+// the energy of the socket from the energy of the module, by the rules of Remainder. While the
+// socket cannot be read, its energy counts as energy of the GPU.
 type module struct {
 	difference
-	zone   *Zone     // of the GPU
-	socket time.Time // sample time at which the socket was last read, or the module first
+	zone   *Zone     // zone of the GPU
+	socket time.Time // sample time of the last reading of the socket, at first of the module
 	err    error
 }
 
-// separateModules replaces the readings of modules by those of their GPUs.
+// separateModules replaces readings of modules with derived readings of their GPUs.
 func (s *Set) separateModules() {
 	for _, m := range s.modules {
 		m.err = nil
@@ -49,7 +49,7 @@ func (s *Set) moduleOf(gpu *Zone) *module {
 	return s.modules[i]
 }
 
-// ModuleErr returns which GPUs have the energy of their modules, with that of a CPU, nil if none has.
+// ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error {
 	for _, m := range s.modules {
 		if m.err != nil {
@@ -59,8 +59,8 @@ func (s *Set) ModuleErr() error {
 	return nil
 }
 
-// derive replaces the reading of a module. alone reports whether it is the only module of the
-// machine: then all CPUs are its socket.
+// derive replaces the reading of a module with the derived reading of its GPU. alone reports
+// whether the machine has only this module. Then all CPUs belong to its socket.
 func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Time) {
 	for _, t := range m.tracks {
 		t.present = false
@@ -82,7 +82,7 @@ func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Tim
 	}
 	m.settle(now)
 	if now.Sub(m.socket) > partPatience {
-		m.err = fmt.Errorf("the energy of %s is that of its module, CPU included: no meter reads the CPU socket", m.zone.ID)
+		m.err = fmt.Errorf("the energy of %s contains the energy of a CPU socket, because its meter measures a module and no meter reads the socket", m.zone.ID)
 	}
 	r.Total, r.At, r.Raw, r.since = m.total, m.settled, Raw{}, time.Time{}
 }

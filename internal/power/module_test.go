@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// superchips is a machine with modules, each of a CPU socket and a GPU whose counter is that of the module.
+// superchips is a machine with modules. Each module has a CPU socket and a GPU, whose counter measures the module.
 type superchips struct {
 	*Set
 	t             testing.TB
@@ -49,7 +49,7 @@ func (m *superchips) expect(seconds float64, want ...float64) {
 }
 
 // The module of 423 W has a socket of 123 W, which is read half a second later than the module.
-func TestTheSocketIsNotPartOfTheEnergyOfAGPUWhoseMeterIncludesIt(t *testing.T) {
+func TestTheEnergyOfASocketIsSubtractedFromItsModule(t *testing.T) {
 	m := newSuperchips(t, 1)
 	for second := range 10 {
 		count(&m.modules.readings[0], float64(second), 423*float64(second))
@@ -59,7 +59,7 @@ func TestTheSocketIsNotPartOfTheEnergyOfAGPUWhoseMeterIncludesIt(t *testing.T) {
 	assert.NoError(t, m.ModuleErr())
 }
 
-func TestEachModuleIsWithoutItsOwnSocket(t *testing.T) {
+func TestEachGPUExcludesTheSocketOfItsOwnModule(t *testing.T) {
 	m := newSuperchips(t, 2)
 	for second := range 3 {
 		for i, watts := range []float64{100, 20} {
@@ -79,7 +79,7 @@ func TestAGPUNeverLosesEnergyToItsSocket(t *testing.T) {
 	}
 }
 
-func TestAModuleWhoseSocketCannotBeReadIsReportedAsItIs(t *testing.T) {
+func TestAModuleIsNotSeparatedIfItsSocketCannotBeRead(t *testing.T) {
 	m := newSuperchips(t, 1)
 	m.cpus.readings[0].Err = errUnreadable
 	for _, second := range []float64{0, 60, 120} {
@@ -89,7 +89,7 @@ func TestAModuleWhoseSocketCannotBeReadIsReportedAsItIs(t *testing.T) {
 	}
 	count(&m.modules.readings[0], 121, 423*121)
 	m.expect(121, 423*121)
-	assert.EqualError(t, m.ModuleErr(), "the energy of GPU-package-0 is that of its module, CPU included: no meter reads the CPU socket")
+	assert.EqualError(t, m.ModuleErr(), "the energy of GPU-package-0 contains the energy of a CPU socket, because its meter measures a module and no meter reads the socket")
 	m.cpus.readings[0].Err = nil
 	count(&m.cpus.readings[0], 122, 0)
 	count(&m.modules.readings[0], 122, 423*122)

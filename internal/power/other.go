@@ -42,8 +42,8 @@ type Remainder struct {
 	difference
 	zone    Zone
 	kind    Kind   // of the whole
-	foreign *Zone  // a part that is not measured, nil if all are
-	lacks   string // what is not there, empty if nothing
+	foreign *Zone  // a part that is not measured, or nil
+	lacks   string // description of missing zones, or ""
 
 	resuming bool // the balance is that of the past, and there was no reading since
 
@@ -217,7 +217,7 @@ func (m *Remainder) selectWhole() (whole, part bool) {
 	return whole, part
 }
 
-// judge decides whether the deficit is more than noise, after a time in which the whole used energy.
+// judge decides whether the deficit is more than noise. whole is the energy of the whole during elapsed.
 func (m *Remainder) judge(whole int64, elapsed time.Duration) {
 	deficit := float64(m.Deficit())
 	if deficit == 0 {

@@ -16,7 +16,7 @@ var otherHistories = flag.Int("other.histories", 25, "histories of 1000 interval
 
 // simulated is a zone with its true energy and the meter that reads it.
 type simulated struct {
-	id      string // that of each of its meters
+	id      string // the ID of each of the zone's meters
 	kind    Kind
 	watts   float64
 	energy  []float64 // true, in µJ, at the end of each interval

@@ -155,7 +155,7 @@ func (s *Set) beginResuming(now time.Time) {
 	}
 }
 
-// isPatient reports whether zones of the past are waited for.
+// isPatient reports whether Set still waits for zones of a restored state.
 func (s *Set) isPatient() bool { return s.sample.At.Sub(s.began) < partPatience }
 
 // resume looks for zones of the past among a meter's readings.

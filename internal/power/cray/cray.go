@@ -101,7 +101,7 @@ func (m *Meter) repeat(at time.Time) []power.Reading {
 	return m.readings
 }
 
-// torn reports whether the freshness has changed since it was last read.
+// torn reports whether the freshness counter has changed since its last read.
 func (m *Meter) torn() bool {
 	if len(m.zones) == 0 {
 		return false

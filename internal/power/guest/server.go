@@ -196,7 +196,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool)
 // write writes the document for a virtual machine, if it has a report, and closes the connection.
 // Delivery is not checked.
 func (s *Server) write(conn net.Conn, cid uint32) {
-	defer func() { // admit waits until both are done: the virtual machine may connect again once it sees the end
+	defer func() { // admit waits for both, because the virtual machine may connect again as soon as it sees the end
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, conn)

@@ -17,7 +17,7 @@ import (
 // more, and is no BMC.
 const maxMembers = 64
 
-// maxLinks bounds the links of a system or chassis that are held while the machine is looked for.
+// maxLinks is the maximum number of links of a system or chassis. All are held during the search for the machine.
 const maxLinks = 1024
 
 type collection struct{ Members []link }

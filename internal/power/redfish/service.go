@@ -20,8 +20,8 @@ import (
 // rootPath is fixed by the specification (DSP0266, 6.3).
 const rootPath = "/redfish/v1/"
 
-// maxResource is the most bytes of a resource. Real ones have some 10 KB. Up to 64 are held at a
-// time, and JSON may take ten times its size in memory.
+// maxResource is the maximum size of a resource in bytes. Real resources have about 10 KB. Up to 64
+// resources are held at a time, and decoded JSON may take ten times its size.
 const maxResource = 512 << 10
 
 var (

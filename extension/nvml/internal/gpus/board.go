@@ -15,7 +15,7 @@ type board struct {
 	device            nvml.Device // nil while NVML does not list the GPU
 	id, name, address string
 	maxWatts          uint64
-	module            bool  // the energy is that of a module
+	module            bool  // the energy counter measures a module
 	lost              error // that the GPU can no longer be read, nil if it can
 
 	energy energy

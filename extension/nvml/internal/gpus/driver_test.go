@@ -40,7 +40,7 @@ func (d *driver) open() (nvml.Library, error) {
 type gpu struct {
 	uuid, address string
 	limit         uint32
-	module        bool // the energy is that of a module
+	module        bool // the energy counter measures a module
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32

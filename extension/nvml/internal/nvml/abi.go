@@ -15,7 +15,7 @@ const (
 	fieldPowerAverage = 185 // NVML_FI_DEV_POWER_AVERAGE: mW, over a second; Ampere and later, but not GA100
 	fieldPowerInstant = 186 // NVML_FI_DEV_POWER_INSTANT: mW
 
-	scopeModule = 1 // NVML_POWER_SCOPE_MODULE; that of the GPU, NVML_POWER_SCOPE_GPU, is 0
+	scopeModule = 1 // NVML_POWER_SCOPE_MODULE; NVML_POWER_SCOPE_GPU is 0
 
 	valueDouble = 0 // NVML_VALUE_TYPE_DOUBLE; the others are integers
 

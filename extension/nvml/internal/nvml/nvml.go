@@ -22,8 +22,8 @@ type Device interface {
 	TotalEnergy() (uint64, error)
 	// Power returns the power in mW, and whether it is an average over a second or the power of the moment.
 	Power() (milliwatts uint32, averaged bool, err error)
-	// MeasuresModule reports whether the power and the energy of the GPU are those of a module that
-	// contains it and a CPU socket: NVML supports the power of the module, and not that of the GPU.
+	// MeasuresModule reports whether the GPU's power and energy measure a module with a CPU socket.
+	// This is the case if NVML supports the power scope of the module, but not the scope of the GPU.
 	MeasuresModule() bool
 	// PowerLimit returns the highest power limit that can be set, in mW.
 	PowerLimit() (uint32, error)

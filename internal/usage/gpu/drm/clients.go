@@ -218,7 +218,7 @@ func (s *Source) textOf(c *client) ([]byte, error) {
 	f := s.files.Job()
 	f.descriptor = s.descriptorOf(c)
 	err := s.run(c.pid, c.start, c.fd, (*files).readText)
-	if errors.Is(err, stall.ErrUnread) && s.files.Job() != f { // the text is read still
+	if errors.Is(err, stall.ErrUnread) && s.files.Job() != f { // the read has not returned
 		s.abandon(c)
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// socketOf returns the CPU socket of a module with the GPU at a PCI address: the package of the
-// CPUs that are nearest to the GPU, all CPUs if sysfs below root does not show them.
+// socketOf returns the CPU socket of the module that contains the GPU at a PCI address. It is the
+// package of the CPUs on the GPU's NUMA node, or all CPUs if sysfs below root does not list them.
 func socketOf(root, address string) units.Domain {
 	number := func(path ...string) (int, bool) {
 		text, err := os.ReadFile(filepath.Join(append([]string{root, "sys"}, path...)...))
