@@ -59,8 +59,8 @@ func (s *Set) ModuleErr() error {
 	return nil
 }
 
-// derive replaces the reading of a module with the derived reading of its GPU. alone reports
-// whether the machine has only this module. Then all CPUs belong to its socket.
+// derive replaces the reading of a module. alone reports whether it is the only module of the
+// machine: then all CPUs are its socket.
 func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Time) {
 	for _, t := range m.tracks {
 		t.present = false
