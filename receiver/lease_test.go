@@ -48,7 +48,7 @@ func lateNode(t *testing.T) (*testNode, *lateStore) {
 // lease is the lease of a state of test nodes.
 func (n *testNode) lease() time.Duration { return 5*time.Minute + n.s.cfg.CollectionInterval }
 
-func TestACollectionWaitsWhileAnOlderStateCouldBeRestored(t *testing.T) {
+func TestACollectionIsWithheldWhileAnOlderStateCouldBeRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, store := lateNode(t)
 		n.run(300*joule, map[int]int64{10: 500})
@@ -71,7 +71,7 @@ func TestACollectionWaitsWhileAnOlderStateCouldBeRestored(t *testing.T) {
 	})
 }
 
-func TestACollectionWaitsNoLongerThanALease(t *testing.T) {
+func TestACollectionIsWithheldNoLongerThanALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, store := lateNode(t)
 		n.run(300*joule, map[int]int64{10: 500})

@@ -72,7 +72,7 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	}
 }
 
-// The idle minimum of Kepler up to 0.9 is the lowest power that was observed, also on a node that is never at rest.
+// The idle minimum of Kepler up to 0.9 is the lowest observed power, even on a node that is never at rest.
 func TestTheIdleMinimumOfKepler09TakesEverySample(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Preset = config.PresetKepler09 })
 	n.start()

@@ -52,7 +52,7 @@ type energyScraper struct {
 type life struct {
 	starting sync.WaitGroup          // waits for the first scan
 	cancel   context.CancelCauseFunc // cancels the first scan; nil unless it is in the background
-	begun    bool                    // set by the end of the first scan, unless it was canceled
+	begun    bool                    // set after the first scan, unless the scan was canceled
 	closed   bool
 }
 
@@ -93,9 +93,9 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// startCollector opens all parts and returns before the baseline has been taken, which requires
-// seconds for thousands of processes: a collector is killed by a signal to shut down that arrives
-// before all its components have started.
+// startCollector opens all parts and takes the baseline in the background, because a baseline of
+// thousands of processes takes seconds. SIGTERM kills a collector before all its components have
+// started.
 func (s *energyScraper) startCollector(ctx context.Context, host component.Host) error {
 	if err := s.open(ctx, host); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (s *energyScraper) startCollector(ctx context.Context, host component.Host)
 	return nil
 }
 
-// open opens all parts. Whatever is missing or unreadable is reported and searched for again at
-// each scrape. It does not keep the collector from starting.
+// open opens all parts. Missing or unreadable parts are reported and searched for again in each
+// scrape. They do not keep the collector from starting.
 func (s *energyScraper) open(ctx context.Context, host component.Host) (err error) {
 	s.conditions.Host = host
 	s.watchdog.Enter(windows.Starting)
@@ -135,7 +135,7 @@ func (s *energyScraper) open(ctx context.Context, host component.Host) (err erro
 	return s.observeSelf()
 }
 
-// begin takes the baseline, unless ctx is canceled by stopStarting, and begins with the windows.
+// begin takes the baseline and starts the windows, unless stopStarting cancels ctx.
 func (s *energyScraper) begin(ctx context.Context) {
 	defer s.watchdog.Enter(windows.Idle)
 	if s.takeBaseline(ctx); errors.Is(context.Cause(ctx), errShut) {
@@ -286,7 +286,7 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), errShut) {
-		return nil // the identification of all processes takes most of the time of the first scan
+		return nil // before the identification of all processes, which takes most of the time of the first scan
 	}
 	s.watchdog.Enter(windows.Attributing)
 	m.EndsCollection = endsCollection

@@ -50,7 +50,7 @@ type restartBackend struct {
 	judged bool              // and did
 	lossy  bool              // a counter may have gone round, and no collection was taken since
 	old    bool              // the state is older than what was taken
-	// putBack reports whether an older state was ever put in the place of a newer one.
+	// putBack reports whether an older state ever replaced a newer state.
 	putBack bool
 	behind  bool // and no collection was taken since
 }

@@ -343,8 +343,8 @@ func (sim *restarts) kill(when crash) {
 	sim.stop()
 }
 
-// simulateRestarts runs a history and returns the first rule that was broken. A store that hangs is waited for by the
-// clock of a bubble.
+// simulateRestarts runs a history and returns the first rule that was broken. It waits for hanging stores in a synctest
+// bubble.
 func simulateRestarts(t *testing.T, seed uint64, events []hostsim.Event) (sim *restarts, err error) {
 	synctest.Test(t, func(t *testing.T) { sim, err = simulateInBubble(t, seed, events) })
 	return sim, err
@@ -482,7 +482,7 @@ func (sim *restarts) collect() {
 		sim.fail("scrape: %w", err)
 	}
 	if md.ResourceMetrics().Len() == 0 {
-		if err := sim.s.state.Err(); err != nil && strings.Contains(err.Error(), "wait") {
+		if err := sim.s.state.Err(); err != nil && strings.Contains(err.Error(), "withheld") {
 			sim.fired[hasWaited]++
 		}
 		return
@@ -564,7 +564,7 @@ const (
 	storeHangs    = "store hangs"
 	storeIsLate   = "store hangs until a later collection"
 	killedWrite   = "receiver killed while its store hangs"
-	hasWaited     = "a collection waits for the store"
+	hasWaited     = "a collection is withheld"
 )
 
 // happen lets something happen to the store, or to the state in it.
@@ -657,7 +657,7 @@ func (s *restartStore) usable() *record {
 	return r
 }
 
-// isStuck reports whether the next start can neither replace nor remove the state. It tries both twice.
+// isStuck reports whether the next start can neither replace nor remove the state. A start tries each twice.
 func (s *restartStore) isStuck() bool {
 	return s.faults.hanging > 0 || s.faults.deleting && s.faults.writing > 2
 }

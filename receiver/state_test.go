@@ -234,7 +234,7 @@ func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
 	clear(n.finals)
 	n.restart(func(c *Config) { c.Attribution.Idle = config.IdleUsed })
 	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. The energy since the last collection is in them"}, n.messages())
+	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. They include the energy since the last collection"}, n.messages())
 	assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
 	assert.True(t, stamp.Add(time.Nanosecond).Equal(n.one("hw.energy").start))
 	assert.InDelta(t, 450, n.one("process.energy", pid(10), "energy.state=active").value, 1e-3)

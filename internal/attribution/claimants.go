@@ -9,8 +9,8 @@ import (
 )
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline. In
-// the first interval after Restore, new series start at the end of the restored interval: with a
-// later start they may have been emitted by an engine whose state was not stored.
+// the first interval after Restore, new series start at the end of the restored interval. An engine
+// whose state was not stored may have emitted the same series with a later start.
 func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 	if e.restoring {
 		since = e.at

@@ -172,9 +172,9 @@ func (a *Account) setState(s *AccountState) {
 }
 
 // StartOver sets all totals to 0 as of the end of the last interval, as when the rules change. Zones
-// stay, so that the energy since then is counted, and energy that is deferred stays deferred. It
-// moves that end by one nanosecond: series that began after the state may have been emitted with the
-// earlier start.
+// stay, so that the energy since that end is counted, and deferred energy stays deferred. StartOver
+// moves the end of the interval by one nanosecond, because series that began after the state may
+// have been emitted with the earlier start.
 func (s *State) StartOver() {
 	s.At = s.At.Add(1)
 	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0

@@ -21,7 +21,7 @@ type Counters struct {
 	all    []watchedCgroup // the first is not used
 	free   []int32
 	tops   []watchedCgroup // the outermost cgroups of version 2
-	links  uint64          // links of the root directory if its directories are those of tops
+	links  uint64          // hard links of the root directory when tops was listed, 0 to list again
 	root   watchedCgroup   // of the version 1 controller
 	isV1   bool            // root was read
 	grown  units.CPUTime
@@ -188,14 +188,14 @@ func (c *Counters) readTotal() {
 		c.read(top)
 		c.grown += top.grown
 		c.ok = c.ok && top.current
-		if !top.read { // another one may be there instead, and the number of links the same
+		if !top.read { // a new cgroup may have replaced it, without a change of the number of links
 			c.links = 0
 		}
 	}
 	c.tops = slices.DeleteFunc(c.tops, func(top watchedCgroup) bool { return !top.read })
 }
 
-// list finds the outermost cgroups. A directory has two links, and one more for each directory
+// list finds the outermost cgroups. A directory has two hard links plus one for each directory
 // inside.
 func (c *Counters) list(h *hierarchy) error {
 	names, err := c.tree.lookups.outermost(h)

@@ -197,7 +197,7 @@ func (l *lookups) outermost(h *hierarchy) (names []string, err error) {
 // begin begins a scan.
 func (l *lookups) begin() { l.guard.Begin(time.Now()) }
 
-// err returns an error if directories are locked, or if lookups take too long.
+// err returns an error if users lock directories, or if lookups take too long.
 func (l *lookups) err() error {
 	switch err := l.guard.Err(""); {
 	case err == nil:

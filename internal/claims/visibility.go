@@ -108,7 +108,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 
 // ErrEndsLost reports that the CPU time source missed process exits, or parts of their CPU time.
 var ErrEndsLost = errors.New("the exits of some processes were missed, or lack CPU time of threads, " +
-	"as when more exit at once than the BPF program has room for: the unknown part of their energy is unattributed")
+	"as when more processes exit at once than the BPF program has room for: the missing part of their energy is unattributed")
 
 var (
 	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +

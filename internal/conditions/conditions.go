@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conditions reports what is wrong with a component: each change once, as a status event and, at most once a
-// minute for each condition, in its log.
+// Package conditions reports degraded states of a component. Each change is a status event, and is logged at most once a
+// minute for each condition.
 package conditions
 
 import (
@@ -37,8 +37,8 @@ type entry struct {
 	waits bool // logAgain will be called
 }
 
-// quiet is the minimum time between two messages that a condition holds. A condition that comes and
-// goes in every round, as on an overloaded machine, must not fill the log.
+// quiet is the minimum time between two messages that the same condition holds. Otherwise a condition
+// that changes in every round, as on an overloaded machine, would fill the log.
 const quiet = time.Minute
 
 // New returns conditions that are logged as "WHAT degraded" and "WHAT recovered".
@@ -62,7 +62,7 @@ func (c *Conditions) Set(name string, err error) {
 	time.AfterFunc(quiet, func() { c.logAgain(name) })
 }
 
-// logAgain logs a condition that still holds and has not been logged.
+// logAgain logs a condition that still holds, unless it has been logged.
 func (c *Conditions) logAgain(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *Conditions) set(name string, err error) bool {
 	return (err == nil) != (old == nil) || err != nil && err.Error() != old.Error()
 }
 
-// log logs a condition unless the last message says the same. A condition that holds again within
-// quiet is logged after that time, if it still holds.
+// log logs a change of a condition. A condition that holds again within quiet is logged after this
+// time, if it still holds then.
 func (c *Conditions) log(name string, err error) {
 	last := c.logged[name]
 	switch {

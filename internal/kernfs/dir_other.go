@@ -47,8 +47,8 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	return err
 }
 
-// EachFrom is like Each from an entry on, until yield returns false. It returns the number of the next entry, or 0 if
-// all entries were passed.
+// EachFrom is like Each, but starts at an entry and stops if yield returns false. It returns the number of the next entry,
+// or 0 if it passed all entries.
 func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64, err error) {
 	entries, err := os.ReadDir(d.path)
 	for i := position; i < int64(len(entries)); i++ {
@@ -59,7 +59,7 @@ func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64
 	return 0, err
 }
 
-// Links returns 0: the number of links is unknown.
+// Links returns 0, because the number of links is not available.
 func (*Dir) Links() (uint64, error) { return 0, nil }
 
 // Read reads the file <directory>/name into buf.

@@ -24,7 +24,7 @@ import (
 // ErrUnread reports that a file was not read in time: its process blocks reads, or the machine is short of CPU time.
 var ErrUnread = errors.New("the file was not read in time")
 
-// ErrSlow is in the error of Err if files were not read in time and no process is known to block reads.
+// ErrSlow is wrapped by the error of Err if files were not read in time, but no process was found to block reads.
 var ErrSlow = errors.New("reads below /proc are slow")
 
 const (
@@ -36,8 +36,8 @@ const (
 	quick = 250 * time.Microsecond
 	// firstLook is the time after which the thread is first checked for a blocked read.
 	firstLook = time.Millisecond
-	// maxStarved is the maximum time for which the slow reads of a scan may use a CPU or wait for one in total. Then
-	// the scan reads nothing else, so that the collection is in time: the next scan reads the rest.
+	// maxStarved is the maximum total time that the slow reads of a scan may use a CPU or wait for a CPU. After that,
+	// the scan stops reading, so that the collection is not late, and the next scan reads the other files.
 	maxStarved = 500 * time.Millisecond
 	// longest is the time after which a read is abandoned even if it only waits for a CPU.
 	longest = 2 * time.Second
@@ -79,9 +79,9 @@ type Options[J Job] struct {
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
 // returned and a minute has passed.
 //
-// A job that uses a CPU or waits for one does not count as blocked and has up to 2 s. Once all of these jobs of a scan
-// have taken half a second, the scan reads nothing else. If such a job is abandoned, or one whose thread's state cannot
-// be read, the process is read again as soon as the read has returned.
+// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. After half a second of such jobs,
+// a scan stops reading. If such a job is abandoned, its process is read again as soon as the read has returned. The same
+// applies to a job whose thread state cannot be read.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
 // process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
@@ -127,7 +127,7 @@ type miss struct {
 	// read and status are hasEnded of the workers that were abandoned in a read of a file, and in a read of the user
 	// or a wait for the lock of the directory. nil marks a request that did not miss its deadline.
 	read, status *atomic.Bool
-	// slow is set if the process is not known to block reads: the machine may be short of CPU time.
+	// slow is set if the process may not block reads, because the machine may be short of CPU time.
 	slow bool
 }
 
@@ -169,8 +169,8 @@ func (g *Guard[J]) Begin(now time.Time) {
 func (g *Guard[J]) Job() J { return g.worker().job }
 
 // Run calls read with the Job on another goroutine. pid and start are the PID and the start time of the process that
-// it reads. After ErrUnread the Job belongs to that goroutine. If the process also blocks the read of its user, its
-// user is unknown.
+// is read. After ErrUnread the Job belongs to that goroutine. If the process also blocks the read of its user, the
+// user counts as unknown.
 func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	return g.run(pid, start, noUser, false, read)
 }
@@ -275,8 +275,8 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, or noUser if the user cannot be read. It returns the abandoned worker if the
-// read misses its deadline, else nil.
+// userOf returns the user of a process, or noUser if the user cannot be read. missed is the abandoned worker if the read
+// misses its deadline, or nil.
 //
 // The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The
 // file status depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
@@ -291,7 +291,7 @@ func (g *Guard[J]) userOf(pid int32) (u user, missed *worker[J]) {
 }
 
 // awaitLock waits until the lock of the directory of a process is free. It returns the abandoned worker if the wait
-// misses its deadline, else nil.
+// misses its deadline, or nil.
 func (g *Guard[J]) awaitLock(pid int32) (missed *worker[J]) {
 	if pid == noProcess {
 		return nil
@@ -322,9 +322,9 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	return missed
 }
 
-// await waits until a worker has finished its request, and returns the time for which the request was blocked. If
-// that time exceeds wait, await abandons the worker and returns false. Up to longest, time in which the machine
-// has no free CPU does not count.
+// await waits until a worker has finished its request, and returns how long the request was blocked. If the blocked time
+// exceeds wait, await abandons the worker and returns false. Time without a free CPU does not count as blocked, but a
+// request that takes longer than longest is abandoned.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
 	last, step, seen := began, firstLook, running
@@ -350,13 +350,13 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 				w.slow = seen != asleep || blocked < wait
 				return blocked, false
 			}
-			// A preempted caller must not count as blocked time in which it did not look: last is after this look.
+			// The time of this look does not count as blocked, because the caller may have been preempted.
 			last, step = time.Now(), max(firstLook, min(2*step, haste, wait-blocked))
 		}
 	}
 }
 
-// stateOf returns the state of the thread of a worker that has a request.
+// stateOf returns the state of the thread that runs the request of a worker.
 func (g *Guard[J]) stateOf(w *worker[J]) state {
 	if w.state.Load() != reading { // it waits for a CPU, or has finished
 		return running
@@ -372,8 +372,8 @@ func (g *Guard[J]) worker() *worker[J] {
 	return g.idle
 }
 
-// Err returns an error while processes block reads, or one that is ErrSlow while reads only take too long. what names
-// the files that are not read, such as "command lines".
+// Err returns an error while processes block reads, or an error that wraps ErrSlow while reads are only slow. what names
+// the files, such as "command lines".
 func (g *Guard[J]) Err(what string) error {
 	processes, slow := map[user]int(nil), g.exhausted && g.wasExhausted
 	for i := range g.missed {

@@ -220,7 +220,7 @@ func TestReadsThatNeedCPUTimeDelayAScanByABound(t *testing.T) {
 	})
 }
 
-// readSlowly reads a process. The read takes some time.
+// readSlowly reads a process with a read that takes some time.
 func (h *host) readSlowly(pid int, duration time.Duration) error {
 	job := h.guard.Job()
 	job.pid = int32(pid)
@@ -276,7 +276,7 @@ func TestAReadByAThreadWhoseStateCannotBeReadIsSlowAndNotBlocked(t *testing.T) {
 	})
 }
 
-// While the Guard waits for a CPU, it does not see what the read does.
+// While the Guard waits for a CPU, it cannot see the state of the read.
 func TestTimeForWhichTheGuardWaitsForACPUDoesNotCountAsBlocked(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add(1, 1000)

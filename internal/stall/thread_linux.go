@@ -24,13 +24,13 @@ func init() { runtime.LockOSThread() }
 type thread struct {
 	began unix.Rusage // of the thread when the read began
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	id      int
-	file    kernfs.Kept   // /proc/self/task/ID/syscall, kept open; closed until openFile has found it
-	tried   int           // the thread whose file was opened last, 0 to open it again
-	since   time.Time     // when that began
+	file    kernfs.Kept   // /proc/self/task/ID/syscall, kept open; closed until openFile has opened it
+	tried   int           // ID of the thread whose file was last opened, 0 to open a file again
+	since   time.Time     // start of the last openFile
 	opening bool          // openFile runs; only one does, because any user can block it (dev/kernel-reads.md)
-	used    time.Duration // the CPU time of the thread at the latest look
+	used    time.Duration // CPU time of the thread in the last call of state
 	closed  bool
 }
 
@@ -76,9 +76,8 @@ func usage() (u unix.Rusage) {
 	return u
 }
 
-// state returns the state of the thread (proc_pid_syscall(5)). The first look at a thread opens its file: most reads
-// have returned by then. Until it is open, the thread counts as running, for up to the time after which the open
-// itself may be blocked.
+// state returns the state of the thread (proc_pid_syscall(5)). The first call for a thread opens its file, because most
+// reads return before this call. While the file is being opened, the thread counts as running, for at most suspect.
 func (t *thread) state() state {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,11 +105,11 @@ func (t *thread) state() state {
 	return asleep
 }
 
-// schedulerWaits is the start of the text of a thread that waits in the Go scheduler, for a CPU.
+// schedulerWaits is the start of the file's text if the thread waits in the Go scheduler for a CPU.
 var schedulerWaits = strconv.AppendInt(nil, unix.SYS_FUTEX, 10)
 
-// cpuTime returns the CPU time of a thread of this process. A thread that has used none between two calls and sleeps
-// has slept meanwhile, whenever the calls were made.
+// cpuTime returns the CPU time of a thread of this process. If the CPU time of a sleeping thread has not changed since the
+// previous call, the thread has slept since then.
 func cpuTime(id int) (time.Duration, error) {
 	clock := int32(^id<<3 | 6) // include/linux/posix-timers.h, CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED
 	var now unix.Timespec

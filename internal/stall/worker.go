@@ -28,7 +28,7 @@ type worker[J Job] struct {
 	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
 	err      error           // of close
 	hasEnded *atomic.Bool
-	slow     bool // it was abandoned, and its thread is not known to have slept until then
+	slow     bool // the worker was abandoned, and its thread may not have slept all the time
 }
 
 // request makes a worker call read with its job or, if read is nil, read the user of a process or wait for the lock
@@ -47,13 +47,13 @@ const (
 	abandoned
 )
 
-// state is what a thread has done since the previous look at it.
+// state is the state of a thread since the previous call of thread.state.
 type state int
 
 const (
-	unclear state = iota // its state cannot be read
-	running              // it used a CPU or waited for one
-	asleep               // it waited in the kernel for something else
+	unclear state = iota // the state cannot be read
+	running              // the thread used a CPU or waited for a CPU
+	asleep               // the thread waited in the kernel for something else
 )
 
 // start passes a request to the goroutine.

@@ -46,7 +46,7 @@ const (
 // To support another runtime, add a line here or to containersBelow.
 var namedContainers = []containerShape{
 	// Docker Engine docs, "Runtime metrics", and moby's daemon; Kepler also finds the directory
-	// without suffix. Build steps have BuildKit's shorter ids.
+	// without suffix. BuildKit's build steps have shorter IDs.
 	{dir: "docker-", runtime: "docker", id: isHex64, where: asScopeOrDir},
 	{dir: "docker-", runtime: "docker", id: isBuildkitID, where: asScope},
 	{dir: "cri-containerd-", runtime: "containerd", id: isHex64, where: asScope}, // containerd's CRI plugin

@@ -106,7 +106,7 @@ type Names struct {
 	known   map[string]*named // by the container's ID
 	pending []*named
 	now     time.Time
-	budget  int64 // what may still be read of runtimes' files in this scan, in bytes
+	budget  int64 // bytes of runtimes' files that this scan may still read
 	swept   time.Time
 
 	logs   map[string]logLink // by the container's ID, nil if they were not listed in this scan

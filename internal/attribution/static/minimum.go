@@ -8,15 +8,15 @@ import (
 )
 
 // NewMinimum returns a model whose static power is the lowest power of the last week, at any
-// utilization. A lower power is in use at once. Kepler up to 0.9 takes the lowest power ever seen.
+// utilization. A lower power takes effect at once. Kepler up to 0.9 uses the lowest power ever seen.
 func NewMinimum() *Model {
 	return newModel(func() estimator { return new(minimum) })
 }
 
 // minimum keeps the lowest power of each of the last days that had a sample, today's last.
 type minimum struct {
-	days    [minimumDays]float64 // 0: none
-	seconds float64              // of today
+	days    [minimumDays]float64 // in watts, 0 for a day without samples
+	seconds float64              // length of today until now
 	lowered bool                 // the last sample was the lowest
 }
 
@@ -28,7 +28,7 @@ const (
 func (m *minimum) observe(s sample) {
 	if m.seconds += s.seconds; m.seconds >= day {
 		m.seconds = 0
-		if m.days[minimumDays-1] > 0 { // a day without any changes nothing
+		if m.days[minimumDays-1] > 0 { // a day without samples does not count
 			copy(m.days[:], m.days[1:])
 			m.days[minimumDays-1] = 0
 		}
@@ -40,7 +40,7 @@ func (m *minimum) observe(s sample) {
 	}
 }
 
-// lowest returns the lowest power of all days, infinite if there is none.
+// lowest returns the lowest power of all days, or infinity without samples.
 func (m *minimum) lowest() float64 {
 	lowest := math.Inf(1)
 	for _, w := range m.days {

@@ -160,7 +160,7 @@ func (b *BPF) drainBetween() {
 	}
 }
 
-// takeLost drains the buffer in a scan, and returns what was lost since the previous scan.
+// takeLost drains the buffer in a scan, and returns the losses since the previous scan.
 func (b *BPF) takeLost() (lost, error) {
 	if err := b.drain(b.note); err != nil {
 		return lost{}, err

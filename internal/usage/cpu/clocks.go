@@ -193,8 +193,9 @@ func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
 	return nil
 }
 
-// probe adds rows for new processes by their numbers: those given since the previous scan, unless
-// they are many, and those that it did not read in time.
+// probe adds rows for new processes by their PIDs. It looks up the PIDs that the kernel has assigned
+// since the previous scan, unless they are many, and the PIDs that the previous scan did not read in
+// time.
 func (s *clocksScan) probe(unread []int32) {
 	known := s.table.Processes
 	look := func(pid int32) {
@@ -214,8 +215,8 @@ func (s *clocksScan) probe(unread []int32) {
 	}
 }
 
-// readListed adds a row for each process in the listing of /proc, or in the part for which there was
-// time: none while the listing is blocked. whole reports whether all processes were listed.
+// readListed adds a row for each process that list returns. whole reports whether all processes were
+// listed.
 func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	pids, whole, err := s.list()
 	if err != nil || len(pids) == 0 {

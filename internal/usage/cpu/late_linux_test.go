@@ -97,7 +97,7 @@ func TestProcessesForWhichAScanHasNoTimeAreReadByTheNext(t *testing.T) {
 	})
 }
 
-func TestWhatAProcessUsedBeforeAScanFoundItIsUntraced(t *testing.T) {
+func TestCPUTimeBeforeAScanFoundAProcessIsUntraced(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, User: 5})
 	w.Run(10*time.Second, nil)

@@ -27,7 +27,7 @@ type Procfs struct {
 	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
 	list    *stall.Guard[*listing]
-	from    int64 // the position in /proc from which on the next scan lists processes
+	from    int64 // position in /proc for the start of the next listing
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can
@@ -60,9 +60,9 @@ func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead]
 // listing lists the processes, which any user can block (dev/kernel-reads.md).
 type listing struct {
 	proc *kernfs.Dir
-	most time.Duration // the time after which it stops
-	from int64         // the position in /proc where it begins
-	next int64         // where it stopped, 0 at the end
+	most time.Duration // maximum duration
+	from int64         // start position in /proc
+	next int64         // start position of the next listing, 0 after a complete listing
 	pids []int32
 	err  error
 }
@@ -82,16 +82,16 @@ func (l *listing) read() {
 }
 
 const (
-	// listPause is the minimum time until the processes are listed again after a list was blocked.
+	// listPause is the minimum time until the processes are listed again after a blocked listing.
 	listPause = time.Second
-	// listTime is how long a scan lists processes. On a machine without a free CPU, a list of many
-	// processes takes longer: the next scan continues it.
+	// listTime is how long a scan lists processes. On a machine without a free CPU, listing many
+	// processes takes longer. Then the next scan continues the listing.
 	listTime = 500 * time.Millisecond
-	// listStep is how many processes are listed without looking at the time.
+	// listStep is the number of processes between two checks of the time.
 	listStep = 64
 )
 
-// guardListing returns a Guard of the list of processes. A scan lists them for at most a time.
+// guardListing returns a Guard of listings of processes. most is the maximum duration of a listing.
 func guardListing(options stall.Options[*listing], most time.Duration) *stall.Guard[*listing] {
 	options.Pause = listPause
 	options.New = func() *listing {
@@ -136,8 +136,8 @@ func (p *Procfs) Unread() error {
 }
 
 var (
-	errListBlocked = errors.New("new processes may not be found, because a process blocks the list of processes in /proc")
-	errListSlow    = errors.New("new processes may be found late, because listing the processes in /proc is slow")
+	errListBlocked = errors.New("new processes may not be found, because a process blocks the listing of /proc")
+	errListSlow    = errors.New("new processes may be found late, because the listing of /proc is slow")
 )
 
 // ReadProcesses implements Source.
@@ -200,8 +200,8 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process in the listing of /proc. readMissed adds the processes of
-// the previous scan that the listing lacks, such as all of them while the listing is blocked.
+// readListed adds a row for each process that list returns. readMissed adds the processes of the
+// previous scan that the listing lacks, which are all processes while the listing is blocked.
 func (s *procfsScan) readListed() error {
 	pids, _, err := s.list()
 	if err != nil {
@@ -214,8 +214,9 @@ func (s *procfsScan) readListed() error {
 	return nil
 }
 
-// list returns the PIDs in the listing of /proc, or in the part for which there was time: none while
-// the listing is blocked. whole reports whether it returns all of them.
+// list returns the PIDs that a listing of /proc finds within listTime, which continues the previous
+// listing if that was incomplete. While the listing is blocked, list returns no PIDs. whole reports
+// whether it returns all PIDs.
 func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 	p := s.source
 	l := p.list.Job()

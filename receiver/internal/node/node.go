@@ -200,14 +200,14 @@ func (n *Node) LogKeys() {
 	}
 }
 
-// Unread returns an error on one line if files of processes are not read by the CPU time source or by
-// the identifier because processes block reads, or reads are slow.
+// Unread returns an error if processes block reads of their files, or if these reads are slow. The
+// error is on one line, and covers the CPU time source and the identifier.
 func (n *Node) Unread(identifier *workload.Identifier) error {
 	return unreadProcesses(n.CPU.Source(), identifier)
 }
 
-// unreadProcesses returns the joined errors of the readers. Some CPU time sources read nothing
-// that a process can block, and have no method Unread.
+// unreadProcesses returns the joined errors of the readers. CPU time sources that no process can
+// block have no method Unread.
 func unreadProcesses(readers ...any) error {
 	var err error
 	for _, reader := range readers {

@@ -10,32 +10,32 @@ import (
 
 // lease keeps a restart from lowering a total that was sent.
 //
-// A start restores the state that the store has. If the store hangs or fails, that state may be
-// older than totals that were sent since, and a store that hangs cannot record that they were sent.
-// So each state has a lease: nothing newer is sent before the lease ends, unless the state has been
-// replaced or removed. The end of a lease needs no store, because both receivers read the same
-// clock:
+// A receiver restores the stored state when it starts. If the store hung or failed before, newer
+// totals may have been sent than those of the state, and the store could not record this.
+// Therefore each state has a lease. No newer totals are sent before the lease ends, unless the state
+// has been replaced or removed. The end of a lease requires no write, because the receivers before
+// and after a restart read the same clock:
 //
 //   - A start within the lease continues the totals.
-//   - A later start cannot exclude that newer totals were sent. Totals start at 0 at the time of the
-//     state, with a start timestamp that was not sent yet, so the energy since then is in them.
+//   - At a later start, newer totals may have been sent. Totals start at 0 at the time of the state,
+//     with a new start timestamp, and include the energy since the state.
 //   - The last state of a receiver that is shut down has a lease without end.
 //
-// While a store fails, collections wait for the end of the lease, so a lease is short.
+// A lease is short because collections wait for its end while a store fails.
 type lease struct {
-	length time.Duration // of a new lease
-	// until is the end of the leases of all states that the store may have, by the clock of this
-	// process. It is zero if the store has none.
+	length time.Duration // length of a new lease
+	// until is the latest end of the leases of all states that the store may contain, by the clock of
+	// this process. It is zero if the store contains no state.
 	until time.Time
-	// renews is set while the store replaces states in time. Only then is the lease renewed:
+	// renews is set while the store replaces states in time. The lease is renewed only then, because
 	// otherwise a store that is always late would delay every collection.
 	renews bool
 }
 
 const (
-	// leaseTime and the collection interval are the length of a lease.
+	// leaseTime plus the collection interval is the length of a lease.
 	leaseTime = 5 * time.Minute
-	// noEnd is the lease of a state after which nothing is sent.
+	// noEnd is the lease of the last state before a shutdown.
 	noEnd = time.Duration(math.MaxInt64)
 )
 
@@ -54,13 +54,13 @@ func (l *lease) replaced(older bool, err error) {
 	}
 }
 
-// replace replaces the stored state, or removes it if that fails. older reports whether the store
-// may still have an older state.
+// replace replaces the stored state, or removes it if it cannot be replaced. older reports whether
+// the store may still contain an older state.
 func (k *keeper) replace(ctx context.Context, value []byte) (older bool, err error) {
 	if err = k.set(ctx, value); err == nil || k.store == nil {
 		return err != nil, err
 	}
-	_ = k.remove(ctx) // without the older state, a disk may have room
+	_ = k.remove(ctx) // may free space for the new state
 	if err = k.set(ctx, value); err == nil {
 		return false, nil
 	}

@@ -26,8 +26,8 @@ import (
 
 // State stores the trained models and the totals in each collection, before the collection is
 // passed to the next consumer, and restores them at the next start. No restored total is below a
-// total that was sent with the same start timestamp, whenever and however the receiver ended and
-// the storage failed: see lease. If storage fails, the state is lost but measurement continues.
+// total that was sent with the same start timestamp, even if the receiver crashed or the storage
+// failed; see lease. If storage fails, the state is lost but measurement continues.
 type State struct {
 	Training *training.Training
 	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
@@ -84,7 +84,7 @@ type Totals struct {
 	boot     string // ID of the machine's boot
 	settings string // on which totals depend
 	clocks   Clocks // of the machine at ReadAt
-	// Lease is the time after ReadAt in which nothing newer was sent.
+	// Lease is the time after ReadAt before which no newer totals were sent; see lease.
 	Lease time.Duration
 	// ReadAt is when the meters were read, by the clock of this process.
 	ReadAt time.Time
@@ -145,14 +145,14 @@ func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 }
 
 // continueTotals stores the totals with a new lease, and returns them. It resets totals of other
-// settings and totals whose lease has ended. It returns nil if the store has totals that can be
-// neither replaced nor removed, because they would be restored once more.
+// settings and totals whose lease has ended. If the stored totals can be neither replaced nor
+// removed, it returns nil, because the next start would restore the same totals again.
 func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Time) *Totals {
 	message, down := "Totals continue", now.Sub(totals.ReadAt)
 	if totals.settings != t.settings || down > totals.Lease {
-		message = "Totals start at 0 because the settings have changed. The energy since the last collection is in them"
+		message = "Totals start at 0 because the settings have changed. They include the energy since the last collection"
 		if totals.settings == t.settings {
-			message = "Totals start at 0 because newer ones may have been sent. The energy since the stored state is in them"
+			message = "Totals start at 0 because newer totals may have been sent. They include the energy since the stored state"
 		}
 		totals.Claims.Engine.StartOver()
 	}
@@ -170,8 +170,8 @@ func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Tim
 }
 
 // Save stores the trained models and the totals, which note records. It must be called before the
-// ledger is emitted. last marks the last collection of the receiver. It reports whether the ledger
-// may be emitted: if not, the collection must wait for a later one.
+// ledger is emitted. last marks the last collection of the receiver. Save reports whether the ledger
+// may be emitted. If not, the next collection emits its energy.
 func (t *State) Save(ctx context.Context, now func() time.Time, models training.Zones, note func(*Totals) error, last bool) bool {
 	if t.in == nil || t.readOnly {
 		return true
@@ -190,7 +190,7 @@ func (t *State) Save(ctx context.Context, now func() time.Time, models training.
 	switch {
 	case err == nil:
 	case older && now().Before(before):
-		t.err = fmt.Errorf("storage: the state can be neither replaced nor removed, and collections wait until %v at the latest: %w",
+		t.err = fmt.Errorf("storage: the state can be neither replaced nor removed, and collections are withheld until %v at the latest: %w",
 			before.Format(time.TimeOnly), err)
 		return false
 	default:

@@ -273,7 +273,7 @@ func TestAttackProcessListBlocked(t *testing.T) {
 		hold(t, proc)
 		if source == "procfs" {
 			within(t, 30*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
-				return strings.Contains(fileText(t, a.log), "a process blocks the list of processes in /proc")
+				return strings.Contains(fileText(t, a.log), "a process blocks the listing of /proc")
 			})
 		}
 		container := strings.Repeat("f", 64)

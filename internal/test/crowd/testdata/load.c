@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 {
 	const long long tick = 10 * 1000 * 1000, second = 1000 * 1000 * 1000;
 	long long exits = argc > 2 ? atol(argv[1]) : 0, begin, done = 0, due;
-	long long living = 0, most = exits / 50 + 100; /* children that were not reaped: on a busy machine they end late */
+	long long living = 0, most = exits / 50 + 100; /* children that were not reaped, which exit late on a busy machine */
 	pid_t started;
 	int spinning = argc > 2 ? atoi(argv[2]) : 0, i;
 	pid_t *child = calloc(spinning + 1, sizeof *child);
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	begin = now();
 	while (poll(&input, 1, exits ? tick / 1000000 : -1) == 0) {
 		due = (now() - begin) * exits / second - done;
-		if (due > most - living) /* what it missed is not made up for */
+		if (due > most - living) /* missed exits are not caught up */
 			due = most - living;
 		done = (now() - begin) * exits / second;
 		while (due-- > 0) {

@@ -62,11 +62,11 @@ type Table struct {
 	// in this one: processes may have started and exited in between. It is false for an exact
 	// source.
 	Missed bool
-	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, and of
-	// processes that the scans before missed, at most Unbounded.
+	// Untraced is an upper bound of the CPU time of exited processes that no counter showed, and of
+	// processes that earlier scans missed, at most Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is how many processes ended without an event to an exact source, or with one that
-	// lacks CPU time.
+	// LostEnds is the number of exited processes of which an exact source received no event, or an
+	// event that lacks CPU time.
 	LostEnds uint64
 
 	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never
@@ -417,7 +417,7 @@ func (t *Table) add(p *Process) {
 	switch {
 	case t.BornSinceLastScan(p):
 		p.Used = p.CPU
-	case t.scans > 0 && !t.Exact: // the scans before missed it: what it used since the previous one is not known
+	case t.scans > 0 && !t.Exact: // earlier scans missed the process, and some of its CPU time is older than the interval
 		t.Untraced = min(t.Untraced+p.CPU, Unbounded)
 	}
 }

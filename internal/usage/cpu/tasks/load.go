@@ -620,14 +620,13 @@ type Endings struct {
 	yield   func(*Ended)        // of the call of Drain
 }
 
-// Lost is what Endings missed of exited processes.
+// Lost counts exited processes that Endings missed or that lack CPU time.
 type Lost struct {
-	// Count and Run are the number of processes for which the buffer had no room, and their CPU
-	// time.
+	// Count and Run are the number and the CPU time of processes that did not fit into the buffer.
 	Count, Run uint64
-	// Incomplete is the number of processes whose CPU time may lack up to a scheduler tick of each
-	// thread that exited before the process: the times of these threads were evicted, or the kernel
-	// did not call the hook.
+	// Incomplete is the number of processes that lack CPU time of threads that exited before the
+	// process, up to a scheduler tick of each thread. Either the times of these threads were evicted,
+	// or the kernel did not call the hook.
 	Incomplete uint64
 }
 
@@ -643,9 +642,9 @@ func (l *Lost) UnmarshalBinary(b []byte) error {
 // is full, Watch reports it.
 const EndingsBuffer = 4 << 20
 
-// roomForThreads returns the size of the map of exited threads, which keeps those of at least 16,384
-// processes. The kernel gives each CPU up to 128 unused elements in advance, and evicts elements if
-// it has fewer than that left to give (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET).
+// roomForThreads returns the size of the map of exited threads. It has room for the threads of at
+// least 16,384 processes. The kernel gives each CPU up to 128 unused elements in advance, and evicts
+// elements if fewer are left (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET).
 func roomForThreads() (uint32, error) {
 	const processes, inAdvance = 1 << 14, 128
 	cpus, err := ebpf.PossibleCPU()
@@ -700,16 +699,16 @@ func (e *Endings) Watch(halfFull func()) (err error) {
 	return err
 }
 
-// Drain calls yield for each process that ended since the last call, and returns what was lost since
-// then.
+// Drain calls yield for each process that exited since the last call. It returns the losses since
+// the last call.
 func (e *Endings) Drain(yield func(*Ended)) (Lost, error) {
 	e.yield = yield
 	if err := e.ring.Drain(e.take); err != nil {
-		return Lost{}, fmt.Errorf("read the ends of processes: %w", err)
+		return Lost{}, fmt.Errorf("read process exits: %w", err)
 	}
 	var now Lost
 	if err := e.loaded.Variables[tasksVarLost].Get(&now); err != nil {
-		return Lost{}, fmt.Errorf("read what was lost: %w", err)
+		return Lost{}, fmt.Errorf("read the counters of lost process exits: %w", err)
 	}
 	last := e.lost
 	e.lost = now

@@ -220,8 +220,8 @@ func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 	require.NoError(t, <-ready)
 }
 
-// ownSlices scans, and returns what this process used on each CPU since the scan before: of slices
-// for which there is room.
+// ownSlices scans, and returns the CPU time of this process on each CPU since the previous scan. It
+// contains only slices that fit into the buffer.
 func ownSlices(t *testing.T, s *Scan) map[uint32]time.Duration {
 	t.Helper()
 	l, err := s.Update(false)
@@ -238,7 +238,7 @@ func ownSlices(t *testing.T, s *Scan) map[uint32]time.Duration {
 	return on
 }
 
-// late is how far the kernel's count of what a thread used may be behind while it leaves its CPU.
+// late is how far the kernel's CPU time of a thread may lag while the thread leaves its CPU.
 const late = 10 * time.Millisecond
 
 // ownTime returns the CPU time of this process.

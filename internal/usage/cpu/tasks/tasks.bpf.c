@@ -159,7 +159,7 @@ struct {
 
 const struct by_domain nothing = {};
 
-/* What the ring had no room for, and the number of processes whose time lacks some of their threads. */
+/* Exits that did not fit into the ring, and the number of processes that lack the time of threads. */
 struct {
 	__u64 count;
 	__u64 run;

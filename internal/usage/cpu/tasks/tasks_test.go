@@ -182,7 +182,7 @@ func end(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// withThread runs processes at the same time, each of which has a thread that ends before it.
+// withThread runs processes at the same time. Each process has a thread that exits before the process.
 func withThread(t *testing.T, program string, processes int) {
 	t.Helper()
 	type waiting struct {
