@@ -64,8 +64,8 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -grid FRA -price 0.30 -- make           grams of CO2e and money
   energy measure -profile code.pb.gz -- make test        by function
 
-The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
-energy failed before it was started or could not write a result, and 124 where it succeeded and used more than -max-joules.
+The exit status is the exit status of the command, 128+n if signal n terminated it, 127 if it is not found, 126 if it cannot be
+executed, 125 if energy failed before the start or could not write a result, and 124 if the command used more than -max-joules.
 
 `
 
@@ -339,8 +339,8 @@ func (o *measureOptions) open(ctx context.Context) (*output, error) {
 	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr), optional: true}, nil
 }
 
-// create opens a file to write to. An earlier content stays until something is written. It returns
-// nil if path is empty.
+// create opens a file for writing. It keeps existing content until output.save. It returns nil if
+// path is empty.
 func create(ctx context.Context, path string) (*output, error) {
 	if path == "" {
 		return nil, nil
@@ -356,7 +356,7 @@ func create(ctx context.Context, path string) (*output, error) {
 	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file, isNew: isNew}, nil
 }
 
-// distinct returns an error if a file is that of two outputs: the second would replace the first.
+// distinct returns an error if two outputs have the same file, because the second would replace the first.
 func distinct(outputs ...*output) error {
 	var files []os.FileInfo
 	for _, o := range outputs {
@@ -369,7 +369,7 @@ func distinct(outputs ...*output) error {
 			return err
 		case !info.Mode().IsRegular():
 		case slices.ContainsFunc(files, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
-			return fmt.Errorf("%s is the file of two outputs", o.file.Name())
+			return fmt.Errorf("two outputs have the same file %s", o.file.Name())
 		}
 		files = append(files, info)
 	}
@@ -379,30 +379,30 @@ func distinct(outputs ...*output) error {
 // output is a file of results whose writes do not block for long after a signal.
 type output struct {
 	io.Writer
-	file     *os.File // nil if it is not to be closed
-	isNew    bool     // the file did not exist
-	optional bool     // nothing fails if it cannot be written
+	file     *os.File // nil if the output must not be closed
+	isNew    bool     // create created the file
+	optional bool     // a failed write is not an error
 }
 
-// save replaces an earlier content by what write writes, and closes the file.
+// save truncates the file, calls write and closes the file.
 func (o *output) save(write func(io.Writer) error) error {
 	if o.file == nil {
 		return write(o)
 	}
-	_ = o.file.Truncate(0) // a pipe cannot be
+	_ = o.file.Truncate(0) // fails for a pipe
 	err := errors.Join(write(o), o.file.Close())
 	o.isNew = o.isNew && err != nil
 	return err
 }
 
-// discard closes the file if nothing was saved, and removes it if it is new. It does nothing if o is nil.
+// discard closes the file, and removes a new file that was not saved. o may be nil.
 func (o *output) discard() {
 	if o == nil || o.file == nil {
 		return
 	}
 	_ = o.file.Close() // save may have closed it
 	if o.isNew {
-		_ = os.Remove(o.file.Name()) // it is empty, or has a part of a result
+		_ = os.Remove(o.file.Name()) // the file is empty, or contains a part of a result
 	}
 }
 

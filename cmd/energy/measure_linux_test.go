@@ -153,7 +153,7 @@ func TestTwoOutputsNeedTwoFiles(t *testing.T) {
 	require.NoError(t, os.Symlink(file, link))
 	status, _, stderr := measured(t, "-o", file, "-plot", link, "true")
 	assert.Equal(t, exitFailed, status)
-	assert.Contains(t, stderr, link+" is the file of two outputs")
+	assert.Contains(t, stderr, "two outputs have the same file "+link)
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, "earlier", string(content))
@@ -161,7 +161,7 @@ func TestTwoOutputsNeedTwoFiles(t *testing.T) {
 	assert.Zero(t, status, "a device is no file")
 }
 
-func TestNoEmptyFilesStayBehind(t *testing.T) {
+func TestFailedCommandsLeaveNoEmptyFiles(t *testing.T) {
 	for name, args := range map[string][]string{
 		"a command that is not found":       {"-plot", "plot", "-o", "result", "no-such-program"},
 		"runs of a command that fails":      {"-plot", "plot", "-o", "result", "-runs", "2", "false"},

@@ -225,7 +225,8 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 	return float64(now.UnixMilli()) / 1e3
 }
 
-// longestSilence is how long a collector may not answer, and firstAnswer how long until its first answer.
+// longestSilence is the maximum time without an answer of the collector, and firstAnswer the maximum time until its first
+// answer.
 const longestSilence, firstAnswer = time.Minute, 10 * time.Second
 
 // collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not
@@ -236,7 +237,7 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	answered, silence := time.Now(), firstAnswer
-	var failed error // why there was no answer yet
+	var failed error // error of the last request, nil after an answer
 	for {
 		found, err := fetch(ctx, client, endpoint)
 		switch {

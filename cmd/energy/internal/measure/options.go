@@ -35,7 +35,7 @@ type Options struct {
 	// command starts, and for their outstanding energy after the command has ended. 0 means not at
 	// all.
 	Wait time.Duration
-	// NeedsEnergy keeps the command from being started if its energy cannot be known.
+	// NeedsEnergy prevents the start of the command if its energy cannot be measured or estimated.
 	NeedsEnergy bool
 	// Node has the table report the energy of the whole machine in addition to that of the command, and by phase.
 	Node bool

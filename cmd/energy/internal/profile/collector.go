@@ -138,7 +138,7 @@ func (c *collector) close() {
 	_ = c.batches.Close()
 }
 
-// maxBatch bounds the memory for a batch, in bytes. Batches of 256 busy CPUs have about 15 MB.
+// maxBatch is the maximum size of a batch in bytes. Batches of 256 busy CPUs have about 15 MB.
 const maxBatch = 64 << 20
 
 // readBatch reads a batch of profiles as the file exporter writes it: the length in four bytes, and

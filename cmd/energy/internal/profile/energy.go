@@ -21,11 +21,11 @@ const (
 	sampleType, sampleUnit = "energy", "microjoules"
 	// notSampled is the frame of energy without samples, as in profiles of energyprofile.
 	notSampled = "[not sampled]"
-	// manyStacks is the frame of the energy of stacks for which there is no room.
+	// manyStacks is the frame for the energy of stacks that do not fit into the profile.
 	manyStacks = "[too many stacks]"
 	// processLabel is the label with the name of a sample's process.
 	processLabel = "process"
-	// maxProfileBytes bounds the memory for a profile: stacks and names are the command's, which may have any number.
+	// maxProfileBytes is the maximum memory of a profile. The command determines the number of stacks and names.
 	maxProfileBytes = 512 << 20
 	// maxName is the maximum length of a name in bytes.
 	maxName = 1024
@@ -37,7 +37,7 @@ type energy struct {
 	byName    map[function]*profile.Function
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
-	rest      *profile.Sample // of stacks for which there was no room, nil if there are none
+	rest      *profile.Sample // sample of the stacks that do not fit, nil if all fit
 	bytes     int             // estimated memory
 	maxBytes  int
 }
@@ -69,7 +69,7 @@ func (e *energy) hasRoom(key int) bool {
 	return true
 }
 
-// overflow returns the sample of all stacks for which there is no room. It has one frame.
+// overflow returns the sample of all stacks that do not fit. It has one frame.
 func (e *energy) overflow() *profile.Sample {
 	if e.rest == nil {
 		f := &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: manyStacks, SystemName: manyStacks}
@@ -149,8 +149,8 @@ func (e *energy) function(f function) *profile.Function {
 	return found
 }
 
-// location returns the location of lines, of which all but the last are inlined. address is that in the file if the
-// function has no name, else 0.
+// location returns the location of lines. All lines but the last are inlined. address is the address in the file if the
+// function has no name, otherwise 0.
 func (e *energy) location(lines []profile.Line, address uint64) *profile.Location {
 	key := binary.AppendUvarint(nil, address)
 	for _, line := range lines {

@@ -20,21 +20,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// symbols names the functions of native code, for which the profiler has only a file and an address. It uses the symbol
-// tables of the files. These files, and /proc/PID/maps, are the command's: it may make them of any size, and block reads.
+// symbols names the functions of native code. The profiler reports only a file and an address for them. symbols uses the
+// symbol tables of the files. The command controls these files and /proc/PID/maps: their sizes, and whether reads block.
 type symbols struct {
 	files map[file]*symbolTable // nil if the file was not found
-	bytes int64                 // in files
+	bytes int64                 // size of files
 	paths map[string][]string   // of files that processes had mapped, by name
 	noted int                   // bytes in paths
 	named int                   // bytes of the names in the batch
 	maps  *stall.Guard[*mapsFile]
-	// blocked receives the result of a read that took longer than readWithin. Until then no file is read.
+	// blocked receives the result of a read that took longer than readWithin. No other file is read before.
 	blocked chan *symbolTable
 	read    func(path, hash string, most int64) *symbolTable // for tests
 }
 
-// Limits of the memory for symbols. Beyond them, all is read again in the next batch.
+// Limits of the memory for symbols. Beyond them, the next batch reads all files again.
 const (
 	maxFiles       = 100
 	maxSymbolBytes = 256 << 20
@@ -63,9 +63,9 @@ func (t *symbols) name(pd pprofile.Profiles) {
 		t.maps = guardMaps("/", false)
 	}
 	t.maps.Begin(time.Now())
-	maps.DeleteFunc(t.files, func(_ file, table *symbolTable) bool { return table == nil }) // another process may have it
+	maps.DeleteFunc(t.files, func(_ file, table *symbolTable) bool { return table == nil }) // another process may have the file
 	for name, paths := range t.paths {
-		t.paths[name] = paths[len(paths)-1:] // earlier ones are of processes that may have ended
+		t.paths[name] = paths[len(paths)-1:] // the processes of earlier paths may have exited
 	}
 	t.named = 0
 	d := dictionary{pd.Dictionary()}
@@ -88,7 +88,7 @@ func (t *symbols) name(pd pprofile.Profiles) {
 // close ends the goroutine that reads files of processes.
 func (t *symbols) close() {
 	if t.maps != nil {
-		_ = t.maps.Close() // there is nothing to close
+		_ = t.maps.Close() // mapsFile.Close returns no error
 	}
 }
 
@@ -112,10 +112,10 @@ func (m *mapsFile) read() {
 	m.text.Reset()
 	f, err := os.Open(fmt.Sprintf("%s/%d/maps", m.proc, m.pid))
 	if err != nil {
-		return // it may have ended
+		return // the process may have exited
 	}
 	defer func() { _ = f.Close() }()
-	_, _ = m.text.ReadFrom(io.LimitReader(f, maxMaps)) // what is missing has no names
+	_, _ = m.text.ReadFrom(io.LimitReader(f, maxMaps)) // functions of missing mappings have no names
 }
 
 // notePaths notes the files that a process has mapped.
@@ -124,7 +124,7 @@ func (t *symbols) notePaths(process pcommon.Resource) {
 	if err != nil {
 		return
 	}
-	if path := text(process, "process.executable.path"); path != "" { // empty of a kernel thread
+	if path := text(process, "process.executable.path"); path != "" { // empty for kernel threads
 		t.notePath(pid, path)
 	}
 	f := t.maps.Job()
@@ -195,7 +195,7 @@ func (t *symbols) table(of file) *symbolTable {
 	return table
 }
 
-// readFile reads the functions of a file, unless a read takes too long: the file may be in a file system of the user.
+// readFile reads the functions of a file. It gives up after readWithin, because the file may be in a user's file system.
 func (t *symbols) readFile(path, hash string) *symbolTable {
 	if t.blocked != nil {
 		select {

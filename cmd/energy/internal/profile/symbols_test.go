@@ -164,7 +164,7 @@ func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
 	assert.True(t, slices.Contains(own.paths[filepath.Base(exe)], exe), own.paths)
 }
 
-func TestAProcessThatBlocksItsMapsDoesNotKeepOthersFromBeingNamed(t *testing.T) {
+func TestFunctionsAreNamedWhileAnotherProcessBlocksItsMaps(t *testing.T) {
 	root := t.TempDir()
 	for _, pid := range []string{"1", "2"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc", pid), 0o700))
@@ -198,7 +198,7 @@ func TestMappedFilesTakeABoundedMemory(t *testing.T) {
 	assert.Less(t, of.noted, maxPathBytes+2*len(long))
 }
 
-func TestAFileSystemThatDoesNotAnswerCostsNames(t *testing.T) {
+func TestFunctionsHaveNoNamesIfTheFileSystemDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		of := symbols{files: map[file]*symbolTable{}, paths: map[string][]string{"slow": {"/slow"}, "fast": {"/fast"}}}

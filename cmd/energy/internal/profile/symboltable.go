@@ -21,12 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of the symbol tables of one file, which any user may have written. debug/elf has none: it reads whole
-// sections, whose sizes a sparse file states for free, and copies a name for each symbol. Chromium with all its
-// symbols, one of the largest programs, has about a million functions with 170 MiB of names.
+// Limits of the symbol tables of one file, which any user may have written. debug/elf has no limits: it reads whole
+// sections, which can be huge in a sparse file, and copies the name of each symbol. Chromium with all symbols, one of the
+// largest programs, has about a million functions with 170 MiB of names.
 const (
 	maxFunctions  = 2 << 20
-	maxSymbols    = 16 << 20 // of all kinds, which are read but not kept
+	maxSymbols    = 16 << 20 // symbols of all kinds; only functions are kept
 	maxSymbolName = 16 << 10 // bytes; C++ has names of several KiB
 	// maxAliases is the maximum number of functions at one address that are compared by name.
 	maxAliases = 64
@@ -46,13 +46,13 @@ type nativeFunction struct {
 	name          uint32 // index in symbolTable.names
 }
 
-// bytes returns the memory that the table takes.
+// bytes returns the size of the table in memory.
 func (t *symbolTable) bytes() int64 {
 	return int64(cap(t.names)) + int64(cap(t.functions))*int64(unsafe.Sizeof(nativeFunction{}))
 }
 
-// openRegular opens a regular file. A process may have put anything else at its path, and to open a device can have
-// effects: a watchdog starts.
+// openRegular opens a file if it is a regular file. A path of a process can lead to a device, and opening a device can have
+// effects, such as starting a watchdog.
 func openRegular(path string) (*os.File, error) {
 	handle, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -65,8 +65,8 @@ func openRegular(path string) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", handle.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// readSymbols returns the functions of a file, nil if the file has another hash or cannot be read. The table takes at
-// most the given number of bytes, and is empty if the file has no symbols or more than that.
+// readSymbols returns the functions of a file, or nil if the file has another hash or cannot be read. The table is empty
+// if the file has no symbols or if they take more than most bytes.
 func readSymbols(path, hash string, most int64) *symbolTable {
 	f, err := openRegular(path)
 	if err != nil {
@@ -83,8 +83,8 @@ func readSymbols(path, hash string, most int64) *symbolTable {
 	return parseSymbols(f, info.Size(), most)
 }
 
-// parseSymbols reads the sections .symtab and .dynsym of an ELF file for amd64 or arm64. A section beyond the limits is
-// left out. The table takes at most the given number of bytes.
+// parseSymbols reads the sections .symtab and .dynsym of an ELF file for amd64 or arm64. It leaves out sections beyond the
+// limits. The table takes at most most bytes.
 func parseSymbols(r io.ReaderAt, size, most int64) *symbolTable {
 	t := &symbolTable{}
 	var header elf.Header64
@@ -92,7 +92,7 @@ func parseSymbols(r io.ReaderAt, size, most int64) *symbolTable {
 	if readAt(r, 0, &header) != nil || string(header.Ident[:elf.EI_VERSION]) != kind || header.Shentsize != sectionSize {
 		return t
 	}
-	sections := make([]elf.Section64, header.Shnum) // a program has less than 65,280
+	sections := make([]elf.Section64, header.Shnum) // programs have less than 65,280
 	if readAt(r, header.Shoff, sections) != nil {
 		return t
 	}
@@ -153,8 +153,8 @@ func (t *symbolTable) add(r io.ReaderAt, most int64, symbols, names elf.Section6
 	return true
 }
 
-// at returns the name of the function at an address of the file, empty if there is none. Of several names it is the
-// last, so that malloc precedes __libc_malloc. A function of assembly may have no size; it reaches to the next one.
+// at returns the name of the function at an address of the file, or "". If a function has several names, at returns the
+// last, so that malloc precedes __libc_malloc. A function in assembly may have no size; it extends to the next function.
 func (t *symbolTable) at(address uint64) string {
 	after := sort.Search(len(t.functions), func(i int) bool { return t.functions[i].address > address })
 	var name string
@@ -170,14 +170,14 @@ func (t *symbolTable) at(address uint64) string {
 	return ""
 }
 
-// name returns the name of a function, empty if it has no end within maxSymbolName bytes.
+// name returns the name of a function, or "" if the name is longer than maxSymbolName bytes.
 func (t *symbolTable) name(f nativeFunction) string {
 	text := t.names[f.name:min(len(t.names), int(f.name)+maxSymbolName)]
 	return string(text[:max(0, bytes.IndexByte(text, 0))])
 }
 
-// hashOf returns the hash of an executable's content by which the profiler identifies it: SHA-256 of the first and the
-// last 4 KiB and the size, cut to 128 bits (process.executable.build_id.htlhash of the semantic conventions).
+// hashOf returns the hash that the profiler uses to identify an executable, process.executable.build_id.htlhash of the
+// semantic conventions. It is the SHA-256 of the first 4 KiB, the last 4 KiB and the size, cut to 128 bits.
 func hashOf(f io.ReaderAt, size int64) (string, error) {
 	const part = 4096
 	h := sha256.New()
