@@ -88,7 +88,7 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum processor/emissio
 
 build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
-# With committed versions and sums (make tidy): the builder would also download modules that only the profiler's tests import.
+# Uses committed versions and sums (make tidy), because the builder would also download modules for the profiler's tests.
 $(PROFILES_COLLECTOR): deploy/builder-config-profiles.yaml deploy/builder-config-profiles.mod deploy/builder-config-profiles.sum go.mod go.sum processor/energyprofile/go.mod connector/energyspans/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
 	@$(NEED_GO)
 	@echo "Building $@; the first time, this takes some minutes"

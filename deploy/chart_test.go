@@ -105,7 +105,7 @@ func TestChartPinsEachImageByItsDigest(t *testing.T) {
 	assert.Contains(t, at(t, pods["otelcol-energy"], "containers", "image"), "registry.example.com/otelcol-energy@sha256:")
 }
 
-// The NetworkPolicy opens the ports of the metrics, and those only if they are served.
+// The NetworkPolicy opens the metrics ports if the metrics are served.
 func TestChartLetsPrometheusScrape(t *testing.T) {
 	for values, want := range map[string]any{
 		"01-gateway":    []any{},

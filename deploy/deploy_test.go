@@ -269,7 +269,7 @@ func TestOnlyContainersListenOnAllAddresses(t *testing.T) {
 	}
 }
 
-// The default of a server is to wait for a minute or without end.
+// By default, servers wait for a minute or without limit.
 func TestServersCloseConnectionsOfSlowClients(t *testing.T) {
 	servers := 0
 	configs := shippedConfigs(t)
@@ -282,7 +282,7 @@ func TestServersCloseConnectionsOfSlowClients(t *testing.T) {
 				servers++
 				assert.Contains(t, s, "write_timeout", path)
 				assert.Contains(t, s, "read_timeout", path)
-				if name == "prometheus" { // that of health_check is read_timeout
+				if name == "prometheus" { // health_check uses read_timeout for headers
 					assert.Contains(t, s, "read_header_timeout", path)
 				}
 			}
