@@ -28,7 +28,7 @@ func (t *tracker) flush() pmetric.Metrics {
 	m := sm.Metrics().AppendEmpty()
 	m.SetName("span.energy")
 	m.SetUnit("J")
-	m.SetDescription("Energy of CPU samples by the span and the route in which they were taken. " +
+	m.SetDescription("Energy of CPU samples by the span and the route of the sample. " +
 		"A series without span.name is energy outside of spans.")
 	sum := m.SetEmptySum()
 	sum.SetIsMonotonic(true)

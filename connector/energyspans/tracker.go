@@ -46,8 +46,8 @@ func (t *tracker) forgetBefore(limit time.Time) {
 	}
 }
 
-// itemBytes is the memory of a span or of waiting energy, without its texts: the item, its entries in a map and in a
-// list, and the entry in package unique for its names.
+// itemBytes is the memory of a span or of waiting energy without its texts. It covers the item, its entries in a map and
+// in a list, and the entry of its names in package unique.
 const itemBytes = 512
 
 // memory holds the spans of a service and the energy that waits for spans of it, in the order of arrival. Each service

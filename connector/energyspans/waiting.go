@@ -56,7 +56,7 @@ func (t *tracker) count(c *claim, µJ uint64) {
 	s.added, s.complete = t.now, t.flushes+1
 }
 
-// merge adds energy to waiting energy with the same claim, which is of the same batch. It returns false if there is none.
+// merge adds energy to waiting energy of the same batch with the same claim. It returns false if no such energy waits.
 func (t *tracker) merge(c *claim, µJ uint64) bool {
 	w := t.awaited[c.span]
 	if w == nil || w.claim != *c {

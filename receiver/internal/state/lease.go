@@ -11,10 +11,10 @@ import (
 // lease keeps a restart from lowering a total that was sent.
 //
 // A receiver restores the stored state when it starts. If the store hung or failed before, newer
-// totals may have been sent than those of the state, and the store could not record this.
-// Therefore each state has a lease. No newer totals are sent before the lease ends, unless the state
-// has been replaced or removed. The end of a lease requires no write, because the receivers before
-// and after a restart read the same clock:
+// totals may have been sent, and the store could not record this. Therefore each state has a lease.
+// No newer totals are sent before the lease ends, unless the state has been replaced or removed. The
+// end of a lease requires no write, because the receivers before and after a restart read the same
+// clock:
 //
 //   - A start within the lease continues the totals.
 //   - At a later start, newer totals may have been sent. Totals start at 0 at the time of the state,
@@ -33,9 +33,9 @@ type lease struct {
 }
 
 const (
-	// leaseTime plus the collection interval is the length of a lease.
+	// leaseTime and the collection interval are the length of a lease.
 	leaseTime = 5 * time.Minute
-	// noEnd is the lease of the last state before a shutdown.
+	// noEnd is the lease of a state after which nothing is sent.
 	noEnd = time.Duration(math.MaxInt64)
 )
 

@@ -65,7 +65,7 @@ type Table struct {
 	// Untraced is an upper bound of the CPU time of exited processes that no counter showed, and of
 	// processes that earlier scans missed, at most Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is the number of exited processes of which an exact source received no event, or an
+	// LostEnds is the number of exited processes without an event to an exact source, or with an
 	// event that lacks CPU time.
 	LostEnds uint64
 
