@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // module derives the energy of a GPU whose meter measures a module with a CPU socket. It subtracts
@@ -23,17 +25,31 @@ func (s *Set) separateModules() {
 	for _, m := range s.modules {
 		m.err = nil
 	}
-	modules := 0
-	for i := range s.readings {
-		if s.readings[i].Zone.Includes != "" {
-			modules++
-		}
-	}
 	for i := range s.readings {
 		if r := &s.readings[i]; r.Zone.Includes != "" && !r.At.IsZero() {
-			s.moduleOf(r.Zone).derive(r, s.readings, modules == 1, s.sample.At)
+			s.moduleOf(r.Zone).derive(r, s.readings, s.hasOneModule(), s.sample.At)
 		}
 	}
+}
+
+// hasOneModule reports whether the machine has one module and one CPU socket, which then belong
+// together, whatever the number of the socket. Of a machine with several, one GPU may be visible.
+func (s *Set) hasOneModule() bool {
+	modules, socket := 0, units.NodeCPUs
+	for i := range s.readings {
+		z := s.readings[i].Zone
+		if z.Includes != "" {
+			modules++
+		}
+		if !isPart(z.Kind, PSys) || z.Domain == units.NodeCPUs {
+			continue
+		}
+		if socket != units.NodeCPUs && socket != z.Domain {
+			return false
+		}
+		socket = z.Domain
+	}
+	return modules == 1
 }
 
 // moduleOf returns the module of a GPU.
@@ -59,8 +75,8 @@ func (s *Set) ModuleErr() error {
 	return nil
 }
 
-// derive replaces the reading of a module. alone reports whether it is the only module of the
-// machine: then all CPUs are its socket.
+// derive replaces the reading of a module. alone reports whether the machine has no other module or
+// socket: then all CPUs are its socket.
 func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Time) {
 	for _, t := range m.tracks {
 		t.present = false

@@ -70,6 +70,28 @@ func TestEachGPUExcludesTheSocketOfItsOwnModule(t *testing.T) {
 	}
 }
 
+func TestAModuleIsWithoutItsOwnSocketOnlyIfTheGPUsOfOthersAreNotRead(t *testing.T) {
+	m := newSuperchips(t, 2)
+	m.modules.readings = m.modules.readings[1:]
+	for second := range 3 {
+		count(&m.modules.readings[0], float64(second), 500*float64(second))
+		for i, watts := range []float64{100, 20} {
+			count(&m.cpus.readings[i], float64(second), watts*float64(second))
+		}
+		m.expect(float64(second), 480*float64(second))
+	}
+}
+
+func TestTheOnlySocketBelongsToTheOnlyModuleWhateverItsNumber(t *testing.T) {
+	m := newSuperchips(t, 1)
+	m.modules.readings[0].Zone.Includes = "package-36"
+	for second := range 3 {
+		count(&m.modules.readings[0], float64(second), 500*float64(second))
+		count(&m.cpus.readings[0], float64(second), 100*float64(second))
+		m.expect(float64(second), 400*float64(second))
+	}
+}
+
 func TestAGPUNeverLosesEnergyToItsSocket(t *testing.T) {
 	m := newSuperchips(t, 1)
 	for _, c := range []struct{ second, module, socket, gpu float64 }{{0, 0, 0, 0}, {1, 100, 60, 40}, {2, 110, 90, 40}, {3, 210, 130, 80}} {
