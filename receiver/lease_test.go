@@ -46,7 +46,7 @@ func lateNode(t *testing.T) (*testNode, *lateStore) {
 }
 
 // lease is the lease of a state of test nodes.
-func (n *testNode) lease() time.Duration { return 5*time.Minute + n.s.cfg.CollectionInterval }
+func (n *testNode) lease() time.Duration { return 6*time.Minute + n.s.cfg.CollectionInterval }
 
 func TestACollectionIsWithheldWhileAnOlderStateCouldBeRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -92,6 +92,20 @@ func TestACollectionIsWithheldNoLongerThanALease(t *testing.T) {
 		close(store.hangs)
 		synctest.Wait()
 	})
+}
+
+func TestTotalsContinueInACrashLoop(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	first := n.one("process.energy", pid(10))
+	for range 3 {
+		n.passWithout(n.s.cfg.CollectionInterval+5*time.Minute+30*time.Second, 0, map[int]int64{10: 500}) // the longest wait of Kubernetes
+		n.restart()
+		n.run(300*joule, map[int]int64{10: 500})
+		assert.Equal(t, first.series, n.one("process.energy", pid(10)).series)
+	}
+	assert.InDelta(t, 4*300, n.one("hw.energy").value, 1e-6)
 }
 
 func TestAStoreThatIsAlwaysLateDelaysCollectionsByOneLease(t *testing.T) {

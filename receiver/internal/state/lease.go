@@ -33,8 +33,9 @@ type lease struct {
 }
 
 const (
-	// leaseTime and the collection interval are the length of a lease.
-	leaseTime = 5 * time.Minute
+	// leaseTime and the collection interval are the length of a lease. Kubernetes waits up to five
+	// minutes, and some seconds, before it starts a container that crashes repeatedly.
+	leaseTime = 6 * time.Minute
 	// noEnd is the lease of a state after which nothing is sent.
 	noEnd = time.Duration(math.MaxInt64)
 )
