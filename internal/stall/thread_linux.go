@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,14 +25,12 @@ func init() { runtime.LockOSThread() }
 type thread struct {
 	began unix.Rusage // of the thread when the read began
 
-	mu      sync.Mutex // guards the fields below
-	id      int
-	file    kernfs.Kept   // /proc/self/task/ID/syscall, kept open; closed until openFile has opened it
-	tried   int           // ID of the thread whose file was last opened, 0 to open a file again
-	since   time.Time     // start of the last openFile
-	opening bool          // openFile runs; only one does, because any user can block it (dev/kernel-reads.md)
-	used    time.Duration // CPU time of the thread in the last call of state
-	closed  bool
+	mu     sync.Mutex // guards the fields below
+	id     int
+	file   kernfs.Kept   // /proc/self/task/ID/syscall, kept open; closed until openFile has opened it
+	tried  int           // ID of the thread whose file was last opened, 0 to open a file again
+	used   time.Duration // CPU time of the thread in the last call of state
+	closed bool
 }
 
 // begin records the thread to which the caller is locked.
@@ -47,14 +46,18 @@ func (t *thread) begin() {
 	t.began = usage()
 }
 
+// opening is when the openFile that runs began, nil if none runs. Only one does, whatever the number
+// of threads: any user can block it (dev/kernel-reads.md), and each keeps a thread until it returns.
+var opening atomic.Pointer[time.Time]
+
 // openFile opens the file of the thread with the number id. No worker waits for it.
 func (t *thread) openFile(id int) {
+	defer opening.Store(nil)
 	threads, file := kernfs.NewKillable("/proc/self/task"), kernfs.Kept{}
 	_ = threads.OpenOf(&file, int32(id), "syscall") // without it, the state is unclear
 	_ = threads.Close()                             // it was only read from
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.opening = false
 	if t.id != id || t.closed {
 		_ = file.Close() // it was only read from
 		return
@@ -77,7 +80,8 @@ func usage() (u unix.Rusage) {
 }
 
 // state returns the state of the thread (proc_pid_syscall(5)). The first call for a thread opens its file, because most
-// reads return before this call. While the file is being opened, the thread counts as running, for at most suspect.
+// reads return before this call, or a later call if the file of another thread is being opened. Until the file is open,
+// the thread counts as running, for at most suspect.
 func (t *thread) state() state {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,11 +89,11 @@ func (t *thread) state() state {
 	ran := used != t.used
 	t.used = used
 	if !t.file.IsOpen() {
-		if t.tried != t.id && !t.opening {
-			t.tried, t.since, t.opening = t.id, time.Now(), true
+		if now := time.Now(); t.tried != t.id && opening.CompareAndSwap(nil, &now) {
+			t.tried = t.id
 			go t.openFile(t.id)
 		}
-		if t.opening && time.Since(t.since) < suspect {
+		if since := opening.Load(); since != nil && time.Since(*since) < suspect {
 			return running
 		}
 		return unclear

@@ -71,3 +71,31 @@ func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {
 	}
 	require.NoError(t, unix.Close(pipe[0]))
 }
+
+// A user blocks the file of one thread, and with it those of all threads.
+func TestTheFilesOfThreadsAreOpenedOneAtATime(t *testing.T) {
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	var reader thread
+	begun, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		reader.begin()
+		close(begun)
+		_, _ = unix.Read(pipe[0], make([]byte, 1)) // until the pipe is closed
+	}()
+	<-begun
+	blocked := time.Now().Add(-suspect)
+	require.Eventually(t, func() bool { return opening.CompareAndSwap(nil, &blocked) }, time.Minute, time.Millisecond)
+	assert.Equal(t, unclear, reader.state())
+	assert.Zero(t, reader.tried, "another open would be blocked as well")
+	assert.Same(t, &blocked, opening.Load())
+	opening.Store(nil)
+	assert.Eventually(t, func() bool { return reader.state() == asleep }, time.Minute, time.Millisecond, "its file is opened then")
+	require.NoError(t, unix.Close(pipe[1]))
+	<-ended
+	reader.close()
+	require.NoError(t, unix.Close(pipe[0]))
+}
