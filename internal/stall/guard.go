@@ -97,7 +97,9 @@ type Options[J Job] struct {
 // total bound, and so can an attacker that locks the directories of 32 processes
 // (dev/kernel-reads.md). No other process is then read until the reads return. Reaching the bound
 // delays a few scans by 200 ms. A process that blocks for less than the deadline delays scans by
-// that time, and a later scan performs the reads for which a scan had no time.
+// that time, and a later scan performs the reads for which a scan had no time. Each time that an
+// attacker locks the directory of the collector's own threads, it can delay one scan by 1 s more:
+// until the state of a thread can be read, a blocked read is taken for one that waits for a CPU.
 //
 // A Guard is not safe for concurrent use. The first Run starts its goroutine; Close ends it.
 type Guard[J Job] struct {
