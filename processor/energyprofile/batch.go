@@ -278,27 +278,42 @@ func textAt(d pprofile.ProfilesDictionary, index int32) string {
 	return d.StringTable().At(int(index))
 }
 
-// splitOther moves all profiles that are not of CPU time to a batch of their own. ok is false if there are none.
+// splitOther moves all profiles that are not of CPU time to a batch of their own, ok is false if there are none. The batch
+// has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB, so that there must not be two.
 func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
-	cpu, all := 0, 0
-	eachProfile(from, func(of pprofile.Profile) {
-		all++
-		if isCPU(from.Dictionary(), of) {
-			cpu++
-		}
-	})
-	if cpu == all {
+	d := from.Dictionary()
+	eachProfile(from, func(of pprofile.Profile) { ok = ok || !isCPU(d, of) })
+	if !ok {
 		return other, false
 	}
 	other = pprofile.NewProfiles()
-	if cpu == 0 {
-		from.MoveTo(other)
-		return other, true
+	for _, rp := range from.ResourceProfiles().All() {
+		toResource := other.ResourceProfiles().AppendEmpty()
+		rp.Resource().CopyTo(toResource.Resource())
+		toResource.SetSchemaUrl(rp.SchemaUrl())
+		for _, sp := range rp.ScopeProfiles().All() {
+			toScope := toResource.ScopeProfiles().AppendEmpty()
+			sp.Scope().CopyTo(toScope.Scope())
+			toScope.SetSchemaUrl(sp.SchemaUrl())
+			sp.Profiles().RemoveIf(func(of pprofile.Profile) bool {
+				if isCPU(d, of) {
+					return false
+				}
+				of.MoveTo(toScope.Profiles().AppendEmpty())
+				return true
+			})
+		}
 	}
-	from.CopyTo(other)
-	keep(other, func(of pprofile.Profile) bool { return !isCPU(other.Dictionary(), of) })
-	keep(from, func(of pprofile.Profile) bool { return isCPU(from.Dictionary(), of) })
+	for _, pd := range []pprofile.Profiles{from, other} {
+		keep(pd, func(pprofile.Profile) bool { return true })
+	}
 	return other, true
+}
+
+// entriesOf returns the number of entries of all tables of a dictionary.
+func entriesOf(d pprofile.ProfilesDictionary) int {
+	return d.MappingTable().Len() + d.LocationTable().Len() + d.FunctionTable().Len() + d.LinkTable().Len() +
+		d.StringTable().Len() + d.AttributeTable().Len() + d.StackTable().Len()
 }
 
 func eachProfile(in pprofile.Profiles, f func(pprofile.Profile)) {

@@ -25,9 +25,8 @@ func FuzzProfiles(f *testing.F) {
 		if err != nil {
 			return
 		}
-		other, _ := splitOther(copyOf(pd))
 		others := 0
-		if other != (pprofile.Profiles{}) {
+		if other, ok := splitOther(copyOf(pd)); ok {
 			others = other.ProfileCount()
 		}
 		sink := new(consumertest.ProfilesSink)

@@ -133,6 +133,32 @@ func TestABatchThatIsTooLargeEvictsNoOther(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
+func TestABatchWithTooManyEntriesInItsDictionaryIsDropped(t *testing.T) {
+	sink := new(consumertest.ProfilesSink)
+	p, f := start(t, &Config{}, sink)
+	check := countDrops(t, p)
+	publish(f, windowOf(0, 1000, 7))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), large(maxEntries/2).Profiles))
+	require.NoError(t, p.ConsumeProfiles(context.Background(), large(maxEntries).Profiles))
+	assert.Len(t, p.held, 1)
+	check(map[string]int64{dropLimit: 1})
+	require.NoError(t, p.Shutdown(context.Background()))
+	assert.EqualValues(t, 7, sumsOf(t, sink).all)
+}
+
+func TestOtherProfilesAreSplitOffWithoutACopyOfTheDictionary(t *testing.T) {
+	b := large(100_000)
+	b.add(2, ns(500))
+	of := b.ResourceProfiles().At(1).ScopeProfiles().At(0).Profiles().At(0)
+	of.SampleType().SetTypeStrindex(text(b.Dictionary(), "off_cpu"))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, ok := splitOther(b.Profiles)
+	runtime.ReadMemStats(&after)
+	assert.True(t, ok)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "bytes")
+}
+
 func TestBatchesDoNotWaitForAMeterIfTheyTakeMuchMemory(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
 	p, f := start(t, &Config{}, sink)

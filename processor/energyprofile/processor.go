@@ -27,6 +27,9 @@ const (
 	// maxBytes is the maximum size of all batches that are held. 25,000 samples of 50 frames have
 	// about 10 MB.
 	maxBytes = 64 << 20
+	// maxEntries is the maximum number of entries of the dictionary of a batch. An entry of 2 bytes takes about 80 when
+	// the batch is decoded again, and exporters keep batches decoded in their queues.
+	maxEntries = 1 << 19
 )
 
 // energyProfile divides the energy of a period among the CPU samples of the period. A batch of profiles
@@ -39,7 +42,7 @@ type energyProfile struct {
 	feed       *feed.Feed
 	reader     *feed.Reader
 
-	consuming sync.Mutex // held while a batch is consumed
+	consuming sync.Mutex // held while a period is ended or settled
 	held      []*batch
 	since     time.Time // arrival of the last batch before those in held
 	until     time.Time // the end of the last period that was settled
@@ -104,21 +107,39 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	from := originOf(ctx)
 	refuses := from.isForeign && !p.cfg.ForeignSamples
 	p.refuse(pd, from, drop)
+	own := ctx
+	if from.isForeign {
+		own = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
+	}
+	other, ok := splitOther(pd)
 	var err error
-	if other, ok := splitOther(pd); ok {
-		err = p.next.ConsumeProfiles(ctx, other)
+	if !refuses {
+		err = p.endPeriod(own, pd, from, drop)
+	}
+	if ok {
+		pd.Dictionary().MoveTo(other.Dictionary())
+		err = errors.Join(err, p.next.ConsumeProfiles(ctx, other))
 	}
 	if refuses {
 		return err
 	}
-	if from.isForeign {
-		ctx = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
-	}
+	// From here on, nothing refers to pd, which may have much memory.
+	return errors.Join(err, p.settleDue(own))
+}
+
+// endPeriod ends a period with a batch of CPU profiles.
+func (p *energyProfile) endPeriod(ctx context.Context, pd pprofile.Profiles, from origin, drop dropped) error {
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
 	p.feed.EndWindow(ctx)
-	holdErr := p.hold(pd, from, drop)
-	return errors.Join(err, holdErr, p.settle(ctx, p.countDue(), false))
+	return p.hold(pd, from, drop)
+}
+
+// settleDue settles the periods that are due.
+func (p *energyProfile) settleDue(ctx context.Context) error {
+	p.consuming.Lock()
+	defer p.consuming.Unlock()
+	return p.settle(ctx, p.countDue(), false)
 }
 
 // hold adds a batch, unless there has never been a window to divide.
@@ -136,6 +157,10 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 		return nil
 	}
 	if pd.ResourceProfiles().Len() == 0 {
+		return nil
+	}
+	if entriesOf(pd.Dictionary()) > maxEntries {
+		eachProfile(pd, func(of pprofile.Profile) { drop.samples(dropLimit, of) })
 		return nil
 	}
 	now := p.now()

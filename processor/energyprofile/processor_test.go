@@ -349,6 +349,7 @@ func TestOtherProfilesPassUnchanged(t *testing.T) {
 	s := of.At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
 	assert.Equal(t, []uint64{ns(600)}, s.TimestampsUnixNano().AsRaw())
 	assert.Zero(t, s.Values().Len())
+	assert.Less(t, int(s.StackIndex()), sink.AllProfiles()[0].Dictionary().StackTable().Len())
 	sink.Reset()
 	require.NoError(t, p.Shutdown(context.Background()))
 	assert.Equal(t, map[int32]uint64{1: 1_000_000}, sumsOf(t, sink).byStack)
