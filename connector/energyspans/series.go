@@ -112,7 +112,7 @@ func (s *services) admit(name string) *service {
 
 // mayBegin reports whether a service may have another series. If so, it counts the series for the hourly limit.
 func (s *services) mayBegin(of *service, k key, now time.Time) bool {
-	return len(of.series) < s.maxSeries-s.live && s.bytes+k.bytes() <= s.maxBytes && of.births.take(now, s.maxServices)
+	return len(of.series) < s.maxSeries-s.live && s.bytes+k.bytes() <= s.maxBytes && of.births.take(now, s.maxSeries/2)
 }
 
 func (k *key) bytes() int { return seriesBytes + len(k.route) + len(k.span) + len(k.labels) }

@@ -75,8 +75,8 @@ func TestSeriesOfAServiceBeginAtALimitedRate(t *testing.T) {
 		}
 		f.pass(15 * time.Second)
 	}
-	assert.LessOrEqual(t, begun, 2*10, "ten at first and ten in an hour")
-	assert.GreaterOrEqual(t, begun, 19)
+	assert.LessOrEqual(t, begun, 2*20, "twenty at first and twenty in an hour")
+	assert.GreaterOrEqual(t, begun, 39)
 }
 
 func TestASeriesWithoutEnergyEndsAndStartsAgainAtZero(t *testing.T) {
