@@ -7,6 +7,11 @@
 // change of the tests and a run after it compare line by line:
 //
 //	go run ./receiver/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
+//
+// With -set it runs chosen faults in place of drawn ones, such as those in dev/mutants, and prints the tests that notice
+// each of them:
+//
+//	go run ./receiver/test/mutants -set dev/mutants/command.yaml
 package main
 
 import (
@@ -24,7 +29,14 @@ func main() {
 	count := flag.Int("n", 20, "mutants of each package")
 	seed := flag.Uint64("seed", 33, "seed of the draw")
 	timeout := flag.Duration("timeout", 10*time.Minute, "longest run of a package's tests; a mutant that takes longer is killed")
+	chosen := flag.String("set", "", "file with a set of chosen faults")
 	flag.Parse()
+	if *chosen != "" {
+		if err := runSet(os.Stdout, *chosen, *timeout); err != nil {
+			fmt.Fprintln(os.Stderr, "mutants:", err)
+			os.Exit(1)
+		}
+	}
 	for _, dir := range flag.Args() {
 		if err := run(os.Stdout, dir, *count, *seed, *timeout); err != nil {
 			fmt.Fprintln(os.Stderr, "mutants:", err)

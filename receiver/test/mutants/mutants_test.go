@@ -41,13 +41,7 @@ func TestCount(t *testing.T) {
 `
 
 func TestMutants(t *testing.T) {
-	t.Setenv("GOWORK", "off")
-	dir := filepath.Join(t.TempDir(), "small")
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	for name, text := range map[string]string{"go.mod": "module small\n\ngo 1.24\n", "small.go": source, "small_test.go": test} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-
+	dir := small(t)
 	var out strings.Builder
 	require.NoError(t, run(&out, dir, 100, 1, time.Minute))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -69,4 +63,48 @@ func TestMutants(t *testing.T) {
 	other, err := drawn(dir, 2)
 	require.NoError(t, err)
 	assert.NotEqual(t, first, other, "a draw of another seed")
+}
+
+// small writes a module and returns its directory.
+func small(t *testing.T) string {
+	t.Helper()
+	t.Setenv("GOWORK", "off")
+	dir := filepath.Join(t.TempDir(), "small")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	for name, text := range map[string]string{"go.mod": "module small\n\ngo 1.24\n", "small.go": source, "small_test.go": test} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func runChosen(t *testing.T, chosen string) (string, error) {
+	t.Helper()
+	t.Chdir(small(t))
+	require.NoError(t, os.WriteFile("set.yaml", []byte("packages: [.]\nmutants:\n"+chosen), 0o600))
+	var out strings.Builder
+	err := runSet(&out, "set.yaml", time.Minute)
+	return out.String(), err
+}
+
+func TestChosenFaultsAreOnOneAtATime(t *testing.T) {
+	out, err := runChosen(t, `
+- {name: larger is smaller, fact: larger returns the larger number, file: small.go, old: "if a > b {", new: "if a > b != MUTANT {"}
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
+- {name: panics, fact: count returns, file: small.go, old: "	return n\n", new: "	if MUTANT { panic(1) }; return n\n"}
+`)
+	require.NoError(t, err)
+	assert.Equal(t, "survived larger is smaller\n"+
+		"killed   four: small 1 (TestCount)\n"+
+		"killed   panics: small 1 (TestCount)\n"+
+		"set.yaml: 2 of 3 killed\n", out)
+}
+
+func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {
+	_, err := runChosen(t, `
+- {name: gone, fact: a, file: small.go, old: "if c > d {", new: "MUTANT"}
+- {name: several, fact: a, file: small.go, old: "return", new: "MUTANT"}
+- {name: off, fact: a, file: small.go, old: "n = 3", new: "n = 4"}
+`)
+	assert.EqualError(t, err, "mutant gone: small.go has the old text 0 times, and must have it once\n"+
+		"mutant several: small.go has the old text 3 times, and must have it once\nmutant off: the new text has no MUTANT")
 }
