@@ -2,16 +2,16 @@
 
 // Command mutants reports which small changes of a package its tests do not notice.
 //
-// It draws mutants (a negated condition, another operator or constant, a missing statement, an early return), runs the
-// package's tests on each, and prints whether they failed. Source and seed determine the draw, so that a run before a
+// It draws mutants: a negated condition, another operator or constant, a missing statement, an early return. It runs the
+// package's tests on each mutant, and prints whether they failed. Source and seed determine the draw, so that a run before a
 // change of the tests and a run after it compare line by line:
 //
 //	go run ./receiver/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
 //
-// With -set it runs chosen faults in place of drawn ones, such as those in dev/mutants, and prints the tests that notice
-// each of them:
+// With -set it runs chosen faults, such as the sets in dev/mutants, and writes a page with the number of tests that
+// notice each fault:
 //
-//	go run ./receiver/test/mutants -set dev/mutants/command.yaml
+//	go run ./receiver/test/mutants -set dev/mutants/command.yaml >dev/mutants/command.md
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
@@ -30,9 +31,10 @@ func main() {
 	seed := flag.Uint64("seed", 33, "seed of the draw")
 	timeout := flag.Duration("timeout", 10*time.Minute, "longest run of a package's tests; a mutant that takes longer is killed")
 	chosen := flag.String("set", "", "file with a set of chosen faults")
+	workers := flag.Int("p", runtime.NumCPU(), "packages of a set whose tests run at the same time")
 	flag.Parse()
 	if *chosen != "" {
-		if err := runSet(os.Stdout, *chosen, *timeout); err != nil {
+		if err := runSet(os.Stdout, os.Stderr, *chosen, *timeout, max(*workers, 1)); err != nil {
 			fmt.Fprintln(os.Stderr, "mutants:", err)
 			os.Exit(1)
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,9 +81,14 @@ func small(t *testing.T) string {
 func runChosen(t *testing.T, chosen string) (string, error) {
 	t.Helper()
 	t.Chdir(small(t))
+	return runChosenHere(t, chosen)
+}
+
+func runChosenHere(t *testing.T, chosen string) (string, error) {
+	t.Helper()
 	require.NoError(t, os.WriteFile("set.yaml", []byte("packages: [.]\nmutants:\n"+chosen), 0o600))
 	var out strings.Builder
-	err := runSet(&out, "set.yaml", time.Minute)
+	err := runSet(&out, io.Discard, "set.yaml", time.Minute, 2)
 	return out.String(), err
 }
 
@@ -93,10 +99,34 @@ func TestChosenFaultsAreOnOneAtATime(t *testing.T) {
 - {name: panics, fact: count returns, file: small.go, old: "	return n\n", new: "	if MUTANT { panic(1) }; return n\n"}
 `)
 	require.NoError(t, err)
-	assert.Equal(t, "survived larger is smaller\n"+
-		"killed   four: small 1 (TestCount)\n"+
-		"killed   panics: small 1 (TestCount)\n"+
-		"set.yaml: 2 of 3 killed\n", out)
+	assert.Contains(t, out, "The tests notice 2 of 3 faults.")
+	assert.Contains(t, out, "$ go run ./receiver/test/mutants -set set.yaml >set.md\n")
+	assert.True(t, strings.HasSuffix(out, "\n|---|---|---|\n"+
+		"| larger is smaller | larger returns the larger number | **none** |\n"+
+		"| four | count returns 3 | `.` 1 |\n"+
+		"| panics | count returns | `.` 1 |\n"), out)
+}
+
+func TestATestThatFailsWithoutAFaultDoesNotCount(t *testing.T) {
+	t.Chdir(small(t))
+	require.NoError(t, os.WriteFile("first_test.go", []byte(`package small
+
+import (
+	"os"
+	"testing"
+)
+
+func TestThatFailsAtFirst(t *testing.T) {
+	if os.Mkdir("ran", 0o700) == nil || count() != 3 {
+		t.Fatal(count())
+	}
+}
+`), 0o600))
+	out, err := runChosenHere(t, `
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
+`)
+	require.NoError(t, err)
+	assert.Contains(t, out, "| four | count returns 3 | `.` 1 |\n")
 }
 
 func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {

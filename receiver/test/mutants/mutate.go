@@ -55,7 +55,7 @@ func drawn(dir string, seed uint64) ([]mutant, error) {
 	return all, nil
 }
 
-// mutantsOf returns the mutants of a file, none if the file is generated.
+// mutantsOf returns the mutants of a file. A generated file has no mutants.
 func mutantsOf(file string) ([]mutant, error) {
 	source, err := os.ReadFile(file)
 	if err != nil {
