@@ -129,6 +129,20 @@ func TestThatFailsAtFirst(t *testing.T) {
 	assert.Contains(t, out, "| four | count returns 3 | `.` 1 |\n")
 }
 
+func TestATestThatDoesNotEndNoticesAFault(t *testing.T) {
+	dir := small(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hang_test.go"), []byte(`package small
+
+import "testing"
+
+func TestThatHangs(*testing.T) { select {} }
+`), 0o600))
+	t.Chdir(dir)
+	binary := testBinary{dir: dir, binary: filepath.Join(dir, "small.test"), timeout: time.Second}
+	require.NoError(t, goTool(dir, "test", "-c", "-o", binary.binary))
+	assert.Equal(t, []string{"TestThatHangs"}, binary.failures("", ""))
+}
+
 func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {
 	_, err := runChosen(t, `
 - {name: gone, fact: a, file: small.go, old: "if c > d {", new: "MUTANT"}

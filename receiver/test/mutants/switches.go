@@ -317,7 +317,7 @@ func (t *testBinary) kills(mutant string) []string {
 func onlyThese(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
 // failedTest is a line of a test that failed, or that ran when the time was over.
-var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t)((?:Test|Fuzz|Example)\w*) \(`)
+var failedTest = regexp.MustCompile(`(?m)^(?:--- FAIL: |\t+)((?:Test|Fuzz|Example)\w*) \(`)
 
 // failures runs the tests that match a pattern with a fault, and returns the tests that fail. If the process ends with
 // an error and names no test, the result is a pattern of all tests.
