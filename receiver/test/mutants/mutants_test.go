@@ -152,3 +152,16 @@ func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {
 	assert.EqualError(t, err, "mutant gone: small.go has the old text 0 times, and must have it once\n"+
 		"mutant several: small.go has the old text 3 times, and must have it once\nmutant off: the new text has no MUTANT")
 }
+
+func TestTheFaultsOfAllSetsFitTheCode(t *testing.T) {
+	t.Chdir("../../..")
+	sets, err := filepath.Glob("dev/mutants/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, sets)
+	for _, path := range sets {
+		s, err := readSet(path)
+		require.NoError(t, err)
+		_, err = s.overlay(t.TempDir())
+		assert.NoError(t, err, path)
+	}
+}

@@ -49,15 +49,9 @@ const variable = "MUTANT"
 // Some tests depend on the speed of the machine. So a test does not count if it fails without a fault. If it fails with
 // a fault, it is repeated. It counts if it fails again with the fault, and passes again without the fault.
 func runSet(out, progress io.Writer, path string, timeout time.Duration, workers int) error {
-	data, err := os.ReadFile(path)
+	s, err := readSet(path)
 	if err != nil {
 		return err
-	}
-	var s set
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&s); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	work, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -79,6 +73,20 @@ func runSet(out, progress io.Writer, path string, timeout time.Duration, workers
 	}
 	kills := s.run(tests, progress, workers)
 	return s.writePage(out, path, kills)
+}
+
+func readSet(path string) (*set, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := new(set)
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
 }
 
 // A kill is the tests of one package that notice a fault.
