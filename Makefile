@@ -207,7 +207,7 @@ generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC
 check-generate: ## fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of the pages
+lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of pages and code
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
 	@$(call BUILD_TOOLS,internal/tools/lint)
@@ -218,6 +218,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
+	@echo "vale (comments and messages in code)"; go run ./receiver/test/language
 
 tidy: ## write go.mod and go.sum of all modules
 	@set -e; for m in $(MODULES); do internal/tools/tidy.sh $$m; done

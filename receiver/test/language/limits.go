@@ -89,5 +89,5 @@ func writeLimits(path string, limits map[string]int) error {
 	for _, dir := range slices.Sorted(maps.Keys(limits)) {
 		fmt.Fprintf(&text, "%4d %s\n", limits[dir], dir)
 	}
-	return os.WriteFile(path, []byte(text.String()), 0o600)
+	return os.WriteFile(path, []byte(text.String()), 0o644) //nolint:gosec // everybody may read the limits
 }

@@ -3,8 +3,8 @@
 // Command language checks the English of the code: comments of Go and C files, texts such as log messages, errors and
 // flag descriptions, and the descriptions in metadata.yaml.
 //
-// It copies them to text files in which each sentence keeps its line, checks these files with vale and the rules in
-// internal/tools/docs, and compares the number of findings of each directory with the directory's limit:
+// It writes them to text files with the same line numbers, and checks these files with vale and the rules in
+// internal/tools/docs. Each directory has a limit on its number of findings:
 //
 //	go run ./receiver/test/language          fail if a directory exceeds its limit
 //	go run ./receiver/test/language -lower   lower the limits to the present numbers; limits are never raised
