@@ -55,6 +55,7 @@ func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.
 func (n *testNode) restart(edit ...func(*Config)) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.node.CPU.Close())
+	n.s.watchdog.Stop()
 	n.startAgain(edit...)
 }
 
