@@ -18,7 +18,7 @@ func TestCommentsAndProseOfGoFilesKeepTheirLines(t *testing.T) {
 //	code(1)
 package p
 
-//go:generate tool
+//go:noinline
 var a = f("no file was found", "two words", "rate(x{a='b'}[5m]) is a query") // of b
 /* one
    two */
