@@ -150,6 +150,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 		s.baseline = s.meters()
 	}
 	require.NoError(s.t, r.Start(s.t.Context(), host{s.storage}))
+	synctest.Wait() // for the first scan
 	for at := time.Now().Add(cfg.InitialDelay); at.Before(until); at = at.Add(collectionInterval) {
 		s.passUntil(at)
 		synctest.Wait()
