@@ -542,7 +542,7 @@ type restartStore struct {
 	older   [][]byte           // states that were stored
 	records map[string]*record // of states, by their text
 	faults  storeFaults
-	hung    chan bool // ends a write that hangs, and says whether it succeeded
+	hung    chan bool // receives the result of the write that hangs, and ends it
 	putBack bool      // the state is one of older
 }
 

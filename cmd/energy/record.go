@@ -225,8 +225,8 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 	return float64(now.UnixMilli()) / 1e3
 }
 
-// longestSilence is the maximum time without an answer of the collector, and firstAnswer the maximum time until its first
-// answer.
+// longestSilence is the maximum time without an answer of the collector, and firstAnswer the
+// maximum time until its first answer.
 const longestSilence, firstAnswer = time.Minute, 10 * time.Second
 
 // collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not

@@ -36,8 +36,8 @@ func (o *recorder) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.from, "from", "", "file that -record wrote, in place of scraping")
 }
 
-// check returns an error if the flags exclude each other. other is another file of the command, or empty. It must not be
-// the file of the record.
+// check returns an error if the flags exclude each other. other is another file of the command, or
+// empty. It must not be the file of the record.
 func (o *recorder) check(other string) error {
 	switch {
 	case other != "" && (filepath.Clean(other) == filepath.Clean(o.record) || filepath.Clean(other) == filepath.Clean(o.from)):

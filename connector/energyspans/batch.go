@@ -46,7 +46,8 @@ func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch 
 		keys[i] = labelPrefix + name
 	}
 	for i, a := range b.d.AttributeTable().All() {
-		// A comparison of keys is cheap even if a million attributes share a key of a megabyte. A map would hash each key.
+		// A comparison of keys is cheap even if a million attributes share a key of a megabyte. A
+		// map would hash each key.
 		if j := slices.Index(keys, b.text(a.KeyStrindex())); j >= 0 {
 			if text := strings.ReplaceAll(textOf(a.Value()), separator, ""); text != "" {
 				b.labels[int32(i)] = label{j, text}
@@ -56,7 +57,8 @@ func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch 
 	return b
 }
 
-// each calls f with the energy in µJ of each sample of an energy profile. It drops energy that energyprofile did not send.
+// each calls f with the energy in µJ of each sample of an energy profile. It drops energy that
+// energyprofile did not send.
 func (b *batch) each(f func(c claim, energy uint64)) {
 	for _, rp := range b.pd.ResourceProfiles().All() {
 		var service string

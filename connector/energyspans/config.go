@@ -17,8 +17,9 @@ type Config struct {
 	Wait time.Duration `mapstructure:"wait"`
 	// MemoryLimitMiB is the maximum memory of spans, waiting energy and series, in MiB.
 	MemoryLimitMiB int `mapstructure:"memory_limit_mib"`
-	// MaxSeries is the maximum number of series without overflow series, at least 4. A service has at most half of them.
-	// At most MaxSeries/4 services have their own series. The other services share an overflow series.
+	// MaxSeries is the maximum number of series without overflow series, at least 4. A service has
+	// at most half of them. At most MaxSeries/4 services have their own series. The other services
+	// share an overflow series.
 	MaxSeries int `mapstructure:"max_series"`
 	// Labels lists the sample labels that become attributes of the series, such as labels that Go programs set with
 	// runtime/pprof. A label is a sample attribute process.context.label.NAME.

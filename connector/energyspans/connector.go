@@ -107,8 +107,9 @@ func (t traces) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	return nil
 }
 
-// ConsumeProfiles implements xconsumer.Profiles. It does not return an error if points cannot be sent. The energy has been
-// added and is part of the next points. If the batch were sent again, its energy would count twice.
+// ConsumeProfiles implements xconsumer.Profiles. It does not return an error if points cannot be
+// sent. The energy has been added and is part of the next points. If the batch were sent again, its
+// energy would count twice.
 func (p profiles) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	p.add(ctx, pd)
 	if p.sending.TryLock() {

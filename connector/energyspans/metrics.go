@@ -12,12 +12,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
 )
 
-// zeroDelay is the time between the start timestamp of a series and its zero-value point. Equal times would mean that the
-// start is unknown (OpenTelemetry metrics data model, "Cumulative streams: handling unknown start time").
+// zeroDelay is the time between the start timestamp of a series and its zero-value point. Equal
+// times would mean that the start is unknown (OpenTelemetry metrics data model, "Cumulative
+// streams: handling unknown start time").
 const zeroDelay = time.Millisecond
 
-// flush removes expired series and returns the others as one sum. A series has a zero-value point until a flush with this
-// point has been delivered.
+// flush removes expired series and returns the others as one sum. A series has a zero-value point
+// until a flush with this point has been delivered.
 func (t *tracker) flush() pmetric.Metrics {
 	t.expire(t.now.Add(-t.cfg.Expiration))
 	t.flushes++
@@ -76,8 +77,8 @@ func (t *tracker) putAttributes(to pcommon.Map, service string, k key) {
 	}
 }
 
-// after returns now by the wall clock. If the clock was set back, it returns a time shortly after last, so that the points
-// of a series stay in order.
+// after returns now by the wall clock. If the clock was set back, it returns a time shortly after
+// last, so that the points of a series stay in order.
 func after(last, now time.Time) time.Time {
 	if now = now.Round(0); now.After(last) { // Round removes the reading of the monotonic clock
 		return now

@@ -18,8 +18,8 @@ const (
 	dropValue   = "value"
 )
 
-// foreignFor is how long the degraded state lasts after foreign energy was dropped. A sender therefore causes at most two
-// log messages in this time.
+// foreignFor is how long the degraded state lasts after foreign energy was dropped. A sender
+// therefore causes at most two log messages in this time.
 const foreignFor = 10 * time.Minute
 
 var errForeign = errors.New("dropped energy profiles that did not come from energyprofile in this collector: remove " +

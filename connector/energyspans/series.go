@@ -28,15 +28,15 @@ type series struct {
 	first, complete uint64
 }
 
-// Memory of a series and of a service, without texts. A service counts as two series, because its overflow series begins
-// even if there is no room.
+// Memory of a series and of a service, without texts. A service counts as two series, because its
+// overflow series begins even if there is no room.
 const (
 	seriesBytes  = 512
 	serviceBytes = 1024
 )
 
-// services has the series of all services. A service takes no series from another. A service with n series gets one more
-// if more than n are free. Its other energy is in its overflow series.
+// services has the series of all services. A service takes no series from another. A service with n
+// series gets one more if more than n are free. Its other energy is in its overflow series.
 type services struct {
 	maxSeries, maxServices int
 	maxBytes               int // limit of bytes for new services and series; overflow series may exceed it
@@ -78,7 +78,8 @@ func (s *services) largest() *memory {
 	return m
 }
 
-// seriesOf returns the series with a key. If there is no room, it returns the overflow series of the service or of others.
+// seriesOf returns the series with a key. If there is no room, it returns the overflow series of
+// the service or of others.
 func (s *services) seriesOf(name string, k key, now time.Time) *series {
 	of := s.admit(name)
 	if of.name != name || of.series[k] == nil && !s.mayBegin(of, k, now) {

@@ -23,7 +23,8 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// textOf returns a scalar value as text. It returns "" for maps, slices and bytes, because their texts can be very long.
+// textOf returns a scalar value as text. It returns "" for maps, slices and bytes, because their
+// texts can be very long.
 func textOf(v pcommon.Value) string {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeBool, pcommon.ValueTypeInt, pcommon.ValueTypeDouble:
@@ -44,7 +45,8 @@ func attributeOf(of pcommon.Map, name string) string {
 // names holds the names of a service, an HTTP route and a span. Empty names are absent.
 type names struct{ service, route, span string }
 
-// sharedNames refers to a copy of names that all spans with these names share. A copy does not keep the message in memory.
+// sharedNames refers to a copy of names that all spans with these names share. A copy does not keep
+// the message in memory.
 type sharedNames = unique.Handle[names]
 
 func (n *names) bytes() int { return len(n.service) + len(n.route) + len(n.span) }

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// tracker stores spans and sums energy by their names. The energy of all series, including ended series, plus the energy
-// that waits for spans equals the energy that was added. A tracker is not safe for concurrent use.
+// tracker stores spans and sums energy by their names. The energy of all series, including ended
+// series, plus the energy that waits for spans equals the energy that was added. A tracker is not
+// safe for concurrent use.
 type tracker struct {
 	cfg   *Config
 	limit int       // maximum of used plus the memory of series, in bytes
@@ -46,8 +47,8 @@ func (t *tracker) forgetBefore(limit time.Time) {
 	}
 }
 
-// itemBytes is the memory of a span or of waiting energy without its texts. It covers the item, its entries in a map and
-// in a list, and the entry of its names in package unique.
+// itemBytes is the memory of a span or of waiting energy without its texts. It covers the item, its
+// entries in a map and in a list, and the entry of its names in package unique.
 const itemBytes = 512
 
 // memory holds the spans of a service and the energy that waits for spans of it, in the order of arrival. Each service

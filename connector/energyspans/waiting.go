@@ -89,7 +89,8 @@ func (t *tracker) unawait(w *waiting) {
 	}
 }
 
-// resume counts the energy that waited for a span. Energy that must wait for a parent of the span keeps its time of arrival.
+// resume counts the energy that waited for a span. Energy that must wait for a parent of the span
+// keeps its time of arrival.
 func (t *tracker) resume(id spanID) {
 	w := t.awaited[id]
 	delete(t.awaited, id)

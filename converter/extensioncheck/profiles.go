@@ -82,8 +82,9 @@ func checkEnergy(all map[string]any, of any) error {
 	return nil
 }
 
-// checkOnce returns an error if energyspans gets energy from two pipelines. Each of them has an energyprofile of its own,
-// even if the IDs are equal, which sends all energy. senders has the pipelines that were checked, by energyspans.
+// checkOnce returns an error if energyspans gets energy from two pipelines. Each of them has an
+// energyprofile of its own, even if the IDs are equal, which sends all energy. senders has the
+// pipelines that were checked, by energyspans.
 func checkOnce(senders map[component.ID]string, name string, of any) error {
 	if !slices.ContainsFunc(idsOf(at(of, "processors")), func(id component.ID) bool { return id.Type().String() == profileType }) {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conditions reports degraded states of a component. Each change is a status event, and is logged at most once a
-// minute for each condition.
+// Package conditions reports degraded states of a component. Each change is a status event, and is
+// logged at most once a minute for each condition.
 package conditions
 
 import (

@@ -82,9 +82,10 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	return err
 }
 
-// EachFrom is like Each, but starts at a position and stops if yield returns false. It returns the position after the last
-// entry that it passed to yield, or 0 if it passed all entries. Position 0 is the beginning. In /proc, processes that start
-// or exit do not change the positions of other processes.
+// EachFrom is like Each, but starts at a position and stops if yield returns false. It returns the
+// position after the last entry that it passed to yield, or 0 if it passed all entries. Position 0
+// is the beginning. In /proc, processes that start or exit do not change the positions of other
+// processes.
 func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64, err error) {
 	if err := d.open(); err != nil {
 		return 0, err
@@ -154,8 +155,9 @@ func (d *Dir) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: d.path, Err: err}
 }
 
-// Links returns the number of hard links to the directory. On cgroup file systems, it is two plus the number of
-// directories inside. On some other file systems, it is always one. Links does not wait for a lock that a user can hold.
+// Links returns the number of hard links to the directory. On cgroup file systems, it is two plus
+// the number of directories inside. On some other file systems, it is always one. Links does not
+// wait for a lock that a user can hold.
 func (d *Dir) Links() (uint64, error) {
 	if err := d.open(); err != nil {
 		return 0, err

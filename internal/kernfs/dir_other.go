@@ -47,8 +47,8 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	return err
 }
 
-// EachFrom is like Each, but starts at an entry and stops if yield returns false. It returns the number of the next entry,
-// or 0 if it passed all entries.
+// EachFrom is like Each, but starts at an entry and stops if yield returns false. It returns the
+// number of the next entry, or 0 if it passed all entries.
 func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64, err error) {
 	entries, err := os.ReadDir(d.path)
 	for i := position; i < int64(len(entries)); i++ {

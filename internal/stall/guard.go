@@ -79,9 +79,10 @@ type Options[J Job] struct {
 // goroutine, its thread and its buffers until the read returns. Its process is not read again until the read has
 // returned and a minute has passed.
 //
-// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. After half a second of such jobs,
-// a scan stops reading. If such a job is abandoned, its process is read again as soon as the read has returned. The same
-// applies to a job whose thread state cannot be read.
+// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. After half
+// a second of such jobs, a scan stops reading. If such a job is abandoned, its process is read
+// again as soon as the read has returned. The same applies to a job whose thread state cannot be
+// read.
 //
 // The number of processes with abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no
 // process of the user, or of any user, is read. However many processes and users block reads, a scan waits for at
@@ -277,8 +278,8 @@ func (g *Guard[J]) missesOf(u user) (n int) {
 	return n
 }
 
-// userOf returns the user of a process, or noUser if the user cannot be read. missed is the abandoned worker if the read
-// misses its deadline, or nil.
+// userOf returns the user of a process, or noUser if the user cannot be read. missed is the
+// abandoned worker if the read misses its deadline, or nil.
 //
 // The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The
 // file status depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
@@ -324,9 +325,10 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	return missed
 }
 
-// await waits until a worker has finished its request, and returns how long the request was blocked. If the blocked time
-// exceeds wait, await abandons the worker and returns false. Time without a free CPU does not count as blocked, but a
-// request that takes longer than longest is abandoned.
+// await waits until a worker has finished its request, and returns how long the request was
+// blocked. If the blocked time exceeds wait, await abandons the worker and returns false. Time
+// without a free CPU does not count as blocked, but a request that takes longer than longest is
+// abandoned.
 func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
 	began := time.Now()
 	last, step, seen := began, firstLook, running
@@ -374,8 +376,8 @@ func (g *Guard[J]) worker() *worker[J] {
 	return g.idle
 }
 
-// Err returns an error while processes block reads, or an error that wraps ErrSlow while reads are only slow. what names
-// the files, such as "command lines".
+// Err returns an error while processes block reads, or an error that wraps ErrSlow while reads are
+// only slow. what names the files, such as "command lines".
 func (g *Guard[J]) Err(what string) error {
 	processes, slow := map[user]int(nil), g.exhausted && g.wasExhausted
 	for i := range g.missed {

@@ -112,8 +112,8 @@ func (t *thread) state() state {
 // schedulerWaits is the start of the file's text if the thread waits in the Go scheduler for a CPU.
 var schedulerWaits = strconv.AppendInt(nil, unix.SYS_FUTEX, 10)
 
-// cpuTime returns the CPU time of a thread of this process. If the CPU time of a sleeping thread has not changed since the
-// previous call, the thread has slept since then.
+// cpuTime returns the CPU time of a thread of this process. If the CPU time of a sleeping thread
+// has not changed since the previous call, the thread has slept since then.
 func cpuTime(id int) (time.Duration, error) {
 	clock := int32(^id<<3 | 6) // include/linux/posix-timers.h, CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED
 	var now unix.Timespec

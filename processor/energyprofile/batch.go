@@ -278,8 +278,9 @@ func textAt(d pprofile.ProfilesDictionary, index int32) string {
 	return d.StringTable().At(int(index))
 }
 
-// splitOther moves all profiles that are not of CPU time to a batch of their own, ok is false if there are none. The batch
-// has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB, so that there must not be two.
+// splitOther moves all profiles that are not of CPU time to a batch of their own, ok is false if
+// there are none. The batch has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB,
+// so that there must not be two.
 func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
 	d := from.Dictionary()
 	eachProfile(from, func(of pprofile.Profile) { ok = ok || !isCPU(d, of) })

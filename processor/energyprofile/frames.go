@@ -123,9 +123,9 @@ func putProcess(to pcommon.Map, p *process) {
 	}
 }
 
-// putServiceName sets service.name, by which Pyroscope lists profiles and energyspans sums energy, if there is none. The names
-// of kernel threads, such as kworker/7:1H, are cut at the slash, which names of executables lack: a machine with 64 CPUs has
-// hundreds of them.
+// putServiceName sets service.name, by which Pyroscope lists profiles and energyspans sums energy,
+// if there is none. The names of kernel threads, such as kworker/7:1H, are cut at the slash, which
+// names of executables lack: a machine with 64 CPUs has hundreds of them.
 func putServiceName(to pcommon.Map, executable string) {
 	if name, ok := to.Get("process.executable.name"); ok && name.AsString() != "" {
 		executable = name.AsString()

@@ -15,8 +15,9 @@ import (
 // further processes is added to that of short-lived processes.
 const maxProcesses = 100_000
 
-// maxPath is the maximum length in bytes of the path of an executable. Longer paths are left out: with 4 KiB each, those of
-// many short processes would take 400 MiB, which any user of the machine could cause.
+// maxPath is the maximum length in bytes of the path of an executable. Longer paths are left out:
+// with 4 KiB each, those of many short processes would take 400 MiB, which any user of the machine
+// could cause.
 const maxPath = 512
 
 // maxWindows is the maximum number of windows that are kept. When no profiles arrive, the oldest

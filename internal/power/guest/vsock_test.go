@@ -179,7 +179,7 @@ func TestAConnectionWhoseEndTheVirtualMachineSeesIsNotCounted(t *testing.T) {
 			end, guest := net.Pipe()
 			counted := true
 			h.accepts <- accepted{conn: &closing{conn{end, &vsock.Addr{ContextID: 3}}, func(c net.Conn) { _, counted = h.conns[c] }}}
-			assert.JSONEq(h, wholeDocument, h.told(guest), "it may connect again at once")
+			assert.JSONEq(h, wholeDocument, h.told(guest), "the guest can reconnect at once")
 			assert.False(h, counted)
 		}
 	})

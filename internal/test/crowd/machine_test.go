@@ -78,7 +78,7 @@ func TestExitsAreOfProcessesThatWereReaped(t *testing.T) {
 	}
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return forks(t) > before+500 }, time.Minute, 10*time.Millisecond)
-	assert.LessOrEqual(t, running(t, filepath.Join(dir, "load")), 1+1000/50+100, "those that ended are gone, however busy the machine is")
+	assert.LessOrEqual(t, running(t, filepath.Join(dir, "load")), 1+1000/50+100, "exited children are reaped, even on a busy machine")
 	require.NoError(t, stop())
 }
 

@@ -2,9 +2,10 @@
 
 // Command mutants reports which small changes of a package its tests do not notice.
 //
-// It draws mutants: a negated condition, another operator or constant, a missing statement, an early return. It runs the
-// package's tests on each mutant, and prints whether they failed. Source and seed determine the draw, so that a run before a
-// change of the tests and a run after it compare line by line:
+// It draws mutants: a negated condition, another operator or constant, a missing statement, an
+// early return. It runs the package's tests on each mutant, and prints whether they failed. Source
+// and seed determine the draw, so that a run before a change of the tests and a run after it
+// compare line by line:
 //
 //	go run ./receiver/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
 //

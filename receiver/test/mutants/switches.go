@@ -42,9 +42,10 @@ type fault struct {
 // variable is the environment variable that selects a fault, and the identifier in New that is true then.
 const variable = "MUTANT"
 
-// runSet runs the tests of a set's packages on each of its faults, and writes a page with a table. A row has a fault and
-// the number of tests that fail in each package. The tests are compiled once, with all faults. Only packages that import
-// the faulty one run their tests, at most workers of them at the same time. The names of the tests go to progress.
+// runSet runs the tests of a set's packages on each of its faults, and writes a page with a table.
+// A row has a fault and the number of tests that fail in each package. The tests are compiled once,
+// with all faults. Only packages that import the faulty one run their tests, at most workers of
+// them at the same time. The names of the tests go to progress.
 //
 // Some tests depend on the speed of the machine. So a test does not count if it fails without a fault. If it fails with
 // a fault, it is repeated. It counts if it fails again with the fault, and passes again without the fault.

@@ -72,8 +72,8 @@ const (
 	titleHeight = 28
 	// narrowest is the width in points of the narrowest frame that is drawn.
 	narrowest = 0.3
-	// maxFlame is the size in bytes from which on no further frames are drawn: thousands of stacks of the same energy may
-	// have a hundred frames each, with names of a KiB.
+	// maxFlame is the size in bytes from which on no further frames are drawn: thousands of stacks
+	// of the same energy may have a hundred frames each, with names of a KiB.
 	maxFlame = 64 << 20
 )
 

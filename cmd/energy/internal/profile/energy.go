@@ -82,8 +82,8 @@ func (e *energy) overflow() *profile.Sample {
 	return e.rest
 }
 
-// clean returns a name that is not too long, as text: other programs show the profile in a terminal, or read it as Protobuf,
-// whose strings are UTF-8. Names are those of the command.
+// clean returns a name that is not too long, as text: other programs show the profile in a
+// terminal, or read it as Protobuf, whose strings are UTF-8. Names are those of the command.
 func clean(name string) string {
 	if len(name) > maxName {
 		name = strings.Clone(name[:maxName])

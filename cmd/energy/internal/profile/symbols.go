@@ -20,8 +20,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// symbols names the functions of native code. The profiler reports only a file and an address for them. symbols uses the
-// symbol tables of the files. The command controls these files and /proc/PID/maps: their sizes, and whether reads block.
+// symbols names the functions of native code. The profiler reports only a file and an address for
+// them. symbols uses the symbol tables of the files. The command controls these files and
+// /proc/PID/maps: their sizes, and whether reads block.
 type symbols struct {
 	files map[file]*symbolTable // nil if the file was not found
 	bytes int64                 // size of files
@@ -41,11 +42,13 @@ const (
 	maxPathBytes   = 32 << 20
 	// pathBytes is the memory of a path, without its text.
 	pathBytes = 100
-	// maxNameBytes is the maximum number of bytes of the names that are added to a batch. Each location gets a text of its own.
+	// maxNameBytes is the maximum number of bytes of the names that are added to a batch. Each
+	// location gets a text of its own.
 	maxNameBytes = 32 << 20
 	// maxPathsOfName is how many files of the same name are tried.
 	maxPathsOfName = 16
-	// maxMaps is the maximum number of bytes read of a file maps: a process may have 65,530 mappings with paths of 4 KiB.
+	// maxMaps is the maximum number of bytes read of a file maps: a process may have 65,530
+	// mappings with paths of 4 KiB.
 	maxMaps = 16 << 20
 	// readWithin bounds the wait for the symbols of a file, which may be on a slow disk.
 	readWithin = 10 * time.Second
@@ -195,7 +198,8 @@ func (t *symbols) table(of file) *symbolTable {
 	return table
 }
 
-// readFile reads the functions of a file. It gives up after readWithin, because the file may be in a user's file system.
+// readFile reads the functions of a file. It gives up after readWithin, because the file may be in
+// a user's file system.
 func (t *symbols) readFile(path, hash string) *symbolTable {
 	if t.blocked != nil {
 		select {

@@ -21,9 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of the symbol tables of one file, which any user may have written. debug/elf has no limits: it reads whole
-// sections, which can be huge in a sparse file, and copies the name of each symbol. Chromium with all symbols, one of the
-// largest programs, has about a million functions with 170 MiB of names.
+// Limits of the symbol tables of one file, which any user may have written. debug/elf has no
+// limits: it reads whole sections, which can be huge in a sparse file, and copies the name of each
+// symbol. Chromium with all symbols, one of the largest programs, has about a million functions
+// with 170 MiB of names.
 const (
 	maxFunctions  = 2 << 20
 	maxSymbols    = 16 << 20 // symbols of all kinds; only functions are kept
@@ -51,8 +52,8 @@ func (t *symbolTable) bytes() int64 {
 	return int64(cap(t.names)) + int64(cap(t.functions))*int64(unsafe.Sizeof(nativeFunction{}))
 }
 
-// openRegular opens a file if it is a regular file. A path of a process can lead to a device, and opening a device can have
-// effects, such as starting a watchdog.
+// openRegular opens a file if it is a regular file. A path of a process can lead to a device, and
+// opening a device can have effects, such as starting a watchdog.
 func openRegular(path string) (*os.File, error) {
 	handle, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -65,8 +66,8 @@ func openRegular(path string) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", handle.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// readSymbols returns the functions of a file, or nil if the file has another hash or cannot be read. The table is empty
-// if the file has no symbols or if they take more than most bytes.
+// readSymbols returns the functions of a file, or nil if the file has another hash or cannot be
+// read. The table is empty if the file has no symbols or if they take more than most bytes.
 func readSymbols(path, hash string, most int64) *symbolTable {
 	f, err := openRegular(path)
 	if err != nil {
@@ -83,8 +84,8 @@ func readSymbols(path, hash string, most int64) *symbolTable {
 	return parseSymbols(f, info.Size(), most)
 }
 
-// parseSymbols reads the sections .symtab and .dynsym of an ELF file for amd64 or arm64. It leaves out sections beyond the
-// limits. The table takes at most most bytes.
+// parseSymbols reads the sections .symtab and .dynsym of an ELF file for amd64 or arm64. It leaves
+// out sections beyond the limits. The table takes at most most bytes.
 func parseSymbols(r io.ReaderAt, size, most int64) *symbolTable {
 	t := &symbolTable{}
 	var header elf.Header64
@@ -153,8 +154,9 @@ func (t *symbolTable) add(r io.ReaderAt, most int64, symbols, names elf.Section6
 	return true
 }
 
-// at returns the name of the function at an address of the file, or "". If a function has several names, at returns the
-// last, so that malloc precedes __libc_malloc. A function in assembly may have no size; it extends to the next function.
+// at returns the name of the function at an address of the file, or "". If a function has several
+// names, at returns the last, so that malloc precedes __libc_malloc. A function in assembly may
+// have no size; it extends to the next function.
 func (t *symbolTable) at(address uint64) string {
 	after := sort.Search(len(t.functions), func(i int) bool { return t.functions[i].address > address })
 	var name string
