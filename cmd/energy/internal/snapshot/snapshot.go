@@ -14,11 +14,15 @@ import (
 
 // Snapshot has the figures of one collection. Energies are totals since the start of each series.
 type Snapshot struct {
-	// At is the timestamp of the newest figures of the node, not the time at which they were read.
+	// At is the timestamp of the newest figures of the node, not the time of the reading.
 	At   time.Time
 	Host string // name of the node, empty if no metric reports it
 	// Kepler is set if the figures are Kepler's, whose sums are not exact.
 	Kepler bool
+	// Untimed is set if the figures have no timestamps. At is the time of the reading in that case.
+	Untimed bool
+	// Partial is set if the figures were read before all of their collection had arrived.
+	Partial bool
 	// Zones are sorted as they are shown.
 	Zones []Zone
 	// Meters are the sensors of the node, sorted by ID.
@@ -41,7 +45,7 @@ type Zone struct {
 	// Start and At are timestamps of the series. Start is zero if it is not reported.
 	Start, At time.Time
 	// ActiveWatts and IdleWatts are the mean powers that the receiver reports for its last
-	// collection interval, NaN if it reports none.
+	// collection interval, NaN if they are not reported.
 	ActiveWatts, IdleWatts float64
 	// Uncertainty is the expected relative error of the power, 0.2 for 20 %. It is NaN if it is not
 	// reported.
@@ -59,7 +63,8 @@ type Meter struct {
 	// Part is set if the sensor measures a part of another sensor of its type, such as CPU cores.
 	Part   bool
 	Energy units.Energy
-	At     time.Time
+	// Start and At are timestamps of the series. Start is zero if it is not reported.
+	Start, At time.Time
 	// Watts and Utilization, from 0 to 1, are NaN if they are not reported.
 	Watts, Utilization float64
 }
@@ -78,6 +83,11 @@ const (
 	NumKinds
 )
 
+// String returns the kind as people call it.
+func (k Kind) String() string {
+	return [NumKinds]string{"process", "container", "pod", "VM", "systemd unit", "Slurm job step"}[k]
+}
+
 // Row is the energy of a workload.
 type Row struct {
 	Kind Kind
@@ -87,7 +97,7 @@ type Row struct {
 	// Start is the start timestamp of the series, zero if it is not reported.
 	Start time.Time
 	// Watts is the mean active power that the receiver reports for its last collection interval, in
-	// all zones that are added, and GPUWatts the part of GPUs. They are NaN if it reports none.
+	// all zones that are added, and GPUWatts the part of GPUs. They are NaN if they are not reported.
 	Watts, GPUWatts float64
 	// CPUTime is negative if it is not reported.
 	CPUTime time.Duration

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Account follows the snapshots of one source. It holds the energy since the first snapshot, and
+// the energy of the last period: the time between the two newest collections.
+//
+// An Account is not safe for concurrent use.
+type Account struct {
+	// FromZero makes energy count from the start of each series instead of the first snapshot. It
+	// must be set before the first Add.
+	FromZero bool
+	// Began, if it is set, is the start of all series: the first period begins with it.
+	Began time.Time
+
+	newest    *Snapshot
+	since, at time.Time // timestamps of the first and the last collection
+	// period is 0 if the energy of the last period is not available.
+	period time.Duration
+	zones  []zoneAccount
+	meters map[string]*counter
+	kinds  [NumKinds]kindAccount
+	round  int // number of collections
+}
+
+// Amount is energy in one zone.
+type Amount struct {
+	// Used is energy since the first snapshot, and Total since the start of the newest series.
+	Used, Total units.Energy
+	// Recent is the part of Used in the last period, in microjoules.
+	Recent int64
+}
+
+func (a *Amount) add(b Amount) {
+	a.Used += b.Used
+	a.Total += b.Total
+	a.Recent += b.Recent
+}
+
+// counter follows the value of a series.
+type counter struct {
+	used, before units.Energy // since the first snapshot, and until the last period
+	newest       units.Energy
+}
+
+// set sets the newest value. base reports whether the energy until now does not count.
+func (c *counter) set(value units.Energy, base bool) {
+	if !base {
+		c.used += units.Advance(c.newest, value)
+	}
+	c.newest = value
+}
+
+func (c *counter) amount() Amount {
+	return Amount{Used: c.used, Total: c.newest, Recent: int64(c.used - c.before)}
+}
+
+// zoneAccount is the account of a zone.
+type zoneAccount struct {
+	Zone                       // as of the newest snapshot with it
+	active, idle, unattributed counter
+}
+
+// kindAccount is the account of all workloads of a kind.
+type kindAccount struct {
+	cells  map[Identity]*cell
+	groups map[Identity]*group
+	pruned []Amount // energy of groups that were removed
+}
+
+// cell is the series of a workload.
+type cell struct {
+	*Row
+	group    *group
+	counters []counter // by the index of Account.zones
+	round    int       // number of the last collection with it
+	late     bool      // the value of the series at the time of the first snapshot is not available
+}
+
+// group is a program or a workload other than a process. Its series may end and begin again.
+type group struct {
+	Identity
+	ended []Amount // energy of series that have ended
+	live  int      // number of cells
+}
+
+// maxEnded is the maximum number of programs, and of workloads of each other kind, that are listed
+// after they have ended: those with the highest energy.
+const maxEnded = 200
+
+// Follows reports whether s has figures of a later collection than an earlier snapshot of the same
+// source. Figures without timestamps do if a figure of the node has changed.
+func (s *Snapshot) Follows(earlier *Snapshot) bool {
+	if !s.Untimed || !earlier.Untimed {
+		return !s.At.Equal(earlier.At)
+	}
+	sameZone := func(a, b Zone) bool {
+		return a.Class == b.Class && a.Active == b.Active && a.Idle == b.Idle && a.Unattributed == b.Unattributed
+	}
+	sameMeter := func(a, b Meter) bool { return a.ID == b.ID && a.Energy == b.Energy }
+	return !slices.EqualFunc(s.Zones, earlier.Zones, sameZone) || !slices.EqualFunc(s.Meters, earlier.Meters, sameMeter)
+}
+
+// Add adds a snapshot. If it has the same collection as the last snapshot, it completes the period:
+// an exporter may be read while a collection arrives. A snapshot without zones is ignored.
+func (a *Account) Add(s *Snapshot) {
+	if len(s.Zones) == 0 {
+		return
+	}
+	base := a.round == 0
+	switch {
+	case base:
+		a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*counter{}
+		if !a.Began.IsZero() {
+			a.since, a.period = a.Began, max(s.At.Sub(a.Began), 0)
+		}
+	case s.Follows(a.newest):
+		a.period, a.at = max(s.At.Sub(a.at), 0), s.At
+		a.next()
+	default:
+		base = a.round == 1
+	}
+	a.newest = s
+	base = base && !a.FromZero
+	index, restarted := a.addZones(s, base)
+	if restarted {
+		a.period = 0
+	}
+	for i := range s.Meters {
+		m := &s.Meters[i]
+		c := a.meters[m.ID]
+		if c == nil {
+			c = &counter{}
+			a.meters[m.ID] = c
+		}
+		if m.Energy < c.newest {
+			c.newest = 0
+		}
+		c.set(m.Energy, base)
+	}
+	for i := range s.Rows {
+		a.addRow(&s.Rows[i], index, base, restarted)
+	}
+	for kind := range a.kinds {
+		a.kinds[kind].fold(Kind(kind), a.round, len(a.zones))
+	}
+}
+
+// next begins a period.
+func (a *Account) next() {
+	a.round++
+	for i := range a.zones {
+		z := &a.zones[i]
+		z.active.before, z.idle.before, z.unattributed.before = z.active.used, z.idle.used, z.unattributed.used
+	}
+	for i := range a.kinds {
+		k := &a.kinds[i]
+		for _, c := range k.cells {
+			for z := range c.counters {
+				c.counters[z].before = c.counters[z].used
+			}
+		}
+		for _, g := range k.groups {
+			settle(g.ended)
+		}
+		settle(k.pruned)
+	}
+}
+
+func settle(amounts []Amount) {
+	for i := range amounts {
+		amounts[i].Recent = 0
+	}
+}
+
+// addZones adds the zones of a snapshot. It returns their indices in the account, and whether their
+// series, and so the series of all workloads, began again.
+func (a *Account) addZones(s *Snapshot, base bool) (index []int, restarted bool) {
+	for i := range s.Zones {
+		zone := &s.Zones[i]
+		at := slices.IndexFunc(a.zones, func(z zoneAccount) bool { return z.Class == zone.Class })
+		if at < 0 {
+			at = len(a.zones)
+			a.zones = append(a.zones, zoneAccount{})
+		}
+		index = append(index, at)
+		restarted = restarted || a.zones[at].beganAgain(zone)
+	}
+	for i := range s.Zones {
+		z, zone := &a.zones[index[i]], &s.Zones[i]
+		if restarted && (zone.Start.IsZero() || z.beganAgain(zone)) {
+			z.active.newest, z.idle.newest, z.unattributed.newest = 0, 0, 0
+		}
+		z.Zone = *zone
+		z.active.set(zone.Active, base)
+		z.idle.set(zone.Idle, base)
+		z.unattributed.set(zone.Unattributed, base)
+	}
+	all := a.Zones()
+	sortZones(all)
+	for _, sorted := range all {
+		at := slices.IndexFunc(a.zones, func(z zoneAccount) bool { return z.Class == sorted.Class })
+		a.zones[at].Besides = sorted.Besides
+	}
+	return index, restarted
+}
+
+// beganAgain reports whether the newest figures of a zone belong to new series.
+func (z *zoneAccount) beganAgain(newest *Zone) bool {
+	return newest.Active < z.active.newest || newest.Idle < z.idle.newest || newest.Unattributed < z.unattributed.newest ||
+		!z.Start.IsZero() && !newest.Start.Equal(z.Start)
+}
+
+// addRow adds a row whose energy is in zones of the account with an index.
+func (a *Account) addRow(r *Row, index []int, base, restarted bool) {
+	k := &a.kinds[r.Kind]
+	if k.cells == nil {
+		k.cells, k.groups = map[Identity]*cell{}, map[Identity]*group{}
+	}
+	c, known := k.cells[r.Identity]
+	if !known {
+		c = &cell{group: k.group(r), late: a.isLate(r, base)}
+		c.group.live++
+		k.cells[r.Identity] = c
+	}
+	c.counters = append(c.counters, make([]counter, len(a.zones)-len(c.counters))...)
+	if known && (restarted && r.Start.IsZero() || c.beganAgain(r, index)) {
+		known, c.late = false, a.isLate(r, false)
+		for i := range c.counters {
+			c.counters[i].newest = 0
+		}
+	}
+	c.Row, c.round = r, a.round
+	late := c.late
+	for i, energy := range r.Energy {
+		counter := &c.counters[index[i]]
+		c.late = c.late && r.Ended && (!known || counter.newest == energy)
+		counter.set(energy, base || late)
+	}
+}
+
+// beganAgain reports whether a row belongs to a new series of the same workload.
+func (c *cell) beganAgain(r *Row, index []int) bool {
+	for i, energy := range r.Energy {
+		if energy < c.counters[index[i]].newest {
+			return true
+		}
+	}
+	return !r.Start.Equal(c.Start)
+}
+
+// isLate reports whether the first snapshot has no value of a series although it had begun:
+// the snapshot was read while a collection arrived.
+func (a *Account) isLate(r *Row, base bool) bool {
+	if base {
+		return r.Ended
+	}
+	return !a.FromZero && !r.Start.IsZero() && r.Start.Before(a.since)
+}
+
+// group returns the group of a row.
+func (k *kindAccount) group(r *Row) *group {
+	id := r.Identity
+	if r.Kind == Process {
+		id = id.Program()
+	}
+	g := k.groups[id]
+	if g == nil {
+		g = &group{Identity: id}
+		k.groups[id] = g
+	}
+	return g
+}
+
+// fold adds the energy of series that are not in the newest collection to their groups, and removes
+// groups without series if there are too many.
+func (k *kindAccount) fold(kind Kind, round, zones int) {
+	for id, c := range k.cells {
+		if c.round == round {
+			continue
+		}
+		g := c.group
+		g.ended = sized(g.ended, zones)
+		for z := range c.counters {
+			g.ended[z].add(c.counters[z].amount())
+		}
+		g.live--
+		delete(k.cells, id)
+	}
+	ended := 0
+	for _, g := range k.groups {
+		if g.live == 0 {
+			ended++
+		}
+	}
+	if ended > maxEnded+maxEnded/2 { // seldom, because it sorts them
+		k.prune(zones)
+	}
+}
+
+// prune keeps the maxEnded groups without series that used the most energy.
+func (k *kindAccount) prune(zones int) {
+	var ended []*group
+	for _, g := range k.groups {
+		if g.live == 0 {
+			ended = append(ended, g)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *group) int { return cmp.Compare(sum(b.ended), sum(a.ended)) })
+	k.pruned = sized(k.pruned, zones)
+	for _, g := range ended[maxEnded:] {
+		addAll(k.pruned, g.ended)
+		delete(k.groups, g.Identity)
+	}
+}
+
+func sum(amounts []Amount) (used units.Energy) {
+	for i := range amounts {
+		used += amounts[i].Used
+	}
+	return used
+}
+
+func sized(amounts []Amount, zones int) []Amount {
+	return append(amounts, make([]Amount, max(zones-len(amounts), 0))...)
+}
+
+func addAll(to, amounts []Amount) {
+	for i := range amounts {
+		to[i].add(amounts[i])
+	}
+}

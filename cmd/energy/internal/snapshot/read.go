@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	zonekind "github.com/energyreceiver/energyreceiver/internal/zone"
+)
+
+// point is a data point. Times are zero if they are not reported.
+type point struct {
+	labels    [numLabels]string
+	value     float64
+	start, at time.Time
+}
+
+func (p *point) class() power.Class {
+	return power.Class{Zone: power.Kind(p.labels[attrZone]), Method: power.Method(p.labels[attrMethod])}
+}
+
+// energy returns the value in joules as energy, 0 if it cannot be an energy.
+func (p *point) energy() units.Energy {
+	const most = math.MaxInt64 / units.Joule // a sum of 1,000 such energies does not overflow
+	if !(p.value > 0) {
+		return 0
+	}
+	return units.Energy(math.Round(min(p.value, float64(most/1000)) * float64(units.Joule)))
+}
+
+// reader builds a snapshot.
+type reader struct {
+	Snapshot
+	rows   map[rowKey]int
+	newest []time.Time // newest timestamp by the index of Rows
+	meters map[string]int
+}
+
+type rowKey struct {
+	kind Kind
+	Identity
+}
+
+// read builds a snapshot. points calls its second argument with each data point of a metric that
+// has a value.
+func read(points func(*metric, func(*point))) *Snapshot {
+	r := &reader{rows: map[rowKey]int{}, meters: map[string]int{}}
+	r.Busy = math.NaN()
+	for i := range nodeMetrics {
+		points(&nodeMetrics[i], func(p *point) { nodeMetrics[i].read(r, p) })
+	}
+	r.finishNode()
+	for i := range workloadMetrics {
+		points(&workloadMetrics[i], func(p *point) { workloadMetrics[i].read(r, p) })
+	}
+	for i, at := range r.newest {
+		r.Rows[i].Ended = at.Before(r.At)
+		r.Partial = r.Partial || at.After(r.At)
+	}
+	return &r.Snapshot
+}
+
+// zone returns the zone of a data point, which it adds if it is new.
+func (r *reader) zone(p *point) *Zone {
+	i := r.zoneIndex(p)
+	if i < 0 {
+		i = len(r.Zones)
+		r.Zones = append(r.Zones, Zone{Class: p.class(), ActiveWatts: math.NaN(), IdleWatts: math.NaN(), Uncertainty: math.NaN()})
+	}
+	z := &r.Zones[i]
+	z.At = latest(z.At, p.at)
+	r.At = latest(r.At, p.at)
+	r.Host = cmp.Or(r.Host, p.labels[attrHost])
+	return z
+}
+
+func (r *reader) zoneIndex(p *point) int {
+	class := p.class()
+	return slices.IndexFunc(r.Zones, func(z Zone) bool { return z.Class == class })
+}
+
+func (r *reader) nodeEnergy(p *point) {
+	z := r.zone(p)
+	z.Start = latest(z.Start, p.start)
+	if isIdle(p) {
+		z.Idle += p.energy()
+	} else {
+		z.Active += p.energy()
+	}
+}
+
+func (r *reader) nodePower(p *point) {
+	z := r.zone(p)
+	if isIdle(p) {
+		z.IdleWatts = plus(z.IdleWatts, p.value)
+	} else {
+		z.ActiveWatts = plus(z.ActiveWatts, p.value)
+	}
+}
+
+func (r *reader) unattributed(p *point) {
+	if !isIdle(p) {
+		r.zone(p).Unattributed += p.energy()
+	}
+}
+
+// uncertainty sets the relative uncertainty. The power of the zone has been read before.
+func (r *reader) uncertainty(p *point) {
+	if z := r.zone(p); z.ActiveWatts > 0 {
+		z.Uncertainty = p.value / z.ActiveWatts
+	}
+}
+
+// expectedError sets the expected error of a modeled zone.
+func (r *reader) expectedError(p *point) {
+	for i := range r.Zones {
+		if z := &r.Zones[i]; z.Method == power.Modeled && string(z.Zone) == p.labels[attrZone] {
+			z.Uncertainty = p.value
+		}
+	}
+}
+
+func (r *reader) condition(p *point) {
+	if name := p.labels[attrCondition]; p.value > 0 && !slices.Contains(r.Notes, name) {
+		r.Notes = append(r.Notes, name)
+	}
+}
+
+// meter returns the meter of a data point, which it adds if it is new.
+func (r *reader) meter(p *point) *Meter {
+	id, kind := p.labels[attrMeterID], p.labels[attrMeterType]
+	if kind == "" {
+		kind = "host" // hw.host.* have no hw.type
+	}
+	i, ok := r.meters[kind+" "+id]
+	if !ok {
+		i = len(r.Meters)
+		r.meters[kind+" "+id] = i
+		r.Meters = append(r.Meters, Meter{ID: id, Type: kind, Watts: math.NaN(), Utilization: math.NaN()})
+	}
+	m := &r.Meters[i]
+	m.Name = cmp.Or(m.Name, p.labels[attrMeterName])
+	m.Class = cmp.Or(m.Class, p.class())
+	m.Part = m.Part || kind == "cpu" && p.labels[attrMeterParent] != ""
+	return m
+}
+
+func (r *reader) meterEnergy(p *point) {
+	m := r.meter(p)
+	m.Energy += p.energy()
+	m.Start, m.At = latest(m.Start, p.start), latest(m.At, p.at)
+}
+
+func (r *reader) meterPower(p *point) {
+	m := r.meter(p)
+	m.Watts = plus(m.Watts, p.value)
+}
+
+func (r *reader) meterUtilization(p *point) { r.meter(p).Utilization = p.value }
+
+// finishNode sorts the zones, meters and notes.
+func (r *reader) finishNode() {
+	slices.SortFunc(r.Meters, func(a, b Meter) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Type, b.Type)) })
+	sortZones(r.Zones)
+	slices.Sort(r.Notes)
+}
+
+// sortZones sorts zones as they are shown, and sets Besides.
+func sortZones(zones []Zone) {
+	slices.SortFunc(zones, func(a, b Zone) int {
+		return cmp.Or(zonekind.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Method, b.Method))
+	})
+	names := make([]string, len(zones))
+	for i := range zones {
+		names[i] = string(zones[i].Zone)
+	}
+	for i := range zones {
+		zones[i].Besides = zonekind.Besides(names[i], names)
+	}
+}
+
+// row returns the row of a data point, which it adds if it is new.
+func (r *reader) row(kind Kind, p *point) *Row {
+	key := rowKey{kind, Identity(p.labels[:numAttributes])}
+	i, ok := r.rows[key]
+	if !ok {
+		i = len(r.Rows)
+		r.rows[key] = i
+		r.Rows = append(r.Rows, Row{
+			Kind: kind, Identity: key.Identity, Energy: make([]units.Energy, len(r.Zones)), Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1,
+		})
+		r.newest = append(r.newest, p.at)
+	}
+	r.newest[i] = latest(r.newest[i], p.at)
+	return &r.Rows[i]
+}
+
+func (r *reader) workloadEnergy(kind Kind, p *point) {
+	row, zone := r.row(kind, p), r.zoneIndex(p)
+	if zone >= 0 && !isIdle(p) {
+		row.Energy[zone] += p.energy()
+		row.Start = latest(row.Start, p.start)
+	}
+}
+
+// workloadPower adds the power of a workload. A power from before the newest collection is left out.
+func (r *reader) workloadPower(kind Kind, p *point) {
+	row, zone := r.row(kind, p), r.zoneIndex(p)
+	if zone < 0 || isIdle(p) || p.at.Before(r.At) {
+		return
+	}
+	if r.Zones[zone].Besides == "" {
+		row.Watts = plus(row.Watts, p.value)
+	}
+	if r.Zones[zone].Zone == power.GPU {
+		row.GPUWatts = plus(row.GPUWatts, p.value)
+	}
+}
+
+// workloadTime sets the CPU time of a workload whose energy or power was read.
+func (r *reader) workloadTime(kind Kind, p *point) {
+	if i, ok := r.rows[rowKey{kind, Identity(p.labels[:numAttributes])}]; ok && p.value >= 0 && p.value < math.MaxInt64/1e9 {
+		r.Rows[i].CPUTime = time.Duration(p.value * float64(time.Second))
+	}
+}
+
+func isIdle(p *point) bool { return p.labels[attrState] == "idle" }
+
+// plus adds to a sum that is NaN until something is added.
+func plus(sum, value float64) float64 {
+	if math.IsNaN(sum) {
+		return value
+	}
+	return sum + value
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// FromMetrics reads the metrics of a receiver.
+func FromMetrics(md pmetric.Metrics) *Snapshot {
+	found := map[string][]resourceMetric{}
+	for _, rm := range md.ResourceMetrics().All() {
+		resource := &[numLabels]string{}
+		label(resource, rm.Resource().Attributes())
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				found[m.Name()] = append(found[m.Name()], resourceMetric{resource, m})
+			}
+		}
+	}
+	return read(func(m *metric, each func(*point)) {
+		for _, of := range found[m.name] {
+			for _, data := range of.points().All() {
+				if data.Flags().NoRecordedValue() {
+					continue
+				}
+				p := point{labels: *of.resource, value: data.DoubleValue(), at: data.Timestamp().AsTime()}
+				if data.ValueType() == pmetric.NumberDataPointValueTypeInt {
+					p.value = float64(data.IntValue())
+				}
+				if data.StartTimestamp() != 0 {
+					p.start = data.StartTimestamp().AsTime()
+				}
+				label(&p.labels, data.Attributes())
+				each(&p)
+			}
+		}
+	})
+}
+
+// resourceMetric is a metric with the attributes of its resource.
+type resourceMetric struct {
+	resource *[numLabels]string
+	pmetric.Metric
+}
+
+func (m *resourceMetric) points() pmetric.NumberDataPointSlice {
+	switch m.Type() {
+	case pmetric.MetricTypeSum:
+		return m.Sum().DataPoints()
+	case pmetric.MetricTypeGauge:
+		return m.Gauge().DataPoints()
+	}
+	return pmetric.NewNumberDataPointSlice()
+}
+
+// label sets the labels of attributes.
+func label(labels *[numLabels]string, from pcommon.Map) {
+	for name, value := range from.All() {
+		if attribute, ok := attributes[name]; ok {
+			labels[attribute] = strings.ToValidUTF8(value.AsString(), "?")
+		}
+	}
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Table is the energy of all workloads of a kind. In each zone the amounts of the rows, Ended, Others
+// and Unattributed add up to Active.
+type Table struct {
+	Rows []Entry
+	// Ended is the energy of workloads that have ended and have no row. Others is the active energy
+	// that is missing in all series of the kind. Unattributed energy has no owner.
+	Ended, Others, Unattributed, Active []Amount
+	// Err is set if the energy of workloads exceeds the energy of the node.
+	Err error
+}
+
+// Entry is the energy of one workload, or of all processes of a program.
+type Entry struct {
+	Identity
+	Amounts []Amount // by the index of Account.Zones
+	// Watts is the mean power of the last period in zones that are added, GPUWatts the power of GPUs.
+	// They are NaN if they are not available.
+	Watts, GPUWatts float64
+	// CPUTime is negative if it is not reported.
+	CPUTime time.Duration
+	// Ended is set if the workload has no series in the newest collection.
+	Ended bool
+}
+
+// At returns the timestamp of the newest figures, and Since the start of energies.
+func (a *Account) At() time.Time { return a.at }
+
+// Since returns the time at the start of all energies.
+func (a *Account) Since() time.Time { return a.since }
+
+// Zones returns the zones of all snapshots until now.
+func (a *Account) Zones() []Zone {
+	zones := make([]Zone, len(a.zones))
+	for i := range a.zones {
+		zones[i] = a.zones[i].Zone
+	}
+	return zones
+}
+
+// ZoneUsed returns the active and idle energy of the zone with an index since the first snapshot.
+func (a *Account) ZoneUsed(zone int) (active, idle units.Energy) {
+	return a.zones[zone].active.used, a.zones[zone].idle.used
+}
+
+// ZoneWatts returns the active and idle power of the zone with an index in the last period, NaN if
+// it is not available.
+func (a *Account) ZoneWatts(zone int) (active, idle float64) {
+	z := &a.zones[zone]
+	if a.period == 0 {
+		return z.ActiveWatts, z.IdleWatts
+	}
+	return a.watts(z.active.amount().Recent), a.watts(z.idle.amount().Recent)
+}
+
+// MeterUsed returns the energy of the meter with an ID since the first snapshot.
+func (a *Account) MeterUsed(id string) units.Energy {
+	if c := a.meters[id]; c != nil {
+		return c.used
+	}
+	return 0
+}
+
+// Sum returns the sum of amounts in zones that are added.
+func (a *Account) Sum(amounts []Amount) (sum Amount) {
+	for i := range amounts {
+		if a.zones[i].Besides == "" {
+			sum.add(amounts[i])
+		}
+	}
+	return sum
+}
+
+// Watts returns the mean power of amounts in the last period, NaN if it is not available.
+func (a *Account) Watts(amounts []Amount) float64 {
+	if a.period == 0 {
+		return math.NaN()
+	}
+	return a.watts(a.Sum(amounts).Recent)
+}
+
+func (a *Account) watts(recent int64) float64 {
+	return float64(recent) / float64(units.Joule) / a.period.Seconds()
+}
+
+// Workloads returns the workloads of a kind. Processes have a row while they have a series, other
+// workloads also after they have ended.
+func (a *Account) Workloads(kind Kind) Table {
+	if kind != Process {
+		return a.groups(kind)
+	}
+	t := Table{Ended: a.ended(Process)}
+	for _, c := range a.kinds[Process].cells {
+		e := Entry{Identity: c.Identity, Amounts: make([]Amount, len(a.zones)), CPUTime: -1, Ended: true, Watts: math.NaN(), GPUWatts: math.NaN()}
+		e.add(c)
+		a.power(&e)
+		if e.Ended && (a.period == 0 || a.Sum(e.Amounts).Recent == 0) {
+			addAll(t.Ended, e.Amounts)
+			continue
+		}
+		t.Rows = append(t.Rows, e)
+	}
+	return a.close(Process, t)
+}
+
+// Programs returns the programs, which are sums of processes.
+func (a *Account) Programs() Table { return a.groups(Process) }
+
+// groups returns the groups of a kind.
+func (a *Account) groups(kind Kind) Table {
+	k := &a.kinds[kind]
+	index := make(map[*group]int, len(k.groups))
+	t := Table{Rows: make([]Entry, 0, len(k.groups)), Ended: sized(nil, len(a.zones))}
+	addAll(t.Ended, k.pruned)
+	for _, g := range k.groups {
+		index[g] = len(t.Rows)
+		e := Entry{Identity: g.Identity, Amounts: sized(nil, len(a.zones)), CPUTime: -1, Ended: true, Watts: math.NaN(), GPUWatts: math.NaN()}
+		addAll(e.Amounts, g.ended)
+		t.Rows = append(t.Rows, e)
+	}
+	for _, c := range k.cells {
+		t.Rows[index[c.group]].add(c)
+	}
+	for i := range t.Rows {
+		a.power(&t.Rows[i])
+	}
+	return a.close(kind, t)
+}
+
+// ended returns the energy of all series of a kind that have ended.
+func (a *Account) ended(kind Kind) []Amount {
+	all := sized(nil, len(a.zones))
+	addAll(all, a.kinds[kind].pruned)
+	for _, g := range a.kinds[kind].groups {
+		addAll(all, g.ended)
+	}
+	return all
+}
+
+// add adds a series to an entry.
+func (e *Entry) add(c *cell) {
+	for z := range c.counters {
+		e.Amounts[z].add(c.counters[z].amount())
+	}
+	if c.Ended {
+		return
+	}
+	if !math.IsNaN(c.Row.Watts) {
+		e.Watts = plus(e.Watts, c.Row.Watts)
+	}
+	if !math.IsNaN(c.Row.GPUWatts) {
+		e.GPUWatts = plus(e.GPUWatts, c.Row.GPUWatts)
+	}
+	switch {
+	case e.Ended:
+		e.CPUTime = c.Row.CPUTime
+	case e.CPUTime >= 0 && c.Row.CPUTime >= 0:
+		e.CPUTime += c.Row.CPUTime
+	default: // the sum is not complete
+		e.CPUTime = -1
+	}
+	e.Ended = false
+}
+
+// power replaces reported powers by the mean powers of the last period.
+func (a *Account) power(e *Entry) {
+	if a.period == 0 {
+		return
+	}
+	e.Watts, e.GPUWatts = a.Watts(e.Amounts), 0
+	for i := range a.zones {
+		if a.zones[i].Class.Zone == power.GPU {
+			e.GPUWatts += a.watts(e.Amounts[i].Recent)
+		}
+	}
+}
+
+// close adds the amounts that make a table complete.
+func (a *Account) close(kind Kind, t Table) Table {
+	t.Others, t.Unattributed, t.Active = sized(nil, len(a.zones)), sized(nil, len(a.zones)), sized(nil, len(a.zones))
+	for z := range a.zones {
+		t.Active[z], t.Unattributed[z] = a.zones[z].active.amount(), a.zones[z].unattributed.amount()
+		given := t.Unattributed[z]
+		given.add(t.Ended[z])
+		for i := range t.Rows {
+			given.add(t.Rows[i].Amounts[z])
+		}
+		active := t.Active[z]
+		t.Others[z] = Amount{
+			Used: units.Advance(given.Used, active.Used), Total: units.Advance(given.Total, active.Total), Recent: active.Recent - given.Recent,
+		}
+		if given.Used > active.Used && !a.newest.Kepler && !a.newest.Partial {
+			t.Err = errors.Join(t.Err, fmt.Errorf("%s: the workloads of kind %s and unattributed energy have %.6f J, more than the active energy of %.6f J",
+				a.zones[z].Class.Zone, kind, given.Used.Joules(), active.Used.Joules()))
+		}
+	}
+	return t
+}
