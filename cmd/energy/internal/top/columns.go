@@ -96,8 +96,9 @@ var tables = [NumViews][]column{
 		power, gpu, share, energy, total, cpuTime, words("ID", ID, 12, 64), words("RUNTIME", Runtime, 10, 86), words("POD", Pod, 24, 110),
 		words("NAMESPACE", Namespace, 16, 132), words("IMAGE", Image, 36, 150), named("CONTAINER"),
 	},
-	Pods: {power, gpu, share, energy, total, words("NAMESPACE", Namespace, 16, 60), words("CLASS", Class, 10, 80), words("UID", ID, 36, 132), named("POD")},
-	VMs:  {power, gpu, share, energy, total, words("HYPERVISOR", Runtime, 16, 70), words("ID", ID, 36, 110), named("VM")},
+	Pods:       {power, gpu, share, energy, total, words("NAMESPACE", Namespace, 16, 60), words("CLASS", Class, 10, 80), words("UID", ID, 36, 132), named("POD")},
+	Namespaces: {power, gpu, share, energy, total, cpuTime, named("NAMESPACE")},
+	VMs:        {power, gpu, share, energy, total, words("HYPERVISOR", Runtime, 16, 70), words("ID", ID, 36, 110), named("VM")},
 	Units: {
 		power, gpu, share, energy, total, named("UNIT"),
 	},

@@ -35,6 +35,12 @@ type Zone struct {
 	Active, Idle float64
 	// Energy is active and idle energy since the first reading.
 	Energy units.Energy
+	// ActiveEnergy is the active part of Energy, and Unattributed the part of ActiveEnergy that no
+	// workload has.
+	ActiveEnergy, Unattributed units.Energy
+	// Uncertainty is the expected relative error of the power, 0.74 for 74 %. It is 0 or NaN if it
+	// is not known.
+	Uncertainty float64
 }
 
 // View is a table of one kind of workload.
@@ -47,6 +53,7 @@ const (
 	Users
 	Containers
 	Pods
+	Namespaces // sums of pods and containers by Kubernetes namespace
 	VMs
 	Units
 	Jobs
@@ -54,13 +61,15 @@ const (
 	NumViews
 )
 
-var viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "VMs", "Units", "Jobs", "GPUs"}
+var viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
 
 // Row is a workload, or energy without one.
 type Row struct {
 	// Key distinguishes the row from all others of its table.
 	Key string
-	// Pinned rows stand below the others, in their order: they are not sorted, and no filter leaves them out.
+	// Pinned rows are energy without a workload of its own, such as (others) and unattributed. They
+	// stand below the other rows, in their order: they are not sorted or filtered. With them the
+	// rows of a table add up to the active energy. A pinned row of 0 is not shown.
 	Pinned bool
 	PID    int32 // 0 if it is not a process
 	// Program is the key of the program that a process is of.
@@ -92,6 +101,7 @@ const (
 	VM
 	Unit
 	ID
-	Class // of a pod's quality of service
+	Class   // of a pod's quality of service
+	Command // of a program: the command line of its largest process
 	numTexts
 )
