@@ -22,12 +22,12 @@ func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
 	var got []string
 	var refuse error
 	socket := filepath.Join(dir, "s")
-	server := phase.NewServer(phase.ServerOptions{Path: socket, Mark: func(_ context.Context, m phase.Mark) error {
+	server, err := phase.Listen(socket, func(_ context.Context, m phase.Mark) error {
 		got = append(got, m.Phase)
 		return refuse
-	}})
-	require.NoError(t, server.Start())
-	defer func() { require.NoError(t, server.Close()) }()
+	})
+	require.NoError(t, err)
+	defer server.Close()
 	t.Setenv(phase.Variable, filepath.Join(dir, "nothing"))
 	require.NoError(t, mark([]string{"-socket", socket, "begin", "unit tests"}))
 	t.Setenv(phase.Variable, socket)

@@ -54,19 +54,19 @@ func (r *run) serveMarks() (server *markServer, socket string) {
 		return nil, ""
 	}
 	socket = filepath.Join(dir.path, socketName)
-	server = &markServer{phase.NewServer(phase.ServerOptions{Path: socket, Mark: r.take}), dir}
-	if err := server.Start(); err != nil {
+	listener, err := phase.Listen(socket, r.take)
+	if err != nil {
 		r.note("Phases cannot be marked: %v", err)
-		server.close()
+		dir.remove()
 		return nil, ""
 	}
-	return server, socket
+	return &markServer{listener, dir}, socket
 }
 
 // close ends the server: a mark that comes later, as of a process that the command left behind, finds no socket.
 func (s *markServer) close() {
 	if s != nil {
-		_ = s.Close() // never fails
+		s.Close()
 		s.dir.remove()
 	}
 }

@@ -4,7 +4,7 @@
 // test. A phase lasts until the next one begins, or until it ends. Outside of all phases the phase
 // is None.
 //
-// An event is a Mark. Marks are sent as lines of text over a Unix socket (Send) and received by a Server.
+// An event is a Mark. Send sends marks as lines of text over a Unix socket, and a Server receives them.
 package phase
 
 import (
@@ -23,11 +23,6 @@ const (
 	// Variable is the environment variable with the path of the socket, for the command.
 	Variable = "ENERGY_PHASE_SOCKET"
 )
-
-// maxLine is the longest line in bytes, its end included.
-const maxLine = 256
-
-var errLong = fmt.Errorf("line longer than %d bytes", maxLine)
 
 // Mark begins a phase, which ends the one before it. With None it only ends that one.
 type Mark struct{ Phase string }

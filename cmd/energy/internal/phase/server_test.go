@@ -11,8 +11,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,44 +20,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marks collects marks.
-type marks struct {
-	mu   sync.Mutex
-	all  []string
-	seen chan string // one element for each, if set
-	err  error
+// serve returns the socket of a server whose marks go to taken. A phase "refused" is refused.
+func serve(t *testing.T) (path string, s *Server, taken chan string) {
+	t.Helper()
+	path, taken = shortPath(t), make(chan string, 1000)
+	s, err := Listen(path, func(ctx context.Context, m Mark) error {
+		taken <- m.Phase
+		switch m.Phase {
+		case "refused":
+			return errors.New("too many phases")
+		case "slow":
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return path, s, taken
 }
 
-func (m *marks) take(_ context.Context, mark Mark) error {
-	m.mu.Lock()
-	m.all = append(m.all, mark.Phase)
-	err := m.err
-	m.mu.Unlock()
-	if m.seen != nil {
-		m.seen <- mark.Phase
-	}
-	return err
-}
-
-// socketDir returns a directory with a short path.
-func socketDir(t *testing.T) string {
+// shortPath returns the path of a file in a temporary directory that is short enough for a socket.
+func shortPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "phase")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-func serve(t *testing.T, m *marks, edit ...func(*Server)) (path string, s *Server) {
-	t.Helper()
-	path = filepath.Join(socketDir(t), "run", "phases.sock")
-	s = NewServer(ServerOptions{Path: path, Mark: m.take})
-	for _, f := range edit {
-		f(s)
-	}
-	require.NoError(t, s.Start())
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return path, s
+	return filepath.Join(dir, "s")
 }
 
 func dial(t *testing.T, path string) (net.Conn, *bufio.Reader) {
@@ -69,175 +57,81 @@ func dial(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-func TestAMarkIsAnsweredWhenItWasTaken(t *testing.T) {
-	m := &marks{}
-	path, _ := serve(t, m)
+func TestAMarkIsAnsweredAfterItWasTaken(t *testing.T) {
+	path, _, taken := serve(t)
 	require.NoError(t, Send(t.Context(), path, Mark{"build"}))
+	assert.Equal(t, "build", <-taken)
 	require.NoError(t, Send(t.Context(), path, End))
-	assert.Equal(t, []string{"build", None}, m.all)
-	m.err = errors.New("too many phases")
-	assert.EqualError(t, Send(t.Context(), path, Mark{"more"}), path+": too many phases")
+	assert.Equal(t, None, <-taken)
+	assert.EqualError(t, Send(t.Context(), path, Mark{"refused"}), path+": too many phases")
 }
 
 func TestOneConnectionTakesManyLines(t *testing.T) {
-	m := &marks{}
-	path, _ := serve(t, m)
+	path, _, taken := serve(t)
 	conn, answers := dial(t, path)
-	_, err := io.WriteString(conn, "begin a\nfoo\n\nbegin b\nend\n")
+	_, err := io.WriteString(conn, "begin a\nfoo\n\nbegin b\nend\n"+strings.Repeat("x", 10_000))
 	require.NoError(t, err)
-	for _, want := range []string{"ok", "error: want", "error: want", "ok", "ok"} {
+	for _, want := range []string{"ok", "error: want", "error: want", "ok", "ok", "error: line longer than 256 bytes"} {
 		line, err := answers.ReadString('\n')
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(line, want), line)
 	}
-	assert.Equal(t, []string{"a", "b", None}, m.all)
-}
-
-func TestALineThatIsTooLongOrHasNoEndEndsTheConnection(t *testing.T) {
-	path, _ := serve(t, &marks{})
-	conn, answers := dial(t, path)
-	_, _ = io.WriteString(conn, strings.Repeat("x", 10_000))
-	line, err := answers.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "error: line longer than 256 bytes\n", line)
+	assert.Equal(t, []string{"a", "b", None}, []string{<-taken, <-taken, <-taken})
 	_, err = answers.ReadByte()
-	require.Error(t, err)
-
-	conn, answers = dial(t, path)
-	_, _ = io.WriteString(conn, "begin a")
-	require.NoError(t, conn.(*net.UnixConn).CloseWrite())
-	line, err = answers.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "error: the line has no end\n", line)
+	assert.Error(t, err, "the connection is closed after the long line")
 }
 
-func TestAClientThatIsSlowIsHungUpOn(t *testing.T) {
-	path, _ := serve(t, &marks{}, func(s *Server) { s.patient = 50 * time.Millisecond })
-	conn, answers := dial(t, path)
-	_, err := io.WriteString(conn, "begin")
-	require.NoError(t, err)
-	_, err = answers.ReadByte()
-	assert.ErrorIs(t, err, io.EOF)
-}
-
-func TestMoreClientsThanThereIsRoomForAreRefusedUntilOthersLeave(t *testing.T) {
-	m := &marks{}
-	path, s := serve(t, m)
-	var first net.Conn
-	for i := range maxConns {
-		conn, answers := dial(t, path)
-		_, err := io.WriteString(conn, "end\n")
+func TestClientsBeyondTheLimitWaitUntilOthersLeave(t *testing.T) {
+	path, _, taken := serve(t)
+	conns := make([]net.Conn, maxConns)
+	for i := range conns {
+		var answers *bufio.Reader
+		conns[i], answers = dial(t, path)
+		_, err := io.WriteString(conns[i], "end\n")
 		require.NoError(t, err)
 		_, err = answers.ReadString('\n')
 		require.NoError(t, err)
-		if i == 0 {
-			first = conn
-		}
+		<-taken
 	}
-	err := Send(t.Context(), path, Mark{"a"})
-	require.Error(t, err)
-	require.NoError(t, first.Close())
-	require.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.conns) < maxConns
-	}, time.Minute, time.Millisecond)
-	assert.NoError(t, Send(t.Context(), path, Mark{"a"}))
+	sent := make(chan error)
+	for i := range maxConns {
+		go func() { sent <- Send(t.Context(), path, Mark{fmt.Sprint(i)}) }()
+	}
+	require.NoError(t, conns[0].Close())
+	var got []string
+	for range maxConns {
+		require.NoError(t, <-sent)
+		got = append(got, <-taken)
+	}
+	slices.Sort(got)
+	assert.Len(t, slices.Compact(got), maxConns)
 }
 
-func TestManyClientsAtOnceAreAllAnswered(t *testing.T) {
-	m := &marks{}
-	path, _ := serve(t, m)
-	var sending sync.WaitGroup
-	for i := range 50 {
-		sending.Go(func() { assert.NoError(t, Send(t.Context(), path, Mark{fmt.Sprint(i)})) })
-	}
-	sending.Wait()
-	assert.Len(t, m.all, 50)
-}
-
-func TestTheSocketIsForTheOwnerAndTheGroupAndRemovedAtTheEnd(t *testing.T) {
-	path, s := serve(t, &marks{})
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm())
-	require.NoError(t, s.Close())
-	require.NoError(t, s.Close())
+func TestTheSocketIsRemovedAtTheEnd(t *testing.T) {
+	path, s, _ := serve(t)
+	_, err := Listen(path, nil)
+	require.ErrorContains(t, err, "address already in use")
+	s.Close()
 	assert.NoFileExists(t, path)
 	require.ErrorIs(t, Send(t.Context(), path, End), ErrNobody)
+	_, err = Listen("/"+strings.Repeat("x", 200), nil)
+	assert.ErrorContains(t, err, "at most 107 bytes")
 }
 
-func TestASocketThatIsAnothersByThenIsLeft(t *testing.T) {
-	path, s := serve(t, &marks{})
-	require.NoError(t, os.Remove(path))
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.NoError(t, s.Close())
-	assert.FileExists(t, path)
-}
-
-func TestTheSocketOfAProcessThatEndedIsReplaced(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	require.NoError(t, err)
-	old.SetUnlinkOnClose(false)
-	require.NoError(t, old.Close())
-	require.ErrorIs(t, Send(t.Context(), path, End), ErrNobody)
-	s := NewServer(ServerOptions{Path: path, Mark: (&marks{}).take})
-	require.NoError(t, s.Start())
-	require.NoError(t, Send(t.Context(), path, End))
-	require.NoError(t, s.Close())
-}
-
-func TestASocketThatIsServedAndAFileThatIsNoSocketAreLeft(t *testing.T) {
-	m := &marks{}
-	path, _ := serve(t, m)
-	other := NewServer(ServerOptions{Path: path, Mark: (&marks{}).take})
-	assert.EqualError(t, other.Start(), path+": another process listens there")
-	require.NoError(t, other.Close())
-	require.NoError(t, Send(t.Context(), path, Mark{"a"}))
-	assert.Equal(t, []string{"a"}, m.all)
-
-	file := filepath.Join(t.TempDir(), "f")
-	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
-	no := NewServer(ServerOptions{Path: file, Mark: m.take})
-	require.EqualError(t, no.Start(), file+": there is a file that is no socket")
-	require.NoError(t, no.Close())
-	assert.FileExists(t, file)
-}
-
-func TestAPathThatCannotBeListenedAtIsTriedAgain(t *testing.T) {
-	dir := socketDir(t)
-	path := filepath.Join(dir, "a", "b", "s")
-	s := NewServer(ServerOptions{Path: path, Mark: (&marks{}).take})
-	s.again = time.Millisecond
-	require.EqualError(t, s.Start(), path+": no such file or directory")
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "a"), 0o700))
-	require.Eventually(t, func() bool { return s.Err() == nil }, time.Minute, time.Millisecond)
-	require.NoError(t, Send(t.Context(), path, End))
-	require.NoError(t, s.Close())
-	long := NewServer(ServerOptions{Path: "/" + strings.Repeat("x", 200)})
-	require.ErrorContains(t, long.Start(), "at most 107 bytes")
-	require.NoError(t, long.Close())
-}
-
-func TestAMarkThatIsBeingTakenEndsWithTheServer(t *testing.T) {
-	taking := make(chan struct{})
-	path := filepath.Join(socketDir(t), "s")
-	s := NewServer(ServerOptions{Path: path, Mark: func(ctx context.Context, _ Mark) error {
-		close(taking)
-		<-ctx.Done()
-		return ctx.Err()
-	}})
-	require.NoError(t, s.Start())
+func TestCloseEndsIdleConnectionsAndTheMarkBeingTaken(t *testing.T) {
+	path, s, taken := serve(t)
+	_, answers := dial(t, path)
 	sent := make(chan error)
-	go func() { sent <- Send(t.Context(), path, End) }()
-	<-taking
-	require.NoError(t, s.Close())
-	assert.Error(t, <-sent)
+	go func() { sent <- Send(t.Context(), path, Mark{"slow"}) }()
+	<-taken
+	s.Close()
+	require.Error(t, <-sent)
+	_, err := answers.ReadByte()
+	assert.Error(t, err)
 }
 
 func TestAClientDoesNotWaitForeverAndTrustsNoAnswer(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
+	path := shortPath(t)
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
@@ -258,7 +152,7 @@ func TestAClientDoesNotWaitForeverAndTrustsNoAnswer(t *testing.T) {
 	}()
 	defer close(answers)
 	for answer, why := range map[string]string{
-		"yes\n": `unknown answer "yes"`, "": "no answer", "ok": "no answer", strings.Repeat("x", 5000): "no answer", "error: no\n": "no",
+		"yes\n": `unexpected answer "yes"`, "": "no answer", "ok": "no answer", strings.Repeat("x", 5000): "no answer", "error: no\n": "no",
 	} {
 		answers <- answer
 		assert.ErrorContains(t, Send(t.Context(), path, End), why)
