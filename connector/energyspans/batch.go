@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
+	otelprofiles "github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 // labelPrefix precedes the name of a label in the sample attribute.
@@ -22,7 +23,7 @@ const separator = "\x00"
 // batch reads the energy of a batch of profiles. It ignores indices that are out of range.
 type batch struct {
 	pd      pprofile.Profiles
-	d       pprofile.ProfilesDictionary
+	d       otelprofiles.Dictionary
 	names   []string        // names of the configured labels
 	labels  map[int32]label // by index of their attribute
 	isOwn   bool            // energyprofile of this collector sent the batch to the connector
@@ -37,7 +38,7 @@ type label struct {
 }
 
 func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch {
-	b := &batch{pd: pd, d: pd.Dictionary(), names: names, labels: map[int32]label{}, dropped: map[string]int64{}}
+	b := &batch{pd: pd, d: otelprofiles.DictionaryOf(pd), names: names, labels: map[int32]label{}, dropped: map[string]int64{}}
 	if b.left, b.isOwn = feed.EnergyOf(ctx); !b.isOwn {
 		return b
 	}
@@ -48,7 +49,7 @@ func newBatch(ctx context.Context, pd pprofile.Profiles, names []string) *batch 
 	for i, a := range b.d.AttributeTable().All() {
 		// A comparison of keys is cheap even if a million attributes share a key of a megabyte. A
 		// map would hash each key.
-		if j := slices.Index(keys, b.text(a.KeyStrindex())); j >= 0 {
+		if j := slices.Index(keys, b.d.Text(a.KeyStrindex())); j >= 0 {
 			if text := strings.ReplaceAll(textOf(a.Value()), separator, ""); text != "" {
 				b.labels[int32(i)] = label{j, text}
 			}
@@ -65,15 +66,13 @@ func (b *batch) each(f func(c claim, energy uint64)) {
 		if b.isOwn {
 			service = attributeOf(rp.Resource().Attributes(), "service.name")
 		}
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				switch {
-				case !b.isEnergy(of):
-				case !b.isOwn:
-					b.dropped[dropForeign] += int64(of.Samples().Len())
-				default:
-					b.eachSample(service, of, f)
-				}
+		for of := range otelprofiles.All(rp) {
+			switch {
+			case !b.isEnergy(of):
+			case !b.isOwn:
+				b.dropped[dropForeign] += int64(of.Samples().Len())
+			default:
+				b.eachSample(service, of, f)
 			}
 		}
 	}
@@ -111,25 +110,15 @@ func (b *batch) take(s pprofile.Sample) uint64 {
 	return energy
 }
 
-func (b *batch) text(i int32) string {
-	if i < 0 || int(i) >= b.d.StringTable().Len() {
-		return ""
-	}
-	return b.d.StringTable().At(int(i))
-}
-
 // isEnergy reports whether a profile is an energy profile in microjoules.
 func (b *batch) isEnergy(p pprofile.Profile) bool {
-	return b.text(p.SampleType().TypeStrindex()) == "energy" && b.text(p.SampleType().UnitStrindex()) == "microjoules"
+	of := p.SampleType()
+	return b.d.Text(of.TypeStrindex()) == otelprofiles.Energy && b.d.Text(of.UnitStrindex()) == otelprofiles.Microjoules
 }
 
 // spanOf returns the span of a sample, or the zero value if the sample has no span.
 func (b *batch) spanOf(s pprofile.Sample) spanID {
-	i := int(s.LinkIndex())
-	if i < 0 || i >= b.d.LinkTable().Len() {
-		return spanID{}
-	}
-	link := b.d.LinkTable().At(i)
+	link := b.d.Link(s)
 	if link.TraceID().IsEmpty() || link.SpanID().IsEmpty() {
 		return spanID{}
 	}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 const (
@@ -79,17 +80,19 @@ func (d dropped) samples(reason string, of pprofile.Profile) {
 
 // newBatch indexes the samples of CPU profiles and encodes the rest. It drops samples that are malformed, after now or
 // beyond the limit of their process. A batch without samples only ends a period.
-func newBatch(profiles pprofile.Profiles, index *indexer) (*batch, error) {
+func newBatch(pd pprofile.Profiles, index *indexer) (*batch, error) {
 	b := &batch{}
-	index.d = profiles.Dictionary()
+	index.d = profiles.DictionaryOf(pd)
 	index.cpus = cpusOf(index.d)
-	for _, rp := range profiles.ResourceProfiles().All() {
+	for _, rp := range pd.ResourceProfiles().All() {
 		r := resource{}
 		if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt &&
 			pid.Int() > 0 && pid.Int() <= math.MaxInt32 {
 			r.pid = int32(pid.Int())
 		}
-		eachProfileOf(rp, func(of pprofile.Profile) { r.samples = index.add(r.samples, r.pid, of) })
+		for of := range profiles.All(rp) {
+			r.samples = index.add(r.samples, r.pid, of)
+		}
 		if len(r.samples) > 0 {
 			b.resources = append(b.resources, r)
 			b.bytes += cap(r.samples) * sampleBytes
@@ -100,9 +103,9 @@ func newBatch(profiles pprofile.Profiles, index *indexer) (*batch, error) {
 	if len(b.resources) == 0 {
 		return b, nil
 	}
-	keep(profiles, hasSamples)
+	keep(pd, hasSamples)
 	var err error
-	b.data, err = (&pprofile.ProtoMarshaler{}).MarshalProfiles(profiles)
+	b.data, err = (&pprofile.ProtoMarshaler{}).MarshalProfiles(pd)
 	b.bytes += cap(b.data)
 	return b, err
 }
@@ -123,7 +126,7 @@ type indexer struct {
 	byPID   map[int32]uint64 // number of samples in the batches that are held
 	drop    dropped
 
-	d         pprofile.ProfilesDictionary
+	d         profiles.Dictionary
 	cpus      map[int32]int32 // by index of an attribute
 	pid       int32           // of the current profile
 	max       uint64          // of samples with pid
@@ -132,10 +135,10 @@ type indexer struct {
 }
 
 // cpusOf returns the CPU of each attribute of a dictionary that is one.
-func cpusOf(d pprofile.ProfilesDictionary) map[int32]int32 {
+func cpusOf(d profiles.Dictionary) map[int32]int32 {
 	cpus := map[int32]int32{}
 	for i, a := range d.AttributeTable().All() {
-		if textAt(d, a.KeyStrindex()) != "cpu.logical_number" || a.Value().Type() != pcommon.ValueTypeInt {
+		if d.Text(a.KeyStrindex()) != "cpu.logical_number" || a.Value().Type() != pcommon.ValueTypeInt {
 			continue
 		}
 		if cpu := a.Value().Int(); cpu >= 0 && cpu <= math.MaxInt32 {
@@ -259,30 +262,22 @@ func (r *resource) latest(limit int64) (at time.Time, ok bool) {
 }
 
 // isCPU reports whether a profile counts samples of CPU time. Other profiles count events or time off the CPU.
-func isCPU(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
-	return textAt(d, of.SampleType().TypeStrindex()) == "samples" && textAt(d, of.PeriodType().TypeStrindex()) == "cpu"
+func isCPU(d profiles.Dictionary, of pprofile.Profile) bool {
+	return d.Text(of.SampleType().TypeStrindex()) == "samples" && d.Text(of.PeriodType().TypeStrindex()) == "cpu"
 }
 
 // isEnergy reports whether a profile is an energy profile, in any unit.
-func isEnergy(d pprofile.ProfilesDictionary, of pprofile.Profile) bool {
-	return textAt(d, of.SampleType().TypeStrindex()) == "energy"
+func isEnergy(d profiles.Dictionary, of pprofile.Profile) bool {
+	return d.Text(of.SampleType().TypeStrindex()) == profiles.Energy
 }
 
 func hasSamples(of pprofile.Profile) bool { return of.Samples().Len() > 0 }
-
-// textAt returns a string of the dictionary, an empty one if the index is out of range.
-func textAt(d pprofile.ProfilesDictionary, index int32) string {
-	if index < 0 || int(index) >= d.StringTable().Len() {
-		return ""
-	}
-	return d.StringTable().At(int(index))
-}
 
 // splitOther moves all profiles that are not of CPU time to a batch of their own, ok is false if
 // there are none. The batch has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB,
 // so that there must not be two.
 func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
-	d := from.Dictionary()
+	d := profiles.DictionaryOf(from)
 	eachProfile(from, func(of pprofile.Profile) { ok = ok || !isCPU(d, of) })
 	if !ok {
 		return other, false
@@ -319,13 +314,7 @@ func entriesOf(d pprofile.ProfilesDictionary) int {
 
 func eachProfile(in pprofile.Profiles, f func(pprofile.Profile)) {
 	for _, rp := range in.ResourceProfiles().All() {
-		eachProfileOf(rp, f)
-	}
-}
-
-func eachProfileOf(rp pprofile.ResourceProfiles, f func(pprofile.Profile)) {
-	for _, sp := range rp.ScopeProfiles().All() {
-		for _, of := range sp.Profiles().All() {
+		for of := range profiles.All(rp) {
 			f(of)
 		}
 	}
@@ -353,7 +342,7 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 	for i, rp := range pd.ResourceProfiles().All() {
 		b.resources[i].putProcess(rp.Resource().Attributes(), named)
 		samples := b.resources[i].samples
-		eachProfileOf(rp, func(of pprofile.Profile) {
+		for of := range profiles.All(rp) {
 			energy.set(of)
 			of.Samples().RemoveIf(func(s pprofile.Sample) bool {
 				value := samples[0].energy
@@ -361,7 +350,7 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 				s.Values().FromRaw([]int64{int64(value)})
 				return value == 0
 			})
-		})
+		}
 	}
 	keep(pd, hasSamples)
 	return pd, nil

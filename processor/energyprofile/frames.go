@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 // Names of frames that are no functions.
@@ -86,7 +87,9 @@ func (f *frames) parts() iter.Seq2[pprofile.Profiles, uint64] {
 				if part.ResourceProfiles().Len() == maxResources {
 					return false
 				}
-				eachProfileOf(rp, func(of pprofile.Profile) { energy += uint64(of.Samples().At(0).Values().At(0)) })
+				for of := range profiles.All(rp) {
+					energy += uint64(of.Samples().At(0).Values().At(0))
+				}
 				rp.MoveTo(part.ResourceProfiles().AppendEmpty())
 				return true
 			})
@@ -150,7 +153,7 @@ type energyType struct {
 // newEnergyType returns the energyType for a value of energy.method, which may be empty. It searches all strings and
 // attributes of the dictionary.
 func newEnergyType(d pprofile.ProfilesDictionary, method string) energyType {
-	e := energyType{name: text(d, "energy"), unit: text(d, "microjoules")}
+	e := energyType{name: text(d, profiles.Energy), unit: text(d, profiles.Microjoules)}
 	if method == "" {
 		return e
 	}

@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 // origin is the sender of a batch.
@@ -34,7 +36,7 @@ func originOf(ctx context.Context) (o origin) {
 // refuse removes energy profiles, because only this processor creates them. It also removes CPU samples of other
 // processes, unless ForeignSamples accepts them.
 func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
-	d := pd.Dictionary()
+	d := profiles.DictionaryOf(pd)
 	keep(pd, func(of pprofile.Profile) bool {
 		reason := dropForeign
 		switch {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
 )
 
@@ -78,7 +79,7 @@ func processName(k key) string {
 func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {
 	got := sums{byProcess: map[string]uint64{}, byStack: map[int32]uint64{}, byFrame: map[string]uint64{}}
 	for i, pd := range sink.AllProfiles() {
-		d, before := pd.Dictionary(), got.all
+		d, before := profiles.DictionaryOf(pd), got.all
 		for _, rp := range pd.ResourceProfiles().All() {
 			name := ""
 			if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok {
@@ -86,8 +87,8 @@ func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {
 				name = fmt.Sprint(pid.Int(), " ", created.Str())
 			}
 			of := rp.ScopeProfiles().At(0).Profiles().At(0)
-			require.Equal(t, "energy", textAt(d, of.SampleType().TypeStrindex()))
-			require.Equal(t, "microjoules", textAt(d, of.SampleType().UnitStrindex()))
+			require.Equal(t, "energy", d.Text(of.SampleType().TypeStrindex()))
+			require.Equal(t, "microjoules", d.Text(of.SampleType().UnitStrindex()))
 			for _, s := range of.Samples().All() {
 				require.Equal(t, 1, s.Values().Len())
 				require.Zero(t, s.TimestampsUnixNano().Len())
@@ -109,13 +110,13 @@ func sumsOf(t *testing.T, sink *consumertest.ProfilesSink) sums {
 }
 
 // frameOf returns the name of the only frame of a sample, none for a sample of a test's batch.
-func frameOf(d pprofile.ProfilesDictionary, s pprofile.Sample) string {
+func frameOf(d profiles.Dictionary, s pprofile.Sample) string {
 	locations := d.StackTable().At(int(s.StackIndex())).LocationIndices()
 	if locations.Len() == 0 {
 		return ""
 	}
 	line := d.LocationTable().At(int(locations.At(0))).Lines().At(0)
-	return textAt(d, d.FunctionTable().At(int(line.FunctionIndex())).NameStrindex())
+	return d.Text(d.FunctionTable().At(int(line.FunctionIndex())).NameStrindex())
 }
 
 func at(ms int) time.Time { return boot.Add(time.Hour + time.Duration(ms)*time.Millisecond) }

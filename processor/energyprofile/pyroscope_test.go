@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 // pyroscope applies the rules by which Pyroscope converts OTLP profiles (pkg/ingester/otlp), one request for each
@@ -23,14 +24,14 @@ type pyroscope struct {
 }
 
 func (y pyroscope) ingest(pd pprofile.Profiles) {
-	d := pd.Dictionary()
+	d := profiles.DictionaryOf(pd)
 	for _, rp := range pd.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, of := range sp.Profiles().All() {
 				// The profile's name is its period type. Without a period it is process_cpu, for all profiles.
 				require.NotZero(y, of.Period())
-				name := textAt(d, of.PeriodType().TypeStrindex()) + ":" + textAt(d, of.SampleType().TypeStrindex()) +
-					":" + textAt(d, of.SampleType().UnitStrindex())
+				name := d.Text(of.PeriodType().TypeStrindex()) + ":" + d.Text(of.SampleType().TypeStrindex()) +
+					":" + d.Text(of.SampleType().UnitStrindex())
 				for _, s := range of.Samples().All() {
 					require.Equal(y, 1, s.Values().Len(), "values of a sample")
 					y.resolve(d, s)
@@ -53,7 +54,7 @@ func (y pyroscope) serviceOf(a pcommon.Map) string {
 }
 
 // resolve looks up all indices of a sample: each must be in its table.
-func (y pyroscope) resolve(d pprofile.ProfilesDictionary, s pprofile.Sample) {
+func (y pyroscope) resolve(d profiles.Dictionary, s pprofile.Sample) {
 	isIn := func(i int32, n int) { require.True(y, i >= 0 && int(i) < n, "an index out of range") }
 	for _, i := range s.AttributeIndices().All() {
 		isIn(i, d.AttributeTable().Len())

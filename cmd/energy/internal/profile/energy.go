@@ -13,12 +13,11 @@ import (
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 const (
-	// sampleType and sampleUnit are those of the profiles of energyprofile, and of the pprof file.
-	sampleType, sampleUnit = "energy", "microjoules"
 	// notSampled is the frame of energy without samples, as in profiles of energyprofile.
 	notSampled = "[not sampled]"
 	// manyStacks is the frame for the energy of stacks that do not fit into the profile.
@@ -47,7 +46,7 @@ type function struct{ name, file string }
 func newEnergy() *energy {
 	return &energy{
 		profile: &profile.Profile{
-			SampleType: []*profile.ValueType{{Type: sampleType, Unit: sampleUnit}}, DefaultSampleType: sampleType,
+			SampleType: []*profile.ValueType{{Type: profiles.Energy, Unit: profiles.Microjoules}}, DefaultSampleType: profiles.Energy,
 		},
 		byName: map[function]*profile.Function{}, locations: map[string]*profile.Location{}, samples: map[string]*profile.Sample{},
 		maxBytes: maxProfileBytes,
@@ -98,19 +97,17 @@ func clean(name string) string {
 
 // add adds energy profiles. Other profiles are ignored.
 func (e *energy) add(pd pprofile.Profiles) {
-	d := dictionary{pd.Dictionary()}
+	d := profiles.DictionaryOf(pd)
 	for _, rp := range pd.ResourceProfiles().All() {
 		process := text(rp.Resource(), "process.executable.name")
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				if d.text(of.SampleType().UnitStrindex()) != sampleUnit {
-					continue
-				}
-				for _, s := range of.Samples().All() {
-					stack := e.stack(d, s)
-					for _, v := range s.Values().All() {
-						e.addSample(process, stack, v)
-					}
+		for of := range profiles.All(rp) {
+			if d.Text(of.SampleType().UnitStrindex()) != profiles.Microjoules {
+				continue
+			}
+			for _, s := range of.Samples().All() {
+				stack := e.stack(d, s)
+				for _, v := range s.Values().All() {
+					e.addSample(process, stack, v)
 				}
 			}
 		}
@@ -118,16 +115,16 @@ func (e *energy) add(pd pprofile.Profiles) {
 }
 
 // stack returns the locations of a sample, the innermost first.
-func (e *energy) stack(d dictionary, s pprofile.Sample) (stack []*profile.Location) {
-	for loc := range d.stack(s) {
+func (e *energy) stack(d profiles.Dictionary, s pprofile.Sample) (stack []*profile.Location) {
+	for loc := range d.Stack(s) {
 		var lines []profile.Line
 		var address uint64
 		for _, line := range loc.Lines().All() {
-			f := d.function(line.FunctionIndex())
-			lines = append(lines, profile.Line{Function: e.function(function{d.text(f.NameStrindex()), d.text(f.FilenameStrindex())}), Line: line.Line()})
+			f := d.Function(line.FunctionIndex())
+			lines = append(lines, profile.Line{Function: e.function(function{d.Text(f.NameStrindex()), d.Text(f.FilenameStrindex())}), Line: line.Line()})
 		}
 		if len(lines) == 0 {
-			file := cmp.Or(d.text(d.mapping(loc).FilenameStrindex()), "unknown")
+			file := cmp.Or(d.Text(d.Mapping(loc).FilenameStrindex()), "unknown")
 			lines, address = []profile.Line{{Function: e.function(function{"[" + file + "]", file})}}, loc.Address()
 		}
 		stack = append(stack, e.location(lines, address))

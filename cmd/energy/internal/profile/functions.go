@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -89,7 +90,7 @@ func ReadBase(r io.Reader) (*Base, error) {
 		return nil, err
 	}
 	for _, t := range p.SampleType {
-		if len(p.SampleType) != 1 || t.Type != sampleType || t.Unit != sampleUnit {
+		if len(p.SampleType) != 1 || t.Type != profiles.Energy || t.Unit != profiles.Microjoules {
 			return nil, fmt.Errorf("no energy profile: it has %s in %s", t.Type, t.Unit)
 		}
 	}

@@ -7,9 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -129,12 +131,19 @@ func (m *members) keep(in pprofile.Profiles) {
 
 // cut removes the samples of some times.
 func cut(in pprofile.ResourceProfiles, remove func(at uint64) bool) {
-	for _, sp := range in.ScopeProfiles().All() {
-		for _, of := range sp.Profiles().All() {
-			of.Samples().RemoveIf(func(s pprofile.Sample) bool {
-				s.TimestampsUnixNano().RemoveIf(remove)
-				return s.TimestampsUnixNano().Len() == 0
-			})
-		}
+	for of := range profiles.All(in) {
+		of.Samples().RemoveIf(func(s pprofile.Sample) bool {
+			s.TimestampsUnixNano().RemoveIf(remove)
+			return s.TimestampsUnixNano().Len() == 0
+		})
 	}
+}
+
+// text returns an attribute of a resource, empty if it is missing.
+func text(of pcommon.Resource, key string) string {
+	value, ok := of.Attributes().Get(key)
+	if !ok {
+		return ""
+	}
+	return value.AsString()
 }

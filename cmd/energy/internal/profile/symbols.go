@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
@@ -71,17 +72,15 @@ func (t *symbols) name(pd pprofile.Profiles) {
 		t.paths[name] = paths[len(paths)-1:] // the processes of earlier paths may have exited
 	}
 	t.named = 0
-	d := dictionary{pd.Dictionary()}
+	d := profiles.DictionaryOf(pd)
 	for _, rp := range pd.ResourceProfiles().All() {
 		t.notePaths(rp.Resource())
 	}
 	for _, rp := range pd.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				for _, s := range of.Samples().All() {
-					for loc := range d.stack(s) {
-						t.nameLocation(d, loc)
-					}
+		for of := range profiles.All(rp) {
+			for _, s := range of.Samples().All() {
+				for loc := range d.Stack(s) {
+					t.nameLocation(d, loc)
 				}
 			}
 		}
@@ -154,9 +153,9 @@ func (t *symbols) notePath(pid int64, path string) {
 }
 
 // nameLocation names the function of a location that has none.
-func (t *symbols) nameLocation(d dictionary, loc pprofile.Location) {
-	mapping := d.mapping(loc)
-	of := file{name: d.text(mapping.FilenameStrindex())}
+func (t *symbols) nameLocation(d profiles.Dictionary, loc pprofile.Location) {
+	mapping := d.Mapping(loc)
+	of := file{name: d.Text(mapping.FilenameStrindex())}
 	if loc.Lines().Len() > 0 || of.name == "" || t.named >= maxNameBytes {
 		return
 	}

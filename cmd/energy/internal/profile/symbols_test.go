@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
 // program has a function with a name of C, and one with a name of C++.
@@ -92,7 +94,7 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 			s.addAt("2147483647").PutStr("process.executable.path", path)
 			named(t, new(symbols), s)
 			e := newEnergy()
-			stack := e.stack(dictionary{d}, sampleOf(s))
+			stack := e.stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))
 			require.Len(t, stack, 1)
 			assert.Equal(t, c.want, stack[0].Line[0].Function.Name)
 			if strings.HasPrefix(c.want, "[") {
@@ -127,7 +129,7 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 	s.addAt("1")
 	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: []byte(mangled + "EEv\x00")}
 	named(t, &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}, s)
-	name := newEnergy().stack(dictionary{d}, sampleOf(s))[0].Line[0].Function.Name
+	name := newEnergy().stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))[0].Line[0].Function.Name
 	assert.Contains(t, name, "A::operator void")
 	assert.LessOrEqual(t, len(name), 1024)
 }
@@ -256,8 +258,8 @@ func TestMalformedTablesHaveNoFunctions(t *testing.T) {
 	s.addAt("1")
 	sample := sampleOf(s)
 	named(t, new(symbols), s)
-	assert.Len(t, newEnergy().stack(dictionary{s.Dictionary()}, sample), 1)
+	assert.Len(t, newEnergy().stack(profiles.DictionaryOf(s.Profiles), sample), 1)
 	sample.SetStackIndex(-5)
 	named(t, new(symbols), s)
-	assert.Empty(t, newEnergy().stack(dictionary{s.Dictionary()}, sample))
+	assert.Empty(t, newEnergy().stack(profiles.DictionaryOf(s.Profiles), sample))
 }
