@@ -22,7 +22,7 @@ func (o *profileOptions) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
 	fs.StringVar(&o.flame, "flame", "", "`file` for a flame graph in joules, as SVG; with -vs it shows what changed since an earlier profile")
 	fs.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+profile.CollectorName+
-		" next to energy or in PATH, or that of make build-profiles")
+		" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
 }
 
 func (o *profileOptions) used() bool { return o.pprof != "" || o.flame != "" }

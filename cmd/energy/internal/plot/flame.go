@@ -3,7 +3,7 @@
 package plot
 
 import (
-	"encoding/xml"
+	_ "embed" // flame.js
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -69,27 +69,32 @@ func share(of, whole units.Energy) float64 { return float64(of) / float64(max(wh
 const (
 	flameWidth  = 1200 // of the image, in points
 	frameHeight = 17
-	titleHeight = 28
+	headHeight  = 44
 	// narrowest is the width in points of the narrowest frame that is drawn.
 	narrowest = 0.3
-	// maxFlame is the size in bytes from which on no further frames are drawn: thousands of stacks
-	// of the same energy may have a hundred frames each, with names of a KiB.
+	// maxFlame bounds the size in bytes: beyond it, no further frames are drawn. Thousands of stacks of
+	// the same energy may have a hundred frames each, with names of a KiB.
 	maxFlame = 64 << 20
 )
 
-// Flame writes a flame graph: the width of a frame is its energy, and its callees are above it.
+//go:embed flame.js
+var flameScript string
+
+// Flame writes a flame graph: the width of a frame is its energy, and its callees are above it. In a browser, a click
+// on a frame enlarges it, and functions can be searched.
+//
 // With a base, frames that use more than in it are red, and frames that use less are blue. Frames of
 // the base alone are not drawn.
 func Flame(w io.Writer, title string, root *Frame, compare bool) error {
-	g := flame{compare: compare, limit: maxFlame, whole: float64(max(root.used, 1)), height: titleHeight + frameHeight*float64(root.depth(float64(root.used)*narrowest/flameWidth))}
+	levels := root.depth(float64(root.used) * narrowest / flameWidth)
+	g := flame{compare: compare, limit: maxFlame, whole: float64(max(root.used, 1)), height: headHeight + frameHeight*float64(levels)}
 	if compare {
 		g.most = root.mostChanged()
 	}
-	g.open(box{right: flameWidth, bottom: g.height + margin/2})
-	g.fill("#FFFFFF", rectangle(0, 0, flameWidth, g.height+margin/2))
-	s := textStyle(13, ink)
-	g.text(point{margin, titleHeight - margin}, s, fit(s, figure.Clean(title), flameWidth-2*margin))
+	g.image(flameWidth, g.height+margin/2)
+	g.drawHead(title)
 	g.draw(root, 0, 0)
+	g.WriteString("<script><![CDATA[\n" + flameScript + "]]></script>\n")
 	g.close()
 	_, err := w.Write(g.Bytes())
 	return err
@@ -102,6 +107,21 @@ type flame struct {
 	whole, height float64
 	most          float64 // the largest change of a frame, in µJ
 	limit         int     // see maxFlame
+}
+
+// drawHead writes the title, and below it the legend of colors and the keys.
+func (g *flame) drawHead(title string) {
+	const size, small, line = 13, 10, 36
+	g.text(point{margin, 18}, size, ink, fit(title, size, flameWidth-2*margin))
+	if g.compare {
+		for i, text := range []string{"more than before", "less than before"} {
+			left := margin + 130*float64(i)
+			g.fillBox(changeColor(float64(1-2*i)), box{left, line - small + 2, left + 14, line})
+			g.text(point{left + 18, line}, small, faintInk, text)
+		}
+	}
+	g.text(point{flameWidth / 2, line}, small, ink+centered+` id="found"`, "")
+	g.text(point{flameWidth - margin, line}, small, faintInk+atEnd+` id="find" cursor="pointer"`, "click on a frame: zoom; here or /: search; Esc: all")
 }
 
 // depth returns the number of frames on top of each other that have at least some energy, in µJ.
@@ -131,15 +151,12 @@ func (g *flame) draw(f *Frame, left float64, level int) {
 		return
 	}
 	bottom := g.height - frameHeight*float64(level)
-	g.WriteString("<g><title>")
-	_ = xml.EscapeText(g, []byte(g.describe(f))) // a buffer takes everything
-	g.WriteString("</title>\n")
-	g.fill(g.color(f), rectangle(left, bottom-frameHeight+1, left+max(width-0.3, 0.2), bottom))
-	s := textStyle(11, ink)
-	if label := fit(s, figure.Clean(f.name), width-6); label != "" {
-		g.text(point{left + 3, bottom - 4.5}, s, label)
-	}
-	g.WriteString("</g>\n")
+	g.open(box{left, bottom - frameHeight, left + width, bottom}, ` class="f"`)
+	g.WriteString("<title>")
+	g.escape(g.describe(f))
+	fmt.Fprintf(g, "</title><rect width=\"100%%\" height=\"%d\" fill=%q stroke=\"#FFFFFF\" stroke-width=\"0.3\"/>", frameHeight-1, g.color(f))
+	g.text(point{3, frameHeight - 5}, 11, ink, f.name+"  "+figure.Joules(f.used))
+	g.close()
 	for _, callee := range f.callees {
 		g.draw(callee, left, level+1)
 		left += flameWidth * float64(callee.used) / g.whole
@@ -155,16 +172,21 @@ func (g *flame) describe(f *Frame) string {
 	return text
 }
 
-// color returns the color of a frame: that of its name, or of its change.
+// color returns the color of a frame, which depends on its name, or on its change.
 func (g *flame) color(f *Frame) string {
-	if !g.compare {
-		h := fnv.New32a()
-		_, _ = io.WriteString(h, f.name) // a hash takes everything
-		return fmt.Sprintf("hsl(%d,75%%,70%%)", 20+h.Sum32()%35)
+	if g.compare {
+		return changeColor(f.change() / max(g.most, 1))
 	}
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, f.name) // a hash takes everything
+	return fmt.Sprintf("hsl(%d,75%%,70%%)", 20+h.Sum32()%35)
+}
+
+// changeColor returns the color of a change from -1, the largest decrease, to 1.
+func changeColor(change float64) string {
 	hue := 0 // red
-	if f.change() < 0 {
+	if change < 0 {
 		hue = 215
 	}
-	return fmt.Sprintf("hsl(%d,80%%,%.0f%%)", hue, 95-35*math.Abs(f.change())/max(g.most, 1))
+	return fmt.Sprintf("hsl(%d,80%%,%.0f%%)", hue, 95-35*math.Abs(change))
 }

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plot draws the power of measured commands over time.
+// Package plot draws the power of measured commands over time, and the energy of functions as flame graphs.
 package plot
 
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Panel is one command's power over time.
 type Panel struct {
-	// Title names the command. It is cut where it is longer than the plot is wide.
+	// Title names the command. It is cut if it is longer than the plot is wide.
 	Title string
 	// Note, if set, says which of several runs is drawn.
 	Note   string
@@ -31,349 +30,275 @@ const (
 	margin      = 12
 )
 
-// SVG writes panels, at least one, below each other and of the same scales. The same panels are always the same bytes.
+// SVG writes panels, at least one, below each other and with the same scales. The same panels are always the same bytes.
 //
 // The command's zones are stacked, so that their upper edge is the command's power. Zones that are
-// not added to others are dashed lines. The power of the node, idle power included, is a thin line;
-// where it is far above the command's, the scale is the command's.
+// not added to others are dashed lines. The power of the node, idle power included, is a thin line.
+// If it is far above the command's, the scale is the command's, and the legend has the node's highest power.
 func SVG(w io.Writer, panels ...Panel) error {
 	drawn := make([]*panel, len(panels))
 	for i, p := range panels {
 		drawn[i] = newPanel(p)
 	}
-	scale := commonScale(drawn)
+	x, y := commonScale(drawn)
 	var c canvas
-	c.open(box{right: width, bottom: float64(panelHeight * len(drawn))})
+	c.image(width, float64(panelHeight*len(drawn)))
 	for i, p := range drawn {
 		top := float64(panelHeight * i)
-		p.draw(&c, box{left: margin, top: top + margin, right: width - margin, bottom: top + panelHeight - margin/2}, scale)
+		p.draw(&c, box{left: margin, top: top + margin, right: width - margin, bottom: top + panelHeight - margin/2}, x, y)
 	}
 	c.close()
 	_, err := w.Write(c.Bytes())
 	return err
 }
 
-// The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers
-// can distinguish, in the order in which they read best as areas.
+// The colors of Okabe and Ito (Color Universal Design, 2008), which color-blind readers can
+// distinguish. Their order is the most legible one for areas.
 var (
 	palette = []string{"#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0072B2"}
 	tints   = []string{"#E3E9F2", "#F3EDE0"}
 )
 
+// Attributes of texts and lines.
 const (
-	ink      = "#222222"
-	faintInk = "#666666"
-	nodeLine = "#999999"
-	gridLine = "#E4E4E4"
+	ink      = `fill="#222222"`
+	faintInk = `fill="#666666"`
+	axisLine = `stroke="#666666" stroke-width="0.5"`
+	gridLine = `stroke="#E4E4E4" stroke-width="0.5"`
+	nodeLine = `stroke="#999999" stroke-width="0.8"`
+	centered = ` text-anchor="middle"`
+	atEnd    = ` text-anchor="end"`
+	// halo makes a text legible on every color.
+	halo = ` stroke="#FFFFFF" stroke-width="2" paint-order="stroke"`
 )
 
-// panel is a Panel with what is drawn of it.
+func dashed(color string) string {
+	return fmt.Sprintf(`stroke=%q stroke-width="1.2" stroke-dasharray="4,2"`, color)
+}
+
+// panel is a Panel with the powers by step.
 type panel struct {
 	Panel
-	steps
-	bands          []band
-	nodeTotal      []float64 // watts by step
-	highest, node  float64   // power of the command and of the node, in watts
-	added, besides []int     // zones, by index
+	edges   []time.Duration // of the steps of all powers
+	layers  []layer         // the zones that are added up, the lowest first, and then the others
+	node    []float64       // watts of the node by step
+	bands   []band
+	highest float64 // power of the command, in watts
+}
+
+// layer is the power of a zone.
+type layer struct {
+	name  string // in the legend
+	color string
+	line  bool      // the zone is not added to others
+	watts []float64 // by step
 }
 
 func newPanel(p Panel) *panel {
-	n := &panel{Panel: p, steps: stepsOf(p.Result), bands: bands(p.Result)}
-	zones := p.Result.Zones
-	for i, z := range zones {
-		if z.Besides != "" {
-			n.besides = append(n.besides, i)
-		} else {
-			n.added = append(n.added, i)
+	s := stepsOf(p.Result.Samples)
+	n := &panel{Panel: p, edges: s.edges, bands: bands(p.Result), node: make([]float64, s.count())}
+	total := make([]float64, s.count())
+	for _, line := range []bool{false, true} {
+		for i, z := range p.Result.Zones {
+			if line != (z.Besides != "") {
+				continue
+			}
+			used, node := s.watts(i)
+			n.layers = append(n.layers, layer{legendOf(z), palette[len(n.layers)%len(palette)], line, used})
+			for step, w := range used {
+				if !line {
+					total[step] += w
+					n.node[step] += node[step]
+					w = total[step]
+				}
+				n.highest = max(n.highest, w)
+			}
 		}
-	}
-	if len(n.edges) == 0 {
-		return n
-	}
-	n.nodeTotal = sum(zones, n.steps.node)
-	n.node = highest(n.nodeTotal)
-	n.highest = highest(sum(zones, n.used))
-	for _, i := range n.besides {
-		n.highest = max(n.highest, highest(n.used[i]))
 	}
 	return n
 }
 
-func highest(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
+// legendOf returns the text of a zone in the legend.
+func legendOf(z measure.Zone) string {
+	text := z.Name
+	if z.Source == string(power.Modeled) {
+		text += ", modeled"
 	}
-	return slices.Max(values)
+	text += ": " + figure.Joules(z.Used)
+	if z.Besides != "" {
+		text += " (not added)"
+	}
+	return text
 }
 
-// scale is that of both axes.
-type scale struct {
-	seconds, watts float64 // the largest
-	x, y           unit
-}
-
-// unit is the unit of an axis.
-type unit struct {
-	name   string
-	factor float64 // of seconds or watts
-}
-
-// nodeWithin is how many times the command's power the node's may be to be within the scale.
+// nodeWithin is the maximum ratio of the node's power to the command's for a scale that includes the node's power.
 const nodeWithin = 4
 
-func commonScale(panels []*panel) scale {
-	var s scale
-	node, named := 0.0, false
+// commonScale returns the axes of time, in seconds, and of power, in watts.
+func commonScale(panels []*panel) (x, y axis) {
+	var seconds, watts, node float64
+	headroom := 1.08
 	for _, p := range panels {
 		if len(p.edges) > 0 {
-			s.seconds = max(s.seconds, p.edges[len(p.edges)-1].Seconds())
+			seconds = max(seconds, p.edges[len(p.edges)-1].Seconds())
 		}
-		s.watts, node = max(s.watts, p.highest), max(node, p.node)
-		named = named || len(p.bands) > 0
-	}
-	if s.watts == 0 || node <= nodeWithin*s.watts {
-		s.watts = max(s.watts, node)
-	}
-	s.watts *= 1.08
-	if named {
-		s.watts *= 1.1 // for the names of phases
-	}
-	s.x = pick(s.seconds, unit{"ms", 1e3}, unit{"s", 1}, unit{"min", 1.0 / 60}, unit{"h", 1.0 / 3600})
-	s.y = pick(s.watts, unit{"mW", 1e3}, unit{"W", 1}, unit{"kW", 1e-3})
-	if s.seconds == 0 {
-		s.seconds = 1
-	}
-	if s.watts == 0 {
-		s.watts = 1
-	}
-	return s
-}
-
-// pick returns the largest unit, in the order given, in which a value is at least 3, and of an
-// unknown one the unit of factor 1.
-func pick(value float64, units ...unit) unit {
-	best := units[0]
-	for _, u := range units {
-		if value == 0 && u.factor == 1 || value*u.factor >= 3 || value > 0 && u.factor == 1 && value >= 1 {
-			best = u
+		watts, node = max(watts, p.highest), max(node, highest(p.node))
+		if len(p.bands) > 0 {
+			headroom = 1.19 // for the names of phases
 		}
 	}
-	return best
+	if watts == 0 || node <= nodeWithin*watts {
+		watts = max(watts, node)
+	}
+	return newAxis(seconds, unit{"ms", 1e3}, unit{"s", 1}, unit{"min", 1.0 / 60}, unit{"h", 1.0 / 3600}),
+		newAxis(watts*headroom, unit{"mW", 1e3}, unit{"W", 1}, unit{"kW", 1e-3})
 }
 
-func (p *panel) draw(c *canvas, b box, s scale) {
-	b.top += p.drawHead(c, b)
-	b.top += p.drawLegend(c, b, s) + 4
-	area := box{left: b.left + 44, top: b.top, right: b.right, bottom: b.bottom - 30}
-	highest := s.watts * s.y.factor
+func highest(values []float64) float64 { return slices.Max(append(values, 0)) }
 
-	c.open(area)
-	p.drawBands(c, area, s)
-	for _, t := range ticker(6).ticks(highest) {
-		y := area.height() * (1 - t.value/highest)
-		c.line(stroke{color: gridLine, width: 0.5}, []point{{0, y}, {area.width(), y}})
+// area is the part of a panel with the power. Its axes are below and to the left of it.
+type area struct {
+	box
+	x, y axis
+}
+
+// at returns the point of a time, in seconds, and a power, in watts.
+func (a area) at(seconds, watts float64) point {
+	return point{a.left + a.width()*seconds/a.x.most, a.bottom - a.height()*watts/a.y.most}
+}
+
+func (p *panel) draw(c *canvas, b box, x, y axis) {
+	c.open(b, "")
+	p.drawHead(c, b.width())
+	top := p.drawLegend(c, b.width(), y)
+	a := area{box{left: 44, top: top, right: b.width() - margin, bottom: b.height() - 30}, x, y}
+	for i, band := range p.bands {
+		if from, to := a.at(band.from.Seconds(), 0), a.at(band.to.Seconds(), 0); isVisible(from, to) {
+			c.fillBox(tints[i%len(tints)], box{left: from.x, top: a.top, right: to.x, bottom: a.bottom})
+		}
 	}
-	p.drawPower(c, area, s)
+	a.drawAxes(c, b.height())
+	p.drawPower(c, a)
+	p.nameBands(c, a)
 	c.close()
-	p.drawAxes(c, b, area, s)
 }
 
-// drawAxes draws the axes, left of and below the area of a box.
-func (p *panel) drawAxes(c *canvas, b, area box, s scale) {
-	const mark = 4
-	axis, label := stroke{color: faintInk, width: 0.5}, textStyle(9, faintInk)
-	c.line(axis, []point{{area.left, area.top}, {area.left, area.bottom}, {area.right, area.bottom}})
-	longest, highest := s.seconds*s.x.factor, s.watts*s.y.factor
-	label.anchor = "middle"
-	for _, t := range ticker(12).ticks(longest) {
-		x := area.left + area.width()*t.value/longest
-		c.line(axis, []point{{x, area.bottom}, {x, area.bottom + mark}})
-		c.text(point{x, area.bottom + mark + 9}, label, t.label)
+// isVisible reports whether a stretch of time is wide enough to be seen. There may be thousands that are not.
+func isVisible(from, to point) bool { return to.x-from.x >= 0.5 }
+
+// drawAxes draws the axes and the grid.
+func (a area) drawAxes(c *canvas, bottom float64) {
+	const mark, size = 4, 9
+	for _, t := range a.y.ticks(6) {
+		left := a.at(0, t.value)
+		c.line(gridLine, left, point{a.right, left.y})
+		c.line(axisLine, point{left.x - mark, left.y}, left)
+		c.text(point{left.x - mark - 2, left.y + 3}, size, faintInk+atEnd, t.label)
 	}
-	c.text(point{(area.left + area.right) / 2, b.bottom - 2}, label, "time ("+s.x.name+")")
-	c.upward(point{b.left + 9, (area.top + area.bottom) / 2}, label, "power ("+s.y.name+")")
-	label.anchor = "end"
-	for _, t := range ticker(6).ticks(highest) {
-		y := area.bottom - area.height()*t.value/highest
-		c.line(axis, []point{{area.left - mark, y}, {area.left, y}})
-		c.text(point{area.left - mark - 2, y + 3}, label, t.label)
+	for _, t := range a.x.ticks(12) {
+		at := a.at(t.value, 0)
+		c.line(axisLine, at, point{at.x, at.y + mark})
+		c.text(point{at.x, at.y + mark + size}, size, faintInk+centered, t.label)
 	}
+	c.line(axisLine, point{a.left, a.top}, point{a.left, a.bottom}, point{a.right, a.bottom})
+	c.text(point{(a.left + a.right) / 2, bottom - 2}, size, faintInk+centered, "time ("+a.x.name+")")
+	c.turned(point{size, (a.top + a.bottom) / 2}, -90, size, faintInk+centered, "power ("+a.y.name+")")
 }
 
-// ticker marks an axis at multiples of 1, 2 or 5 times a power of ten, with about as many marks.
-type ticker int
-
-// tick is a mark of an axis.
-type tick struct {
-	value float64
-	label string
-}
-
-// ticks returns the marks from 0 to highest.
-func (t ticker) ticks(highest float64) (ticks []tick) {
-	rough := highest / float64(t)
-	power := math.Floor(math.Log10(rough))
-	step := math.Pow(10, power)
-	for _, times := range []float64{2, 5, 10} {
-		if step >= rough {
-			break
-		}
-		step = times * math.Pow(10, power)
-	}
-	decimals := max(0, int(-math.Floor(math.Log10(step*1.0001))))
-	for i := 0; float64(i)*step <= highest*1.0001; i++ {
-		ticks = append(ticks, tick{float64(i) * step, strconv.FormatFloat(float64(i)*step, 'f', decimals, 64)})
-	}
-	return ticks
-}
-
-// drawHead writes the title and below it the sums, and returns their height.
-func (p *panel) drawHead(c *canvas, b box) float64 {
-	wide := 0.85 * b.width() // a viewer may have a wider font
-	title := textStyle(12, ink)
-	title.bold = true
-	c.text(point{b.left, b.top + 12}, title, fit(title, figure.Clean(p.Title), wide))
+// drawHead writes the title and below it the sums.
+func (p *panel) drawHead(c *canvas, width float64) {
+	const size, small = 12, 9.5
+	c.text(point{0, size}, size, ink+` font-weight="bold"`, fit(p.Title, size, width))
 	used := p.Result.Used()
 	sums := fmt.Sprintf("%s in %s, %s on average", figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
 	if p.Note != "" {
-		sums += "  ·  " + figure.Clean(p.Note)
+		sums += "  ·  " + p.Note
 	}
-	plain := textStyle(9.5, faintInk)
-	c.text(point{b.left, b.top + 27}, plain, fit(plain, sums, wide))
-	return 32
+	c.text(point{0, 27}, small, faintInk, fit(sums, small, width))
 }
 
-// key is an entry of the legend.
-type key struct {
-	name   string
-	color  string
-	line   bool
-	dashed bool
-}
-
-func (p *panel) legend(s scale) (keys []key) {
-	zones := p.Result.Zones
-	name := func(i int) string {
-		n := figure.Clean(zones[i].Name)
-		if zones[i].Source == "modeled" {
-			n += ", modeled"
+// drawLegend writes the legend in rows, and returns the height below which the panel is free.
+func (p *panel) drawLegend(c *canvas, width float64, power axis) float64 {
+	const size, row, swatch, gap = 9, 13, 18, 14
+	x, y := 0.0, 39.0
+	add := func(text string, draw func(left, right point)) {
+		text = fit(text, size, width-swatch)
+		wide := swatch + widthOf(text, size)
+		if x+wide > width && x > 0 {
+			x, y = 0, y+row
 		}
-		return n + ": " + figure.Joules(zones[i].Used)
-	}
-	for _, i := range p.added {
-		keys = append(keys, key{name: name(i), color: p.color(i)})
-	}
-	for _, i := range p.besides {
-		keys = append(keys, key{name: name(i) + " (not added)", color: p.color(i), line: true, dashed: true})
-	}
-	if p.node > 0 {
-		node := "whole node"
-		if p.node > s.watts {
-			node += ", up to " + figure.Watts(p.node)
+		if draw != nil {
+			draw(point{x, y}, point{x + swatch - 4, y})
+			x += swatch
 		}
-		keys = append(keys, key{name: node, color: nodeLine, line: true})
+		c.text(point{x, y + 3}, size, ink, text)
+		x += wide - swatch + gap
 	}
-	return keys
-}
-
-// color returns that of a zone. Those that are added up have the first.
-func (p *panel) color(zone int) string {
-	place := slices.Index(p.added, zone)
-	if place < 0 {
-		place = len(p.added) + slices.Index(p.besides, zone)
+	for _, l := range p.layers {
+		add(l.name, func(left, right point) {
+			if l.line {
+				c.line(dashed(l.color), left, right)
+			} else {
+				c.fillBox(l.color, box{left.x, y - 4, right.x, y + 4})
+			}
+		})
 	}
-	return palette[place%len(palette)]
-}
-
-// drawLegend writes the legend in rows, and returns their height.
-func (p *panel) drawLegend(c *canvas, b box, s scale) float64 {
-	const row, mark, gap = 13, 14, 20
-	style := textStyle(9, ink)
-	x, y := b.left, b.top+row/2
-	for _, k := range p.legend(s) {
-		name := fit(style, k.name, b.width()-mark)
-		wide := mark + 4 + style.width(name)
-		if x+wide > b.right && x > b.left {
-			x, y = b.left, y+row
-		}
-		if k.line {
-			c.line(stroke{color: k.color, width: 1.2, dashed: k.dashed}, []point{{x, y}, {x + mark, y}})
-		} else {
-			c.fill(k.color, rectangle(x, y-4, x+mark, y+4))
-		}
-		c.text(point{x + mark + 4, y + 3}, style, name)
-		x += wide + gap
+	switch node := highest(p.node); {
+	case node > power.most:
+		add("whole node: up to "+figure.Watts(node)+", above the scale", nil)
+	case node > 0:
+		add("whole node", func(left, right point) { c.line(nodeLine, left, right) })
 	}
-	return y - b.top + row/2
-}
-
-// drawBands draws the phases.
-func (p *panel) drawBands(c *canvas, area box, s scale) {
-	style := textStyle(9, faintInk)
-	style.anchor = "middle"
-	for i, b := range p.bands {
-		from, to := area.width()*b.from.Seconds()/s.seconds, area.width()*b.to.Seconds()/s.seconds
-		if to-from < 0.5 {
-			continue // too short to be seen, and there may be thousands
-		}
-		c.fill(tints[i%len(tints)], rectangle(from, 0, to, area.height()))
-		if name := fit(style, figure.Clean(b.name), to-from-4); name != "" {
-			c.text(point{(from + to) / 2, 11}, style, name)
-		}
-	}
+	return y + row
 }
 
 // drawPower draws the powers.
-func (p *panel) drawPower(c *canvas, area box, s scale) {
+func (p *panel) drawPower(c *canvas, a area) {
 	if len(p.edges) == 0 {
-		style := textStyle(10, faintInk)
-		style.anchor = "middle"
-		c.text(point{area.width() / 2, area.height() / 2}, style, "nothing was measured")
+		c.text(point{(a.left + a.right) / 2, (a.top + a.bottom) / 2}, 10, faintInk+centered, "nothing was measured")
 		return
 	}
 	upper := make([]float64, len(p.edges)-1)
-	for _, zone := range p.added {
-		lower := slices.Clone(upper)
-		for i, w := range p.used[zone] {
+	for _, l := range p.layers {
+		if l.line {
+			c.line(dashed(l.color), p.outline(a, l.watts)...)
+			continue
+		}
+		lower := p.outline(a, upper)
+		for i, w := range l.watts {
 			upper[i] += w
 		}
-		outline := p.outline(area, s, lower)
-		slices.Reverse(outline)
-		c.fill(p.color(zone), append(p.outline(area, s, upper), outline...))
+		slices.Reverse(lower)
+		c.fill(l.color, append(p.outline(a, upper), lower...)...)
 	}
-	for _, zone := range p.besides {
-		c.line(stroke{color: p.color(zone), width: 1.2, dashed: true}, p.outline(area, s, p.used[zone]))
+	if highest(p.node) <= a.y.most {
+		c.line(nodeLine, p.outline(a, p.node)...)
 	}
-	c.line(stroke{color: nodeLine, width: 0.8}, p.outline(area, s, p.nodeTotal))
 }
 
-// outline returns the upper edge of steps of powers, in an area.
-func (p *panel) outline(area box, s scale, watts []float64) (points []point) {
-	x := func(i int) float64 { return area.width() * p.edges[i].Seconds() / s.seconds }
+// outline returns the upper edge of steps of powers.
+func (p *panel) outline(a area, watts []float64) (points []point) {
 	for i, w := range watts {
-		height := area.height() * (1 - w/s.watts)
-		points = append(points, point{x(i), height}, point{x(i + 1), height})
+		points = append(points, a.at(p.edges[i].Seconds(), w), a.at(p.edges[i+1].Seconds(), w))
 	}
 	return points
 }
 
-// fit returns as much of a text as is no wider than width, with an ellipsis where it was cut. It is
-// empty where next to nothing fits.
-func fit(style style, s string, width float64) string {
-	if style.width(s) <= width {
-		return s
-	}
-	runes := []rune(s)
-	low, high := 0, len(runes) // the first runes of this number fit, and do not
-	for low+1 < high {
-		if middle := (low + high) / 2; style.width(string(runes[:middle])+"…") <= width {
-			low = middle
-		} else {
-			high = middle
+// nameBands writes the names of phases at the top. If a phase is narrower than its name, the name runs downward.
+func (p *panel) nameBands(c *canvas, a area) {
+	const size = 9
+	free := a.left // of names, from here on
+	for _, band := range p.bands {
+		from, to := a.at(band.from.Seconds(), 0), a.at(band.to.Seconds(), 0)
+		middle := (from.x + to.x) / 2
+		switch {
+		case !isVisible(from, to):
+		case widthOf(band.name, size) <= to.x-from.x:
+			c.text(point{middle, a.top + size + 2}, size, faintInk+centered+halo, band.name)
+			free = to.x
+		case middle-size/2 >= free:
+			c.turned(point{middle - size/3, a.top + 2}, 90, size, faintInk+halo, fit(band.name, size, a.height()))
+			free = middle + size
 		}
 	}
-	if low < 2 {
-		return ""
-	}
-	return strings.TrimRight(string(runes[:low]), " ") + "…"
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,14 +61,7 @@ func svg(t *testing.T, panels ...Panel) string {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, SVG(&b, panels...))
-	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			return b.String()
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	return b.String()
 }
 
 // texts returns all that is written in an image.
@@ -142,13 +136,14 @@ func TestThePictureIsCurrent(t *testing.T) {
 	golden.Equal(t, "../../../../../docs/measure-plot.svg", svg(t, Panel{Title: "./load.sh", Result: nx12(t)}))
 }
 
-func TestGoldenPlots(t *testing.T) {
-	golden.Equal(t, "phases.svg", svg(t, Panel{Title: "make test", Result: build(60)}))
+func TestAPlotOfTwoCommands(t *testing.T) {
 	b := build(40)
 	for i := range b.Samples {
 		b.Samples[i].Phase = ""
 	}
-	golden.Equal(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
+	a := build(60)
+	a.Samples[57].Phase = "narrow"
+	golden.Equal(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: a},
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
 
@@ -166,32 +161,31 @@ func TestWhatACommandIsCalledDoesNotBreakTheImage(t *testing.T) {
 	assert.Contains(t, strings.Join(written, "\n"), "pack<age>: ")
 }
 
-func TestLongNamesAreCut(t *testing.T) {
+func TestLongNamesAreCutAndThoseOfNarrowPhasesRunDownward(t *testing.T) {
 	r := build(100)
 	for i := range r.Samples {
-		r.Samples[i].Phase = "the name of a phase that is much longer than the phase"
-		if i%2 == 0 {
-			r.Samples[i].Phase = "x"
+		r.Samples[i].Phase = "wide enough for its name"
+		if i >= 50 {
+			r.Samples[i].Phase = strings.Repeat([]string{"even ", "odd "}[i%2], 20)
 		}
 	}
-	for i := range 50 {
-		r.Samples[i].Phase = "half"
-	}
-	written := texts(t, svg(t, Panel{Title: strings.Repeat("word ", 1000), Result: r}))
-	assert.True(t, strings.HasPrefix(written[0], "word word ") && strings.HasSuffix(written[0], "…"), written[0])
+	image := svg(t, Panel{Title: strings.Repeat("word ", 1000), Result: r})
+	written := texts(t, image)
+	assert.Regexp(t, "^word word .*…$", written[0])
 	assert.Less(t, len(written[0]), 150)
-	assert.Contains(t, written, "half")
-	for _, s := range written {
-		assert.NotContains(t, s, "the name of a phase")
-	}
+	assert.Contains(t, written, "wide enough for its name")
+	turned := regexp.MustCompile(`rotate\(90 [^)]*\)">([^<]*)…<`).FindAllStringSubmatch(image, -1)
+	require.NotEmpty(t, turned)
+	assert.Regexp(t, "^(even |odd )+", turned[0][1])
+	assert.Less(t, len(turned), 30, "there is no name over another")
 }
 
-func TestWhereNothingFitsNothingIsWritten(t *testing.T) {
-	style := textStyle(9, ink)
-	assert.Equal(t, "install", fit(style, "install", 100))
-	assert.Equal(t, "ins…", fit(style, "install", style.width("ins…")))
-	assert.Empty(t, fit(style, "install", style.width("i…")))
-	assert.Empty(t, fit(style, "install", 0))
+func TestATextIsCutToItsWidthAndLeftOutIfNextToNoneFits(t *testing.T) {
+	assert.Equal(t, "install", fit("install", 10, 100))
+	assert.Equal(t, "ins…", fit("install", 10, 24))
+	assert.Empty(t, fit("install", 10, 17))
+	assert.Equal(t, "in", fit("in", 10, 12))
+	assert.Empty(t, fit("install", 10, 0))
 }
 
 func TestRunsOfFewSamples(t *testing.T) {
@@ -218,8 +212,7 @@ func TestTheNumberOfPointsIsBounded(t *testing.T) {
 	}
 	image := svg(t, Panel{Title: "a day", Result: r})
 	assert.Less(t, len(image), 250_000)
-	s := stepsOf(r)
-	assert.LessOrEqual(t, len(s.edges), mostSteps+1)
+	assert.LessOrEqual(t, stepsOf(r.Samples).count(), mostSteps)
 	assert.Contains(t, texts(t, image), "time (h)")
 }
 
@@ -235,19 +228,20 @@ func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
 			r.Samples[i].Used[0], r.Samples[i].NodeUsed[0] = 0, 0
 		}
 	}
-	s := stepsOf(r)
+	s := stepsOf(r.Samples)
 	for zone := range r.Zones {
-		var used, node, wantUsed, wantNode float64
-		for i := range s.used[zone] {
+		var gotUsed, gotNode, wantUsed, wantNode float64
+		used, node := s.watts(zone)
+		for i := range used {
 			seconds := (s.edges[i+1] - s.edges[i]).Seconds()
 			assert.GreaterOrEqual(t, seconds, shortestStep.Seconds())
-			used, node = used+s.used[zone][i]*seconds, node+s.node[zone][i]*seconds
+			gotUsed, gotNode = gotUsed+used[i]*seconds, gotNode+node[i]*seconds
 		}
 		for _, sample := range r.Samples {
 			wantUsed, wantNode = wantUsed+sample.Used[zone].Joules(), wantNode+sample.NodeUsed[zone].Joules()
 		}
-		assert.InEpsilon(t, wantUsed+1, used+1, 1e-9)
-		assert.InEpsilon(t, wantNode+1, node+1, 1e-9)
+		assert.InEpsilon(t, wantUsed+1, gotUsed+1, 1e-9)
+		assert.InEpsilon(t, wantNode+1, gotNode+1, 1e-9)
 	}
 }
 
@@ -258,22 +252,20 @@ func TestTheEnergyOfASlowMeterBelongsToAllTimeSinceItsLast(t *testing.T) {
 		}
 		return samples
 	}
-	for name, test := range map[string]struct {
+	for _, c := range []struct {
 		samples []measure.Sample
 		want    []float64
 	}{
-		"told each third second":  {j(0, 0, 9, 0, 0, 3), []float64{3, 3, 3, 1, 1, 1}},
-		"told nothing at the end": {j(0, 8, 0, 0), []float64{2, 2, 2, 2}},
-		"told at the start only":  {j(4, 2, 0), []float64{4, 1, 1}},
-		"told nothing":            {j(0, 0), []float64{0, 0}},
+		{j(0, 0, 9, 0, 0, 3), []float64{3, 3, 3, 1, 1, 1}}, // every third second
+		{j(0, 8, 0, 0), []float64{2, 2, 2, 2}},             // no report at the end
+		{j(4, 2, 0), []float64{4, 1, 1}},
+		{j(0, 0), []float64{0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			used, node := spread(test.samples, 0)
-			assert.Equal(t, test.want, used)
-			for i := range node {
-				assert.InDelta(t, 2*used[i], node[i], 1e-9)
-			}
-		})
+		used, node := spread(c.samples, 0)
+		assert.Equal(t, c.want, used)
+		for i := range node {
+			assert.InDelta(t, 2*used[i], node[i], 1e-9)
+		}
 	}
 	samples := j(0, 5) // of a node that is used while the command is not
 	samples[0].NodeUsed[0] = units.Joule
@@ -282,16 +274,19 @@ func TestTheEnergyOfASlowMeterBelongsToAllTimeSinceItsLast(t *testing.T) {
 }
 
 func TestSamplesTooShortForAPowerAreJoined(t *testing.T) {
-	of := func(ms ...int) (samples []measure.Sample) {
+	ends := func(ms ...time.Duration) []int {
+		var samples []measure.Sample
+		var end time.Duration
 		for _, m := range ms {
-			samples = append(samples, measure.Sample{Wall: time.Duration(m) * time.Millisecond})
+			end += m * time.Millisecond
+			samples = append(samples, measure.Sample{Wall: m * time.Millisecond, End: end})
 		}
-		return samples
+		return stepsOf(samples).ends
 	}
-	assert.Equal(t, []int{1, 2, 4}, bounds(of(1000, 1000, 1, 999)))
-	assert.Equal(t, []int{1, 3}, bounds(of(1000, 1000, 1)))
-	assert.Equal(t, []int{2}, bounds(of(3, 4)))
-	assert.Equal(t, []int{1}, bounds(of(0)))
+	assert.Equal(t, []int{1, 2, 4}, ends(1000, 1000, 1, 999))
+	assert.Equal(t, []int{1, 3}, ends(1000, 1000, 1))
+	assert.Equal(t, []int{2}, ends(3, 4))
+	assert.Equal(t, []int{1}, ends(0))
 }
 
 func TestAnIdleServerDoesNotFlattenTheCommand(t *testing.T) {
@@ -299,41 +294,30 @@ func TestAnIdleServerDoesNotFlattenTheCommand(t *testing.T) {
 	for i := range r.Samples {
 		r.Samples[i].NodeUsed[1] += 500 * units.Joule
 	}
-	p := newPanel(Panel{Result: r})
-	s := commonScale([]*panel{p})
-	assert.Less(t, s.watts, 60.0)
-	assert.Contains(t, strings.Join(texts(t, svg(t, Panel{Result: r})), "\n"), "whole node, up to 5")
+	_, power := commonScale([]*panel{newPanel(Panel{Result: r})})
+	assert.Less(t, power.most, 60.0)
+	image := svg(t, Panel{Result: r})
+	assert.Regexp(t, "whole node: up to 5.*, above the scale", image)
+	assert.NotContains(t, image, nodeLine, "a line that is not visible")
 
 	for i := range r.Samples {
 		clear(r.Samples[i].Used)
 	}
-	assert.Greater(t, commonScale([]*panel{newPanel(Panel{Result: r})}).watts, 500.0)
+	_, power = commonScale([]*panel{newPanel(Panel{Result: r})})
+	assert.Greater(t, power.most, 500.0)
+	assert.Equal(t, 2, strings.Count(svg(t, Panel{Result: r}), nodeLine), "the line and its swatch")
 }
 
-func TestUnitsOfAxes(t *testing.T) {
+func TestUnitsAndTicksOfAxes(t *testing.T) {
 	ms, s, m, h := unit{"ms", 1e3}, unit{"s", 1}, unit{"min", 1.0 / 60}, unit{"h", 1.0 / 3600}
-	for seconds, want := range map[float64]string{0: "s", 0.002: "ms", 0.9: "ms", 1.5: "s", 60: "s", 170: "s", 200: "min", 7200: "min", 12000: "h"} {
-		assert.Equal(t, want, pick(seconds, ms, s, m, h).name, seconds)
-	}
-}
-
-func TestTicks(t *testing.T) {
-	labels := func(n int, highest float64) (all []string) {
-		for _, tick := range ticker(n).ticks(highest) {
-			all = append(all, tick.label)
+	for seconds, want := range map[float64]string{
+		0: "s 0.0 0.5 1.0", 0.002: "ms 0 1 2", 0.9: "ms 0 500", 1.5: "s 0.0 0.5 1.0 1.5", 58: "s 0 20 40", 170: "s 0 100", 200: "min 0 2", 12000: "h 0 2",
+	} {
+		a := newAxis(seconds, ms, s, m, h)
+		got := a.name
+		for _, tick := range a.ticks(3) {
+			got += " " + tick.label
 		}
-		return all
+		assert.Equal(t, want, got, seconds)
 	}
-	assert.Equal(t, []string{"0", "10", "20", "30", "40", "50"}, labels(6, 58))
-	assert.Equal(t, []string{"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}, labels(6, 1))
-	assert.Equal(t, []string{"0.00", "0.05", "0.10"}, labels(3, 0.11))
-	assert.Equal(t, []string{"0", "5", "10", "15", "20"}, labels(4, 20))
 }
-
-func TestAFailingWriterIsTold(t *testing.T) {
-	assert.ErrorIs(t, SVG(failing{}, Panel{Result: build(3)}), io.ErrShortWrite)
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

@@ -3,7 +3,6 @@
 package plot
 
 import (
-	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
@@ -19,52 +18,48 @@ const (
 	shortestStep = 20 * time.Millisecond
 )
 
-// steps are mean powers over time: those of step i last from edges[i] to edges[i+1].
+// steps divide the samples of a run into stretches of time with a mean power each.
 type steps struct {
-	edges []time.Duration
-	used  [][]float64 // watts of the command by zone and step
-	node  [][]float64 // watts of the node by zone and step
+	samples []measure.Sample
+	ends    []int           // of the steps, as indices of samples
+	edges   []time.Duration // step i lasts from edges[i] to edges[i+1]
 }
 
-// stepsOf returns the powers of a run in at most mostSteps steps, whose areas are the energies of the run.
-func stepsOf(r *measure.Result) steps {
-	var s steps
-	if len(r.Samples) == 0 {
+// stepsOf returns at most mostSteps steps. The last step includes samples that are too short for one.
+func stepsOf(samples []measure.Sample) steps {
+	s := steps{samples: samples}
+	if len(samples) == 0 {
 		return s
 	}
-	bounds := bounds(r.Samples)
-	s.edges = []time.Duration{r.Samples[0].End - r.Samples[0].Wall}
-	for _, end := range bounds {
-		s.edges = append(s.edges, r.Samples[end-1].End)
+	begin, end := samples[0].End-samples[0].Wall, samples[len(samples)-1].End
+	least := max(shortestStep, (end-begin)/mostSteps)
+	s.edges = []time.Duration{begin}
+	for i, sample := range samples {
+		if sample.End-s.edges[len(s.ends)] >= least || i == len(samples)-1 && len(s.ends) == 0 {
+			s.ends, s.edges = append(s.ends, i+1), append(s.edges, sample.End)
+		}
 	}
-	for zone := range r.Zones {
-		used, node := spread(r.Samples, zone)
-		s.used = append(s.used, means(r.Samples, bounds, used))
-		s.node = append(s.node, means(r.Samples, bounds, node))
-	}
+	s.ends[len(s.ends)-1], s.edges[len(s.ends)] = len(samples), end
 	return s
 }
 
-// bounds returns the ends of steps as indices of samples. The last step includes samples that are too short for one.
-func bounds(samples []measure.Sample) (ends []int) {
-	var whole, wall time.Duration
-	for _, s := range samples {
-		whole += s.Wall
-	}
-	least := max(shortestStep, whole/mostSteps)
-	for i, s := range samples {
-		if wall += s.Wall; wall >= least {
-			ends = append(ends, i+1)
-			wall = 0
+func (s steps) count() int { return len(s.ends) }
+
+// watts returns the mean power of each step in a zone, of the command and of the node. Power times time is the energy.
+func (s steps) watts(zone int) (used, node []float64) {
+	command, all := spread(s.samples, zone)
+	from := 0
+	for i, end := range s.ends {
+		var u, n float64
+		for j := from; j < end; j++ {
+			u, n = u+command[j], n+all[j]
 		}
+		if seconds := (s.edges[i+1] - s.edges[i]).Seconds(); seconds > 0 {
+			u, n = u/seconds, n/seconds
+		}
+		used, node, from = append(used, u), append(node, n), end
 	}
-	switch {
-	case len(ends) == 0:
-		return []int{len(samples)}
-	case wall > 0:
-		ends[len(ends)-1] = len(samples)
-	}
-	return ends
+	return used, node
 }
 
 // spread returns the joules of a zone in each sample, of the command and of the node. A meter that
@@ -89,27 +84,10 @@ func spread(samples []measure.Sample, zone int) (used, node []float64) {
 			from, last = i+1, from
 		}
 	}
-	if from < len(samples) { // the meter has reported nothing since
+	if from < len(samples) { // the meter has reported no energy since
 		share(last, len(samples))
 	}
 	return used, node
-}
-
-// means returns the mean power of each step.
-func means(samples []measure.Sample, ends []int, joules []float64) (watts []float64) {
-	from := 0
-	for _, end := range ends {
-		var e, wall float64
-		for i := from; i < end; i++ {
-			e, wall = e+joules[i], wall+samples[i].Wall.Seconds()
-		}
-		if wall > 0 {
-			e /= wall
-		}
-		watts = append(watts, e)
-		from = end
-	}
-	return watts
 }
 
 // band is a stretch of time in one phase.
@@ -132,21 +110,4 @@ func bands(r *measure.Result) (found []band) {
 		found = append(found, band{name: s.Phase, from: from, to: s.End})
 	}
 	return found
-}
-
-// sum returns the sums, step by step, of the series of zones that are added up.
-func sum(zones []measure.Zone, series [][]float64) []float64 {
-	var total []float64
-	for i, z := range zones {
-		switch {
-		case z.Besides != "":
-		case total == nil:
-			total = slices.Clone(series[i])
-		default:
-			for step, w := range series[i] {
-				total[step] += w
-			}
-		}
-	}
-	return total
 }

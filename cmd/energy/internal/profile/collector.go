@@ -25,8 +25,8 @@ import (
 // CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
 const CollectorName = "otelcol-energy-profiles"
 
-var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler, which `make build-profiles` builds: " +
-	"name it with -profiler, or install it as " + CollectorName)
+var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler: " +
+	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, or name it with --profiler (docs/code.md)")
 
 // findCollector returns the path of the collector: next to this program, in the build directory of
 // a checkout, or in PATH.
@@ -53,7 +53,7 @@ const (
 	endsWithin = 5 * time.Second
 )
 
-// configuration returns that of the collector. It writes batches to its file descriptor 3.
+// configuration returns the configuration of the collector, which writes batches to its file descriptor 3.
 func configuration() string {
 	return fmt.Sprintf(`yaml:
 receivers: {profiling: {samples_per_second: %d, reporter_interval: %v, reporter_jitter: 0, clock_sync_interval: 10s,
@@ -104,7 +104,7 @@ func startCollector(path string) (*collector, error) {
 	return c, nil
 }
 
-// maxFailure is the length in bytes from which on lines are left out: a crash prints stacks.
+// maxFailure is the length in bytes beyond which further lines are left out: a crash prints stacks.
 const maxFailure = 500
 
 // watch reads the log until the collector ends.
@@ -158,13 +158,13 @@ func readBatch(r io.Reader) (none pprofile.Profiles, err error) {
 	return (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b)
 }
 
-// inPIDNamespace reports whether PIDs here are not those of the host (PROC_PID_INIT_INO in linux/proc_ns.h).
+// inPIDNamespace reports whether PIDs differ from the PIDs of the host (PROC_PID_INIT_INO in linux/proc_ns.h).
 func inPIDNamespace() bool {
 	link, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && link != "pid:[4026531836]"
 }
 
-// missing returns a sentence about what the profiler needs and does not have here, empty if it has all.
+// missing returns a sentence about requirements of the profiler that are not met, empty if all are.
 func missing() string {
 	var names []string
 	var have [2]unix.CapUserData

@@ -82,7 +82,7 @@ func (e *energy) overflow() *profile.Sample {
 }
 
 // clean returns a name that is not too long, as text: other programs show the profile in a
-// terminal, or read it as Protobuf, whose strings are UTF-8. Names are those of the command.
+// terminal, or read it as Protobuf, whose strings are UTF-8. The command chooses the names.
 func clean(name string) string {
 	if len(name) > maxName {
 		name = strings.Clone(name[:maxName])
@@ -185,8 +185,8 @@ func (e *energy) addSample(process string, stack []*profile.Location, energy int
 	found.Value[0] += energy
 }
 
-// fit makes used, in µJ, the sum of all samples. What is not in them becomes a frame [not sampled]. They have more only
-// if zones were found to overlap while the command ran, or if a meter reported after the measurement.
+// fit makes used, in µJ, the sum of all samples. Missing energy becomes a frame [not sampled]. The samples have more
+// energy only if zones were found to overlap while the command ran, or if a meter reported after the measurement.
 func (e *energy) fit(used uint64, process string) {
 	e.maxBytes = math.MaxInt // for one frame more
 	division := units.Division{Amount: used}

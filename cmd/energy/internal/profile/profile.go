@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -35,15 +36,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 const (
-	// sampleDelay is the maximum time from a sample to the arrival of its batch, in addition to the
-	// report interval: the profiler polls every 250 ms, and the exporter flushes every 100 ms.
+	// sampleDelay is the maximum time from a sample to the arrival of its batch, without the report
+	// interval. The profiler polls every 250 ms, and the exporter flushes every 100 ms.
 	sampleDelay = 400 * time.Millisecond
-	// lastWithin bounds the wait for the last batch, which does not arrive if nothing ran.
+	// lastWithin bounds the wait for the last batch, which does not arrive if no process ran.
 	lastWithin = reportInterval + 3*sampleDelay
 	// sampledWithin bounds the time until the profiler has samples. It loads and verifies BPF
 	// programs, and reads all processes.
@@ -64,8 +66,8 @@ type Profiler struct {
 	mu      sync.Mutex
 	divider xprocessor.Profiles // nil unless the command runs
 	energy  *energy
-	base    *Base // nil if there is none
-	closed  bool  // nothing is added to energy any more
+	base    *Base // may be nil
+	closed  bool  // energy is complete
 }
 
 // Start starts the profiler, and waits until it takes samples. If path is empty it looks for the
@@ -90,9 +92,8 @@ func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 	return p, nil
 }
 
-// awaitSamples keeps this process busy now and then until the profiler has samples of it: it reads
-// the programs that run when it starts one after the other, which may take seconds, and drops all
-// samples of a program until then.
+// awaitSamples keeps this process busy now and then until the profiler has samples of it. At its start, the profiler
+// reads all running programs, which may take seconds. It drops the samples of a program that it has not read.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
 	deadline := time.NewTimer(sampledWithin)
 	defer deadline.Stop()
@@ -216,11 +217,8 @@ func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []meas
 	}
 	p.energy.fit(uint64(r.Used()), filepath.Base(r.Command[0]))
 	p.energy.profile.TimeNanos, p.energy.profile.DurationNanos = r.Started.UnixNano(), r.Wall.Nanoseconds()
-	functions = selfEnergy(p.energy.profile)
-	if p.base != nil {
-		functions, r.Compared = compare(functions, p.base), true
-	}
-	return functions, notes
+	r.Compared = p.base != nil
+	return functionsOf(p.samples()), notes
 }
 
 // whyEnded returns why there are no more batches.
@@ -232,7 +230,7 @@ func (p *Profiler) whyEnded() string {
 	case <-p.collector.ended:
 		return p.collector.why()
 	case <-time.After(endsWithin):
-		return "it sends nothing any more"
+		return "it stopped sending samples"
 	}
 }
 
@@ -274,19 +272,46 @@ func (p *Profiler) stop() bool {
 // WritePprof writes the profile, compressed, for pprof.
 func (p *Profiler) WritePprof(w io.Writer) error { return p.energy.profile.Write(w) }
 
-// WriteFlame draws the profile as SVG, or what changed since the base.
+// samples returns the samples of the profile and of the base.
+func (p *Profiler) samples() []*profile.Sample {
+	if p.base == nil {
+		return p.energy.profile.Sample
+	}
+	return slices.Concat(p.energy.profile.Sample, p.base.samples)
+}
+
+// WriteFlame draws the profile as SVG, or the change since the base.
 func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 	title := figure.Joules(r.Used())
 	if slices.ContainsFunc(r.Zones, func(z measure.Zone) bool { return z.Besides == "" && z.Source == string(power.Modeled) }) {
 		title += " (modeled)"
 	}
 	if p.base != nil {
-		title += fmt.Sprintf(", before %s", figure.Joules(p.base.used()))
+		title += ", " + change(r.Used(), p.base.samples)
 	}
-	return plot.Flame(w, title+": "+figure.Command(r.Command), flame(filepath.Base(r.Command[0]), p.energy.profile, p.base), p.base != nil)
+	root := flame(filepath.Base(r.Command[0]), p.samples())
+	return plot.Flame(w, title+": "+figure.Command(r.Command), root, p.base != nil)
 }
 
-// Close ends the profiler. The command must have ended. Close does nothing if p is nil.
+// change describes the change of an energy since a base, as in "+1.20 J (+14 %)".
+func change(used units.Energy, since []*profile.Sample) string {
+	var base units.Energy
+	for _, s := range since {
+		_, energy := energyOf(s)
+		base += energy
+	}
+	sign, difference := "+", used-min(used, base)
+	if used < base {
+		sign, difference = "-", base-used
+	}
+	text := sign + figure.Joules(difference)
+	if base > 0 {
+		text += fmt.Sprintf(" (%s%.0f %%)", sign, 100*difference.Joules()/base.Joules())
+	}
+	return text
+}
+
+// Close ends the profiler. The command must have ended. p may be nil.
 func (p *Profiler) Close() {
 	if p == nil {
 		return

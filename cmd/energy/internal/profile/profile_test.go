@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,14 +38,42 @@ func recorded(t *testing.T, name string) pprofile.Profiles {
 	return pd
 }
 
-func sum(p *profile.Profile) (sum units.Energy) { return (&Base{p}).used() }
+// sum returns the energy of a profile.
+func sum(p *profile.Profile) (sum units.Energy) {
+	for _, s := range p.Sample {
+		sum += units.Energy(s.Value[0])
+	}
+	return sum
+}
+
+// newFunctions returns a profile of functions without callers.
+func newFunctions(energies map[string]int64) *energy {
+	e := newEnergy()
+	for name, energy := range energies {
+		e.addFunction("process", name, energy)
+	}
+	return e
+}
+
+func (e *energy) addFunction(process, name string, energy int64) {
+	frame := e.location([]profile.Line{{Function: e.function(function{name, name})}}, 0)
+	e.addSample(process, []*profile.Location{frame}, energy)
+}
+
+// asBase returns a profile as the base that a run reads.
+func asBase(t *testing.T, e *energy) (*Base, error) {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, e.profile.Write(&file))
+	return ReadBase(&file)
+}
 
 func TestFunctionsOfARecordedProfile(t *testing.T) {
 	e := newEnergy()
 	e.add(recorded(t, "energy.json"))
 	require.NoError(t, e.profile.CheckValid())
 	var b strings.Builder
-	for _, f := range selfEnergy(e.profile) {
+	for _, f := range functionsOf(e.profile.Sample) {
 		fmt.Fprintf(&b, "%11d µJ %s\n", f.Used, f.Name)
 	}
 	golden.Equal(t, "functions.txt", b.String())
@@ -61,13 +90,12 @@ func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
 	for range 2000 {
 		e := newEnergy()
 		for range r.IntN(20) {
-			frame := e.location([]profile.Line{{Function: e.function(function{name: fmt.Sprint(r.IntN(5))})}}, 0)
-			e.addSample(fmt.Sprint(r.IntN(3)), []*profile.Location{frame}, r.Int64N(1e9))
+			e.addFunction(fmt.Sprint(r.IntN(3)), fmt.Sprint(r.IntN(5)), r.Int64N(1e9))
 		}
 		used := units.Energy(r.Uint64N(2e10) >> r.IntN(35))
 		e.fit(uint64(used), "command")
 		all := units.Energy(0)
-		for _, f := range selfEnergy(e.profile) {
+		for _, f := range functionsOf(e.profile.Sample) {
 			all += f.Used
 		}
 		require.Equal(t, used, all)
@@ -78,16 +106,15 @@ func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
 func TestAFullProfileLosesNoEnergy(t *testing.T) {
 	const stacks = 10_000
 	e := newEnergy()
-	e.maxBytes = 100_000
+	e.maxBytes = 200_000
 	for i := range stacks {
-		f := e.function(function{name: strings.Repeat(fmt.Sprint(i), 1000)})
-		e.addSample("process", []*profile.Location{e.location([]profile.Line{{Function: f}}, uint64(i))}, 1)
+		e.addFunction("process", strings.Repeat(fmt.Sprint(i), 1000), 1)
 	}
 	e.fit(stacks+7, "process")
 	assert.Equal(t, units.Energy(stacks+7), sum(e.profile))
 	require.NoError(t, e.profile.CheckValid())
 	used := map[string]units.Energy{}
-	for _, f := range selfEnergy(e.profile) {
+	for _, f := range functionsOf(e.profile.Sample) {
 		assert.LessOrEqual(t, len(f.Name), maxName)
 		used[f.Name] = f.Used
 	}
@@ -99,8 +126,8 @@ func TestAFullProfileLosesNoEnergy(t *testing.T) {
 func TestNamesInAProfileAreText(t *testing.T) {
 	const name = "\x1b]0;title\a\xffa\u009b2Jé\n"
 	e := newEnergy()
-	f := e.function(function{name, name})
-	e.addSample(name, []*profile.Location{e.location([]profile.Line{{Function: f}}, 0)}, 1)
+	e.addFunction(name, name, 1)
+	f := e.profile.Function[0]
 	for _, got := range []string{f.Name, f.SystemName, f.Filename, e.profile.Sample[0].Label[processLabel][0]} {
 		assert.Equal(t, "?]0;title??a?2Jé?", got)
 	}
@@ -133,12 +160,11 @@ func TestTheMemoryOfAProfileIsThatWhichIsCounted(t *testing.T) {
 func TestAPprofFileIsReadAsItWasWritten(t *testing.T) {
 	e := newEnergy()
 	e.add(recorded(t, "energy.json"))
-	var file bytes.Buffer
-	require.NoError(t, e.profile.Write(&file))
-	base, err := ReadBase(&file)
+	base, err := asBase(t, e)
 	require.NoError(t, err)
-	assert.Equal(t, sum(e.profile), base.used())
-	for _, f := range compare(selfEnergy(e.profile), base) {
+	functions := functionsOf(slices.Concat(e.profile.Sample, base.samples))
+	require.NotEmpty(t, functions)
+	for _, f := range functions {
 		assert.Equal(t, f.Used, f.Base, f.Name)
 	}
 }
@@ -146,30 +172,26 @@ func TestAPprofFileIsReadAsItWasWritten(t *testing.T) {
 func TestABaseMustBeAnEnergyProfile(t *testing.T) {
 	_, err := ReadBase(strings.NewReader("text"))
 	require.Error(t, err)
-	var cpu bytes.Buffer
-	require.NoError(t, (&profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}).Write(&cpu))
-	_, err = ReadBase(&cpu)
-	assert.EqualError(t, err, "no energy profile: it has cpu in nanoseconds")
-}
-
-func TestABaseHasNoNegativeEnergy(t *testing.T) {
-	e := newEnergy()
-	e.addSample("", []*profile.Location{e.location([]profile.Line{{Function: e.function(function{name: "f"})}}, 0)}, -5)
-	var file bytes.Buffer
-	require.NoError(t, e.profile.Write(&file))
-	_, err := ReadBase(&file)
+	cpu := newEnergy()
+	cpu.profile.SampleType = []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}
+	_, err = asBase(t, cpu)
+	require.EqualError(t, err, "no energy profile: it has cpu in nanoseconds")
+	_, err = asBase(t, newFunctions(map[string]int64{"f": -5}))
 	assert.EqualError(t, err, "no energy profile: an energy is negative")
 }
 
 func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
-	base := newEnergy()
-	for name, energy := range map[string]int64{"gone": 50, "less": 100, "same": 1000} {
-		base.addSample("", []*profile.Location{base.location([]profile.Line{{Function: base.function(function{name: name})}}, 0)}, energy)
-	}
-	of := []measure.Function{{Name: "same", Used: 1000}, {Name: "less", Used: 90}, {Name: "new", Used: 70}}
+	base, err := asBase(t, newFunctions(map[string]int64{"gone": 50, "less": 100, "same": 1000}))
+	require.NoError(t, err)
+	of := newFunctions(map[string]int64{"same": 1000, "less": 90, "new": 70})
+	p := Profiler{energy: of, base: base}
 	assert.Equal(t, []measure.Function{
 		{Name: "new", Used: 70}, {Name: "gone", Base: 50}, {Name: "less", Used: 90, Base: 100}, {Name: "same", Used: 1000, Base: 1000},
-	}, compare(of, &Base{base.profile}))
+	}, functionsOf(p.samples()))
+	for used, want := range map[units.Energy]string{920: "-0.23 mJ (-20 %)", 1150: "+0.00 J (+0 %)", 2300: "+1.15 mJ (+100 %)"} {
+		assert.Equal(t, want, change(used, base.samples))
+	}
+	assert.Equal(t, "+2.00 J", change(2e6, nil))
 }
 
 func TestBatchesAreReadUntilTheStreamEnds(t *testing.T) {

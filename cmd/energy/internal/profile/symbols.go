@@ -152,7 +152,7 @@ func (t *symbols) notePath(pid int64, path string) {
 	}
 }
 
-// nameLocation names the function of a location that has none.
+// nameLocation names the function of a location without functions.
 func (t *symbols) nameLocation(d profiles.Dictionary, loc pprofile.Location) {
 	mapping := d.Mapping(loc)
 	of := file{name: d.Text(mapping.FilenameStrindex())}
