@@ -32,6 +32,19 @@ func (e *Embedded) Trained() map[power.Class]bool {
 	return s.ledger.Trained()
 }
 
+// ExpectedErrors returns the expected relative error of the power of each modeled zone kind, 0.2 for
+// 20 %. It has no kinds whose error is not known.
+func (e *Embedded) ExpectedErrors() map[power.Class]float64 {
+	s := e.scraper
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	expected := map[power.Class]float64{}
+	s.meters.ModelErrors(func(kind power.Kind, of float64) {
+		expected[power.Class{Zone: kind, Method: power.Modeled}] = of
+	})
+	return expected
+}
+
 // Waits reports whether a meter whose energy would be attributed has not answered yet: the
 // configuration requires it, or no other sensor has answered.
 func (e *Embedded) Waits() bool {

@@ -29,6 +29,7 @@ type receiver struct {
 	hanging    chan struct{}        // closed when the call that hung has returned; nil if none hung
 	attributed []power.Reading      // as of the last call that returned
 	trained    map[power.Class]bool // likewise: the kinds whose static power model is trained
+	expected   map[power.Class]float64
 }
 
 // embedded is energyreceiver.Embedded.
@@ -37,6 +38,7 @@ type embedded interface {
 	Collect(ctx context.Context) (pmetric.Metrics, error)
 	Attributed() []power.Reading
 	Trained() map[power.Class]bool
+	ExpectedErrors() map[power.Class]float64
 	Waits() bool
 	Shutdown(ctx context.Context) error
 }
@@ -93,13 +95,14 @@ func (r *receiver) collect(ctx context.Context) (md pmetric.Metrics, err error) 
 	var failed error
 	var attributed []power.Reading
 	var trained map[power.Class]bool
+	var expected map[power.Class]float64
 	if hangs := r.call(func() {
 		got, failed = r.embedded.Collect(ctx)
-		attributed, trained = r.embedded.Attributed(), r.embedded.Trained()
+		attributed, trained, expected = r.embedded.Attributed(), r.embedded.Trained(), r.embedded.ExpectedErrors()
 	}); hangs != nil {
 		return md, hangs
 	}
-	r.attributed, r.trained = attributed, trained
+	r.attributed, r.trained, r.expected = attributed, trained, expected
 	return got, failed
 }
 

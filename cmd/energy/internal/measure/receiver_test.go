@@ -27,10 +27,11 @@ func (s *slow) Collect(context.Context) (pmetric.Metrics, error) {
 	time.Sleep(s.takes)
 	return pmetric.NewMetrics(), nil
 }
-func (s *slow) Attributed() []power.Reading    { return make([]power.Reading, 1) }
-func (s *slow) Trained() map[power.Class]bool  { return nil }
-func (s *slow) Waits() bool                    { time.Sleep(s.takes); return true }
-func (s *slow) Shutdown(context.Context) error { s.closed = true; return nil }
+func (s *slow) Attributed() []power.Reading             { return make([]power.Reading, 1) }
+func (s *slow) Trained() map[power.Class]bool           { return nil }
+func (s *slow) ExpectedErrors() map[power.Class]float64 { return nil }
+func (s *slow) Waits() bool                             { time.Sleep(s.takes); return true }
+func (s *slow) Shutdown(context.Context) error          { s.closed = true; return nil }
 
 func TestACallThatHangsIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

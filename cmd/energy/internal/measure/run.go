@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -302,7 +303,10 @@ func (r *run) fill(end time.Time) {
 	}
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
-		z.Static = r.meter.staticOf(z)
+		z.Static, z.Uncertainty = r.meter.staticOf(z), math.NaN()
+		if expected, ok := r.meter.expected[zoneKind(z)]; ok {
+			z.Uncertainty = expected
+		}
 		if until, ok := r.late[zoneKind(z)]; ok {
 			z.Missing = min(end.Sub(until), r.result.Wall)
 		}

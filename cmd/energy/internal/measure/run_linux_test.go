@@ -5,6 +5,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -114,6 +115,7 @@ func TestACommandIsMeasured(t *testing.T) {
 	assert.Zero(t, z.Idle)
 	assert.Positive(t, z.Used)
 	assert.Zero(t, z.Missing)
+	assert.True(t, math.IsNaN(z.Uncertainty))
 	assert.Positive(t, r.CPU)
 	assert.Zero(t, r.Exit)
 	assert.Empty(t, r.Left)
@@ -129,6 +131,8 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 	assert.Equal(t, StaticModel, r.Zones[0].Static)
 	assert.InDelta(t, 10*r.Wall.Seconds(), r.Zones[0].Idle.Joules(), 1, "the model's idle power is nobody's")
 	assert.True(t, noted(r, "package is modeled"), r.Notes)
+	assert.Greater(t, r.Zones[0].Uncertainty, 0.01)
+	assert.Less(t, r.Zones[0].Uncertainty, 1.0)
 }
 
 // The receiver of the machine knows the same static power as that of the command.
