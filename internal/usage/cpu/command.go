@@ -5,6 +5,9 @@ package cpu
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -23,7 +26,8 @@ type Group interface {
 
 // Command is the CPU time source of one group of processes, such as a command and its descendants.
 // It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
-// node are hidden, so what they used is unattributed.
+// node are hidden, so what they used is unattributed. The CPU time of a row is read from the CPU
+// clock of the process if the process can be in the same PID namespace, and else in ticks.
 //
 // The node's CPU time is counted so that the group's share of the node depends on nothing but the
 // group: Total is the time that passed times the number of CPUs, including what another machine had
@@ -34,6 +38,7 @@ type Command struct {
 	nodeReader
 	group  Group
 	online onlineCPUs
+	clock  func(pid int32) (units.CPUTime, error) // nil: PIDs are those of another namespace
 	now    time.Time     // of the caller; zero: Command reads the clock
 	at     time.Time     // of the last ReadNode
 	total  Node          // what ReadNode returned last
@@ -49,7 +54,11 @@ type Command struct {
 // NewCommand returns the source of a group. It reads below root as NewProcfs does. The processes of
 // the group must start after the first scan: what older ones used until then is counted, too.
 func NewCommand(root string, group Group) *Command {
-	return &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
+	c := &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
+	if self, err := os.Readlink(filepath.Join(root, "proc/self")); err == nil && self == strconv.Itoa(os.Getpid()) {
+		c.clock = readCPUClock
+	}
+	return c
 }
 
 // Name implements Source.
@@ -147,9 +156,15 @@ func (c *Command) addRow(t *scan.Table, pid int32) {
 	if err != nil {
 		return // Used has its CPU time
 	}
-	if p.PID = pid; parseProcess(b, &p) == nil {
-		t.Processes = append(t.Processes, p)
+	if p.PID = pid; parseProcess(b, &p) != nil {
+		return
 	}
+	if c.clock != nil {
+		if used, err := c.clock(pid); err == nil {
+			p.CPU = used
+		}
+	}
+	t.Processes = append(t.Processes, p)
 }
 
 // groupPath is the path under which a Command reports the CPU time that no row shows. It is that of
@@ -157,15 +172,18 @@ func (c *Command) addRow(t *scan.Table, pid int32) {
 const groupPath = "/command"
 
 // claim makes the rows and ShortLived together show the CPU time that the group used since the last
-// scan. found is the sum of the rows, which is in ticks and may exceed that time.
+// scan. found is the sum of the rows. It may exceed that time, because the rows are read after it and
+// may be in ticks; the next scan finds the excess.
 func (c *Command) claim(t *scan.Table, found units.CPUTime) {
 	used := c.used - c.claimed
 	c.claimed = c.used
 	t.ShortLived = used
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		p.Used = units.Portion(min(used, found), p.Used, max(found, 1))
-		t.ShortLived -= p.Used
+		shown := units.Portion(min(used, found), p.Used, max(found, 1))
+		p.CPU -= p.Used - shown
+		p.Used = shown
+		t.ShortLived -= shown
 	}
 	if rest := t.ShortLived - c.names.name(t); rest > 0 {
 		t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: groupPath, Used: rest})

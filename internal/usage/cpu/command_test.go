@@ -99,6 +99,12 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	rows, short = h.shown()
 	assert.Equal(t, 11*millisecond, rows+short)
 
+	h.group.used += 9 * millisecond
+	h.scan(t, time.Second)
+	rows, short = h.shown()
+	assert.Equal(t, 9*millisecond, rows, "the excess of the scan before")
+	assert.Zero(t, short)
+
 	delete(h.Processes, 70)
 	h.group.pids, h.group.used = nil, h.group.used+3*millisecond
 	h.scan(t, time.Second)

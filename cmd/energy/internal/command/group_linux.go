@@ -63,6 +63,10 @@ func New(o Options) (*Group, error) {
 // newGroup makes a group that counts by the first method that works.
 func newGroup(o Options, methods ...Method) (*Group, error) {
 	o.Root = cmp.Or(o.Root, "/")
+	// The first use of package os that needs a pidfd forks a child, which must not be in the group.
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Release()
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
@@ -182,14 +186,24 @@ func (g *Group) End() {
 	g.ended = true
 }
 
-// Processes implements cpu.Group.
+// Processes implements cpu.Group. A cgroup does not list commands that ended and were not waited for.
 func (g *Group) Processes(yield func(pid int32)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
 		return nil
 	}
-	return g.counter.Processes(yield)
+	listed := map[int32]bool{}
+	err := g.counter.Processes(func(pid int32) {
+		listed[pid] = true
+		yield(pid)
+	})
+	for pid := range g.children {
+		if !g.foreign[pid] && !listed[int32(pid)] {
+			yield(int32(pid))
+		}
+	}
+	return err
 }
 
 // Close hands the processes of the group that still run over to the cgroup around it, and removes

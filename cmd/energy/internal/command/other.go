@@ -37,6 +37,7 @@ func (*Group) Start(Command) (*Process, error)   { return nil, errLinux }
 func (*Group) Leftover() ([]Left, error)         { return nil, errLinux }
 func (*Group) Close() error                      { return nil }
 func (*Process) PID() int                        { return 0 }
+func (*Process) AwaitEnd() error                 { return errLinux }
 func (*Process) Wait() (Status, error)           { return Status{}, errLinux }
 func (*Process) Signal(os.Signal) error          { return errLinux }
 func (*Process) Relay() (stop func())            { return func() {} }

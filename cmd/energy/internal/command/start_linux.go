@@ -141,7 +141,18 @@ func explain(name string, err error) error {
 // PID returns the process's ID.
 func (p *Process) PID() int { return p.process.Pid }
 
-// Wait waits until the command has ended, not for what it leaves behind. It may be called once.
+// AwaitEnd waits until the command has ended, not for what it leaves behind. Until Wait is called the
+// command remains a process of the group, whose CPU time is final.
+func (p *Process) AwaitEnd() error {
+	for {
+		err := unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+// Wait waits as AwaitEnd does, and returns how the command ended. It may be called once.
 func (p *Process) Wait() (Status, error) {
 	state, err := p.process.Wait()
 	p.group.mu.Lock()

@@ -184,17 +184,12 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	}
 	stop := process.Relay()
 	defer stop()
-	type end struct {
-		status command.Status
-		wall   time.Duration
-	}
-	ended := make(chan end, 1)
+	ended := make(chan time.Duration, 1)
 	go func() {
-		status, err := process.Wait()
-		if err != nil {
-			r.note("The exit status is not known: %v", err)
+		if err := process.AwaitEnd(); err != nil {
+			r.note("The end of the command is not known: %v", err)
 		}
-		ended <- end{status, time.Since(r.result.Started)}
+		ended <- time.Since(r.result.Started)
 	}()
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
@@ -204,9 +199,15 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			_ = r.sample(ctx, time.Since(r.result.Started)) // the next one covers what it missed
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
-		case e := <-ended:
-			r.result.Wall, r.result.Exit = max(e.wall, r.record.end()), e.status.Code // a sample may have begun after the end
+		case wall := <-ended:
+			r.result.Wall = max(wall, r.record.end()) // a sample may have begun after the end
 			server.close()
+			r.measureEnd(ctx)
+			status, err := process.Wait() // only now, so that the last sample includes the command itself
+			if err != nil {
+				r.note("The exit status is not known: %v", err)
+			}
+			r.result.Exit = status.Code
 			r.finish(ctx)
 			return r.result, nil
 		}
@@ -240,8 +241,8 @@ func (r *run) add(end time.Duration, reported func(power.Class) bool) {
 // lastAttempts is how often the last interval is measured at most.
 const lastAttempts = 3
 
-// finish measures what is left, and fills the result.
-func (r *run) finish(ctx context.Context) {
+// measureEnd measures what is left.
+func (r *run) measureEnd(ctx context.Context) {
 	var err error
 	for range lastAttempts {
 		if err = r.sample(ctx, r.result.Wall); err == nil {
@@ -252,6 +253,10 @@ func (r *run) finish(ctx context.Context) {
 		r.note("Not measured at the end: %v", err)
 		r.add(r.result.Wall, func(power.Class) bool { return false })
 	}
+}
+
+// finish fills the result.
+func (r *run) finish(ctx context.Context) {
 	end := r.meter.at
 	r.group.End() // what is left behind is no longer measured
 	r.nameLeft()

@@ -119,6 +119,7 @@ func TestACommandIsMeasured(t *testing.T) {
 	assert.Positive(t, r.CPU)
 	assert.Zero(t, r.Exit)
 	assert.Empty(t, r.Left)
+	assert.Equal(t, []Program{{"sh", []units.Energy{z.Used}}}, r.Programs, "it never forks, so it has no descendants")
 	assert.NotEmpty(t, r.CPUTime)
 }
 
