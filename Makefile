@@ -48,17 +48,17 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as docs/permissions.md says."; \
 		break; fi; done
 	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
-	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
-		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
+	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --for $(RUN_SECONDS)s \
+		--log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
 
 top: $(ENERGY) ## show the top consumers, of the running collector or else of this machine without one
-	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,-endpoint http://$(ENDPOINT)/metrics) -for $(RUN_SECONDS)s
+	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,--endpoint http://$(ENDPOINT)/metrics) --for $(RUN_SECONDS)s
 
-calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="-for 55m -wall wall.csv"
-	@$(ENERGY) calibrate -endpoint http://$(ENDPOINT)/metrics $(FLAGS)
+calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="--for 55m --wall wall.csv"
+	@$(ENERGY) calibrate --endpoint http://$(ENDPOINT)/metrics $(FLAGS)
 
-train: $(ENERGY) ## train a power model on a machine with meters: FLAGS="-for 60m -out node.json"
-	@$(ENERGY) train -endpoint http://$(ENDPOINT)/metrics $(FLAGS)
+train: $(ENERGY) ## train a power model on a machine with meters: FLAGS="--for 60m -o node.json"
+	@$(ENERGY) train --endpoint http://$(ENDPOINT)/metrics $(FLAGS)
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 

@@ -5,13 +5,15 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
 )
@@ -27,49 +29,43 @@ type calibrateOptions struct {
 	local   *time.Location
 }
 
-const calibrateUsage = `Usage: energy calibrate [flags]
-
-Fits a power curve to a wall meter, or to a zone of the collector:
-
-  energy calibrate -record FILE -for 30m               records what the collector reports
-  energy calibrate -from FILE -wall wall.csv           fits what was recorded to a wall meter's record
-  energy calibrate -for 30m -wall wall.csv             does both: wall.csv is read at the end
-  energy calibrate -from FILE -zone intel-rapl:0       fits to a zone of the collector, or to several: -zone A,B
-
-`
-
-// calibrate is the subcommand of that name.
-func calibrate(args []string) error {
-	o, err := parseCalibrateFlags(args, os.Stderr)
-	return runParsed(err, func(ctx context.Context) error { return o.run(ctx, os.Stdout) })
+// subcommand returns the command calibrate.
+func (o *calibrateOptions) subcommand() *cobra.Command {
+	o.local = time.Local
+	c := &cobra.Command{
+		Use: "calibrate [flags]", Short: "fit a power curve to a wall meter's record",
+		Long: "Fits a power curve to a wall meter, or to a zone of the collector.",
+		Example: `  energy calibrate --record FILE --for 30m           records what the collector reports
+  energy calibrate --from FILE --wall wall.csv       fits what was recorded to a wall meter's record
+  energy calibrate --for 30m --wall wall.csv         does both: wall.csv is read at the end
+  energy calibrate --from FILE --zone intel-rapl:0   fits to a zone of the collector, or to several:
+                                                     --zone A,B`,
+		Args: noArguments(o.check),
+		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout) }),
+	}
+	o.flags(c)
+	flagGroup(c, "What is fitted", func(f *pflag.FlagSet) {
+		f.StringVar(&o.wall, "wall", "", "CSV `file` of a wall meter: time and watts")
+		f.StringVar(&o.zone, "zone", "", "hw.id of the `zones` to fit to in place of a wall meter, separated by commas")
+		f.StringVar(&o.over, "over", "", "hw.id of the `zones` over whose power to fit in place of CPU utilization, separated by commas")
+		f.DurationVar(&o.plateau, "plateau", time.Minute, "shortest stretch of steady load that counts, without what settles")
+		f.DurationVar(&o.settle, "settle", 30*time.Second,
+			"time left out at both ends of such a stretch; at least what the slowest meter averages over")
+		f.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag between two meters to look for")
+	})
+	return c
 }
 
-func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, error) {
-	o := calibrateOptions{local: time.Local}
-	fs := flag.NewFlagSet("energy calibrate", flag.ContinueOnError)
-	o.flags(fs)
-	fs.StringVar(&o.wall, "wall", "", "CSV file of a wall meter: time and watts")
-	fs.StringVar(&o.zone, "zone", "", "hw.id of the zones to fit to in place of a wall meter, separated by commas")
-	fs.StringVar(&o.over, "over", "", "hw.id of the zones over whose power to fit in place of CPU utilization, separated by commas")
-	fs.DurationVar(&o.plateau, "plateau", time.Minute, "shortest stretch of steady load that counts, without what settles")
-	fs.DurationVar(&o.settle, "settle", 30*time.Second, "time left out at both ends of such a stretch; at least what the slowest meter averages over")
-	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag between two meters to look for")
-	err := parseWithUsage(fs, args, calibrateUsage, usage, func() error { return o.check(fs.Args()) })
-	return o, err
-}
-
-func (o *calibrateOptions) check(rest []string) error {
+func (o *calibrateOptions) check() error {
 	switch {
-	case len(rest) > 0:
-		return fmt.Errorf("%q is no flag", rest[0])
 	case o.wall != "" && o.zone != "":
-		return errors.New("-wall and -zone exclude each other")
+		return errors.New("--wall and --zone exclude each other")
 	case o.wall == "" && o.zone == "" && o.record == "":
-		return errors.New("-wall or -zone is needed to fit, or -record to record")
+		return errors.New("--wall or --zone is needed to fit, or --record to record")
 	case o.plateau <= 0 || o.maxLag <= 0:
-		return errors.New("-plateau and -max-lag must be above 0")
+		return errors.New("--plateau and --max-lag must be above 0")
 	case o.settle < 0:
-		return errors.New("-settle must not be below 0")
+		return errors.New("--settle must not be below 0")
 	}
 	return o.recorder.check(o.wall)
 }

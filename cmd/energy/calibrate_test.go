@@ -112,7 +112,7 @@ func fitFiles(t *testing.T, r *record, wall string, args ...string) (*fitted, st
 	require.NoError(t, r.write(&text))
 	require.NoError(t, os.WriteFile("record.csv", text.Bytes(), 0o600))
 	require.NoError(t, os.WriteFile("wall.csv", []byte(wall), 0o600))
-	o, err := parseCalibrateFlags(append([]string{"-from", "record.csv"}, args...), io.Discard)
+	o, err := parsed[calibrateOptions](append([]string{"--from", "record.csv"}, args...))
 	require.NoError(t, err)
 	o.local = time.UTC
 	read, err := o.obtain(t.Context())
@@ -131,7 +131,7 @@ func fitFiles(t *testing.T, r *record, wall string, args ...string) (*fitted, st
 // Kavanagh and Djemame's own model was off by 0.17 % on average.
 func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 	s := kavanagh()
-	f, _, err := s.calibrated(t, "-wall", "wall.csv", "-settle", "60s")
+	f, _, err := s.calibrated(t, "--wall", "wall.csv", "--settle", "60s")
 	require.NoError(t, err)
 	points, _, _ := wholeCurve(f.curve)
 	for u := 0.0; u <= 1; u += 0.01 {
@@ -154,9 +154,9 @@ func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 
 func TestCalibrationIsPrintedToBePasted(t *testing.T) {
 	for name, args := range map[string][]string{
-		"calibrate":      {"-wall", "wall.csv", "-settle", "60s"},
-		"calibrate_over": {"-wall", "wall.csv", "-settle", "60s", "-over", "intel-rapl:0,intel-rapl:0:0"},
-		"calibrate_zone": {"-zone", "intel-rapl:0"},
+		"calibrate":      {"--wall", "wall.csv", "--settle", "60s"},
+		"calibrate_over": {"--wall", "wall.csv", "--settle", "60s", "--over", "intel-rapl:0,intel-rapl:0:0"},
+		"calibrate_zone": {"--zone", "intel-rapl:0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, got, err := kavanagh().calibrated(t, args...)
@@ -169,7 +169,7 @@ func TestCalibrationIsPrintedToBePasted(t *testing.T) {
 func TestAStraightMachineHasTwoPoints(t *testing.T) {
 	s := kavanagh()
 	s.truth = calibration.Curve{{X: 0, Y: 80}, {X: 1, Y: 200}}
-	f, _, err := s.calibrated(t, "-wall", "wall.csv")
+	f, _, err := s.calibrated(t, "--wall", "wall.csv")
 	require.NoError(t, err)
 	assert.Len(t, f.curve, 2)
 }
@@ -177,7 +177,7 @@ func TestAStraightMachineHasTwoPoints(t *testing.T) {
 func TestAPowerThatFallsIsFittedByALevelLine(t *testing.T) {
 	s := kavanagh()
 	s.truth = calibration.Curve{{X: 0, Y: 80}, {X: 0.5, Y: 150}, {X: 0.8, Y: 140}, {X: 1, Y: 200}}
-	f, _, err := s.calibrated(t, "-wall", "wall.csv")
+	f, _, err := s.calibrated(t, "--wall", "wall.csv")
 	require.NoError(t, err)
 	for i := 1; i < len(f.curve); i++ {
 		assert.GreaterOrEqual(t, f.curve[i].Y, f.curve[i-1].Y)
@@ -202,7 +202,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"a word":          {wall: func(w string) string { return strings.Replace(w, ";118", ";high", 1) }, want: "is not a power in watts"},
 		"empty":           {wall: func(string) string { return "" }, want: "no reading of a power"},
 		"gaps everywhere": {wall: gaps, want: "all left out because of gaps"},
-		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has host, intel-rapl:0, `},
+		"no such zone":    {args: []string{"--zone", "psys"}, want: `no zone "psys"; it has host, intel-rapl:0, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := kavanagh()
@@ -214,7 +214,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 				wall = c.wall(wall)
 			}
 			if c.args == nil {
-				c.args = []string{"-wall", "wall.csv"}
+				c.args = []string{"--wall", "wall.csv"}
 			}
 			_, _, err := fitFiles(t, r, wall, c.args...)
 			require.ErrorContains(t, err, c.want)
@@ -253,7 +253,7 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	for i := 400; i < 450; i++ { // in the second plateau
 		lines[i] = readings.ReplaceAllString(lines[i], ";NaN")
 	}
-	f, text, err := fitFiles(t, r, strings.Join(lines, "\n"), "-wall", "wall.csv")
+	f, text, err := fitFiles(t, r, strings.Join(lines, "\n"), "--wall", "wall.csv")
 	require.NoError(t, err)
 	assert.Len(t, f.levels, len(s.loads)-1)
 	assert.Contains(t, text, "50 readings missing")
@@ -270,7 +270,7 @@ func TestACollectorThatRestartsHasAGap(t *testing.T) {
 			}
 		}
 	}
-	f, _, err := fitFiles(t, r, wall, "-wall", "wall.csv", "-settle", "60s")
+	f, _, err := fitFiles(t, r, wall, "--wall", "wall.csv", "--settle", "60s")
 	require.NoError(t, err)
 	require.NoError(t, f.meters[0].err)
 	assert.InEpsilon(t, 1.05, f.meters[0].line.Factor, 0.01)
@@ -279,7 +279,7 @@ func TestACollectorThatRestartsHasAGap(t *testing.T) {
 func TestACollectorWithoutUtilizationSaysWhatToSet(t *testing.T) {
 	r, wall := kavanagh().run()
 	r.utilization = nil
-	_, _, err := fitFiles(t, r, wall, "-wall", "wall.csv")
+	_, _, err := fitFiles(t, r, wall, "--wall", "wall.csv")
 	require.ErrorContains(t, err, "system.cpu.busy: {enabled: true}")
 }
 
@@ -388,12 +388,13 @@ func TestAnEarlierRecordStaysUntilThereIsAnother(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.csv")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	o := recorder{record: file, endpoint: "http://127.0.0.1:0/metrics", every: time.Second}
+	o := recorder{record: file, endpoint: "http://127.0.0.1:0/metrics", interval: time.Second}
 	_, err := o.obtain(ended)
 	require.ErrorContains(t, err, "no answer")
 	assert.NoFileExists(t, file)
 
 	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
+	o.force = true
 	_, err = o.obtain(ended)
 	require.ErrorContains(t, err, "no answer")
 	content, err := os.ReadFile(file)
@@ -412,16 +413,16 @@ func TestACollectorWithoutUtilizationIsToldBeforeTheTimeIsSpent(t *testing.T) {
 }
 
 func TestAFileThatCannotBeWrittenIsToldBeforeTheTimeIsSpent(t *testing.T) {
-	o := calibrateOptions{recorder: recorder{record: filepath.Join(t.TempDir(), "no", "file"), endpoint: "http://127.0.0.1:0", every: time.Second}}
+	o := calibrateOptions{recorder: recorder{record: filepath.Join(t.TempDir(), "no", "file"), endpoint: "http://127.0.0.1:0", interval: time.Second}}
 	require.ErrorIs(t, o.run(t.Context(), io.Discard), fs.ErrNotExist)
 }
 
 func TestInvalidCalibrateArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-from", "a"}, {"-wall", "a", "-zone", "b"}, {"-record", "a", "-from", "b"}, {"-wall", "a", "-every", "0s"}, {"-wall", "a", "-for", "-1s"},
-		{"-wall", "a", "-record", "./a"}, {"-wall", "a", "b"}, {"-wall", "a", "-plateau", "0s"}, {"-nosuch"},
+		{}, {"--from", "a"}, {"--wall", "a", "--zone", "b"}, {"--record", "a", "--from", "b"}, {"--wall", "a", "--interval", "0s"}, {"--wall", "a", "--for", "-1s"},
+		{"--wall", "a", "--record", "./a"}, {"--wall", "a", "b"}, {"--wall", "a", "--plateau", "0s"}, {"-nosuch"},
 	} {
-		_, err := parseCalibrateFlags(args, io.Discard)
+		_, err := parsed[calibrateOptions](args)
 		require.Error(t, err, "%q", args)
 	}
 }

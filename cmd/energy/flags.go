@@ -4,19 +4,83 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// duration is a duration flag whose errors say what is wrong with the value.
-type duration struct{ flag.Value }
+// inGroup is the annotation of a flag with the title of its group.
+const inGroup = "group"
 
-// Set implements flag.Value.
+// flagGroup adds flags to a command, in a group of its help. A new flag is defined in the method
+// subcommand of the command's options:
+//
+//	flagGroup(c, "Output", func(f *pflag.FlagSet) {
+//		f.BoolVar(&o.json, "json", false, "write JSON in place of the table")
+//	})
+//
+// Only -o, -v, -p and -h are short (BoolVarP and so on), and outputs pass refuseExisting. The page
+// docs/command-line.md has each flag.
+func flagGroup(c *cobra.Command, title string, define func(f *pflag.FlagSet)) {
+	group := pflag.NewFlagSet(title, pflag.ContinueOnError)
+	group.SortFlags, c.Flags().SortFlags = false, false
+	define(group)
+	group.VisitAll(func(f *pflag.Flag) {
+		f.Annotations = map[string][]string{inGroup: {title}}
+		if f.Value.Type() == "duration" {
+			f.Value = duration{f.Value}
+			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // not shown
+		}
+	})
+	c.Flags().AddFlagSet(group)
+}
+
+// noArguments refuses arguments that are no flags, and then checks the flags. check may be nil.
+func noArguments(check func() error) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return fmt.Errorf("%q is no flag", args[0])
+		case check != nil:
+			return check()
+		}
+		return nil
+	}
+}
+
+// forceFlag adds --force, which allows refuseExisting to pass.
+func forceFlag(f *pflag.FlagSet, force *bool) {
+	f.BoolVar(force, "force", false, "replace files that exist")
+}
+
+// refuseExisting returns an error if a file exists that would be replaced without --force. Devices,
+// pipes and the standard streams are not replaced.
+func refuseExisting(force bool, paths ...string) error {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if !force && err == nil && info.Mode().IsRegular() && !isStream(path) {
+			return fmt.Errorf("%s exists: --force replaces it", path)
+		}
+	}
+	return nil
+}
+
+// isStream reports whether a path is a file that this process has open, such as /dev/stdout.
+func isStream(path string) bool {
+	return path == "-" || strings.HasPrefix(path, "/dev/std") || strings.HasPrefix(path, "/dev/fd/") ||
+		strings.HasPrefix(path, "/proc/self/fd/")
+}
+
+// duration is a duration flag whose errors say what is wrong with the value.
+type duration struct{ pflag.Value }
+
+// Set implements pflag.Value.
 func (d duration) Set(text string) error {
 	err := d.Value.Set(text)
 	if err == nil {
@@ -28,35 +92,19 @@ func (d duration) Set(text string) error {
 	return errors.New("a duration has a unit, such as 500ms, 5s or 2m")
 }
 
-// explainDurations makes the duration flags of fs report what is wrong with their values until
-// restore is called. The usage of fs is that of the original flags.
-func explainDurations(fs *flag.FlagSet) (restore func()) {
-	original := map[*flag.Flag]flag.Value{}
-	fs.VisitAll(func(f *flag.Flag) {
-		if g, ok := f.Value.(flag.Getter); ok {
-			if _, ok := g.Get().(time.Duration); ok {
-				original[f] = f.Value
-				f.Value = duration{f.Value}
-			}
-		}
-	})
-	return func() {
-		for f, value := range original {
-			f.Value = value
-		}
-	}
-}
-
 // defaultPort is the port of the Prometheus exporter in the shipped configurations.
 const defaultPort = "8889"
 
 // endpoint is the URL of a Prometheus exporter. As a flag it is a URL, host:port or host.
 type endpoint string
 
-// String implements flag.Value.
+// String implements pflag.Value.
 func (e *endpoint) String() string { return string(*e) }
 
-// Set implements flag.Value.
+// Type implements pflag.Value.
+func (e *endpoint) Type() string { return "URL" }
+
+// Set implements pflag.Value.
 func (e *endpoint) Set(text string) error {
 	full := text
 	if !strings.Contains(text, "://") {

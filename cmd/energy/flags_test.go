@@ -3,15 +3,51 @@
 package main
 
 import (
-	"bytes"
-	"flag"
-	"io"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// parseArgs parses the flags of a subcommand, and checks them.
+func parseArgs(c *cobra.Command, args []string) error {
+	if err := c.ParseFlags(args); err != nil {
+		return err
+	}
+	return c.ValidateArgs(c.Flags().Args())
+}
+
+// parsed returns the options of a subcommand.
+func parsed[O any, P interface {
+	*O
+	subcommand() *cobra.Command
+}](args []string) (O, error) {
+	var o O
+	err := parseArgs(P(&o).subcommand(), args)
+	return o, err
+}
+
+// said runs energy, and returns its exit status and what it writes.
+func said(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	wasOut, wasErr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = wasOut, wasErr }()
+	var files [2]*os.File
+	for i := range files {
+		var err error
+		files[i], err = os.Create(filepath.Join(t.TempDir(), "out"))
+		require.NoError(t, err)
+		defer func() { _ = files[i].Close() }()
+	}
+	os.Stdout, os.Stderr = files[0], files[1]
+	status = exitCode(args)
+	return status, read(t, files[0].Name()), read(t, files[1].Name())
+}
 
 func TestAnEndpointIsAURLOrAHostWithAPort(t *testing.T) {
 	for text, want := range map[string]string{
@@ -34,31 +70,118 @@ func TestAnEndpointIsAURLOrAHostWithAPort(t *testing.T) {
 		var e endpoint
 		assert.Error(t, e.Set(text), text)
 	}
-	o, err := parseFlags([]string{"-endpoint", "node:1"}, io.Discard)
+	o, err := parsed[options]([]string{"--endpoint", "node:1"})
 	require.NoError(t, err)
 	assert.Equal(t, "http://node:1/metrics", o.endpoint)
 }
 
-func TestADurationWithoutAUnitSuggestsOne(t *testing.T) {
-	for text, want := range map[string]string{
-		"5":   "energy top: invalid value \"5\" for flag -interval: the unit is missing: write 5s (-h lists the flags)\n",
-		"1.5": "energy top: invalid value \"1.5\" for flag -interval: the unit is missing: write 1.5s (-h lists the flags)\n",
-		"5 s": "energy top: invalid value \"5 s\" for flag -interval: a duration has a unit, such as 500ms, 5s or 2m (-h lists the flags)\n",
+func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
+	for _, tt := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"top --interval 5", 2, `energy top: invalid argument "5" for "--interval" flag: the unit is missing: write 5s (see energy top --help)`},
+		{"top --interval 5x", 2, `energy top: invalid argument "5x" for "--interval" flag: a duration has a unit, such as 500ms, 5s or 2m (see energy top --help)`},
+		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
+		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
+		{"measure", exitFailed, "energy measure: a command is needed (see energy measure --help)"},
+		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
+		{"verify extra", 2, `energy verify: "extra" is no flag (see energy verify --help)`},
+		{"phase start", 2, "energy phase: want begin NAME, or end (see energy phase --help)"},
+		{"version x", 2, `energy version: "x" is no flag (see energy version --help)`},
+		{"measur", 2, `energy: unknown command "measur": did you mean measure? (see energy --help)`},
+		{"help measur", 2, `energy help: unknown command "measur": did you mean measure? (see energy help --help)`},
+		{"bottom", 2, `energy: unknown command "bottom" (see energy --help)`},
+		{"completion", 2, "energy completion: want bash, zsh or fish (see energy completion --help)"},
+		{"completion csh", 2, `energy completion: unknown command "csh" for "energy completion" (see energy completion --help)`},
 	} {
-		var usage bytes.Buffer
-		_, err := parseFlags([]string{"-interval", text}, &usage)
-		require.Error(t, err)
-		assert.Equal(t, want, usage.String())
+		status, stdout, stderr := said(t, strings.Fields(tt.args)...)
+		assert.Equal(t, tt.status, status, tt.args)
+		assert.Equal(t, tt.want+"\n", stderr)
+		assert.Empty(t, stdout)
 	}
-	_, err := parseMeasureFlags([]string{"-baseline", "5", "true"}, io.Discard)
-	assert.ErrorContains(t, err, "write 5s")
+	status, stdout, stderr := said(t)
+	assert.Equal(t, 2, status)
+	assert.Contains(t, stderr, "measure")
+	assert.Empty(t, stdout)
 }
 
-func TestTheUsageNamesDurations(t *testing.T) {
-	fs := flag.NewFlagSet("x", flag.ContinueOnError)
-	fs.Duration("wait", time.Second, "how long")
-	var usage bytes.Buffer
-	require.ErrorIs(t, parseWithUsage(fs, []string{"-h"}, "", &usage, nil), flag.ErrHelp)
-	assert.Contains(t, usage.String(), "-wait duration\n")
-	assert.Contains(t, usage.String(), "(default 1s)")
+func TestHelpIsOnStandardOutputInGroups(t *testing.T) {
+	_, want, _ := said(t, "measure", "--help")
+	for _, text := range []string{"\nOutput:\n", "\n  -o, --output file ", "--wait duration ", "(default 30s)", "  energy measure -- make -j8 "} {
+		assert.Contains(t, want, text)
+	}
+	for _, args := range []string{"help measure", "measure -h"} {
+		status, stdout, stderr := said(t, strings.Fields(args)...)
+		assert.Zero(t, status)
+		assert.Equal(t, want, stdout, args)
+		assert.Empty(t, stderr)
+	}
+}
+
+func TestHelpHasAtMost100Columns(t *testing.T) {
+	for _, c := range append(rootCommand().Commands(), rootCommand()) {
+		var b strings.Builder
+		writeHelp(&b, c)
+		for line := range strings.Lines(b.String()) {
+			assert.LessOrEqual(t, len([]rune(line))-1, helpColumns, "%s: %s", c.Name(), line)
+		}
+	}
+}
+
+func TestTheVersionIsACommandAndAFlag(t *testing.T) {
+	for _, args := range []string{"version", "--version"} {
+		status, stdout, _ := said(t, args)
+		assert.Zero(t, status)
+		assert.Regexp(t, "^energy .* linux/", stdout)
+	}
+}
+
+func TestACompletionAndManPagesAreOfTheFlagsThatAreThere(t *testing.T) {
+	status, script, _ := said(t, "completion", "bash")
+	assert.Zero(t, status)
+	assert.Contains(t, script, "__start_energy")
+	_, flags, _ := said(t, "__complete", "measure", "--max")
+	assert.Contains(t, flags, "--max-joules\texit with 124")
+
+	dir := filepath.Join(t.TempDir(), "man1")
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	status, _, stderr := said(t, "man", dir)
+	assert.Zero(t, status, stderr)
+	assert.FileExists(t, filepath.Join(dir, "energy.1"))
+	page := read(t, filepath.Join(dir, "energy-measure.1"))
+	assert.Contains(t, page, "max-joules")
+	assert.Contains(t, page, "Nov 2023")
+}
+
+func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
+	dir := t.TempDir()
+	file, started := filepath.Join(dir, "verify.json"), filepath.Join(dir, "started")
+	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
+	for _, args := range [][]string{
+		{"measure", "-o", file, "touch", started}, {"measure", "--plot", file, "touch", started}, {"measure", "--flame", file, "touch", started},
+		{"measure", "--profile", file, "touch", started}, {"verify", "--for", "20s", "-o", dir}, {"train", "-o", file}, {"train", "-o", started, "--record", file},
+		{"calibrate", "--record", file},
+	} {
+		status, _, stderr := said(t, args...)
+		assert.NotZero(t, status)
+		assert.Contains(t, stderr, file+" exists: --force replaces it", args)
+	}
+	assert.NoFileExists(t, started)
+	assert.Equal(t, "earlier", read(t, file))
+
+	status, _, stderr := measured(t, "--force", "--model", tenToFifty, "--csv", "-o", file, "true")
+	assert.Zero(t, status, stderr)
+	assert.Regexp(t, "^phase,", read(t, file))
+
+	open, err := os.OpenFile(file, os.O_RDWR|os.O_TRUNC, 0)
+	require.NoError(t, err)
+	defer func() { _ = open.Close() }()
+	_, err = open.WriteString("written before\n")
+	require.NoError(t, err)
+	stream := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
+	status, _, stderr = measured(t, "--model", tenToFifty, "--csv", "-o", stream, "true")
+	assert.Zero(t, status, stderr)
+	assert.Regexp(t, "^written before\nphase,", read(t, file), "what is written to a file that is open is added to it")
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -63,7 +62,7 @@ func TestTheScreenEndsOnATerminalThatAcceptsNoOutput(t *testing.T) {
 		"SIGTERM": func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := onTerminal(t, 200, 60, "top", "-endpoint", "http://"+address+"/metrics")
+			p := onTerminal(t, 200, 60, "top", "--endpoint", "http://"+address+"/metrics")
 			p.until("java")
 			p.reading.Lock() // nothing is read any more
 			defer p.reading.Unlock()
@@ -109,7 +108,7 @@ func TestTablesThatNobodyReadsEndWithASignal(t *testing.T) {
 	file := measuredFile(t)
 	endpoint := serve(t, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
 	var stderr strings.Builder
-	top := exec.Command(os.Args[0], "top", "-once", "-endpoint", endpoint)
+	top := exec.Command(os.Args[0], "top", "--once", "--endpoint", endpoint)
 	top.Env = append(os.Environ(), standIn+"=energy")
 	top.Stdout, top.Stderr = fullPipe(t), &stderr
 	require.NoError(t, top.Start())
@@ -159,11 +158,11 @@ func aFIFO(t *testing.T) string {
 }
 
 func TestASignalEndsTheWaitForAFIFO(t *testing.T) {
-	for _, flags := range [][]string{{"-o"}, {"-json", "-o"}, {"-csv", "-o"}, {"-runs", "2", "-o"}, {"-plot"}, {"-config"}, {"-model"}} {
+	for _, flags := range [][]string{{"-o"}, {"--json", "-o"}, {"--csv", "-o"}, {"--runs", "2", "-o"}, {"--plot"}, {"--config"}, {"--model"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			t.Parallel()
 			started := filepath.Join(t.TempDir(), "started")
-			o, err := parseMeasureFlags(append(flags, aFIFO(t), "touch", started), io.Discard)
+			o, err := parsed[measureOptions](append(flags, aFIFO(t), "touch", started))
 			require.NoError(t, err)
 			o.Stderr = os.Stderr
 			ctx, stop := context.WithCancelCause(t.Context())
@@ -183,7 +182,7 @@ func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 			fill(t, reader)
 			t.Cleanup(func() { _ = unix.Close(reader) })
 		},
-		"-plot FIFO": func(t *testing.T, o *measureOptions) {
+		"--plot FIFO": func(t *testing.T, o *measureOptions) {
 			o.plot = aFIFO(t)
 			reader, err := unix.Open(o.plot, unix.O_RDWR|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
@@ -195,7 +194,7 @@ func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, in, err := os.Pipe()
 			require.NoError(t, err)
-			o, err := parseMeasureFlags([]string{"-wait", "0s", "-model", tenToFifty, "sh", "-c", "echo started; exit 3"}, io.Discard)
+			o, err := parsed[measureOptions]([]string{"--wait", "0s", "--model", tenToFifty, "sh", "-c", "echo started; exit 3"})
 			require.NoError(t, err)
 			o.Stdout, o.Stderr = in, os.Stderr
 			output(t, &o)

@@ -54,7 +54,7 @@ var keplerLabels = map[string]string{
 }
 
 var errOldKepler = errors.New("the endpoint is that of a Kepler older than 0.10, whose metrics energy top cannot show: " +
-	"measure this machine with energy top -local, or see docs/kepler.md")
+	"measure this machine with energy top --local, or see docs/kepler.md")
 
 // fromKepler returns Kepler's metrics under the names that snapshotOf reads, and reports whether there are any.
 func fromKepler(found map[string]*dto.MetricFamily) (translated map[string]*dto.MetricFamily, isKepler bool, err error) {

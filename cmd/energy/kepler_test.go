@@ -58,7 +58,7 @@ func TestAnOlderKeplerIsNamed(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), onceOptions(endpoint), &out)
 	require.ErrorContains(t, err, "older than 0.10")
-	assert.ErrorContains(t, err, "energy top -local")
+	assert.ErrorContains(t, err, "energy top --local")
 }
 
 func TestOtherMetricsAreNotKeplers(t *testing.T) {

@@ -98,12 +98,12 @@ func TestNoSensorAndNoModelIsAnError(t *testing.T) {
 	_, err := tableOf(t, h, configOf(t, h, "none"))
 	require.ErrorContains(t, err, "nothing to show from this machine")
 	require.ErrorContains(t, err, "energy sensor:", "what the receiver says of it")
-	require.ErrorContains(t, err, "-model auto")
+	require.ErrorContains(t, err, "--model auto")
 }
 
 func TestAnEndpointThatWasGivenIsNotReplaced(t *testing.T) {
 	endpoint := "http://" + freeAddress(t) + "/metrics"
-	o, err := parseFlags([]string{"-once", "-wait", "0", "-endpoint", endpoint}, &bytes.Buffer{})
+	o, err := parsed[options]([]string{"--once", "--wait", "0", "--endpoint", endpoint})
 	require.NoError(t, err)
 	require.ErrorContains(t, run(t.Context(), o, &bytes.Buffer{}), "nothing listens on 127.")
 
@@ -136,13 +136,13 @@ func TestConfigurationOfATable(t *testing.T) {
 		})
 	}
 	_, _, err := localConfig(t.Context(), &options{model: "nope", interval: time.Second})
-	require.ErrorContains(t, err, "-model")
+	require.ErrorContains(t, err, "--model")
 }
 
 func TestLocalTakesNoCollector(t *testing.T) {
-	for _, args := range [][]string{{"-endpoint", defaultEndpoint}, {"-log", "x", "--", "otelcol"}} {
-		_, err := parseFlags(append([]string{"-local"}, args...), &bytes.Buffer{})
-		require.ErrorContains(t, err, "-local", args)
+	for _, args := range [][]string{{"--endpoint", defaultEndpoint}, {"--log", "x", "--", "otelcol"}} {
+		_, err := parsed[options](append([]string{"--local"}, args...))
+		require.ErrorContains(t, err, "--local", args)
 	}
 }
 

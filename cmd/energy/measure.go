@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,6 +16,9 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	runner "github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -32,7 +34,7 @@ import (
 
 // Exit statuses of measure beside the command's own, as of timeout(1).
 const (
-	exitTooMuch       = 124 // the command succeeded, and used more than -max-joules
+	exitTooMuch       = 124 // the command succeeded, and used more than --max-joules
 	exitFailed        = 125 // the command was not started, or it succeeded and a file was not written
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -46,34 +48,11 @@ func (i interrupted) Error() string { return syscall.Signal(i).String() }
 
 func (i interrupted) exit() int { return 128 + int(i) }
 
-const measureUsage = `Usage: energy measure [flags] [--] COMMAND [ARGUMENT...]
-
-Runs a command and tells what energy it and all that it starts used. No collector is needed.
-
-  energy measure -- make -j8                             a table on standard error
-  energy measure -baseline 10s -- make -j8               measures what the machine draws without it first
-  energy measure -model none -- make -j8                 estimates nothing that no meter measures
-  energy measure -json -output result.json -- make -j8   for programs
-  energy measure -max-joules 500 -quiet -- make test     fails if it used more
-  energy measure -config collector.yaml -- make -j8      with the meters of a collector
-  energy measure -runs 10 -warmup 1 -- make test         mean, deviation and confidence interval
-  energy measure -vs 'gzip -1 f' -- gzip -9 f            compares two commands, run in turn
-  energy measure -plot power.svg -- make -j8             draws its power over time
-  energy measure -node -- ./scenario.sh                  the whole machine, by phase
-  energy measure -node -by container -- ./scenario.sh    the containers of the machine, by phase
-  energy measure -grid FRA -price 0.30 -- make           grams of CO2e and money
-  energy measure -profile code.pb.gz -- make test        by function
-
-The exit status is the exit status of the command, 128+n if signal n terminated it, 127 if it is not found, 126 if it cannot be
-executed, 125 if energy failed before the start or could not write a result, and 124 if the command used more than -max-joules.
-
-`
-
 type measureOptions struct {
 	measure.Options
 	config, receiver, model string
 	maxJoules               float64
-	json, csv, quiet        bool
+	json, csv, quiet, force bool
 	output                  string
 	several                 severalOptions
 	plot                    string
@@ -82,15 +61,89 @@ type measureOptions struct {
 	lost                    int       // exitFailed if a result was not written, else 0
 }
 
-// measureCommand is the subcommand measure.
-func measureCommand(args []string) int {
-	o, err := parseMeasureFlags(args, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return exitFailed
+// subcommand returns the command measure.
+func (o *measureOptions) subcommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "measure [flags] [--] COMMAND [ARGUMENT...]", Short: "run a command and report its energy",
+		Long: `Runs a command, and reports the energy of it and of all processes that it starts. No collector is
+needed.
+
+The exit status is the status of the command, or 128+n if signal n terminated it. It is 127 if the
+command is not found, and 126 if it cannot be executed. It is 125 if energy failed before the start
+or could not write a result, and 124 if the command used more than --max-joules.`,
+		Example: `  energy measure -- make -j8                                a table on standard error
+  energy measure --baseline 10s -- make -j8                 measures the power of the machine
+                                                            without the command first
+  energy measure --model none -- make -j8                   does not estimate energy
+  energy measure --json -o result.json -- make -j8          for programs
+  energy measure --max-joules 500 --quiet -- make test      fails if it used more
+  energy measure --config collector.yaml -- make -j8        with the meters of a collector
+  energy measure --runs 10 --warmup 1 -- make test          mean, deviation, confidence interval
+  energy measure --vs 'gzip -1 f' -- gzip -9 f              compares two commands, run in turn
+  energy measure --plot power.svg -- make -j8               draws its power over time
+  energy measure --node -- ./scenario.sh                    the whole machine, by phase
+  energy measure --node --by container -- ./scenario.sh     the containers of the machine, by phase
+  energy measure --grid FRA --price 0.30 -- make            grams of CO2e and money
+  energy measure --profile code.pb.gz -- make test          by function`,
 	}
+	c.Flags().SetInterspersed(false) // the arguments of COMMAND are its own
+	c.Args = func(_ *cobra.Command, args []string) error {
+		o.Command = args
+		o.several.given = c.Flags().Changed("runs")
+		return o.check()
+	}
+	c.RunE = func(*cobra.Command, []string) error { return exitError{status: o.runUntilSignal()} }
+	flagGroup(c, "What is measured", o.measuredFlags)
+	o.several.flags(c)
+	o.outputFlags(c)
+	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
+		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
+		f.DurationVar(&o.Wait, "wait", 30*time.Second,
+			"longest wait for meters that are read seldom, before and after the command (0s: none)")
+	})
+	return c
+}
+
+func (o *measureOptions) measuredFlags(f *pflag.FlagSet) {
+	f.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
+	f.DurationVar(&o.Baseline, "baseline", 0,
+		"measure the static power of the node for this time before the command")
+	f.BoolVar(&o.Node, "node", false, "also report the energy of the whole machine, in total and by phase")
+	f.StringVar(&o.model, "model", "", modelUsage)
+	f.StringVar(&o.config, "config", "", "`file` with the configuration of a collector, or of its energy receiver")
+	f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
+}
+
+func (o *measureOptions) outputFlags(c *cobra.Command) {
+	flagGroup(c, "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.output, "output", "o", "", "`file` to write to in place of standard error; - is standard output, "+
+			"and the command's goes to standard error")
+		f.BoolVar(&o.json, "json", false, "write JSON in place of the table")
+		f.BoolVar(&o.csv, "csv", false, "write CSV in place of the table")
+		f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
+		f.Func("by", "`rows` of the table: program, container or phase; with --node, programs and containers are those "+
+			"of the whole machine", o.setBy)
+		f.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
+		f.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
+			o.Rates.Price, err = rate(text)
+			return err
+		})
+		f.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
+		o.profile.flags(f)
+		forceFlag(f, &o.force)
+	})
+}
+
+func (o *measureOptions) setBy(text string) error {
+	o.By = measure.By(text)
+	if !slices.Contains([]measure.By{measure.ByProgram, measure.ByContainer, measure.ByPhase}, o.By) {
+		return errors.New("must be program, container or phase")
+	}
+	return nil
+}
+
+// runUntilSignal runs the command, and returns the exit status.
+func (o *measureOptions) runUntilSignal() int {
 	// A closed standard error changes nothing: writes to it fail in place of SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := untilSignal()
@@ -118,78 +171,38 @@ func untilSignal() (_ context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
-func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
-	var o measureOptions
-	fs := flag.NewFlagSet("energy measure", flag.ContinueOnError)
-	fs.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
-	fs.DurationVar(&o.Baseline, "baseline", 0, "measure the node for so long before the command: its static power, where nothing else tells it")
-	fs.BoolVar(&o.Node, "node", false, "report the energy of the whole machine, too: in total and by phase")
-	fs.DurationVar(&o.Wait, "wait", 30*time.Second, "longest wait for meters that are read seldom, before and after the command (0: none)")
-	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
-	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.StringVar(&o.model, "model", "", modelUsage)
-	fs.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more (0: no limit)")
-	fs.BoolVar(&o.json, "json", false, "write JSON in place of the table")
-	fs.BoolVar(&o.csv, "csv", false, "write CSV in place of the table")
-	fs.StringVar(&o.output, "output", "", "`file` to write to in place of standard error; - is standard output, and the command's goes to standard error")
-	fs.StringVar(&o.output, "o", "", "short for -output")
-	fs.BoolVar(&o.quiet, "quiet", false, "write nothing to standard error but what failed")
-	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
-	o.several.flags(fs)
-	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
-	o.profile.flags(fs)
-	fs.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
-	fs.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
-		o.Rates.Price, err = rate(text)
-		return err
-	})
-	fs.Func("by", "`rows` of the table: program, container or phase; with -node, programs and containers are those of the whole machine", func(text string) error {
-		o.By = measure.By(text)
-		if !slices.Contains([]measure.By{measure.ByProgram, measure.ByContainer, measure.ByPhase}, o.By) {
-			return errors.New("must be program, container or phase")
-		}
-		return nil
-	})
-	err := parseWithUsage(fs, args, measureUsage, usage, func() error {
-		o.Command = fs.Args()
-		fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
-		return o.check()
-	})
-	return o, err
-}
-
 func (o *measureOptions) check() error {
 	switch {
 	case len(o.Command) == 0:
-		return errors.New("a command is needed (-h lists the flags)")
+		return errors.New("a command is needed")
 	case o.Interval < measure.MinInterval:
-		return fmt.Errorf("-interval must be at least %v", measure.MinInterval)
+		return fmt.Errorf("--interval must be at least %v", measure.MinInterval)
 	case o.Baseline < 0 || o.Wait < 0:
-		return errors.New("-baseline and -wait must not be below 0")
+		return errors.New("--baseline and --wait must not be below 0")
 	case !(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)):
-		return errors.New("-max-joules must be a number of joules")
+		return errors.New("--max-joules must be a number of joules")
 	case o.json && o.csv:
-		return errors.New("-json and -csv exclude each other")
+		return errors.New("--json and --csv exclude each other")
 	case o.receiver != "" && o.config == "":
-		return errors.New("-receiver names a receiver in the file of -config: -config is needed")
+		return errors.New("--receiver names a receiver in the file of --config: --config is needed")
 	}
 	if err := errors.Join(o.profile.check(&o.several), o.several.check()); err != nil {
 		return err
 	}
 	if o.By == measure.ByContainer && !o.Node {
-		return errors.New("-by container needs -node: the table has the containers of the whole machine")
+		return errors.New("--by container needs --node: the table has the containers of the whole machine")
 	}
 	if o.csv && (o.By == measure.ByProgram || o.By == measure.ByContainer) {
-		return fmt.Errorf("CSV has no rows by %s: use -json or the table", o.By)
+		return fmt.Errorf("CSV has no rows by %s: use --json or the table", o.By)
 	}
 	if o.By != "" && o.several.used() {
-		return errors.New("-by is for the table of one run")
+		return errors.New("--by is for the table of one run")
 	}
 	if (o.Rates.Grams != nil || o.Rates.Price != nil) && o.several.used() && !o.json {
-		return errors.New("-grid and -price are for the table of one run: with -runs, -warmup and -vs they need -json")
+		return errors.New("--grid and --price are for the table of one run: with --runs, --warmup and --vs they need --json")
 	}
 	if o.Node && o.several.used() {
-		return errors.New("-node is for the table of one run: with -runs, -warmup and -vs the documents of -json have node_joules")
+		return errors.New("--node is for the table of one run: with --runs, --warmup and --vs the documents of --json have node_joules")
 	}
 	return nil
 }
@@ -231,7 +244,10 @@ func (o *measureOptions) run(ctx context.Context) int {
 		base                       *profile.Base
 	}
 	opened, err := patience.Call(ctx, takesWithin, func() (f files, err error) { // each may be a FIFO, which blocks
-		if err = o.configure(ctx); err == nil {
+		if err = refuseExisting(o.force, o.output, o.plot, o.profile.pprof, o.profile.flame); err == nil {
+			err = o.configure(ctx)
+		}
+		if err == nil {
 			f.out, err = o.open(ctx)
 		}
 		if err == nil {
@@ -285,7 +301,7 @@ func (o *measureOptions) failed(err error) int {
 		return signal.exit()
 	}
 	if errors.Is(err, measure.ErrNoMeter) {
-		err = fmt.Errorf("-max-joules cannot be checked: %w", err)
+		err = fmt.Errorf("--max-joules cannot be checked: %w", err)
 	}
 	fmt.Fprintln(o.messages, "energy measure:", figure.Line(err.Error()))
 	switch {
@@ -314,7 +330,7 @@ func (o *measureOptions) configure(ctx context.Context) error {
 		return err
 	}
 	if err := o.Config.Validate(); err != nil {
-		return fmt.Errorf("-model: %w", err)
+		return fmt.Errorf("--model: %w", err)
 	}
 	o.NeedsEnergy = o.maxJoules > 0
 	if !o.quiet {
@@ -348,7 +364,7 @@ func create(ctx context.Context, path string) (*output, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a result is no secret
 	isNew := err == nil
 	if errors.Is(err, fs.ErrExist) {
-		file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret
+		file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644) //nolint:gosec // a result is no secret
 	}
 	if err != nil {
 		return nil, err
@@ -384,12 +400,14 @@ type output struct {
 	optional bool     // a failed write is not an error
 }
 
-// save truncates the file, calls write and closes the file.
+// save truncates the file, unless it is a standard stream, calls write and closes the file.
 func (o *output) save(write func(io.Writer) error) error {
 	if o.file == nil {
 		return write(o)
 	}
-	_ = o.file.Truncate(0) // fails for a pipe
+	if !isStream(o.file.Name()) {
+		_ = o.file.Truncate(0) // fails for a pipe
+	}
 	err := errors.Join(write(o), o.file.Close())
 	o.isNew = o.isNew && err != nil
 	return err
@@ -426,10 +444,10 @@ func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...meas
 	case o.maxJoules == 0:
 		return 0
 	case used.Joules() > o.maxJoules:
-		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %v J of -max-joules\n", whose, figure.Joules(used), o.maxJoules)
+		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %v J of --max-joules\n", whose, figure.Joules(used), o.maxJoules)
 		return exitTooMuch
 	case slices.ContainsFunc(runs, func(r measure.Result) bool { return slices.ContainsFunc(r.Zones, missing) }):
-		fmt.Fprintln(o.messages, "energy measure: -max-joules does not include energy that a meter has not reported yet")
+		fmt.Fprintln(o.messages, "energy measure: --max-joules does not include energy that a meter has not reported yet")
 	}
 	return 0
 }

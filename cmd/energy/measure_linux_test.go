@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"flag"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +20,7 @@ import (
 // measured runs energy measure and returns its exit status, standard output and standard error.
 func measured(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	o, err := parseMeasureFlags(args, io.Discard)
+	o, err := parsed[measureOptions](args)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	open := func(name string) *os.File {
@@ -49,7 +47,7 @@ func TestASignalBeforeTheStartIsTheExitStatus(t *testing.T) {
 		<-ctx.Done()
 		stop()
 		started := filepath.Join(t.TempDir(), "started")
-		o, err := parseMeasureFlags([]string{"touch", started}, io.Discard)
+		o, err := parsed[measureOptions]([]string{"touch", started})
 		require.NoError(t, err)
 		assert.Equal(t, 128+int(s), o.run(ctx))
 		assert.NoFileExists(t, started)
@@ -78,25 +76,25 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		status int
 		stderr string
 	}{
-		"the command's":         {[]string{"-q", "sh", "-c", "exit 7"}, 7, ""},
-		"a signal":              {[]string{"-q", "sh", "-c", "kill -TERM $$"}, 143, ""},
-		"not found":             {[]string{"-q", "no-such-program"}, 127, "no-such-program: command not found"},
-		"not executable":        {[]string{"-q", "/etc"}, 126, "/etc: command cannot be executed"},
-		"below the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e6", "true"}, 0, ""},
-		"above the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 1e-06 J of -max-joules"},
-		"failed and above it":   {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
-		"a limit below 1 µJ":    {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 1e-07 J of -max-joules"},
-		"not written":           {[]string{"-q", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
-		"no plot written":       {[]string{"-q", "-plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
-		"no run written":        {[]string{"-q", "-runs", "2", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
-		"failed, not written":   {[]string{"-q", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
-		"no such config":        {[]string{"-config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
-		"no such model":         {[]string{"-model", "/no/such/file", "true"}, 125, "-model: "},
+		"the command's":         {[]string{"--quiet", "sh", "-c", "exit 7"}, 7, ""},
+		"a signal":              {[]string{"--quiet", "sh", "-c", "kill -TERM $$"}, 143, ""},
+		"not found":             {[]string{"--quiet", "no-such-program"}, 127, "no-such-program: command not found"},
+		"not executable":        {[]string{"--quiet", "/etc"}, 126, "/etc: command cannot be executed"},
+		"below the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e6", "true"}, 0, ""},
+		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 1e-06 J of --max-joules"},
+		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
+		"a limit below 1 µJ":    {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 1e-07 J of --max-joules"},
+		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
+		"no plot written":       {[]string{"--quiet", "--plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
+		"no run written":        {[]string{"--quiet", "--runs", "2", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
+		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
+		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
+		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
-		"no such base":          {[]string{"-flame", os.DevNull, "-vs", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
-		"no energy profile":     {[]string{"-flame", os.DevNull, "-vs", "go.mod", "true"}, 125, "go.mod: "},
-		"no profiler":           {[]string{"-profile", os.DevNull, "-profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
-		"a model beyond reason": {[]string{"-model", "50-10", "true"}, 125, "max_power"},
+		"no such base":          {[]string{"--flame", os.DevNull, "--vs", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
+		"no energy profile":     {[]string{"--flame", os.DevNull, "--vs", "go.mod", "true"}, 125, "go.mod: "},
+		"no profiler":           {[]string{"--profile", os.DevNull, "--profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
+		"a model beyond reason": {[]string{"--model", "50-10", "true"}, 125, "max_power"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, stdout, stderr := measured(t, c.args...)
@@ -112,7 +110,7 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 }
 
 func TestTheCommandsOutputIsItsOwn(t *testing.T) {
-	status, stdout, stderr := measured(t, "-model", tenToFifty, "sh", "-c", "echo out; echo err >&2")
+	status, stdout, stderr := measured(t, "--model", tenToFifty, "sh", "-c", "echo out; echo err >&2")
 	assert.Zero(t, status)
 	assert.Equal(t, "out\n", stdout)
 	assert.True(t, strings.HasPrefix(stderr, "err\n\nCommand   sh -c"), stderr)
@@ -120,7 +118,7 @@ func TestTheCommandsOutputIsItsOwn(t *testing.T) {
 }
 
 func TestStandardOutputHasTheResultAlone(t *testing.T) {
-	_, stdout, stderr := measured(t, "-json", "-o", "-", "-model", tenToFifty, "echo", "hello")
+	_, stdout, stderr := measured(t, "--json", "-o", "-", "--model", tenToFifty, "echo", "hello")
 	assert.Equal(t, "hello\n", stderr)
 	var document map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stdout), &document))
@@ -130,13 +128,13 @@ func TestStandardOutputHasTheResultAlone(t *testing.T) {
 func TestAFileHasTheResult(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "result.csv")
 	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("an earlier result\n"), 1000), 0o600))
-	status, _, _ := measured(t, "-o", file, "no-such-program")
+	status, _, _ := measured(t, "--force", "-o", file, "no-such-program")
 	assert.Equal(t, 127, status)
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Len(t, before, 18_000, "an earlier result stays until there is a new one")
 
-	_, stdout, stderr := measured(t, "-csv", "-o", file, "-model", tenToFifty, "true")
+	_, stdout, stderr := measured(t, "--force", "--csv", "-o", file, "--model", tenToFifty, "true")
 	assert.Empty(t, stdout+stderr)
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -151,24 +149,24 @@ func TestTwoOutputsNeedTwoFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
 	link := file + ".link"
 	require.NoError(t, os.Symlink(file, link))
-	status, _, stderr := measured(t, "-o", file, "-plot", link, "true")
+	status, _, stderr := measured(t, "--force", "-o", file, "--plot", link, "true")
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, stderr, "two outputs have the same file "+link)
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, "earlier", string(content))
-	status, _, _ = measured(t, "-o", os.DevNull, "-plot", os.DevNull, "true")
+	status, _, _ = measured(t, "-o", os.DevNull, "--plot", os.DevNull, "true")
 	assert.Zero(t, status, "a device is no file")
 }
 
 func TestFailedCommandsLeaveNoEmptyFiles(t *testing.T) {
 	for name, args := range map[string][]string{
-		"a command that is not found":       {"-plot", "plot", "-o", "result", "no-such-program"},
-		"runs of a command that fails":      {"-plot", "plot", "-o", "result", "-runs", "2", "false"},
-		"a profiler that does not start":    {"-plot", "plot", "-o", "result", "-profile", "profile", "-flame", "flame", "-profiler", "/no/such/file", "true"},
-		"a file that cannot be opened":      {"-plot", "plot", "-o", "result", "-flame", "no/such/directory", "true"},
-		"two outputs with one file":         {"-plot", "result", "-o", "result", "true"},
-		"a configuration that is not there": {"-plot", "plot", "-o", "result", "-config", "no/such/file", "true"},
+		"a command that is not found":       {"--plot", "plot", "-o", "result", "no-such-program"},
+		"runs of a command that fails":      {"--plot", "plot", "-o", "result", "--runs", "2", "false"},
+		"a profiler that does not start":    {"--plot", "plot", "-o", "result", "--profile", "profile", "--flame", "flame", "--profiler", "/no/such/file", "true"},
+		"a file that cannot be opened":      {"--plot", "plot", "-o", "result", "--flame", "no/such/directory", "true"},
+		"two outputs with one file":         {"--plot", "result", "-o", "result", "true"},
+		"a configuration that is not there": {"--plot", "plot", "-o", "result", "--config", "no/such/file", "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -195,7 +193,7 @@ exporters: {debug: {}}
 service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporters: [debug]}}}
 `), 0o600))
 	t.Setenv("MEASURE_TEST_IDLE", "10")
-	status, _, stderr := measured(t, "-config", file, "true")
+	status, _, stderr := measured(t, "--config", file, "true")
 	assert.Zero(t, status)
 	assert.Contains(t, stderr, "platform            modeled")
 	assert.Contains(t, stderr, "gpu::extensions is left out")
@@ -204,7 +202,7 @@ service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporte
 func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("{model: none, meters: {use: [powercap], powercap: {path: /nonexistent}}}\n"), 0o600))
-	status, _, stderr := measured(t, "-config", file, "-runs", "2", "true")
+	status, _, stderr := measured(t, "--config", file, "--runs", "2", "true")
 	assert.Zero(t, status)
 	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy unknown in ")
 	assert.NotContains(t, stderr, "0.00 J")
@@ -212,26 +210,19 @@ func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 
 func TestMeasureFlagsThatAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-interval", "1ms", "true"}, {"-baseline", "-1s", "true"}, {"-wait", "-1s", "true"}, {"-max-joules", "-1", "true"},
-		{"-max-joules", "NaN", "true"}, {"-max-joules", "1e30", "true"}, {"-json", "-csv", "true"}, {"-receiver", "energy", "true"}, {"-nonsense"},
-		{"-node", "-runs", "2", "true"}, {"-node", "-vs", "true", "true"},
-		{"-csv", "-by", "program", "true"}, {"-csv", "-node", "-by", "container", "true"},
+		{}, {"--interval", "1ms", "true"}, {"--baseline", "-1s", "true"}, {"--wait", "-1s", "true"}, {"--max-joules", "-1", "true"},
+		{"--max-joules", "NaN", "true"}, {"--max-joules", "1e30", "true"}, {"--json", "--csv", "true"}, {"--receiver", "energy", "true"}, {"-nonsense"},
+		{"--node", "--runs", "2", "true"}, {"--node", "--vs", "true", "true"},
+		{"--csv", "--by", "program", "true"}, {"--csv", "--node", "--by", "container", "true"},
 	} {
-		var usage bytes.Buffer
-		_, err := parseMeasureFlags(args, &usage)
+		_, err := parsed[measureOptions](args)
 		require.Error(t, err, args)
-		assert.Regexp(t, "^energy measure: [^\\n]+\\n$", usage.String(), "one line, not the usage")
-		assert.Equal(t, exitFailed, measureCommand(args), args)
+		assert.Equal(t, exitFailed, exitCode(append([]string{"measure"}, args...)), args)
 	}
-	var usage bytes.Buffer
-	_, err := parseMeasureFlags([]string{"-h"}, &usage)
-	require.ErrorIs(t, err, flag.ErrHelp)
-	assert.Contains(t, usage.String(), "-max-joules")
-	assert.Zero(t, measureCommand([]string{"-h"}))
 }
 
 func TestFlagsAfterTheCommandAreItsOwn(t *testing.T) {
-	o, err := parseMeasureFlags([]string{"-q", "--", "make", "-q", "--json"}, io.Discard)
+	o, err := parsed[measureOptions]([]string{"--quiet", "--", "make", "-q", "--json"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"make", "-q", "--json"}, o.Command)
 	assert.False(t, o.json)

@@ -5,9 +5,10 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
+
+	"github.com/spf13/pflag"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 )
@@ -18,23 +19,23 @@ type profileOptions struct {
 	profiler           string
 }
 
-func (o *profileOptions) flags(fs *flag.FlagSet) {
-	fs.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
-	fs.StringVar(&o.flame, "flame", "", "`file` for a flame graph in joules, as SVG; with -vs it shows what changed since an earlier profile")
-	fs.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+profile.CollectorName+
-		" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
+func (o *profileOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
+	f.StringVar(&o.flame, "flame", "", "`file` for a flame graph in joules, as SVG; with --vs it shows what changed since an earlier profile")
+	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
+		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
 }
 
 func (o *profileOptions) used() bool { return o.pprof != "" || o.flame != "" }
 
-// check takes the base from -vs, which names no command if the command is profiled.
+// check takes the base from --vs, which names no command if the command is profiled.
 func (o *profileOptions) check(several *severalOptions) error {
 	if !o.used() {
 		return nil
 	}
 	o.base, several.chosen = several.line, false
 	if several.plan.Runs > 1 || several.plan.Warmup > 0 {
-		return errors.New("-profile and -flame are for one run")
+		return errors.New("--profile and --flame are for one run")
 	}
 	return nil
 }

@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
 	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -19,7 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// runsOfTwo is how often each of two commands runs unless -runs says it: an interval of 10 pairs is
+// runsOfTwo is how often each of two commands runs unless --runs says it: an interval of 10 pairs is
 // half as wide as one of 5.
 const runsOfTwo = 10
 
@@ -28,29 +30,33 @@ type severalOptions struct {
 	plan   compare.Plan
 	other  []string // the words of vs
 	shell  bool     // other is run by a shell
-	line   string   // of -vs
-	chosen bool     // -vs is there
-	given  bool     // -runs is there
+	line   string   // of --vs
+	chosen bool     // --vs is there
+	given  bool     // --runs is there
 }
 
-func (o *severalOptions) flags(fs *flag.FlagSet) {
-	fs.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf("run the command N times, and report mean, deviation and confidence interval (default 1, with -vs %d)", runsOfTwo))
-	fs.IntVar(&o.plan.Warmup, "warmup", 0, "run it so often before, to fill caches; these runs are not counted")
-	fs.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and a shell runs it if its syntax needs one. With -profile: the file of an earlier profile",
-		func(line string) (err error) {
-			o.line, o.chosen = line, true
-			o.other, o.shell, err = compare.Words(line)
-			return err
-		})
-	fs.BoolVar(&o.plan.IgnoreFailure, "ignore-failure", false, "with -runs and -vs: count runs whose exit status is not 0, too")
+func (o *severalOptions) flags(c *cobra.Command) {
+	flagGroup(c, "Several runs", func(f *pflag.FlagSet) {
+		f.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf(
+			"run the command `N` times, and report mean, deviation and confidence interval (default 1, with --vs %d)", runsOfTwo))
+		f.IntVar(&o.plan.Warmup, "warmup", 0, "run it `N` times before, to fill caches; these runs are not counted")
+		f.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and "+
+			"a shell runs it if its syntax needs one. With --profile: the file of an earlier profile",
+			func(line string) (err error) {
+				o.line, o.chosen = line, true
+				o.other, o.shell, err = compare.Words(line)
+				return err
+			})
+		f.BoolVar(&o.plan.IgnoreFailure, "ignore-failure", false, "with --runs and --vs: count runs whose exit status is not 0, too")
+	})
 }
 
 func (o *severalOptions) check() error {
 	switch {
 	case o.given && o.plan.Runs < 1:
-		return errors.New("-runs must be at least 1")
+		return errors.New("--runs must be at least 1")
 	case o.plan.Warmup < 0:
-		return errors.New("-warmup must not be below 0")
+		return errors.New("--warmup must not be below 0")
 	}
 	if !o.given {
 		o.plan.Runs = 1

@@ -39,7 +39,7 @@ func (s *severalRuns) measure(args ...string) (status int, stderr string) {
 	file, err := os.Create(s.path("stderr"))
 	require.NoError(s.t, err)
 	defer func() { _ = file.Close() }()
-	o, err := parseMeasureFlags(append([]string{"-model", "35-120", "-wait", "0"}, args...), file)
+	o, err := parsed[measureOptions](append([]string{"--model", "35-120", "--wait", "0"}, args...))
 	if err != nil {
 		status = exitFailed
 	} else {
@@ -68,7 +68,7 @@ func (s *severalRuns) note(word, more string) string {
 
 func TestTwoCommandsRunInTurn(t *testing.T) {
 	s := newSeveralRuns(t)
-	status, stderr := s.measure("-runs", "3", "-warmup", "1", "-vs", s.note("B", "true"), "-json", "-output", s.path("out"), "--", "sh", "-c", s.note("A", "true"))
+	status, stderr := s.measure("--runs", "3", "--warmup", "1", "--vs", s.note("B", "true"), "--json", "--output", s.path("out"), "--", "sh", "-c", s.note("A", "true"))
 	require.Equal(t, 0, status, stderr)
 	assert.Equal(t, "AB"+"ABBAAB", s.read("log"))
 	assert.Contains(t, stderr, "energy measure: warm-up run 1 of 1 of B: ")
@@ -101,14 +101,14 @@ func TestTwoCommandsRunInTurn(t *testing.T) {
 func TestTheFirstFailureEndsAllRuns(t *testing.T) {
 	s := newSeveralRuns(t)
 	failing := s.note("x", "test $(wc -c < "+s.path("log")+") -ne 3 || exit 7")
-	status, stderr := s.measure("-runs", "5", "--", "sh", "-c", failing)
+	status, stderr := s.measure("--runs", "5", "--", "sh", "-c", failing)
 	assert.Equal(t, 7, status)
 	assert.Equal(t, "xxx", s.read("log"))
-	assert.Contains(t, stderr, "energy measure: the command failed with exit status 7: -ignore-failure measures what fails, too\n")
+	assert.Contains(t, stderr, "energy measure: the command failed with exit status 7: --ignore-failure measures what fails, too\n")
 	assert.NotContains(t, stderr, "RUNS")
 
 	require.NoError(t, os.Remove(s.path("log")))
-	status, stderr = s.measure("-runs", "5", "-ignore-failure", "--", "sh", "-c", failing)
+	status, stderr = s.measure("--runs", "5", "--ignore-failure", "--", "sh", "-c", failing)
 	assert.Equal(t, 0, status)
 	assert.Equal(t, "xxxxx", s.read("log"))
 	assert.Contains(t, stderr, "5 RUNS")
@@ -120,7 +120,7 @@ func TestAnInterruptEndsAllRuns(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(interrupted(syscall.SIGTERM))
 	s.ctx = ctx
-	status, stderr := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
+	status, stderr := s.measure("--runs", "3", "--ignore-failure", "--", "sh", "-c", s.note("x", "true"))
 	assert.Equal(t, 128+15, status)
 	assert.Equal(t, "energy measure: interrupted: none of 3 runs is complete\n", stderr)
 	assert.Empty(t, s.read("log"))
@@ -152,7 +152,7 @@ func (s *severalRuns) interruptRun(n int) (command string) {
 func TestAnInterruptOfTwoCommandsReportsCompletePairs(t *testing.T) {
 	s := newSeveralRuns(t)
 	command := s.interruptRun(6) // A B, B A, A B
-	status, stderr := s.measure("-vs", command, "-json", "-o", s.path("out"), "--", "sh", "-c", command)
+	status, stderr := s.measure("--vs", command, "--json", "-o", s.path("out"), "--", "sh", "-c", command)
 	assert.Equal(t, 128+2, status, stderr)
 	var out struct {
 		Commands []struct{ Runs []struct{} }
@@ -168,14 +168,14 @@ func TestAnInterruptOfTwoCommandsReportsCompletePairs(t *testing.T) {
 
 func TestEachOfSeveralRunsHasAnEmptyInput(t *testing.T) {
 	s := newSeveralRuns(t)
-	status, _ := s.measure("-runs", "2", "--", "sh", "-c", "if read line; then exit 1; fi; "+s.note("x", "true"))
+	status, _ := s.measure("--runs", "2", "--", "sh", "-c", "if read line; then exit 1; fi; "+s.note("x", "true"))
 	assert.Equal(t, 0, status)
 	assert.Equal(t, "xx", s.read("log"))
 }
 
 func TestTheBaselineOfSeveralRunsIsMeasuredOnce(t *testing.T) {
 	s := newSeveralRuns(t)
-	status, stderr := s.measure("-runs", "3", "-baseline", "5ms", "--", "true")
+	status, stderr := s.measure("--runs", "3", "--baseline", "5ms", "--", "true")
 	assert.Equal(t, 0, status)
 	assert.Equal(t, 1, strings.Count(stderr, "before the command"), stderr)
 }
@@ -183,10 +183,10 @@ func TestTheBaselineOfSeveralRunsIsMeasuredOnce(t *testing.T) {
 func TestMaxJoulesOfSeveralRunsIsThatOfTheirMean(t *testing.T) {
 	s := newSeveralRuns(t)
 	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}
-	status, stderr := s.measure(append([]string{"-runs", "2", "-max-joules", "0.000001", "--"}, busy...)...)
+	status, stderr := s.measure(append([]string{"--runs", "2", "--max-joules", "0.000001", "--"}, busy...)...)
 	assert.Equal(t, exitTooMuch, status)
 	assert.Contains(t, stderr, "the runs of the command used on average")
-	status, _ = s.measure(append([]string{"-runs", "2", "-max-joules", "1e6", "--"}, busy...)...)
+	status, _ = s.measure(append([]string{"--runs", "2", "--max-joules", "1e6", "--"}, busy...)...)
 	assert.Equal(t, 0, status)
 }
 
@@ -204,15 +204,15 @@ func TestPlotOfMeasure(t *testing.T) {
 			}
 		}
 	}
-	status, _ := s.measure("-plot", s.path("plot.svg"), "--", "sh", "-c", "exit 3", "<&>")
+	status, _ := s.measure("--plot", s.path("plot.svg"), "--", "sh", "-c", "exit 3", "<&>")
 	assert.Equal(t, 3, status)
 	assert.Contains(t, drawn(), "sh -c &#39;exit 3&#39; &#39;&lt;&amp;&gt;&#39;")
 
-	status, _ = s.measure("-plot", s.path("plot.svg"), "--", "no-such-command-anywhere")
+	status, _ = s.measure("--force", "--plot", s.path("plot.svg"), "--", "no-such-command-anywhere")
 	assert.Equal(t, exitNotFound, status)
 	assert.Contains(t, drawn(), "exit 3", "the earlier plot stays")
 
-	status, _ = s.measure("-plot", s.path("plot.svg"), "-runs", "3", "-vs", "true", "--", "echo")
+	status, _ = s.measure("--force", "--plot", s.path("plot.svg"), "--runs", "3", "--vs", "true", "--", "echo")
 	assert.Equal(t, 0, status)
 	image := drawn()
 	for _, text := range []string{"A: echo", "B: true", "of 3, whose energy is the median"} {
@@ -220,19 +220,19 @@ func TestPlotOfMeasure(t *testing.T) {
 	}
 	assert.NotContains(t, image, "exit 3")
 
-	status, stderr := s.measure("-plot", s.path("no/such/directory.svg"), "--", "sh", "-c", s.note("x", "true"))
+	status, stderr := s.measure("--plot", s.path("no/such/directory.svg"), "--", "sh", "-c", s.note("x", "true"))
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, stderr, "no such file")
 	assert.Empty(t, s.read("log"), "the command was not started")
 }
 
 func TestFlagsOfSeveralRuns(t *testing.T) {
-	for _, args := range [][]string{{"-runs", "-1", "true"}, {"-runs", "0", "true"}, {"-vs", "true", "-runs", "0", "true"}, {"-warmup", "-1", "true"}, {"-vs", " ", "true"}, {"-vs", "true"}} {
-		_, err := parseMeasureFlags(args, io.Discard)
+	for _, args := range [][]string{{"--runs", "-1", "true"}, {"--runs", "0", "true"}, {"--vs", "true", "--runs", "0", "true"}, {"--warmup", "-1", "true"}, {"--vs", " ", "true"}, {"--vs", "true"}} {
+		_, err := parsed[measureOptions](args)
 		assert.Error(t, err, args)
 	}
-	for want, args := range map[int][]string{1: {"true"}, 10: {"-vs", "false", "true"}, 4: {"-vs", "false", "-runs", "4", "true"}} {
-		o, err := parseMeasureFlags(args, io.Discard)
+	for want, args := range map[int][]string{1: {"true"}, 10: {"--vs", "false", "true"}, 4: {"--vs", "false", "--runs", "4", "true"}} {
+		o, err := parsed[measureOptions](args)
 		require.NoError(t, err)
 		assert.Equal(t, want, o.several.plan.Runs)
 		assert.Equal(t, want > 1, o.several.used())

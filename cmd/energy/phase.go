@@ -5,48 +5,48 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
-const phaseUsage = `Usage: energy phase [flags] begin NAME
-       energy phase [flags] end
-
-Divides the energy of a command that energy measure runs into phases. begin ends the previous phase. Phases with the same name are
-added up, and the time outside of all phases is called none.
-
-  energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'
-
-It returns once the boundary was measured. The exit status is 1 where that fails.
-
-`
-
-// mark is the subcommand phase: it sends a mark to whatever measures.
-func mark(args []string) error {
-	fs := flag.NewFlagSet("energy phase", flag.ContinueOnError)
-	socket := fs.String("socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
-	optional := fs.Bool("optional", false, "succeed if no energy measure runs, for scripts that also run without it")
-	timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the measurement")
-	return runParsed(parseWithUsage(fs, args, phaseUsage, os.Stderr, nil), func(ctx context.Context) error {
-		m, err := parseMark(fs.Args())
-		if err != nil {
-			return err
+// phaseCommand returns the subcommand phase: it sends a mark to energy measure.
+func phaseCommand() *cobra.Command {
+	var socket string
+	var optional bool
+	var timeout time.Duration
+	var m phase.Mark
+	c := &cobra.Command{
+		Use: "phase [flags] begin NAME | end", Short: "begin or end a phase of a measured command",
+		Long: `Divides the energy of a command that energy measure runs into phases. begin ends the previous phase.
+Phases with the same name are added up, and the time outside of all phases is called none.
+It returns once the boundary was measured. The exit status is 1 if that fails.`,
+		Example: `  energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'`,
+		Args:    func(_ *cobra.Command, args []string) (err error) { m, err = parseMark(args); return err },
+	}
+	flagGroup(c, "Flags", func(f *pflag.FlagSet) {
+		f.StringVar(&socket, "socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
+		f.BoolVar(&optional, "optional", false, "succeed if no energy measure runs, for scripts that also run without it")
+		f.DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the measurement")
+	})
+	c.RunE = untilDone(func(ctx context.Context) error {
+		if socket == "" {
+			return unmeasured(errNoSocket, optional)
 		}
-		if *socket == "" {
-			return unmeasured(errNoSocket, *optional)
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("%v have passed", *timeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%v have passed", timeout))
 		defer cancel()
-		err = phase.Send(ctx, *socket, m)
+		err := phase.Send(ctx, socket, m)
 		if !errors.Is(err, phase.ErrNobody) {
 			return err
 		}
-		return unmeasured(err, *optional)
+		return unmeasured(err, optional)
 	})
+	return c
 }
 
 var errNoSocket = errors.New("$" + phase.Variable + " is not set")
@@ -56,7 +56,7 @@ func unmeasured(err error, optional bool) error {
 	if optional {
 		return nil
 	}
-	return fmt.Errorf("%w: run it in energy measure; -optional ignores this error", err)
+	return fmt.Errorf("%w: run it in energy measure; --optional ignores this error", err)
 }
 
 // parseMark returns the mark of begin NAME or end.
@@ -67,5 +67,5 @@ func parseMark(args []string) (phase.Mark, error) {
 	case len(args) == 1 && args[0] == "end":
 		return phase.End, nil
 	}
-	return phase.Mark{}, errors.New("want begin NAME, or end (-h lists the flags)")
+	return phase.Mark{}, errors.New("want begin NAME, or end")
 }

@@ -29,13 +29,13 @@ func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
 	require.NoError(t, err)
 	defer server.Close()
 	t.Setenv(phase.Variable, filepath.Join(dir, "nothing"))
-	require.NoError(t, mark([]string{"-socket", socket, "begin", "unit tests"}))
+	require.NoError(t, mark([]string{"--socket", socket, "begin", "unit tests"}))
 	t.Setenv(phase.Variable, socket)
 	require.NoError(t, mark([]string{"end"}))
-	require.NoError(t, mark([]string{"-optional", "begin", "a"}))
+	require.NoError(t, mark([]string{"--optional", "begin", "a"}))
 	assert.Equal(t, []string{"unit tests", phase.None, "a"}, got)
 	refuse = errors.New("too many")
-	assert.EqualError(t, mark([]string{"-optional", "begin", "b"}), socket+": too many")
+	assert.EqualError(t, mark([]string{"--optional", "begin", "b"}), socket+": too many")
 }
 
 func TestPhaseSaysWhereNothingMeasures(t *testing.T) {
@@ -44,16 +44,29 @@ func TestPhaseSaysWhereNothingMeasures(t *testing.T) {
 	err := mark([]string{"begin", "a"})
 	require.ErrorIs(t, err, phase.ErrNobody)
 	assert.ErrorContains(t, err, socket)
-	assert.NoError(t, mark([]string{"-optional", "begin", "a"}))
+	assert.NoError(t, mark([]string{"--optional", "begin", "a"}))
 	t.Setenv(phase.Variable, "")
 	assert.ErrorIs(t, mark([]string{"begin", "a"}), errNoSocket)
-	assert.NoError(t, mark([]string{"-optional", "begin", "a"}))
+	assert.NoError(t, mark([]string{"--optional", "begin", "a"}))
 }
 
 func TestPhaseRefusesWrongArguments(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"begin"}, {"begin", ""}, {"begin", "none"}, {"begin", "a", "b"}, {"end", "a"}, {"start", "a"}, {"-optional", "begin", "a\nb"},
+		{}, {"begin"}, {"begin", ""}, {"begin", "none"}, {"begin", "a", "b"}, {"end", "a"}, {"start", "a"}, {"--optional", "begin", "a\nb"},
 	} {
-		assert.Error(t, mark(append([]string{"-socket", "/nonexistent/s"}, args...)), args)
+		assert.Error(t, mark(append([]string{"--socket", "/nonexistent/s"}, args...)), args)
 	}
+}
+
+// mark runs energy phase, and returns its error.
+func mark(args []string) error {
+	c := phaseCommand()
+	if err := parseArgs(c, args); err != nil {
+		return err
+	}
+	var ended exitError
+	if errors.As(c.RunE(c, nil), &ended) {
+		return ended.err
+	}
+	return nil
 }

@@ -262,7 +262,7 @@ func TestTheTerminalIsAsBeforeAfterwards(t *testing.T) {
 		"SIGHUP":  func(p *pty) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+			p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 			p.until("java")
 			end(p)
 			exit, after := p.restored()
@@ -276,7 +276,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
 	shell := startCommandOn(t, 80, 24, "energy", exec.Command("sh", "-i"))
-	shell.press(os.Args[0] + " top -endpoint http://" + address + "/metrics\n")
+	shell.press(os.Args[0] + " top --endpoint http://" + address + "/metrics\n")
 	shell.until("java")
 	for try := range 20 {
 		shell.press("\x1a")
@@ -298,7 +298,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 	p.until("java")
 	p.press("\x1a")
 	p.times(enterScreen, 2)
@@ -309,7 +309,7 @@ func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
 }
 
 func TestAnErrorIsToldOnTheTerminalThatIsThereAfterwards(t *testing.T) {
-	p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+freeAddress(t)+"/metrics", "-wait", "0s")
+	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+freeAddress(t)+"/metrics", "--wait", "0s")
 	exit, after := p.restored()
 	assert.Equal(t, 1, exit)
 	assert.Contains(t, after, "nothing listens on 127.")
@@ -324,7 +324,7 @@ func TestAPanicIsToldOnTheTerminalThatIsThereAfterwards(t *testing.T) {
 }
 
 func TestThisMachineIsMeasuredWithoutACollector(t *testing.T) {
-	p := onTerminal(t, 80, 24, "top", "-local", "-model", "35-120")
+	p := onTerminal(t, 80, 24, "top", "--local", "--model", "35-120")
 	p.until("MODELED, not measured")
 	p.until("unattributed")
 	p.press("q")
@@ -335,7 +335,7 @@ func TestNothingListeningIsToldAtOnceAndARowIsThereWithinASecond(t *testing.T) {
 	fastest := time.Hour
 	for try := 0; try < 5 && fastest >= time.Second; try++ { // the machine may be busy
 		address := freeAddress(t)
-		p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+		p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 		p.until("Nothing to show from http://" + address)
 		p.until("Is the collector running?")
 		began := time.Now()
@@ -351,7 +351,7 @@ func TestNothingListeningIsToldAtOnceAndARowIsThereWithinASecond(t *testing.T) {
 func TestNoScreenIsClearedBetweenFigures(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics", "-interval", "20ms")
+	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics", "--interval", "20ms")
 	p.until("java")
 	p.press("n")
 	p.until("by name")
@@ -370,7 +370,7 @@ func TestNoScreenIsClearedBetweenFigures(t *testing.T) {
 func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 	p.until("unattributed")
 	p.resize(132, 43)
 	p.until("CONTAINER")
@@ -385,7 +385,7 @@ func TestColorsAreNotShownWhereTheyAreNotWanted(t *testing.T) {
 	aCollector(t, address, measuredFile(t))
 	for setting, colored := range map[string]bool{"": true, "1": false} {
 		t.Setenv("NO_COLOR", setting)
-		p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+		p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 		p.until("java")
 		assert.Equal(t, colored, strings.Contains(p.output(), "\x1b[32m"), setting)
 		p.press("q")
@@ -396,8 +396,8 @@ func TestColorsAreNotShownWhereTheyAreNotWanted(t *testing.T) {
 func TestTablesOnATerminalArePlainWhereTheyAreAskedFor(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
-	for _, flags := range [][]string{{"-once"}, {"-n", "3", "-for", "1ms"}} {
-		p := onTerminal(t, 80, 24, append([]string{"top", "-endpoint", "http://" + address + "/metrics"}, flags...)...)
+	for _, flags := range [][]string{{"--once"}, {"--rows", "3", "--for", "1ms"}} {
+		p := onTerminal(t, 80, 24, append([]string{"top", "--endpoint", "http://" + address + "/metrics"}, flags...)...)
 		require.NoError(t, <-p.ended)
 		got := p.drain()
 		assert.Contains(t, got, "unattributed 0.200000 J")

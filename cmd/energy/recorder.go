@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,25 +14,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // recorder obtains a record: from a collector, or from a file.
 type recorder struct {
 	endpoint string
-	every    time.Duration
+	interval time.Duration
 	length   time.Duration
 	record   string // file to write
+	force    bool
 	from     string // file to read in place of the endpoint
 }
 
-func (o *recorder) flags(fs *flag.FlagSet) {
+func (o *recorder) flags(c *cobra.Command) {
 	o.endpoint = defaultEndpoint
-	fs.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter")
-	fs.DurationVar(&o.every, "every", time.Second, "time between two scrapes")
-	fs.DurationVar(&o.length, "for", 0, "how long to record (0: until Ctrl-C)")
-	fs.StringVar(&o.record, "record", "", "file to write what the collector reports to")
-	fs.StringVar(&o.from, "from", "", "file that -record wrote, in place of scraping")
+	flagGroup(c, "What is recorded", func(f *pflag.FlagSet) {
+		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter")
+		f.DurationVar(&o.interval, "interval", time.Second, "time between two scrapes")
+		f.DurationVar(&o.length, "for", 0, "how long to record (0: until Ctrl-C)")
+		f.StringVar(&o.record, "record", "", "`file` to write what the collector reports to")
+		f.StringVar(&o.from, "from", "", "`file` that --record wrote, in place of scraping")
+		forceFlag(f, &o.force)
+	})
 }
 
 // check returns an error if the flags exclude each other. other is another file of the command, or
@@ -43,11 +49,11 @@ func (o *recorder) check(other string) error {
 	case other != "" && (filepath.Clean(other) == filepath.Clean(o.record) || filepath.Clean(other) == filepath.Clean(o.from)):
 		return fmt.Errorf("%s is the file of the record", other)
 	case o.record != "" && o.from != "":
-		return errors.New("-record and -from exclude each other")
-	case o.every <= 0:
-		return errors.New("-every must be above 0")
+		return errors.New("--record and --from exclude each other")
+	case o.interval <= 0:
+		return errors.New("--interval must be above 0")
 	case o.length < 0:
-		return errors.New("-for must not be below 0")
+		return errors.New("--for must not be below 0")
 	}
 	return nil
 }
@@ -66,6 +72,9 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 		}
 		return r, r.check()
 	}
+	if err := refuseExisting(o.force, o.record); err != nil {
+		return nil, err
+	}
 	file, err := create(context.WithoutCancel(ctx), o.record)
 	if err != nil {
 		return nil, err
@@ -77,7 +86,7 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 		defer stop()
 	}
 	m := machineOf(ctx, o.endpoint)
-	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every)
+	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.interval)
 	r.machine = m
 	if file != nil && !r.isEmpty() { // also a record that ended early
 		err = errors.Join(err, file.save(r.write))

@@ -58,7 +58,7 @@ func (c *collector) note() string {
 
 func (c *collector) hint(err error) string {
 	if err != nil {
-		return "Is the collector running? `make run` starts it, and `energy top -local` needs none."
+		return "Is the collector running? `make run` starts it, and `energy top --local` needs none."
 	}
 	return "It answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured."
 }
@@ -103,8 +103,8 @@ func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) 
 // The others are in the series of their programs.
 const localProcesses = 500
 
-// localConfig returns the receiver's configuration for a table, and the settings of -config that
-// were left out. Without -config it has those of config.yaml that make a table.
+// localConfig returns the receiver's configuration for a table, and the settings of --config that
+// were left out. Without --config it has those of config.yaml that make a table.
 func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, without []string, err error) {
 	if o.config != "" {
 		if cfg, without, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
@@ -125,19 +125,19 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 	return cfg, without, cfg.Validate()
 }
 
-// modelUsage describes the flag -model.
+// modelUsage describes the flag --model.
 const modelUsage = "the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
-	"file of a trained model (default auto, or what -config says)"
+	"file of a trained model (default auto, or what --config says)"
 
-// selectModel sets the model of the flag -model. Without it the model is that of the file of
-// -config, or auto without a file.
+// selectModel sets the model of the flag --model. Without it the model is that of the file of
+// --config, or auto without a file.
 func selectModel(cfg *energyreceiver.Config, model, file string) (err error) {
 	switch {
 	case model == "none":
 		cfg.Model = configoptional.None[energyreceiver.ModelConfig]()
 	case model != "" || file == "":
 		if cfg.Model, err = receiverconfig.Model(cmp.Or(model, "auto")); err != nil {
-			return fmt.Errorf("-model: %w", err)
+			return fmt.Errorf("--model: %w", err)
 		}
 	}
 	return nil
@@ -171,5 +171,5 @@ func (l *local) note() string {
 }
 
 func (l *local) hint(error) string {
-	return "No sensor can be read. `-model auto` estimates what the machine draws."
+	return "No sensor can be read. `--model auto` estimates what the machine draws."
 }

@@ -35,9 +35,9 @@ func BenchmarkStart(b *testing.B) {
 		require.NoError(b, err)
 		return time.Unix(0, told).Sub(began).Seconds() * 1000
 	}
-	for _, flags := range []string{"", "-model 35-120", "-model auto"} {
+	for _, flags := range []string{"", "--model 35-120", "--model auto"} {
 		b.Run(strings.ReplaceAll(flags, " ", "_"), func(b *testing.B) {
-			args := slices.Concat([]string{energy, "measure", "-quiet"}, strings.Fields(flags), []string{"--"})
+			args := slices.Concat([]string{energy, "measure", "--quiet"}, strings.Fields(flags), []string{"--"})
 			var with, without []float64
 			for b.Loop() {
 				with = append(with, started(b, args...))

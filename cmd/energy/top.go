@@ -5,13 +5,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -39,30 +40,52 @@ type options struct {
 	plain    bool // tables, also on a terminal
 }
 
-const topUsage = `Usage: energy top [flags]
-       energy top [flags] -log FILE -- COMMAND [ARGUMENT...]
-
-Shows what uses the most energy: of a collector on this machine, or without one of what it measures itself. With a command it starts that
-collector, and stops it at the end.
-
-  energy top                    a screen that changes every 5 s, until q; without a terminal a table every 5 s
-  energy top -n 10              tables of 10 rows, also on a terminal
-  energy top -once              one table
-  energy top -local             measures even where a collector listens
-
-`
-
-// topCommand is the subcommand top.
-func topCommand(args []string) error {
-	opts, err := parseFlags(args, os.Stderr)
-	return runParsed(err, func(ctx context.Context) error {
-		if !opts.plain && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
-			if t, err := screen.Open(); err == nil {
-				return runScreen(ctx, opts, t, open)
+// subcommand returns the command top.
+func (o *options) subcommand() *cobra.Command {
+	o.endpoint = defaultEndpoint
+	c := &cobra.Command{
+		Use: "top [flags] [-- COMMAND [ARGUMENT...]]", Short: "show the top consumers of energy as a table",
+		Long: `Shows the programs that use the most energy: of a collector on this machine, or measured by energy
+itself if no collector runs. With a command it starts that collector, and stops it at the end.`,
+		Example: `  energy top              a screen, until q; without a terminal a table every 5 s
+  energy top --rows 10    tables of 10 rows, also on a terminal
+  energy top --once       one table
+  energy top --local      measures even where a collector listens`,
+		Args: func(c *cobra.Command, args []string) error {
+			o.command = args
+			o.given = c.Flags().Changed("endpoint")
+			o.plain = o.once || c.Flags().Changed("rows")
+			return o.check()
+		},
+		RunE: untilDone(func(ctx context.Context) error {
+			if !o.plain && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+				if t, err := screen.Open(); err == nil {
+					return runScreen(ctx, *o, t, open)
+				}
 			}
-		}
-		return opts.await(ctx, func() error { return run(ctx, opts, os.Stdout) })
+			return o.await(ctx, func() error { return run(ctx, *o, os.Stdout) })
+		}),
+	}
+	c.Flags().SetInterspersed(false)
+	flagGroup(c, "What is shown", func(f *pflag.FlagSet) {
+		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter; without this flag, "+
+			"if no collector listens there, this command measures by itself")
+		f.BoolVar(&o.local, "local", false, "measure without looking for a collector")
+		f.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
+		f.StringVar(&o.config, "config", "", "without a collector: `file` with the configuration of a collector, or of its energy receiver")
+		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
+		f.StringVar(&o.logFile, "log", "", "`file` for the output of the started command; its warnings are shown under the table")
 	})
+	flagGroup(c, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.once, "once", false, "print one table and end")
+		f.IntVar(&o.rows, "rows", 10, "`number` of rows of a table; tables are plain text, also on a terminal")
+		f.DurationVar(&o.interval, "interval", 5*time.Second, "time between two readings")
+	})
+	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
+		f.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
+		f.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
+	})
+	return c
 }
 
 // endsWithin is how long reading may take to end after a key or a signal.
@@ -88,45 +111,18 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-func parseFlags(args []string, usage io.Writer) (options, error) {
-	var o options
-	fs := flag.NewFlagSet("energy top", flag.ContinueOnError)
-	o.endpoint = defaultEndpoint
-	fs.Var((*endpoint)(&o.endpoint), "endpoint",
-		"`URL` or host:port of the collector's Prometheus exporter; without this flag, if nothing listens there, this command measures by itself")
-	fs.BoolVar(&o.local, "local", false, "measure without looking for a collector")
-	fs.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
-	fs.StringVar(&o.config, "config", "", "without a collector: `file` with a collector's configuration, or with that of its energy receiver")
-	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.IntVar(&o.rows, "n", 10, "rows of a table; tables are plain text, also on a terminal")
-	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two readings")
-	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
-	fs.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
-	fs.BoolVar(&o.once, "once", false, "print one table and end")
-	fs.StringVar(&o.logFile, "log", "", "`file` for the output of the started command; its warnings are shown under the table")
-	err := parseWithUsage(fs, args, topUsage, usage, func() error {
-		o.command = fs.Args()
-		fs.Visit(func(f *flag.Flag) {
-			o.given = o.given || f.Name == "endpoint"
-			o.plain = o.plain || f.Name == "n" || o.once
-		})
-		return o.check()
-	})
-	return o, err
-}
-
 func (o *options) check() error {
 	switch {
 	case o.local && (o.given || len(o.command) > 0):
-		return errors.New("-local is for measuring without a collector: it takes neither -endpoint nor a command")
+		return errors.New("--local is for measuring without a collector: it takes neither --endpoint nor a command")
 	case o.interval <= 0:
-		return errors.New("-interval must be above 0")
+		return errors.New("--interval must be above 0")
 	case o.rows < 1:
-		return errors.New("-n must be at least 1")
+		return errors.New("--rows must be at least 1")
 	case o.wait < 0 || o.limit < 0:
-		return errors.New("-wait and -for must not be below 0")
+		return errors.New("--wait and --for must not be below 0")
 	case len(o.command) > 0 && o.logFile == "":
-		return errors.New("-log is needed with a command")
+		return errors.New("--log is needed with a command")
 	}
 	return nil
 }

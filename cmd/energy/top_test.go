@@ -46,13 +46,14 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Fprintln(os.Stderr, "it did not panic:", err)
 	case "hangs":
-		os.Exit(report("top", runParsed(nil, func(ctx context.Context) error {
+		top, _, _ := rootCommand().Find([]string{"top"})
+		os.Exit(report(top, untilDone(func(ctx context.Context) error {
 			t, err := screen.Open()
 			if err != nil {
 				return err
 			}
 			return runScreen(ctx, options{interval: time.Second, endpoint: defaultEndpoint}, t, openHanging)
-		})))
+		})(top, nil)))
 	case "dies":
 		fmt.Fprintln(os.Stderr, "Error: no such receiver")
 		os.Exit(1)
@@ -275,13 +276,11 @@ func FuzzNote(f *testing.F) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-interval", "0s"}, {"-n", "0"}, {"-wait", "-1s"}, {"-nope"}, {"--", "otelcol"}} {
-		var usage bytes.Buffer
-		_, err := parseFlags(args, &usage)
+	for _, args := range [][]string{{"--interval", "0s"}, {"--rows", "0"}, {"--wait", "-1s"}, {"-nope"}, {"--", "otelcol"}} {
+		_, err := parsed[options](args)
 		require.Error(t, err, args)
-		assert.NotEmpty(t, usage.String(), args)
 	}
-	o, err := parseFlags([]string{"-log", "x", "--", "otelcol", "--config", "c"}, io.Discard)
+	o, err := parsed[options]([]string{"--log", "x", "--", "otelcol", "--config", "c"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"otelcol", "--config", "c"}, o.command)
 }
@@ -493,14 +492,4 @@ func TestIDsAreShortenedInEachPart(t *testing.T) {
 			t.Errorf("%s: %s, want %s", id, got, want)
 		}
 	}
-}
-
-func TestUnknownCommandsAreRefused(t *testing.T) {
-	for want, args := range map[int][]string{0: {"help"}, 2: {"bottom"}} {
-		assert.Equal(t, want, exitCode(args), args)
-	}
-	assert.Equal(t, 2, exitCode(nil))
-	assert.Equal(t, 2, exitCode([]string{"top", "-n", "0"}))
-	assert.Equal(t, 0, exitCode([]string{"top", "-h"}))
-	assert.Equal(t, 1, exitCode([]string{"top", "-once", "-wait", "0", "-endpoint", "http://127.0.0.1:1/metrics"}))
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,6 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -25,47 +27,38 @@ import (
 type trainOptions struct {
 	recorder
 	out    string // file of the model
-	force  bool
 	maxLag time.Duration
 	now    func() time.Time
 }
 
-const trainUsage = `Usage: energy train -out FILE [flags]
-
-Trains a power model on this machine, which must have meters, for machines with the same CPU that have none:
-
-  energy train -for 60m -out node.json           records what the collector reports, and fits a curve to each zone
-  energy train -from FILE -out node.json         fits what was recorded with -record, here or with energy calibrate
-
-The receiver reads the model, or a directory of models: model: {file: node.json}
-
-`
-
-// train is the subcommand of that name.
-func train(args []string) error {
-	o, err := parseTrainFlags(args, os.Stderr)
-	return runParsed(err, func(ctx context.Context) error { return o.run(ctx, os.Stdout) })
+// subcommand returns the command train.
+func (o *trainOptions) subcommand() *cobra.Command {
+	o.now = time.Now
+	c := &cobra.Command{
+		Use: "train -o FILE [flags]", Short: "train a power model for machines that have no meter",
+		Long: `Trains a power model on this machine, which must have meters. It is for machines with the same CPU
+without meters. The receiver reads the model, or a directory of models: model: {file: node.json}`,
+		Example: `  energy train --for 60m -o node.json     records the figures of the collector, and fits a curve to
+                                          each zone
+  energy train --from FILE -o node.json   fits a record of --record, of this command or of energy
+                                          calibrate`,
+		Args: noArguments(o.check),
+		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout) }),
+	}
+	o.flags(c)
+	flagGroup(c, "Model", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.out, "output", "o", "", "`file` to write the model to")
+		f.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag of the whole machine's meter to look for")
+	})
+	return c
 }
 
-func parseTrainFlags(args []string, usage io.Writer) (trainOptions, error) {
-	o := trainOptions{now: time.Now}
-	fs := flag.NewFlagSet("energy train", flag.ContinueOnError)
-	o.flags(fs)
-	fs.StringVar(&o.out, "out", "", "file to write the model to")
-	fs.BoolVar(&o.force, "force", false, "replace the file of -out if it exists")
-	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag of the whole machine's meter to look for")
-	err := parseWithUsage(fs, args, trainUsage, usage, func() error { return o.check(fs.Args()) })
-	return o, err
-}
-
-func (o *trainOptions) check(rest []string) error {
+func (o *trainOptions) check() error {
 	switch {
-	case len(rest) > 0:
-		return fmt.Errorf("%q is no flag", rest[0])
 	case o.out == "":
-		return errors.New("-out is needed")
+		return errors.New("--output is needed")
 	case o.maxLag <= 0:
-		return errors.New("-max-lag must be above 0")
+		return errors.New("--max-lag must be above 0")
 	}
 	return o.recorder.check(o.out)
 }
@@ -110,7 +103,7 @@ func (o *trainOptions) mayWrite() error {
 	}
 	switch _, err := os.Lstat(o.out); {
 	case err == nil && !o.force:
-		return fmt.Errorf("%s exists: -force replaces it", o.out)
+		return fmt.Errorf("%s exists: --force replaces it", o.out)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

@@ -156,7 +156,7 @@ func (n *node) recorded(t *testing.T, length time.Duration) (r *record) {
 
 func trainingOptions(t *testing.T, args ...string) trainOptions {
 	t.Helper()
-	o, err := parseTrainFlags(append([]string{"-out", filepath.Join(t.TempDir(), "node.json")}, args...), io.Discard)
+	o, err := parsed[trainOptions](append([]string{"-o", filepath.Join(t.TempDir(), "node.json")}, args...))
 	require.NoError(t, err)
 	o.now = func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 	return o
@@ -250,7 +250,7 @@ func TestWhatWasTrainedIsPrintedAndWritten(t *testing.T) {
 	r := n.recorded(t, 3*time.Hour)
 	t.Chdir(t.TempDir())
 	writeRecord(t, r)
-	o := trainingOptions(t, "-from", "record.csv")
+	o := trainingOptions(t, "--from", "record.csv")
 	o.out = "node.json"
 	var out bytes.Buffer
 	require.NoError(t, o.run(t.Context(), &out))
@@ -275,9 +275,9 @@ func TestAnExistingFileIsReplacedOnlyOnRequest(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeRecord(t, r)
 	require.NoError(t, os.WriteFile("node.json", []byte("mine"), 0o600))
-	o := trainingOptions(t, "-from", "record.csv")
+	o := trainingOptions(t, "--from", "record.csv")
 	o.out = "node.json"
-	require.ErrorContains(t, o.run(t.Context(), io.Discard), "node.json exists: -force replaces it")
+	require.ErrorContains(t, o.run(t.Context(), io.Discard), "node.json exists: --force replaces it")
 	text, err := os.ReadFile("node.json")
 	require.NoError(t, err)
 	assert.Equal(t, "mine", string(text))
@@ -350,7 +350,7 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 func TestARecordThatCannotBeTrainedSaysWhatIsMissing(t *testing.T) {
 	r := newNode(1).recorded(t, time.Hour)
 	t.Chdir(t.TempDir())
-	o := trainingOptions(t, "-from", "record.csv")
+	o := trainingOptions(t, "--from", "record.csv")
 	r.machine = nil
 	writeRecord(t, r)
 	require.ErrorIs(t, o.run(t.Context(), io.Discard), errNoMachine)
@@ -388,7 +388,7 @@ func TestOnlyThisMachineIsTrained(t *testing.T) {
 	} {
 		assert.Equal(t, here, isHere(t.Context(), endpoint), endpoint)
 	}
-	o := trainingOptions(t, "-endpoint", "http://192.0.2.1/metrics")
+	o := trainingOptions(t, "--endpoint", "http://192.0.2.1/metrics")
 	require.ErrorIs(t, o.run(t.Context(), io.Discard), errElsewhere)
 }
 
@@ -416,10 +416,10 @@ func TestWhatCannotBeIsLeftOutOfARecord(t *testing.T) {
 
 func TestInvalidTrainArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-from", "a"}, {"-out", "a", "-record", "a", "-from", "b"}, {"-out", "a", "-record", "a"}, {"-out", "a", "-from", "./a"}, {"-out", "a", "-every", "0s"}, {"-out", "a", "-for", "-1s"}, {"-out", "a", "b"},
-		{"-out", "a", "-max-lag", "0s"}, {"-nosuch"},
+		{}, {"--from", "a"}, {"-o", "a", "--record", "a", "--from", "b"}, {"-o", "a", "--record", "a"}, {"-o", "a", "--from", "./a"}, {"-o", "a", "--interval", "0s"}, {"-o", "a", "--for", "-1s"}, {"-o", "a", "b"},
+		{"-o", "a", "--max-lag", "0s"}, {"-nosuch"},
 	} {
-		_, err := parseTrainFlags(args, io.Discard)
+		_, err := parsed[trainOptions](args)
 		require.Error(t, err, "%q", args)
 	}
 }

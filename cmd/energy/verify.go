@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
@@ -22,53 +24,51 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-const verifyUsage = `Usage: energy verify [flags]
-
-Checks the meters of this machine and the figures of the receiver, in five minutes. It loads the CPUs in steps: run it on a machine that
-rests otherwise. Without root or without meters it lists the checks that were not possible.
-
-  energy verify                              reads all meters and prints a verdict for each check
-  energy verify -out DIRECTORY               writes verify.json and verify.md, too, for an issue: without names and serial numbers
-  energy verify -config collector.yaml       also reads the meters that a collector's configuration describes
-  energy verify -backend http://host:9090    also checks the version of a metrics database
-
-The exit status is 1 if a check found a fault.
-
-`
-
 type verifyOptions struct {
 	config, receiver string
 	out, backend     string
+	force            bool
 	length           time.Duration
 }
 
 // minVerify is the shortest run: each step needs some seconds.
 const minVerify = 20 * time.Second
 
-// verifyCommand is the subcommand verify.
-func verifyCommand(args []string) error {
-	o, err := parseVerifyFlags(args, os.Stderr)
-	return runParsed(err, func(ctx context.Context) error { return o.run(ctx, os.Stdout, os.Stderr) })
+// subcommand returns the command verify.
+func (o *verifyOptions) subcommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "verify [flags]", Short: "check the meters of this machine and the receiver's figures",
+		Long: `Checks the meters of this machine and the figures of the receiver, in five minutes. It loads the
+CPUs in steps: run it on a machine that rests otherwise. Without root or without meters it lists the
+checks that were not possible. The exit status is 1 if a check found a fault.`,
+		Example: `  energy verify                           reads all meters and prints a verdict for each check
+  energy verify -o DIRECTORY              writes verify.json and verify.md, too, for an issue:
+                                          without names and serial numbers
+  energy verify --config collector.yaml   also reads the meters that a collector's configuration
+                                          describes
+  energy verify --backend http://host:9090
+                                          also checks the version of a metrics database`,
+		Args: noArguments(o.check),
+		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout, os.Stderr) }),
+	}
+	flagGroup(c, "What is checked", func(f *pflag.FlagSet) {
+		f.DurationVar(&o.length, "for", 280*time.Second, fmt.Sprintf("time of all steps together, at least %v", minVerify))
+		f.StringVar(&o.config, "config", "", "`file` with the configuration of a collector, or of its energy receiver")
+		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
+		f.StringVar(&o.backend, "backend", "", "`URL` of a metrics database whose version is checked")
+	})
+	flagGroup(c, "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.out, "output", "o", "", "`directory` to write verify.json and verify.md to")
+		forceFlag(f, &o.force)
+	})
+	return c
 }
 
-func parseVerifyFlags(args []string, usage io.Writer) (verifyOptions, error) {
-	var o verifyOptions
-	fs := flag.NewFlagSet("energy verify", flag.ContinueOnError)
-	fs.DurationVar(&o.length, "for", 280*time.Second, fmt.Sprintf("time of all steps together, at least %v", minVerify))
-	fs.StringVar(&o.out, "out", "", "`directory` to write verify.json and verify.md to")
-	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
-	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.StringVar(&o.backend, "backend", "", "`URL` of a metrics database whose version is checked")
-	err := parseWithUsage(fs, args, verifyUsage, usage, func() error {
-		switch {
-		case fs.NArg() > 0:
-			return fmt.Errorf("%q is no flag", fs.Arg(0))
-		case o.length < minVerify:
-			return fmt.Errorf("-for must be at least %v", minVerify)
-		}
-		return nil
-	})
-	return o, err
+func (o *verifyOptions) check() error {
+	if o.length < minVerify {
+		return fmt.Errorf("--for must be at least %v", minVerify)
+	}
+	return nil
 }
 
 var errFaults = errors.New("a check found a fault")
@@ -80,6 +80,9 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	}
 	if o.out != "" { // before the time is spent
 		if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // a report is no secret
+			return err
+		}
+		if err := refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md")); err != nil {
 			return err
 		}
 	}
@@ -122,7 +125,7 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 	return cfg, cfg.Validate()
 }
 
-// write writes the report to the directory of -out.
+// write writes the report to the directory of --output.
 func (o *verifyOptions) write(report *verify.Report) error {
 	if o.out == "" {
 		return nil

@@ -4,36 +4,32 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
-
-const versionUsage = `Usage: energy version
-
-Prints the version of this program, the commit if it was built from a repository, and the version of Go.
-
-`
 
 // release is the version of a released program, which the linker sets.
 var release string
 
-// printVersion is the subcommand version.
-func printVersion(args []string) error {
-	fs := flag.NewFlagSet("energy version", flag.ContinueOnError)
-	return runParsed(parseWithUsage(fs, args, versionUsage, os.Stderr, nil), func(context.Context) error {
-		if fs.NArg() > 0 {
-			return errors.New("takes no arguments")
-		}
-		info, _ := debug.ReadBuildInfo()
-		_, err := fmt.Print(version(info))
-		return err
-	})
+// versionCommand returns the subcommand version.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version of this program", DisableFlagsInUseLine: true,
+		Long: "Prints the version of this program, the commit if it was built from a repository, and the\n" +
+			"version of Go.",
+		Args: noArguments(nil),
+		RunE: func(*cobra.Command, []string) error { return printVersion() },
+	}
+}
+
+func printVersion() error {
+	info, _ := debug.ReadBuildInfo()
+	_, err := fmt.Print(version(info))
+	return failed(err)
 }
 
 // version describes a build: "energy v0.1.0 (commit 76a75ac0f3b2, modified) go1.26.0 linux/amd64". info may be nil.

@@ -22,7 +22,4 @@ func TestVersion(t *testing.T) {
 	release = "v0.2.0"
 	t.Cleanup(func() { release = "" })
 	assert.Equal(t, "energy v0.2.0 "+runtime.Version()+of, version(nil))
-	assert.Zero(t, exitCode([]string{"version"}))
-	assert.Zero(t, exitCode([]string{"--version"}))
-	assert.Equal(t, 1, exitCode([]string{"version", "x"}))
 }

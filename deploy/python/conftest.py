@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes each test a phase of `energy measure -by phase -- pytest`."""
+"""Makes each test a phase of `energy measure --by phase -- pytest`."""
 
 import os
 import socket

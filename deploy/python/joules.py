@@ -7,6 +7,6 @@ import subprocess
 
 def joules(*command):
     """Runs a command and returns its energy in joules, None if nothing measures or models energy."""
-    measure = ["energy", "measure", "-json", "-quiet", "-output", "-", "--", *command]
+    measure = ["energy", "measure", "--json", "--quiet", "-o", "-", "--", *command]
     run = subprocess.run(measure, stdout=subprocess.PIPE, check=True)
     return json.loads(run.stdout)["joules"]

@@ -38,7 +38,13 @@ say "programs $VERSION, for $ARCHS"
 say "man pages and completions"
 host=$(go env GOHOSTARCH)
 rm -rf "$work/share"
-"$here/manual.sh" "$work/$host/energy" "$work/share"
+energy=$work/$host/energy share=$work/share
+mkdir -p "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
+"$energy" man "$share/man/man1"
+gzip -9n "$share"/man/man1/*
+"$energy" completion bash >"$share/bash-completion/completions/energy"
+"$energy" completion zsh >"$share/zsh/site-functions/_energy"
+"$energy" completion fish >"$share/fish/vendor_completions.d/energy.fish"
 
 say "archives and SBOMs"
 for arch in $ARCHS; do

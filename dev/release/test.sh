@@ -119,9 +119,10 @@ checks "systemd-analyze verify" chroot "$root" bash -c \
 	'out=$(systemd-analyze verify /usr/lib/systemd/system/otelcol-energy.service 2>&1) && ! grep otelcol-energy.service <<<"$out"'
 checks "systemd-analyze security: at most 3.0" chroot "$root" systemd-analyze security --offline=true --threshold=30 otelcol-energy.service
 checks "the service measures" service "$root"
-checks "man pages" chroot "$root" bash -c 'man -l --warnings=all /usr/share/man/man1/energy-measure.1.gz | grep -q -- -max-joules'
+checks "man pages" chroot "$root" bash -c 'man -l --warnings=all /usr/share/man/man1/energy-measure.1.gz | grep -q -- --max-joules'
 checks "completion of bash" chroot "$root" bash -c '. /usr/share/bash-completion/completions/energy
-	COMP_WORDS=(energy measure -max) COMP_CWORD=2; _energy; test "${COMPREPLY[*]}" = -max-joules'
+	_get_comp_words_by_ref() { cur=--max words=(energy measure --max) cword=2 prev=measure; }; compopt() { :; }
+	__start_energy; test "${COMPREPLY[*]}" = --max-joules'
 echo "# changed" >>"$root/etc/otelcol-energy/config.yaml"
 checks "an upgrade keeps the configuration" bash -c 'chroot "$0" dpkg -i --force-confold "/tmp/dist/$1" && grep "# changed" "$0/etc/otelcol-energy/config.yaml"' \
 	"$root" "${deb##*/}"
@@ -157,7 +158,7 @@ mkdir -p "$scratch/bare"/{proc,sys,tmp}
 mount -t proc proc "$scratch/bare/proc"
 mount --rbind /sys "$scratch/bare/sys"
 archive=$(ls "$dist"/energy_*_"linux_$arch".tar.gz)
-first='tar -xzf "$0" -C "$1" --strip-components=1 && chroot "$1" /energy top -local -once -interval 1s'
+first='tar -xzf "$0" -C "$1" --strip-components=1 && chroot "$1" /energy top --local --once --interval 1s'
 checks "from the archive to the first figures of energy top, at most 5 s" timeout 5 bash -c "$first" "$archive" "$scratch/bare"
 
 # image NAME: unpacks the image of this architecture, and prints its root.

@@ -35,7 +35,7 @@ var receiver = []setting{
 	{"pods", "now series::pods, without min_energy"},
 	{"vms", "now series::vms, without min_energy"},
 	{"zero_points", "removed: new series always start with a zero-value point"},
-	{"phases", "removed: energy measure -node reports the whole machine by phase"},
+	{"phases", "removed: energy measure --node reports the whole machine by phase"},
 	{"metrics::system.phase.energy", "removed together with phases"},
 	{"metrics::system.phase.time", "removed together with phases"},
 	{"metrics::slurm.job.energy", "now metrics::slurm.step.energy"},

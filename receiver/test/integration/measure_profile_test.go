@@ -64,7 +64,7 @@ func TestMeasureEnergyByFunction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "out.pb.gz")
-			cmd, result := measureCommand(t, "-profiler", collector, "-profile", file, "--", c.split, "10")
+			cmd, result := measureCommand(t, "--profiler", collector, "--profile", file, "--", c.split, "10")
 			run(t, cmd)
 			m := readMeasured(t, result)
 			m.requireSums(t)

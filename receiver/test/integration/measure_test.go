@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured is the output of `energy measure -json`, as far as these tests read it.
+// measured is the output of `energy measure --json`, as far as these tests read it.
 type measured struct {
 	Started       time.Time `json:"started"`
 	ExitStatus    int       `json:"exit_status"`
@@ -101,7 +101,7 @@ func energyBinary(t *testing.T) string {
 func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {
 	t.Helper()
 	result = filepath.Join(t.TempDir(), "result.json")
-	cmd = exec.Command(energyBinary(t), append([]string{"measure", "-config", straightModel(t), "-json", "-o", result, "-q"}, args...)...)
+	cmd = exec.Command(energyBinary(t), append([]string{"measure", "--config", straightModel(t), "--json", "-o", result, "--quiet"}, args...)...)
 	return cmd, result
 }
 
@@ -293,14 +293,14 @@ func TestMeasureEndsAsItsCommand(t *testing.T) {
 		"a signal":      {[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9},
 		"not found":     {[]string{"no-such-program"}, 127},
 		"no program":    {[]string{"/etc/passwd"}, 126},
-		"too much":      {[]string{"-max-joules", "0.001", load, "child", "0.3"}, 124},
-		"within limits": {[]string{"-max-joules", "10000", load, "child", "0.3"}, 0},
+		"too much":      {[]string{"--max-joules", "0.001", load, "child", "0.3"}, 124},
+		"within limits": {[]string{"--max-joules", "10000", load, "child", "0.3"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd, result := measureCommand(t, c.args...)
 			out, _ := cmd.CombinedOutput() // the status is compared
 			assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%s", out)
-			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 0.001 J of -max-joules")), "%s", out)
+			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 0.001 J of --max-joules")), "%s", out)
 			if c.status != 126 && c.status != 127 {
 				want := c.status
 				if want == 124 {
@@ -341,7 +341,7 @@ const cronScript = `
 i=0
 for seconds in 0.4 0.8 1.2; do
 	i=$((i + 1))
-	energy measure -config "$2" -q -json -o "$1/job-$i.json" -interval 100ms -- load child $seconds &
+	energy measure --config "$2" --quiet --json -o "$1/job-$i.json" --interval 100ms -- load child $seconds &
 done
 wait
 `
@@ -374,7 +374,7 @@ func TestMeasureAsAUser(t *testing.T) {
 	}
 	load := copied(build(t, "load"))
 	var out bytes.Buffer
-	cmd := exec.Command(copied(energyBinary(t)), "measure", "-config", model, "-json", "-o", "-", "-q", load, "child", "1")
+	cmd := exec.Command(copied(energyBinary(t)), "measure", "--config", model, "--json", "-o", "-", "--quiet", load, "child", "1")
 	cmd.Dir, cmd.Env, cmd.Stdout = dir, []string{"PATH=/usr/bin:/bin"}, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	require.NoError(t, cmd.Run())

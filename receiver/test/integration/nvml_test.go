@@ -123,7 +123,7 @@ func TestMeasureAttributesNVIDIAGPUs(t *testing.T) {
 	s.tells(t)
 	dir := t.TempDir()
 	pid, result := filepath.Join(dir, "pid"), filepath.Join(dir, "result.json")
-	cmd := exec.Command(binary, "measure", "-json", "-o", result, "-q", "--", "sh", "-c", `echo $$ >"$0.next" && mv "$0.next" "$0" && exec sleep 5`, pid)
+	cmd := exec.Command(binary, "measure", "--json", "-o", result, "--quiet", "--", "sh", "-c", `echo $$ >"$0.next" && mv "$0.next" "$0" && exec sleep 5`, pid)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(s.library))
 	require.NoError(t, cmd.Start())
 	eventually(t, "the command runs", func() bool {

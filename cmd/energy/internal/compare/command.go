@@ -201,7 +201,7 @@ func (c *Command) noteOutliers(quantity string, s *Summary) {
 	}
 	note := fmt.Sprintf("Outliers in %s: run %s, %s", quantity, strings.Join(runs, ", "), OutlierRule)
 	if s.Outliers[0] == 0 && c.value(quantity, 0) > s.Median {
-		note += ". The first run may have filled caches: -warmup 1 leaves it out"
+		note += ". The first run may have filled caches: --warmup 1 leaves it out"
 	}
 	c.Notes = append(c.Notes, note)
 }

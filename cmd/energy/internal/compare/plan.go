@@ -63,7 +63,7 @@ func (e *FailedError) Error() string {
 	if e.Step.Command == 1 {
 		name = "the other command"
 	}
-	return fmt.Sprintf("%s failed with exit status %d: -ignore-failure measures what fails, too", name, e.Exit)
+	return fmt.Sprintf("%s failed with exit status %d: --ignore-failure measures what fails, too", name, e.Exit)
 }
 
 // Name names a step for people: "run 3 of 10 of A".

@@ -64,7 +64,7 @@ func (r Ratio) Verdict(verb, quantity string) string {
 	case r.Pairs == 0:
 		return "A and B are not compared: there is no pair of runs"
 	case !r.Spread():
-		return fmt.Sprintf("In one pair of runs, %s: -runs tells what that is worth", difference(r.Mean, verb, quantity))
+		return fmt.Sprintf("In one pair of runs, %s: --runs tells what that is worth", difference(r.Mean, verb, quantity))
 	case !r.Significant():
 		return fmt.Sprintf("No significant difference in %s: A/B is %s, and may be 1 (95 %% confidence: %s to %s)",
 			quantity, factor(r.Mean), factor(r.Low), factor(r.High))

@@ -36,7 +36,7 @@ func (r *run) explain() {
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.note("No joules are known: no meter can be read, and there is no model. -model auto estimates the energy of CPUs and memory")
+		r.note("No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory")
 	}
 	if r.notes.Denied() {
 		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
@@ -61,7 +61,7 @@ func (r *run) explainZones() {
 	}
 	if len(unknown) > 0 {
 		r.note("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
-			"-baseline 10s measures it", list(unknown))
+			"--baseline 10s measures it", list(unknown))
 	}
 	if len(learning) > 0 {
 		r.note("The static power of %s is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(learning))

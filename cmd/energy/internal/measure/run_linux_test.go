@@ -171,7 +171,7 @@ func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 	assert.Empty(t, r.Zones)
 	assert.Positive(t, r.CPU)
 	assert.True(t, noted(r, "No joules are known"), r.Notes)
-	assert.True(t, noted(r, "-model auto"), r.Notes)
+	assert.True(t, noted(r, "--model auto"), r.Notes)
 }
 
 func TestALimitWithoutAMeterKeepsTheCommandFromStarting(t *testing.T) {

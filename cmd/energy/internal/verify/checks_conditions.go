@@ -34,7 +34,7 @@ func (a *analysis) backend() {
 	b := a.Backend
 	switch {
 	case b == nil:
-		a.add(Unchecked, "No metrics database was named: -backend URL checks its version")
+		a.add(Unchecked, "No metrics database was named: --backend URL checks its version")
 		return
 	case b.Err != "":
 		a.add(Fault, "The backend does not report its version: %s", b.Err)

@@ -287,9 +287,9 @@ func measureCommands(f *facts) error {
 		return err
 	}
 	for name, uid := range map[string]uint32{"root": 0, "user": user} {
-		args := []string{"measure", "-config", config, "-json", "-o", filepath.Join(results, "measure-"+name+".json")}
+		args := []string{"measure", "--config", config, "--json", "-o", filepath.Join(results, "measure-"+name+".json")}
 		if uid == 0 {
-			args = append(args, "-max-joules", "10")
+			args = append(args, "--max-joules", "10")
 		}
 		cmd := exec.Command("/energy", append(args, "/load", "child", "3")...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
