@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package phase implements the events that divide a run into phases such as install, build and
-// test. A phase lasts until the next one begins, or until it ends. Outside of all phases the phase
-// is None.
+// test. A phase lasts until the next phase begins, or until it ends. The time outside of all phases
+// has a name of its own.
 //
 // An event is a Mark. Send sends marks as lines of text over a Unix socket, and a Server receives them.
 package phase
@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// None is the name of the time outside of all phases. No phase may be called so.
+	// None names the time outside of all phases. Phases must have other names.
 	None = "none"
 	// MaxName is the longest name of a phase, in bytes.
 	MaxName = 100
@@ -24,7 +24,7 @@ const (
 	Variable = "ENERGY_PHASE_SOCKET"
 )
 
-// Mark begins a phase, which ends the one before it. With None it only ends that one.
+// Mark begins a phase and ends the previous phase. The mark End only ends the previous phase.
 type Mark struct{ Phase string }
 
 // Begin returns the mark that begins a phase. It fails if the name may not be one.

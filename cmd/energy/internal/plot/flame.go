@@ -121,7 +121,7 @@ func (g *flame) drawHead(title string) {
 		}
 	}
 	g.text(point{flameWidth / 2, line}, small, ink+centered+` id="found"`, "")
-	g.text(point{flameWidth - margin, line}, small, faintInk+atEnd+` id="find" cursor="pointer"`, "click on a frame: zoom; here or /: search; Esc: all")
+	g.text(point{flameWidth - margin, line}, small, faintInk+atEnd+` id="find" cursor="pointer" visibility="hidden"`, "click on a frame: zoom; here or /: search; Esc: all")
 }
 
 // depth returns the number of frames on top of each other that have at least some energy, in µJ.

@@ -39,6 +39,7 @@ function search() {
 
 for (const f of frames) f.e.addEventListener("click", () => zoom(f))
 find.addEventListener("click", search)
+find.setAttribute("visibility", "visible")
 addEventListener("keydown", e => {
   if (e.key === "/") search()
   if (e.key === "Escape") zoom(frames[0])

@@ -79,14 +79,13 @@ func startCollector(path string) (*collector, error) {
 		return nil, err
 	}
 	defer func() { _ = batchesIn.Close() }()
-	messages, messagesIn, err := os.Pipe()
+	c := &collector{batches: batches, ended: make(chan struct{}), release: make(chan struct{})}
+	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
+	messages, err := c.process.StderrPipe()
 	if err != nil {
 		return nil, errors.Join(err, batches.Close())
 	}
-	defer func() { _ = messagesIn.Close() }()
-	c := &collector{batches: batches, ended: make(chan struct{}), release: make(chan struct{})}
-	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
-	c.process.Stderr, c.process.ExtraFiles, c.process.SysProcAttr = messagesIn, []*os.File{batchesIn}, &syscall.SysProcAttr{
+	c.process.ExtraFiles, c.process.SysProcAttr = []*os.File{batchesIn}, &syscall.SysProcAttr{
 		Setpgid:   true, // Ctrl-C does not end it: its last samples are needed
 		Pdeathsig: syscall.SIGTERM,
 	}
@@ -98,7 +97,7 @@ func startCollector(path string) (*collector, error) {
 	}()
 	if err := <-started; err != nil {
 		close(c.release)
-		return nil, errors.Join(err, batches.Close(), messages.Close())
+		return nil, errors.Join(err, batches.Close())
 	}
 	go c.watch(messages)
 	return c, nil
@@ -108,9 +107,8 @@ func startCollector(path string) (*collector, error) {
 const maxFailure = 500
 
 // watch reads the log until the collector ends.
-func (c *collector) watch(messages io.ReadCloser) {
+func (c *collector) watch(messages io.Reader) {
 	defer close(c.ended)
-	defer func() { _ = messages.Close() }()
 	for lines := bufio.NewReader(messages); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {

@@ -68,8 +68,10 @@ func asBase(t *testing.T, e *energy) (*Base, error) {
 	return ReadBase(&file)
 }
 
-func TestFunctionsOfARecordedProfile(t *testing.T) {
+func TestFunctionsOfARecordedEnergyProfile(t *testing.T) {
 	e := newEnergy()
+	e.add(recorded(t, "profiler.json"))
+	require.Empty(t, e.profile.Sample, "it has no energy")
 	e.add(recorded(t, "energy.json"))
 	require.NoError(t, e.profile.CheckValid())
 	var b strings.Builder
@@ -77,12 +79,6 @@ func TestFunctionsOfARecordedProfile(t *testing.T) {
 		fmt.Fprintf(&b, "%11d µJ %s\n", f.Used, f.Name)
 	}
 	golden.Equal(t, "functions.txt", b.String())
-}
-
-func TestProfilesThatAreNotOfEnergyAddNothing(t *testing.T) {
-	e := newEnergy()
-	e.add(recorded(t, "profiler.json"))
-	assert.Empty(t, e.profile.Sample)
 }
 
 func TestAllFunctionsTogetherAreTheEnergyOfTheCommand(t *testing.T) {
@@ -252,7 +248,7 @@ func TestAListThatTookLongerMakesNoProcessExit(t *testing.T) {
 
 func TestACrashIsDescribedInBrief(t *testing.T) {
 	c := &collector{ended: make(chan struct{})}
-	c.watch(io.NopCloser(strings.NewReader("panic: no BPF\n" + strings.Repeat("goroutine 1 [running]:\n", 1000))))
+	c.watch(strings.NewReader("panic: no BPF\n" + strings.Repeat("goroutine 1 [running]:\n", 1000)))
 	assert.Regexp(t, "^panic: no BPF goroutine 1", c.why())
 	assert.Less(t, len(c.why()), 2*maxFailure)
 }

@@ -7,7 +7,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,77 +23,60 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
-// program has a function with a name of C, and one with a name of C++.
-const program = `int two(int i) { return i * 2; }
-int _ZN3app5threeEi(int i) { return i * 3; }
-int main(int n, char **v) { return two(n) + _ZN3app5threeEi(n); }
-`
+// located returns samples of a process with a number of locations in the file "program", without functions.
+func located(hash string, locations int) samples {
+	s := newSamples()
+	d := s.Dictionary()
+	d.StringTable().Append("program", "process.executable.build_id.htlhash")
+	mapping := d.MappingTable().AppendEmpty()
+	mapping.SetFilenameStrindex(int32(d.StringTable().Len() - 2))
+	if hash != "" {
+		attribute := d.AttributeTable().AppendEmpty()
+		attribute.SetKeyStrindex(int32(d.StringTable().Len() - 1))
+		attribute.Value().SetStr(hash)
+		mapping.AttributeIndices().Append(int32(d.AttributeTable().Len() - 1))
+	}
+	s.addAt("2147483647")
+	stack := d.StackTable().At(int(sampleOf(s).StackIndex())).LocationIndices()
+	stack.FromRaw(nil)
+	for range locations {
+		d.LocationTable().AppendEmpty().SetMappingIndex(1)
+		stack.Append(int32(d.LocationTable().Len() - 1))
+	}
+	return s
+}
 
-// compiled returns an executable and the addresses of its functions.
-func compiled(t *testing.T) (path string, at map[string]uint64) {
-	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("lacks a C compiler")
-	}
-	dir := t.TempDir()
-	path = filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(path+".c", []byte(program), 0o600))
-	out, err := exec.Command(cc, "-O1", "-o", path, path+".c").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	f, err := elf.Open(path)
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	all, err := f.Symbols()
-	require.NoError(t, err)
-	at = map[string]uint64{}
-	for _, s := range all {
-		at[s.Name] = s.Value
-	}
-	return path, at
+// inTable returns symbols with one function, whose name is that of the table.
+func inTable(name string) *symbols {
+	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: []byte(name + "\x00")}
+	return &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}
 }
 
 func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
-	path, at := compiled(t)
-	f, err := os.Open(path)
+	m := newImage()
+	m.set(strtab, elf.SHT_STRTAB, 0, []byte("\x00_ZN3app5threeEi\x00"))
+	path := m.write(t, 0)
+	hash, err := hashOf(bytes.NewReader(m.bytes()), int64(len(m.bytes())))
 	require.NoError(t, err)
-	info, err := f.Stat()
-	require.NoError(t, err)
-	hash, err := hashOf(f, info.Size())
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
 	for name, c := range map[string]struct {
 		hash    string
 		address uint64
 		want    string
 	}{
-		"C":                  {hash, at["two"] + 1, "two"},
-		"C++":                {hash, at["_ZN3app5threeEi"], "app::three"},
-		"without a hash":     {"", at["main"] + 2, "main"},
-		"another file":       {"00112233445566778899aabbccddeeff", at["two"], "[program]"},
-		"outside functions":  {hash, 1, "[program]"},
-		"beyond the program": {hash, 1 << 40, "[program]"},
+		"C":                 {hash, 0x2001, "g"},
+		"C++":               {hash, 0x1000, "app::three"},
+		"without a hash":    {"", 0x2002, "g"},
+		"another file":      {"00112233445566778899aabbccddeeff", 0x2000, "[program]"},
+		"outside functions": {hash, 1 << 40, "[program]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSamples()
-			d := s.Dictionary()
-			d.StringTable().Append("program")
-			mapping := d.MappingTable().AppendEmpty()
-			mapping.SetFilenameStrindex(int32(d.StringTable().Len() - 1))
-			if c.hash != "" {
-				d.StringTable().Append("process.executable.build_id.htlhash")
-				attribute := d.AttributeTable().AppendEmpty()
-				attribute.SetKeyStrindex(int32(d.StringTable().Len() - 1))
-				attribute.Value().SetStr(c.hash)
-				mapping.AttributeIndices().Append(int32(d.AttributeTable().Len() - 1))
+			s := located(c.hash, 1)
+			s.ResourceProfiles().At(0).Resource().Attributes().PutStr("process.executable.path", path)
+			for location := range profiles.DictionaryOf(s.Profiles).Stack(sampleOf(s)) {
+				location.SetAddress(c.address)
 			}
-			location := d.LocationTable().AppendEmpty()
-			location.SetMappingIndex(1)
-			location.SetAddress(c.address)
-			s.addAt("2147483647").PutStr("process.executable.path", path)
 			named(t, new(symbols), s)
-			e := newEnergy()
-			stack := e.stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))
+			stack := newEnergy().stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))
 			require.Len(t, stack, 1)
 			assert.Equal(t, c.want, stack[0].Line[0].Function.Name)
 			if strings.HasPrefix(c.want, "[") {
@@ -121,35 +103,18 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 		ref := strings.ToUpper(strconv.FormatInt(int64(i+1), 36))
 		mangled += "FvS" + ref + "_S" + ref + "_E"
 	}
-	s := newSamples()
-	d := s.Dictionary()
-	d.StringTable().Append("program")
-	d.MappingTable().AppendEmpty().SetFilenameStrindex(int32(d.StringTable().Len() - 1))
-	d.LocationTable().AppendEmpty().SetMappingIndex(1)
-	s.addAt("1")
-	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: []byte(mangled + "EEv\x00")}
-	named(t, &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}, s)
+	s := located("", 1)
+	named(t, inTable(mangled+"EEv"), s)
 	name := newEnergy().stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))[0].Line[0].Function.Name
 	assert.Contains(t, name, "A::operator void")
 	assert.LessOrEqual(t, len(name), 1024)
 }
 
 func TestTheNamesThatABatchGetsAreBounded(t *testing.T) {
-	const locations = 2 * maxNameBytes / maxName
-	s := newSamples()
-	d := s.Dictionary()
-	d.StringTable().Append("program")
-	d.MappingTable().AppendEmpty().SetFilenameStrindex(int32(d.StringTable().Len() - 1))
-	s.addAt("1")
-	of := d.StackTable().At(int(sampleOf(s).StackIndex())).LocationIndices()
-	for range locations {
-		d.LocationTable().AppendEmpty().SetMappingIndex(1)
-		of.Append(int32(d.LocationTable().Len() - 1))
-	}
-	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: append(bytes.Repeat([]byte("a"), maxSymbolName-1), 0)}
-	named(t, &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}, s)
+	s := located("", 2*maxNameBytes/maxName)
+	named(t, inTable(strings.Repeat("a", maxSymbolName-1)), s)
 	all := 0
-	for _, text := range d.StringTable().All() {
+	for _, text := range s.Dictionary().StringTable().All() {
 		all += len(text)
 	}
 	assert.Greater(t, all, maxNameBytes)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,39 +25,72 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// Load reads the configuration of an energy receiver from a file: that of a whole collector, or the
+// Load reads the configuration of an energy receiver from a file of a whole collector, or of the
 // receiver's section alone, with or without its name. ${env:NAME} and ${file:NAME} are replaced as
 // a collector does. id selects one of several energy receivers: "energy" or "energy/name". It may
-// be empty where there is only one.
+// be empty if there is only one.
 //
-// Extensions that the configuration names are not there, so Load leaves out the settings that need
+// Extensions that the configuration names do not run, so Load removes the settings that need
 // them, and returns their names. If storage is a directory, Load replaces it by the path of the
 // receiver's state file.
 func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, without []string, err error) {
 	conf, err := resolve(ctx, file)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	if err == nil {
+		cfg, without, err = decode(conf, id)
 	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, plain(err))
+	}
+	return cfg, without, nil
+}
+
+// decode returns the configuration of the receiver.
+func decode(conf *confmap.Conf, id string) (cfg *energyreceiver.Config, without []string, err error) {
 	section, receiver, err := sectionOf(conf, id)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, err
 	}
 	cfg = energyreceiver.DefaultConfig()
 	if err := section.Unmarshal(cfg); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, err
 	}
 	if err := confmap.Validate(cfg); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, err
 	}
 	if cfg.RootPath != "" {
 		if _, err := os.Stat(cfg.RootPath); err != nil {
-			return nil, nil, fmt.Errorf("%s: root_path: %w", file, err)
+			return nil, nil, fmt.Errorf("root_path: %w", err)
 		}
 	}
-	if filepath.IsAbs(cfg.Storage) {
-		cfg.Storage = energyreceiver.StateFile(cfg.Storage, receiver)
+	if len(cfg.Meters.GPU.Extensions) > 0 {
+		cfg.Meters.GPU.Extensions = nil
+		without = append(without, "meters::gpu::extensions")
 	}
-	return cfg, withoutExtensions(cfg), nil
+	switch {
+	case filepath.IsAbs(cfg.Storage):
+		cfg.Storage = energyreceiver.StateFile(cfg.Storage, receiver)
+	case cfg.Storage != "":
+		cfg.Storage = ""
+		without = append(without, "storage")
+	}
+	return cfg, without, nil
+}
+
+var (
+	// noise matches the parts of errors of confmap that name neither a setting nor a cause.
+	noise = regexp.MustCompile(`decoding failed due to the following error\(s\):\s*|''\s*|retrieved value .*: yaml: |'config.Config' has `)
+	// sectionName matches the quoted name of a section.
+	sectionName = regexp.MustCompile(`'([\w:]+)'`)
+)
+
+// plain returns an error in one line, without noise. Names of nested sections are joined.
+func plain(err error) error {
+	text := noise.ReplaceAllString(err.Error(), "")
+	if text == err.Error() {
+		return err
+	}
+	text = sectionName.ReplaceAllString(strings.ReplaceAll(text, "' '", "::"), "$1")
+	return errors.New(strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ").Replace(text))
 }
 
 func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
@@ -79,11 +113,9 @@ func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
 func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver string, err error) {
 	receivers := conf
 	if conf.IsSet("receivers") {
-		sub, err := conf.Sub("receivers")
-		if err != nil {
+		if receivers, err = conf.Sub("receivers"); err != nil {
 			return nil, "", err
 		}
-		receivers = sub
 	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(receivers.ToStringMap())) {
@@ -109,21 +141,8 @@ func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver s
 	return conf, energyreceiver.NewFactory().Type().String(), nil
 }
 
-// withoutExtensions leaves out the settings that need an extension, and returns their names.
-func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
-	if len(cfg.Meters.GPU.Extensions) > 0 {
-		cfg.Meters.GPU.Extensions = nil
-		without = append(without, "meters::gpu::extensions")
-	}
-	if cfg.Storage != "" && !filepath.IsAbs(cfg.Storage) {
-		cfg.Storage = ""
-		without = append(without, "storage")
-	}
-	return without
-}
-
-// Model returns the power model of a short form: auto, the path of a trained model or of a
-// directory of them, or two powers in watts, idle and full load, as 35-120.
+// Model returns the power model of a short form. The form is auto, the path of a trained model or of a
+// directory of trained models, or the power at idle and at full load in watts, such as 35-120.
 func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], error) {
 	var model any
 	idle, full, isPair := strings.Cut(value, "-")
@@ -136,7 +155,7 @@ func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], e
 		model = map[string]any{"idle_power": low, "max_power": high}
 	default:
 		if _, err := os.Stat(value); err != nil {
-			return configoptional.None[energyreceiver.ModelConfig](), fmt.Errorf("%q is none of auto, two powers in watts like 35-120, and the file of a trained model", value)
+			return configoptional.None[energyreceiver.ModelConfig](), fmt.Errorf("%q is neither auto, nor two powers in watts such as 35-120, nor a file of a trained model", value)
 		}
 		model = map[string]any{"file": value}
 	}

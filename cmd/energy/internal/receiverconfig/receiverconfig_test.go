@@ -57,14 +57,16 @@ func TestADurationOfTheEnvironmentNeedsAUnit(t *testing.T) {
 
 func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 	for want, c := range map[string]struct{ content, id string }{
-		"there is no energy receiver":      {"receivers: {otlp: {}}\n", ""},
-		"name one of energy/a, energy/b":   {"receivers: {energy/a: {}, energy/b: {}}\n", ""},
-		`there is no receiver "energy/c"`:  {"receivers: {energy/a: {}}\n", "energy/c"},
-		"zones: must name at least one of": {"zones: []\n", ""},
-		"nonsense":                         {"nonsense: 1\n", ""},
-		"root_path: stat /no/such: ":       {"root_path: /no/such\n", ""},
-		"cannot be used as a Conf":         {"- 1\n", ""},
-		`scheme "vault" is not supported`:  {"zones: [\"${vault:x}\"]\n", ""},
+		"there is no energy receiver":       {"receivers: {otlp: {}}\n", ""},
+		"name one of energy/a, energy/b":    {"receivers: {energy/a: {}, energy/b: {}}\n", ""},
+		`there is no receiver "energy/c"`:   {"receivers: {energy/a: {}}\n", "energy/c"},
+		"zones: must name at least one of":  {"zones: []\n", ""},
+		": unknown settings: nonsense":      {"nonsense: 1\n", ""},
+		": meters::gpu: unknown settings: ": {"meters: {gpu: {nonsense: 1}}\n", ""},
+		": line 1: did not find":            {"zones: [dram\n", ""},
+		"root_path: stat /no/such: ":        {"root_path: /no/such\n", ""},
+		"cannot be used as a Conf":          {"- 1\n", ""},
+		`scheme "vault" is not supported`:   {"zones: [\"${vault:x}\"]\n", ""},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, _, err := Load(t.Context(), write(t, c.content), c.id)
@@ -108,7 +110,7 @@ func TestShortFormsOfAModel(t *testing.T) {
 		model := got.Get()
 		assert.Equal(t, want, energyreceiver.ModelConfig{IdlePower: model.IdlePower, MaxPower: model.MaxPower, File: model.File}, value)
 	}
-	for value, want := range map[string]string{"": "is none of", "120": "is none of", "a-b": "is none of", "120-35": "max_power", "0-0": "max_power"} {
+	for value, want := range map[string]string{"": "is neither", "120": "is neither", "a-b": "is neither", "120-35": "max_power", "0-0": "max_power"} {
 		_, err := Model(value)
 		assert.ErrorContains(t, err, want, value)
 	}
