@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,10 @@ func phaseCommand() *cobra.Command {
 Phases with the same name are added up, and the time outside of all phases is called none.
 It returns once the boundary was measured. The exit status is 1 if that fails.`,
 		Example: `  energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'`,
-		Args:    func(_ *cobra.Command, args []string) (err error) { m, err = parseMark(args); return err },
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			m, err = phase.Parse(strings.Join(args, " "))
+			return err
+		},
 	}
 	flagGroup(c, "Flags", func(f *pflag.FlagSet) {
 		f.StringVar(&socket, "socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
@@ -57,15 +61,4 @@ func unmeasured(err error, optional bool) error {
 		return nil
 	}
 	return fmt.Errorf("%w: run it in energy measure; --optional ignores this error", err)
-}
-
-// parseMark returns the mark of begin NAME or end.
-func parseMark(args []string) (phase.Mark, error) {
-	switch {
-	case len(args) == 2 && args[0] == "begin":
-		return phase.Begin(args[1])
-	case len(args) == 1 && args[0] == "end":
-		return phase.End, nil
-	}
-	return phase.Mark{}, errors.New("want begin NAME, or end")
 }

@@ -32,8 +32,8 @@ func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
 	require.NoError(t, mark([]string{"--socket", socket, "begin", "unit tests"}))
 	t.Setenv(phase.Variable, socket)
 	require.NoError(t, mark([]string{"end"}))
-	require.NoError(t, mark([]string{"--optional", "begin", "a"}))
-	assert.Equal(t, []string{"unit tests", phase.None, "a"}, got)
+	require.NoError(t, mark([]string{"--optional", "begin", "two", "words"}))
+	assert.Equal(t, []string{"unit tests", phase.None, "two words"}, got)
 	refuse = errors.New("too many")
 	assert.EqualError(t, mark([]string{"--optional", "begin", "b"}), socket+": too many")
 }
@@ -52,7 +52,7 @@ func TestPhaseSaysWhereNothingMeasures(t *testing.T) {
 
 func TestPhaseRefusesWrongArguments(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"begin"}, {"begin", ""}, {"begin", "none"}, {"begin", "a", "b"}, {"end", "a"}, {"start", "a"}, {"--optional", "begin", "a\nb"},
+		{}, {"begin"}, {"begin", ""}, {"begin", "none"}, {"end", "a"}, {"start", "a"}, {"--optional", "begin", "a\nb"},
 	} {
 		assert.Error(t, mark(append([]string{"--socket", "/nonexistent/s"}, args...)), args)
 	}

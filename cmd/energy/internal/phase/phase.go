@@ -27,9 +27,6 @@ const (
 // Mark begins a phase and ends the previous phase. The mark End only ends the previous phase.
 type Mark struct{ Phase string }
 
-// Begin returns the mark that begins a phase. It fails if the name may not be one.
-func Begin(name string) (Mark, error) { return Mark{name}, checkName(name) }
-
 // End is the mark that ends a phase.
 var End = Mark{None}
 
@@ -41,14 +38,13 @@ func (m Mark) String() string {
 	return "begin " + m.Phase
 }
 
-// Parse returns the mark of a line without its end: "begin NAME" or "end". White space around the
-// line and the name is ignored.
+// Parse returns the mark of a line: "begin NAME" or "end". White space around the line and the name is ignored.
 func Parse(line string) (Mark, error) {
 	verb, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 	name = strings.TrimSpace(name)
 	switch {
 	case verb == "begin":
-		return Begin(name)
+		return Mark{name}, checkName(name)
 	case verb == "end" && name == "":
 		return End, nil
 	}
@@ -66,8 +62,6 @@ func checkName(name string) error {
 		return fmt.Errorf("the phase's name is longer than %d bytes", MaxName)
 	case !utf8.ValidString(name):
 		return errors.New("the phase's name is not UTF-8")
-	case name != strings.TrimSpace(name):
-		return errors.New("the phase's name begins or ends with a space")
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) {

@@ -35,8 +35,6 @@ func TestLinesThatAreNoMarks(t *testing.T) {
 		_, err := Parse(line)
 		assert.ErrorContains(t, err, why, "%q", line)
 	}
-	_, err := Begin(" a")
-	assert.ErrorContains(t, err, "a space")
 }
 
 func FuzzParse(f *testing.F) {

@@ -36,27 +36,22 @@ func stacks() *Frame {
 	})
 }
 
-func flameGraph(t *testing.T, compare bool) string {
+func flameGraph(t *testing.T, root *Frame, compare bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Flame(&b, "10.00 J, -2.00 J (-17 %): make", stacks(), compare))
+	require.NoError(t, Flame(&b, "10.00 J, -2.00 J (-17 %): make", root, compare))
 	return b.String()
 }
 
-func TestAFlameGraphShowsEnergyByStack(t *testing.T) {
-	image := flameGraph(t, false)
+func TestAFlameGraphShowsEnergyByStackAndItsChange(t *testing.T) {
+	image := flameGraph(t, stacks(), false)
 	golden.Equal(t, "flame.svg", image)
 	assert.Subset(t, texts(t, image), []string{"main  10.00 J", "std::operator<  3.00 J"})
-}
-
-func TestAFlameGraphShowsWhatChanged(t *testing.T) {
-	golden.Equal(t, "flame-compared.svg", flameGraph(t, true))
-}
-
-func TestAFlameGraphWithoutEnergyIsEmpty(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, Flame(&b, "unknown", NewFrame("true", nil), true))
-	assert.NotContains(t, b.String(), "<title>")
+	assert.NotContains(t, image, "more than before")
+	compared := flameGraph(t, stacks(), true)
+	golden.Equal(t, "flame-compared.svg", compared)
+	assert.Subset(t, texts(t, compared), []string{"more than before", "less than before"})
+	assert.NotContains(t, flameGraph(t, NewFrame("true", nil), true), "<title>", "no energy")
 }
 
 func TestFramesThatAreTooNarrowHaveNoCallees(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
+	"html"
 	"math"
 	"os"
 	"regexp"
@@ -44,12 +43,10 @@ func build(seconds int) *measure.Result {
 			s.Phase = "test"
 		}
 		w := func(watts float64) units.Energy { return units.Energy(watts * 1e6) }
-		s.CPU = time.Duration(2 * load * float64(time.Second))
 		s.Used = []units.Energy{w(34 * load), w(25 * load), w(5 * load), 0}
 		s.NodeUsed = []units.Energy{w(34*load + 21), w(25*load + 12), w(5*load + 3), w(6)}
 		r.Samples = append(r.Samples, s)
 		r.Wall += s.Wall
-		r.CPU += s.CPU
 		for z := range r.Zones {
 			r.Zones[z].Used += s.Used[z]
 		}
@@ -64,28 +61,15 @@ func svg(t *testing.T, panels ...Panel) string {
 	return b.String()
 }
 
-// texts returns all that is written in an image.
+// texts returns the texts of an image, which must be valid XML.
 func texts(t *testing.T, image string) (all []string) {
 	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(image))
-	inText := false
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		require.NoError(t, err)
-		switch token := token.(type) {
-		case xml.StartElement:
-			inText = token.Name.Local == "text"
-		case xml.CharData:
-			if inText {
-				all = append(all, string(token))
-			}
-		case xml.EndElement:
-			inText = false
-		}
+	var content struct{}
+	require.NoError(t, xml.Unmarshal([]byte(image), &content))
+	for _, found := range regexp.MustCompile("(?s)<text[^>]*>([^<]*)</text>").FindAllStringSubmatch(image, -1) {
+		all = append(all, html.UnescapeString(found[1]))
 	}
+	return all
 }
 
 // nx12 is a run on the measured package and memory of the server nx12, while a program uses 13 to
@@ -96,35 +80,31 @@ func nx12(t *testing.T) *measure.Result {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, file.Close()) }()
 	lines := csv.NewReader(file)
-	lines.Comment = '#'
-	lines.FieldsPerRecord = -1
+	lines.Comment, lines.FieldsPerRecord = '#', -1
 	rows, err := lines.ReadAll()
 	require.NoError(t, err)
-	atRest := []float64{31.8, 38}
-	r := &measure.Result{Zones: []measure.Zone{{Name: "package", Source: "measured"}, {Name: "dram", Source: "measured"}}}
-	rows = rows[858:935]
+	rows = rows[858:935] // time, seconds, load, watts of the package, of the memory
 	number := func(row, column int) float64 {
 		v, err := strconv.ParseFloat(rows[row][column], 64)
 		require.NoError(t, err)
 		return v
 	}
+	r := &measure.Result{Zones: []measure.Zone{{Name: "package", Source: "measured"}, {Name: "dram", Source: "measured"}}}
+	name := phase.None
 	for i := range rows {
-		s := measure.Sample{Wall: time.Duration(number(i, 1) * float64(time.Second)), Phase: phase.None}
+		if number(i, 2) < 0.05 {
+			name = phase.None
+		} else if name == phase.None {
+			name = fmt.Sprintf("%.0f %% load", 100*number(i+2, 2))
+		}
+		s := measure.Sample{Wall: time.Duration(number(i, 1) * float64(time.Second)), Phase: name}
 		r.Wall += s.Wall
 		s.End = r.Wall
-		if last := len(r.Samples) - 1; number(i, 2) < 0.05 {
-			// at rest
-		} else if last >= 0 && r.Samples[last].Phase != phase.None {
-			s.Phase = r.Samples[last].Phase
-		} else {
-			s.Phase = fmt.Sprintf("%.0f %% load", 100*number(i+2, 2))
-		}
-		for z, rest := range atRest {
+		for z, rest := range []float64{31.8, 38} {
 			watts := number(i, 3+z)
-			used := units.Energy(max(0, watts-rest) * s.Wall.Seconds() * 1e6)
-			s.Used = append(s.Used, used)
+			s.Used = append(s.Used, units.Energy(max(0, watts-rest)*s.Wall.Seconds()*1e6))
 			s.NodeUsed = append(s.NodeUsed, units.Energy(watts*s.Wall.Seconds()*1e6))
-			r.Zones[z].Used += used
+			r.Zones[z].Used += s.Used[z]
 		}
 		r.Samples = append(r.Samples, s)
 	}
@@ -271,22 +251,6 @@ func TestTheEnergyOfASlowMeterBelongsToAllTimeSinceItsLast(t *testing.T) {
 	samples[0].NodeUsed[0] = units.Joule
 	used, _ := spread(samples, 0)
 	assert.Equal(t, []float64{0, 5}, used)
-}
-
-func TestSamplesTooShortForAPowerAreJoined(t *testing.T) {
-	ends := func(ms ...time.Duration) []int {
-		var samples []measure.Sample
-		var end time.Duration
-		for _, m := range ms {
-			end += m * time.Millisecond
-			samples = append(samples, measure.Sample{Wall: m * time.Millisecond, End: end})
-		}
-		return stepsOf(samples).ends
-	}
-	assert.Equal(t, []int{1, 2, 4}, ends(1000, 1000, 1, 999))
-	assert.Equal(t, []int{1, 3}, ends(1000, 1000, 1))
-	assert.Equal(t, []int{2}, ends(3, 4))
-	assert.Equal(t, []int{1}, ends(0))
 }
 
 func TestAnIdleServerDoesNotFlattenTheCommand(t *testing.T) {
