@@ -53,10 +53,10 @@ func newEnergy() *energy {
 	}
 }
 
-// Memory of an entry in its map and its list, without its key, in bytes. The label of a sample is a map of its own.
+// Memory of an element in its map and its list, without its key, in bytes. The label of a sample is a map of its own.
 const (
-	entryBytes = 300
-	labelBytes = 400
+	elementBytes = 300
+	labelBytes   = 400
 )
 
 // hasRoom reports whether there is room for a new entry with a key, or with other memory, and counts it if so.
@@ -64,7 +64,7 @@ func (e *energy) hasRoom(key int) bool {
 	if e.bytes >= e.maxBytes {
 		return false
 	}
-	e.bytes += entryBytes + key
+	e.bytes += elementBytes + key
 	return true
 }
 

@@ -26,9 +26,8 @@ import (
 // /proc/PID/maps: their sizes, and whether reads block.
 type symbols struct {
 	files map[file]*symbolTable // nil if the file was not found
-	bytes int64                 // size of files
 	paths map[string][]string   // of files that processes had mapped, by name
-	noted int                   // bytes in paths
+	bytes int64                 // size of files and paths
 	named int                   // bytes of the names in the batch
 	maps  *stall.Guard[*mapsFile]
 	// blocked receives the result of a read that took longer than readWithin. No other file is read before.
@@ -36,13 +35,12 @@ type symbols struct {
 	read    func(path, hash string, most int64) *symbolTable // for tests
 }
 
-// Limits of the memory for symbols. Beyond them, the next batch reads all files again.
 const (
-	maxFiles       = 100
+	// maxSymbolBytes bounds the memory for symbols. Beyond half of it, no further paths are noted, and the next batch
+	// begins anew.
 	maxSymbolBytes = 256 << 20
-	maxPathBytes   = 32 << 20
-	// pathBytes is the memory of a path, without its text.
-	pathBytes = 100
+	// entryBytes is the memory of a file or a path, without its text.
+	entryBytes = 200
 	// maxNameBytes is the maximum number of bytes of the names that are added to a batch. Each
 	// location gets a text of its own.
 	maxNameBytes = 32 << 20
@@ -60,8 +58,8 @@ type file struct{ name, hash string }
 
 // name adds functions to the locations of native code. It must be called while the processes run, or soon after.
 func (t *symbols) name(pd pprofile.Profiles) {
-	if t.files == nil || len(t.files) > maxFiles || t.bytes > maxSymbolBytes/2 || t.noted > maxPathBytes/2 {
-		t.files, t.bytes, t.paths, t.noted = map[file]*symbolTable{}, 0, map[string][]string{}, 0
+	if t.files == nil || t.bytes > maxSymbolBytes/2 {
+		t.files, t.paths, t.bytes = map[file]*symbolTable{}, map[string][]string{}, 0
 	}
 	if t.maps == nil {
 		t.maps = guardMaps("/", false)
@@ -145,9 +143,9 @@ func (t *symbols) notePaths(process pcommon.Resource) {
 func (t *symbols) notePath(pid int64, path string) {
 	name := filepath.Base(path)
 	for _, p := range []string{fmt.Sprintf("/proc/%d/root%s", pid, path), path} {
-		if t.noted < maxPathBytes && len(t.paths[name]) < maxPathsOfName && !slices.Contains(t.paths[name], p) {
+		if t.bytes < maxSymbolBytes/2 && len(t.paths[name]) < maxPathsOfName && !slices.Contains(t.paths[name], p) {
 			t.paths[name] = append(t.paths[name], p)
-			t.noted += len(p) + pathBytes
+			t.bytes += int64(len(p)) + entryBytes
 		}
 	}
 }
@@ -189,7 +187,7 @@ func (t *symbols) table(of file) *symbolTable {
 	}
 	for _, path := range t.paths[of.name] {
 		if table = t.readFile(path, of.hash); table != nil {
-			t.bytes += table.bytes()
+			t.bytes += table.bytes() + int64(len(of.name)) + entryBytes
 			break
 		}
 	}

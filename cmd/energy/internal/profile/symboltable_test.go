@@ -118,12 +118,6 @@ func TestMalformedSectionsHaveNoFunctions(t *testing.T) {
 	}
 }
 
-func TestASectionBeyondTheLimitsDoesNotHideOthers(t *testing.T) {
-	m := newImage()
-	m.sections[symtab].Size = math.MaxUint64
-	assert.Equal(t, "g", parsed(m).at(0x2000))
-}
-
 // allocated returns the bytes that a call allocates.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
