@@ -9,19 +9,11 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-// Frame is a function in the stacks of a flame graph.
-type Frame struct {
-	name       string
-	used, base units.Energy // of the function and its callees, base in an earlier profile
-	callees    []*Frame     // by name
-}
 
 // Stack has the energy of a stack, Base that in an earlier profile.
 type Stack struct {
@@ -29,42 +21,8 @@ type Stack struct {
 	// Next returns the name of the next function, the outermost first, and false after the last one.
 	Next func() (name string, ok bool)
 
-	name string // that Next returned
+	name string // the last result of Next
 }
-
-// NewFrame returns the frame of a command with some stacks, whose order it changes.
-func NewFrame(name string, stacks []*Stack) *Frame {
-	f := &Frame{name: name}
-	f.grow(f, stacks)
-	return f
-}
-
-// grow adds stacks to a frame. A frame that is too narrow to be drawn gets no callees: each stack may have a hundred
-// frames that no other has.
-func (f *Frame) grow(root *Frame, stacks []*Stack) {
-	for _, s := range stacks {
-		f.used += s.Used
-		f.base += s.Base
-	}
-	if max(share(f.used, root.used), share(f.base, root.base)) < narrowest/flameWidth {
-		return
-	}
-	stacks = slices.DeleteFunc(stacks, func(s *Stack) (ends bool) {
-		name, ok := s.Next()
-		s.name = name
-		return !ok
-	})
-	slices.SortFunc(stacks, func(a, b *Stack) int { return strings.Compare(a.name, b.name) })
-	for len(stacks) > 0 {
-		callee := &Frame{name: stacks[0].name}
-		end := sort.Search(len(stacks), func(i int) bool { return stacks[i].name != callee.name })
-		callee.grow(root, stacks[:end])
-		f.callees = append(f.callees, callee)
-		stacks = stacks[end:]
-	}
-}
-
-func share(of, whole units.Energy) float64 { return float64(of) / float64(max(whole, 1)) }
 
 const (
 	flameWidth  = 1200 // of the image, in points
@@ -80,113 +38,124 @@ const (
 //go:embed flame.js
 var flameScript string
 
-// Flame writes a flame graph: the width of a frame is its energy, and its callees are above it. In a browser, a click
-// on a frame enlarges it, and functions can be searched.
+// Flame writes a flame graph of the stacks of a command, whose order it changes. The width of a frame is its energy,
+// and its callees are below it. In a browser, a click on a frame enlarges it, and functions can be searched.
 //
-// With a base, frames that use more than in it are red, and frames that use less are blue. Frames of
-// the base alone are not drawn.
-func Flame(w io.Writer, title string, root *Frame, compare bool) error {
-	levels := root.depth(float64(root.used) * narrowest / flameWidth)
-	g := flame{compare: compare, limit: maxFlame, whole: float64(max(root.used, 1)), height: headHeight + frameHeight*float64(levels)}
-	if compare {
-		g.most = root.mostChanged()
-	}
-	g.image(flameWidth, g.height+margin/2)
-	g.drawHead(title)
-	g.draw(root, 0, 0)
-	g.WriteString("<script><![CDATA[\n" + flameScript + "]]></script>\n")
-	g.close()
-	_, err := w.Write(g.Bytes())
+// In a comparison, frames that use more than in the earlier profile are red, and frames that use less are blue. Frames
+// of the earlier profile alone are not drawn.
+func Flame(w io.Writer, title, command string, stacks []*Stack, compare bool) error {
+	g := newFlame(stacks, compare)
+	g.draw(command, stacks, 0, headHeight)
+	var c canvas
+	c.image(flameWidth, g.bottom+margin/2)
+	c.drawHead(title, compare)
+	c.Write(g.Bytes())
+	c.WriteString("<script><![CDATA[\n" + flameScript + "]]></script>\n")
+	c.close()
+	_, err := w.Write(c.Bytes())
 	return err
 }
 
-// flame is a flame graph that is drawn.
-type flame struct {
-	canvas
-	compare       bool
-	whole, height float64
-	most          float64 // the largest change of a frame, in µJ
-	limit         int     // see maxFlame
-}
-
 // drawHead writes the title, and below it the legend of colors and the keys.
-func (g *flame) drawHead(title string) {
+func (c *canvas) drawHead(title string, compare bool) {
 	const size, small, line = 13, 10, 36
-	g.text(point{margin, 18}, size, ink, fit(title, size, flameWidth-2*margin))
-	if g.compare {
+	c.text(point{margin, 18}, size, ink, fit(title, size, flameWidth-2*margin))
+	if compare {
 		for i, text := range []string{"more than before", "less than before"} {
 			left := margin + 130*float64(i)
-			g.fillBox(changeColor(float64(1-2*i)), box{left, line - small + 2, left + 14, line})
-			g.text(point{left + 18, line}, small, faintInk, text)
+			c.fillBox(changeColor(float64(1-2*i)), box{left, line - small + 2, left + 14, line})
+			c.text(point{left + 18, line}, small, faintInk, text)
 		}
 	}
-	g.text(point{flameWidth / 2, line}, small, ink+centered+` id="found"`, "")
-	g.text(point{flameWidth - margin, line}, small, faintInk+atEnd+` id="find" cursor="pointer" visibility="hidden"`, "click on a frame: zoom; here or /: search; Esc: all")
+	c.text(point{flameWidth / 2, line}, small, ink+centered+` id="found"`, "")
+	c.text(point{flameWidth - margin, line}, small, faintInk+atEnd+` id="find" cursor="pointer" visibility="hidden"`,
+		"click on a frame: zoom; here or /: search; Esc: all")
 }
 
-// depth returns the number of frames on top of each other that have at least some energy, in µJ.
-func (f *Frame) depth(least float64) (deepest int) {
-	for _, callee := range f.callees {
-		if float64(callee.used) >= least {
-			deepest = max(deepest, callee.depth(least))
-		}
+// flame draws the frames of a flame graph.
+type flame struct {
+	canvas
+	compare      bool
+	used, larger float64 // energy of the command in µJ, and the larger one of it and the earlier profile
+	bottom       float64
+	limit        int // see maxFlame
+}
+
+func newFlame(stacks []*Stack, compare bool) *flame {
+	used, base := sumOf(stacks)
+	return &flame{compare: compare, used: max(used, 1), larger: max(used, base, 1), bottom: headHeight, limit: maxFlame}
+}
+
+// sumOf returns the energy of stacks in µJ, and their energy in the earlier profile.
+func sumOf(stacks []*Stack) (used, base float64) {
+	for _, s := range stacks {
+		used += float64(s.Used)
+		base += float64(s.Base)
 	}
-	return deepest + 1
+	return used, base
 }
 
-func (f *Frame) change() float64 { return float64(f.used) - float64(f.base) }
-
-func (f *Frame) mostChanged() float64 {
-	most := math.Abs(f.change())
-	for _, callee := range f.callees {
-		most = max(most, callee.mostChanged())
-	}
-	return most
-}
-
-// draw draws a frame and its callees from a horizontal position on.
-func (g *flame) draw(f *Frame, left float64, level int) {
-	width := flameWidth * float64(f.used) / g.whole
+// draw draws the frame of a function from its stacks, and below it its callees by name. A frame that is too narrow is
+// not drawn, and its callees are not read: each stack may have a hundred frames that no other has. draw returns the
+// width of the frame.
+func (g *flame) draw(name string, stacks []*Stack, left, top float64) float64 {
+	used, base := sumOf(stacks)
+	width := flameWidth * used / g.used
 	if width < narrowest || g.Len() > g.limit {
-		return
+		return width
 	}
-	bottom := g.height - frameHeight*float64(level)
-	g.open(box{left, bottom - frameHeight, left + width, bottom}, ` class="f"`)
+	g.drawFrame(name, used, base, box{left, top, left + width, top + frameHeight})
+	stacks = slices.DeleteFunc(stacks, func(s *Stack) (ends bool) {
+		next, ok := s.Next()
+		s.name = next
+		return !ok
+	})
+	slices.SortFunc(stacks, func(a, b *Stack) int { return strings.Compare(a.name, b.name) })
+	for len(stacks) > 0 {
+		callee := stacks[0].name
+		end := slices.IndexFunc(stacks, func(s *Stack) bool { return s.name != callee })
+		if end < 0 {
+			end = len(stacks)
+		}
+		left += g.draw(callee, stacks[:end], left, top+frameHeight)
+		stacks = stacks[end:]
+	}
+	return width
+}
+
+func (g *flame) drawFrame(name string, used, base float64, b box) {
+	joules := figure.Joules(units.Energy(used))
+	tip := fmt.Sprintf("%s: %s, %.1f %%", figure.Clean(name), joules, 100*used/g.used)
+	if g.compare {
+		tip += ", before " + figure.Joules(units.Energy(base))
+	}
+	g.bottom = max(g.bottom, b.bottom)
+	g.open(b, ` class="f"`)
 	g.WriteString("<title>")
-	g.escape(g.describe(f))
-	fmt.Fprintf(g, "</title><rect width=\"100%%\" height=\"%d\" fill=%q stroke=\"#FFFFFF\" stroke-width=\"0.3\"/>", frameHeight-1, g.color(f))
-	g.text(point{3, frameHeight - 5}, 11, ink, f.name+"  "+figure.Joules(f.used))
+	g.escape(tip)
+	fmt.Fprintf(g, `</title><rect width="100%%" height="%d" fill=%q stroke="#FFFFFF" stroke-width="0.3"/>`, frameHeight-1, g.color(name, used-base))
+	g.text(point{3, frameHeight - 5}, 11, ink, name+"  "+joules)
 	g.close()
-	for _, callee := range f.callees {
-		g.draw(callee, left, level+1)
-		left += flameWidth * float64(callee.used) / g.whole
-	}
 }
 
-// describe returns the text of a frame's tooltip.
-func (g *flame) describe(f *Frame) string {
-	text := fmt.Sprintf("%s: %s, %.1f %%", figure.Clean(f.name), figure.Joules(f.used), 100*float64(f.used)/g.whole)
+// color returns the color of a frame, which depends on its name, or in a comparison on its change in µJ.
+func (g *flame) color(name string, change float64) string {
 	if g.compare {
-		text += fmt.Sprintf(", before %s", figure.Joules(f.base))
-	}
-	return text
-}
-
-// color returns the color of a frame, which depends on its name, or on its change.
-func (g *flame) color(f *Frame) string {
-	if g.compare {
-		return changeColor(f.change() / max(g.most, 1))
+		return changeColor(change / g.larger)
 	}
 	h := fnv.New32a()
-	_, _ = io.WriteString(h, f.name) // a hash takes everything
+	_, _ = io.WriteString(h, name) // a hash takes everything
 	return fmt.Sprintf("hsl(%d,75%%,70%%)", 20+h.Sum32()%35)
 }
 
-// changeColor returns the color of a change from -1, the largest decrease, to 1.
+// changeColor returns the color of a change from -1 to 1.
 func changeColor(change float64) string {
 	hue := 0 // red
-	if change < 0 {
+	switch {
+	case change == 0:
+		return "#EEEEEE"
+	case change < 0:
 		hue = 215
 	}
-	return fmt.Sprintf("hsl(%d,80%%,%.0f%%)", hue, 95-35*math.Abs(change))
+	return fmt.Sprintf("hsl(%d,80%%,%.0f%%)", hue, 95-35*math.Sqrt(math.Abs(change)))
 }

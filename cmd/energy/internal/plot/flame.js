@@ -11,12 +11,12 @@ const frames = [...svg.querySelectorAll(".f")].map(e => ({
 function zoom(to) {
   const scale = width / to.w
   for (const f of frames) {
-    const isBelow = f.y >= to.y && f.x <= to.x + 0.01 && f.x + f.w >= to.x + to.w - 0.01
-    const isIn = f.y < to.y && f.x >= to.x - 0.01 && f.x + f.w <= to.x + to.w + 0.01
-    f.e.style.display = isBelow || isIn ? "" : "none"
-    f.e.setAttribute("x", isBelow ? 0 : (f.x - to.x) * scale)
-    f.e.setAttribute("width", isBelow ? width : f.w * scale)
-    f.e.style.opacity = isBelow && f !== to ? 0.5 : 1
+    const isCaller = f.y <= to.y && f.x <= to.x + 0.01 && f.x + f.w >= to.x + to.w - 0.01
+    const isIn = f.y > to.y && f.x >= to.x - 0.01 && f.x + f.w <= to.x + to.w + 0.01
+    f.e.style.display = isCaller || isIn ? "" : "none"
+    f.e.setAttribute("x", isCaller ? 0 : (f.x - to.x) * scale)
+    f.e.setAttribute("width", isCaller ? width : f.w * scale)
+    f.e.style.opacity = isCaller && f !== to ? 0.5 : 1
   }
 }
 

@@ -5,6 +5,7 @@ package plot
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,20 +27,20 @@ func stackOf(used, base units.Energy, names ...string) *Stack {
 }
 
 // stacks are the stacks of a program that calls two functions, one of which an earlier profile lacks.
-func stacks() *Frame {
-	return NewFrame("make", []*Stack{
+func stacks() []*Stack {
+	return []*Stack{
 		stackOf(6_000_000, 9_000_000, "cc1", "main", "parse"),
 		stackOf(3_000_000, 0, "cc1", "main", "std::operator<"),
 		stackOf(1_000_000, 1_000_000, "cc1", "main"),
 		stackOf(0, 2_000_000, "as", "gone"),
 		stackOf(100, 100, "as", "narrow"),
-	})
+	}
 }
 
-func flameGraph(t *testing.T, root *Frame, compare bool) string {
+func flameGraph(t *testing.T, stacks []*Stack, compare bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Flame(&b, "10.00 J, -2.00 J (-17 %): make", root, compare))
+	require.NoError(t, Flame(&b, "10.00 J, -2.00 J (-17 %): make", "make", stacks, compare))
 	return b.String()
 }
 
@@ -51,23 +52,22 @@ func TestAFlameGraphShowsEnergyByStackAndItsChange(t *testing.T) {
 	compared := flameGraph(t, stacks(), true)
 	golden.Equal(t, "flame-compared.svg", compared)
 	assert.Subset(t, texts(t, compared), []string{"more than before", "less than before"})
-	assert.NotContains(t, flameGraph(t, NewFrame("true", nil), true), "<title>", "no energy")
+	assert.NotContains(t, flameGraph(t, nil, true), "<title>", "no energy")
 }
 
-func TestFramesThatAreTooNarrowHaveNoCallees(t *testing.T) {
+func TestTheCalleesOfFramesThatAreTooNarrowAreNotRead(t *testing.T) {
 	var all []*Stack
 	for i := range 10_000 {
-		all = append(all, stackOf(1, 1, fmt.Sprint("group ", i%10), fmt.Sprint("stack ", i), "never", "drawn"))
-	}
-	root := NewFrame("command", all)
-	assert.Len(t, root.callees, 10)
-	for _, group := range root.callees {
-		assert.EqualValues(t, 1000, group.used)
-		assert.Len(t, group.callees, 1000)
-		for _, f := range group.callees {
-			assert.Empty(t, f.callees)
+		s := stackOf(1, 1, fmt.Sprint("group ", i%10), fmt.Sprint("stack ", i))
+		next, calls := s.Next, 0
+		s.Next = func() (string, bool) {
+			calls++
+			assert.LessOrEqual(t, calls, 2)
+			return next()
 		}
+		all = append(all, s)
 	}
+	assert.Equal(t, 11, strings.Count(flameGraph(t, all, false), "<title>"))
 }
 
 func TestTheSizeOfAFlameGraphIsBounded(t *testing.T) {
@@ -79,10 +79,10 @@ func TestTheSizeOfAFlameGraphIsBounded(t *testing.T) {
 		}
 		all = append(all, stackOf(1, 0, names...))
 	}
-	root := NewFrame("command", all)
 	const limit, frame = 100_000, 1000
-	g := flame{whole: float64(root.used), limit: limit}
-	g.draw(root, 0, 0)
+	g := newFlame(all, false)
+	g.limit = limit
+	g.draw("command", all, 0, 0)
 	assert.Greater(t, g.Len(), limit)
-	assert.Less(t, g.Len(), limit+100*frame)
+	assert.Less(t, g.Len(), limit+frame)
 }

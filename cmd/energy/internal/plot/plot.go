@@ -95,15 +95,15 @@ type layer struct {
 }
 
 func newPanel(p Panel) *panel {
-	s := stepsOf(p.Result.Samples)
-	n := &panel{Panel: p, edges: s.edges, bands: bands(p.Result), node: make([]float64, s.count())}
-	total := make([]float64, s.count())
+	n := &panel{Panel: p, edges: edgesOf(p.Result.Samples), bands: bands(p.Result)}
+	n.node = make([]float64, max(0, len(n.edges)-1))
+	total := make([]float64, len(n.node))
 	for _, line := range []bool{false, true} {
 		for i, z := range p.Result.Zones {
 			if line != (z.Besides != "") {
 				continue
 			}
-			used, node := s.watts(i)
+			used, node := powers(p.Result.Samples, n.edges, i)
 			n.layers = append(n.layers, layer{legendOf(z), palette[len(n.layers)%len(palette)], line, used})
 			for step, w := range used {
 				if !line {

@@ -192,7 +192,7 @@ func TestTheNumberOfPointsIsBounded(t *testing.T) {
 	}
 	image := svg(t, Panel{Title: "a day", Result: r})
 	assert.Less(t, len(image), 250_000)
-	assert.LessOrEqual(t, stepsOf(r.Samples).count(), mostSteps)
+	assert.LessOrEqual(t, len(edgesOf(r.Samples)), mostSteps+1)
 	assert.Contains(t, texts(t, image), "time (h)")
 }
 
@@ -208,12 +208,12 @@ func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
 			r.Samples[i].Used[0], r.Samples[i].NodeUsed[0] = 0, 0
 		}
 	}
-	s := stepsOf(r.Samples)
+	edges := edgesOf(r.Samples)
 	for zone := range r.Zones {
 		var gotUsed, gotNode, wantUsed, wantNode float64
-		used, node := s.watts(zone)
+		used, node := powers(r.Samples, edges, zone)
 		for i := range used {
-			seconds := (s.edges[i+1] - s.edges[i]).Seconds()
+			seconds := (edges[i+1] - edges[i]).Seconds()
 			assert.GreaterOrEqual(t, seconds, shortestStep.Seconds())
 			gotUsed, gotNode = gotUsed+used[i]*seconds, gotNode+node[i]*seconds
 		}
@@ -227,30 +227,29 @@ func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
 
 func TestTheEnergyOfASlowMeterBelongsToAllTimeSinceItsLast(t *testing.T) {
 	j := func(joules ...units.Energy) (samples []measure.Sample) {
-		for _, e := range joules {
-			samples = append(samples, measure.Sample{Wall: time.Second, Used: []units.Energy{e * units.Joule}, NodeUsed: []units.Energy{2 * e * units.Joule}})
+		for i, e := range joules {
+			samples = append(samples, measure.Sample{
+				Wall: time.Second, End: time.Duration(i+1) * time.Second, Used: []units.Energy{e * units.Joule}, NodeUsed: []units.Energy{2 * e * units.Joule},
+			})
 		}
 		return samples
 	}
+	onlyNode := j(0, 5) // of a node that is used while the command is not
+	onlyNode[0].NodeUsed[0] = 10 * units.Joule
 	for _, c := range []struct {
-		samples []measure.Sample
-		want    []float64
+		samples    []measure.Sample
+		used, node []float64
 	}{
-		{j(0, 0, 9, 0, 0, 3), []float64{3, 3, 3, 1, 1, 1}}, // every third second
-		{j(0, 8, 0, 0), []float64{2, 2, 2, 2}},             // no report at the end
-		{j(4, 2, 0), []float64{4, 1, 1}},
-		{j(0, 0), []float64{0, 0}},
+		{j(0, 0, 9, 0, 0, 3), []float64{3, 3, 3, 1, 1, 1}, []float64{6, 6, 6, 2, 2, 2}}, // every third second
+		{j(0, 8, 0, 0), []float64{2, 2, 2, 2}, []float64{4, 4, 4, 4}},                   // no report at the end
+		{j(4, 2, 0), []float64{4, 1, 1}, []float64{8, 2, 2}},
+		{j(0, 0), []float64{0, 0}, []float64{0, 0}},
+		{onlyNode, []float64{0, 5}, []float64{10, 10}},
 	} {
-		used, node := spread(c.samples, 0)
-		assert.Equal(t, c.want, used)
-		for i := range node {
-			assert.InDelta(t, 2*used[i], node[i], 1e-9)
-		}
+		used, node := powers(c.samples, edgesOf(c.samples), 0)
+		assert.Equal(t, c.used, used)
+		assert.Equal(t, c.node, node)
 	}
-	samples := j(0, 5) // of a node that is used while the command is not
-	samples[0].NodeUsed[0] = units.Joule
-	used, _ := spread(samples, 0)
-	assert.Equal(t, []float64{0, 5}, used)
 }
 
 func TestAnIdleServerDoesNotFlattenTheCommand(t *testing.T) {

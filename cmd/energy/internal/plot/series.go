@@ -3,10 +3,12 @@
 package plot
 
 import (
+	"sort"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 const (
@@ -18,76 +20,70 @@ const (
 	shortestStep = 20 * time.Millisecond
 )
 
-// steps divide the samples of a run into stretches of time with a mean power each.
-type steps struct {
-	samples []measure.Sample
-	ends    []int           // of the steps, as indices of samples
-	edges   []time.Duration // step i lasts from edges[i] to edges[i+1]
-}
-
-// stepsOf returns at most mostSteps steps. The last step includes samples that are too short for one.
-func stepsOf(samples []measure.Sample) steps {
-	s := steps{samples: samples}
+// edgesOf returns the edges of at most mostSteps steps of time. The last step includes samples that are too short for
+// one.
+func edgesOf(samples []measure.Sample) (edges []time.Duration) {
 	if len(samples) == 0 {
-		return s
+		return nil
 	}
 	begin, end := samples[0].End-samples[0].Wall, samples[len(samples)-1].End
 	least := max(shortestStep, (end-begin)/mostSteps)
-	s.edges = []time.Duration{begin}
-	for i, sample := range samples {
-		if sample.End-s.edges[len(s.ends)] >= least || i == len(samples)-1 && len(s.ends) == 0 {
-			s.ends, s.edges = append(s.ends, i+1), append(s.edges, sample.End)
+	edges = []time.Duration{begin}
+	for _, s := range samples {
+		if s.End-edges[len(edges)-1] >= least {
+			edges = append(edges, s.End)
 		}
 	}
-	s.ends[len(s.ends)-1], s.edges[len(s.ends)] = len(samples), end
-	return s
+	return append(edges[:max(1, len(edges)-1)], end)
 }
 
-func (s steps) count() int { return len(s.ends) }
-
-// watts returns the mean power of each step in a zone, of the command and of the node. Power times time is the energy.
-func (s steps) watts(zone int) (used, node []float64) {
-	command, all := spread(s.samples, zone)
-	from := 0
-	for i, end := range s.ends {
-		var u, n float64
-		for j := from; j < end; j++ {
-			u, n = u+command[j], n+all[j]
-		}
-		if seconds := (s.edges[i+1] - s.edges[i]).Seconds(); seconds > 0 {
-			u, n = u/seconds, n/seconds
-		}
-		used, node, from = append(used, u), append(node, n), end
+// powers returns the mean power of each step in a zone, of the command and of the node. Power times time is the energy.
+func powers(samples []measure.Sample, edges []time.Duration, zone int) (used, node []float64) {
+	if len(edges) == 0 {
+		return nil, nil
 	}
-	return used, node
+	var u, n units.Energy
+	command, all := curve{{edges[0], 0}}, curve{{edges[0], 0}}
+	for _, s := range samples {
+		if u, n = u+s.Used[zone], n+s.NodeUsed[zone]; s.Used[zone] > 0 || s.NodeUsed[zone] > 0 {
+			command, all = append(command, reading{s.End, u.Joules()}), append(all, reading{s.End, n.Joules()})
+		}
+	}
+	// The last reading includes the time until the end.
+	command[len(command)-1].at, all[len(all)-1].at = edges[len(edges)-1], edges[len(edges)-1]
+	return command.watts(edges), all.watts(edges)
 }
 
-// spread returns the joules of a zone in each sample, of the command and of the node. A meter that
-// is read seldom reports the energy of several samples in one of them. spread divides it among all
-// of them.
-func spread(samples []measure.Sample, zone int) (used, node []float64) {
-	used, node = make([]float64, len(samples)), make([]float64, len(samples))
-	share := func(from, to int) {
-		var u, n, wall float64
-		for _, s := range samples[from:to] {
-			u, n, wall = u+s.Used[zone].Joules(), n+s.NodeUsed[zone].Joules(), wall+s.Wall.Seconds()
-		}
-		for i := from; i < to && wall > 0; i++ {
-			part := samples[i].Wall.Seconds() / wall
-			used[i], node[i] = u*part, n*part
-		}
+// curve is the energy since the begin of a run by time. It is linear between the readings of the meter: a meter that is
+// read seldom reports the energy of several samples in one of them.
+type curve []reading
+
+type reading struct {
+	at     time.Duration
+	joules float64
+}
+
+func (c curve) watts(edges []time.Duration) (watts []float64) {
+	before := 0.0
+	for step, edge := range edges[1:] {
+		until := c.until(edge)
+		watts = append(watts, (until-before)/max(edge-edges[step], 1).Seconds())
+		before = until
 	}
-	from, last := 0, 0
-	for i, s := range samples {
-		if s.NodeUsed[zone] > 0 || s.Used[zone] > 0 {
-			share(from, i+1)
-			from, last = i+1, from
-		}
+	return watts
+}
+
+// until returns the energy until a time.
+func (c curve) until(t time.Duration) float64 {
+	next := sort.Search(len(c), func(i int) bool { return c[i].at > t })
+	switch next {
+	case 0:
+		return 0
+	case len(c):
+		return c[next-1].joules
 	}
-	if from < len(samples) { // the meter has reported no energy since
-		share(last, len(samples))
-	}
-	return used, node
+	from, to := c[next-1], c[next]
+	return from.joules + (to.joules-from.joules)*float64(t-from.at)/float64(to.at-from.at)
 }
 
 // band is a stretch of time in one phase.

@@ -68,14 +68,14 @@ func functionsOf(samples []*profile.Sample) []measure.Function {
 	})
 }
 
-// flame returns the stacks of samples as a tree.
-func flame(root string, samples []*profile.Sample) *plot.Frame {
+// stacksOf returns the stacks of samples.
+func stacksOf(samples []*profile.Sample) []*plot.Stack {
 	stacks := make([]*plot.Stack, len(samples))
 	for i, s := range samples {
 		used, base := energyOf(s)
 		stacks[i] = &plot.Stack{Used: used, Base: base, Next: framesOf(s)}
 	}
-	return plot.NewFrame(root, stacks)
+	return stacks
 }
 
 // framesOf returns a function that returns the process and then the functions of a sample, the outermost first.

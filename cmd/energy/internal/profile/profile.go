@@ -289,8 +289,8 @@ func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 	if p.base != nil {
 		title += ", " + change(r.Used(), p.base.samples)
 	}
-	root := flame(filepath.Base(r.Command[0]), p.samples())
-	return plot.Flame(w, title+": "+figure.Command(r.Command), root, p.base != nil)
+	title += ": " + figure.Command(r.Command)
+	return plot.Flame(w, title, filepath.Base(r.Command[0]), stacksOf(p.samples()), p.base != nil)
 }
 
 // change describes the change of an energy since a base, as in "+1.20 J (+14 %)".
