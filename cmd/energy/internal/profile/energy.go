@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"unicode"
-	"unsafe"
 
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -33,49 +32,48 @@ const (
 // energy adds up energy by process name and stack, as a profile of pprof.
 type energy struct {
 	profile   *profile.Profile
-	byName    map[function]*profile.Function
-	locations map[string]*profile.Location
+	locations map[frame]*profile.Location
 	samples   map[string]*profile.Sample
 	rest      *profile.Sample // sample of the stacks that do not fit, nil if all fit
 	bytes     int             // estimated memory
 	maxBytes  int
 }
 
-type function struct{ name, file string }
+// frame is a line of a function, or an address of a file without symbols.
+type frame struct {
+	name, file string
+	line       int64
+	address    uint64
+}
 
 func newEnergy() *energy {
 	return &energy{
 		profile: &profile.Profile{
 			SampleType: []*profile.ValueType{{Type: profiles.Energy, Unit: profiles.Microjoules}}, DefaultSampleType: profiles.Energy,
 		},
-		byName: map[function]*profile.Function{}, locations: map[string]*profile.Location{}, samples: map[string]*profile.Sample{},
-		maxBytes: maxProfileBytes,
+		locations: map[frame]*profile.Location{}, samples: map[string]*profile.Sample{}, maxBytes: maxProfileBytes,
 	}
 }
 
-// Memory of an element in its map and its list, without its key, in bytes. The label of a sample is a map of its own.
+// Memory of a sample and of a location with its function, in their maps and lists, without the key, in bytes.
 const (
-	elementBytes = 300
-	labelBytes   = 400
+	sampleBytes   = 700
+	locationBytes = 500
 )
 
-// hasRoom reports whether there is room for a new entry with a key, or with other memory, and counts it if so.
-func (e *energy) hasRoom(key int) bool {
+// hasRoom reports whether there is room for a new element with a key, and counts its memory if so.
+func (e *energy) hasRoom(element, key int) bool {
 	if e.bytes >= e.maxBytes {
 		return false
 	}
-	e.bytes += elementBytes + key
+	e.bytes += element + key
 	return true
 }
 
 // overflow returns the sample of all stacks that do not fit. It has one frame.
 func (e *energy) overflow() *profile.Sample {
 	if e.rest == nil {
-		f := &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: manyStacks, SystemName: manyStacks}
-		loc := &profile.Location{ID: uint64(len(e.profile.Location) + 1), Line: []profile.Line{{Function: f}}}
-		e.rest = &profile.Sample{Location: []*profile.Location{loc}, Value: []int64{0}}
-		e.profile.Function = append(e.profile.Function, f)
-		e.profile.Location = append(e.profile.Location, loc)
+		e.rest = &profile.Sample{Location: []*profile.Location{e.newLocation(frame{name: manyStacks})}, Value: []int64{0}}
 		e.profile.Sample = append(e.profile.Sample, e.rest)
 	}
 	return e.rest
@@ -114,55 +112,43 @@ func (e *energy) add(pd pprofile.Profiles) {
 	}
 }
 
-// stack returns the locations of a sample, the innermost first.
+// stack returns the locations of a sample, the innermost first. Inlined functions have locations of their own.
 func (e *energy) stack(d profiles.Dictionary, s pprofile.Sample) (stack []*profile.Location) {
 	for loc := range d.Stack(s) {
-		var lines []profile.Line
-		var address uint64
 		for _, line := range loc.Lines().All() {
 			f := d.Function(line.FunctionIndex())
-			lines = append(lines, profile.Line{Function: e.function(function{d.Text(f.NameStrindex()), d.Text(f.FilenameStrindex())}), Line: line.Line()})
+			stack = append(stack, e.location(frame{name: d.Text(f.NameStrindex()), file: d.Text(f.FilenameStrindex()), line: line.Line()}))
 		}
-		if len(lines) == 0 {
+		if loc.Lines().Len() == 0 {
 			file := cmp.Or(d.Text(d.Mapping(loc).FilenameStrindex()), "unknown")
-			lines, address = []profile.Line{{Function: e.function(function{"[" + file + "]", file})}}, loc.Address()
+			stack = append(stack, e.location(frame{name: "[" + file + "]", file: file, address: loc.Address()}))
 		}
-		stack = append(stack, e.location(lines, address))
 	}
 	return stack
 }
 
-func (e *energy) function(f function) *profile.Function {
+// location returns the location of a frame.
+func (e *energy) location(f frame) *profile.Location {
 	f.name, f.file = clean(f.name), clean(f.file)
-	found := e.byName[f]
+	found := e.locations[f]
 	if found == nil {
-		if !e.hasRoom(len(f.name) + len(f.file)) {
-			return e.overflow().Location[0].Line[0].Function
+		if !e.hasRoom(locationBytes, len(f.name)+len(f.file)) {
+			return e.overflow().Location[0]
 		}
-		found = &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: f.name, SystemName: f.name, Filename: f.file}
-		e.byName[f] = found
-		e.profile.Function = append(e.profile.Function, found)
+		found = e.newLocation(f)
+		e.locations[f] = found
 	}
 	return found
 }
 
-// location returns the location of lines. All lines but the last are inlined. address is the address in the file if the
-// function has no name, otherwise 0.
-func (e *energy) location(lines []profile.Line, address uint64) *profile.Location {
-	key := binary.AppendUvarint(nil, address)
-	for _, line := range lines {
-		key = binary.AppendVarint(binary.AppendUvarint(key, line.Function.ID), line.Line)
+func (e *energy) newLocation(f frame) *profile.Location {
+	function := &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: f.name, SystemName: f.name, Filename: f.file}
+	e.profile.Function = append(e.profile.Function, function)
+	loc := &profile.Location{
+		ID: uint64(len(e.profile.Location) + 1), Address: f.address, Line: []profile.Line{{Function: function, Line: f.line}},
 	}
-	found := e.locations[string(key)]
-	if found == nil {
-		if !e.hasRoom(len(key) + len(lines)*int(unsafe.Sizeof(profile.Line{}))) {
-			return e.overflow().Location[0]
-		}
-		found = &profile.Location{ID: uint64(len(e.profile.Location) + 1), Address: address, Line: lines}
-		e.locations[string(key)] = found
-		e.profile.Location = append(e.profile.Location, found)
-	}
-	return found
+	e.profile.Location = append(e.profile.Location, loc)
+	return loc
 }
 
 // addSample adds energy, in µJ, to a stack.
@@ -175,7 +161,7 @@ func (e *energy) addSample(process string, stack []*profile.Location, energy int
 	found := e.samples[string(key)]
 	switch {
 	case found != nil:
-	case !e.hasRoom(labelBytes + len(key) + 8*cap(stack)):
+	case !e.hasRoom(sampleBytes, len(key)+8*cap(stack)):
 		found = e.overflow()
 	default:
 		found = &profile.Sample{Location: stack, Value: []int64{0}, Label: map[string][]string{processLabel: {process}}}
@@ -194,8 +180,7 @@ func (e *energy) fit(used uint64, process string) {
 		division.Total += uint64(s.Value[0])
 	}
 	if division.Total < used {
-		frame := e.location([]profile.Line{{Function: e.function(function{name: notSampled})}}, 0)
-		e.addSample(process, []*profile.Location{frame}, int64(used-division.Total))
+		e.addSample(process, []*profile.Location{e.location(frame{name: notSampled})}, int64(used-division.Total))
 		return
 	}
 	for _, s := range e.profile.Sample {

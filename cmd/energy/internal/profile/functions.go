@@ -55,8 +55,8 @@ func functionsOf(samples []*profile.Sample) []measure.Function {
 	byName := map[string]measure.Function{}
 	for _, s := range samples {
 		f := measure.Function{Name: notSampled}
-		if len(s.Location) > 0 && len(s.Location[0].Line) > 0 {
-			f.Name = s.Location[0].Line[0].Function.Name
+		if len(s.Location) > 0 {
+			f.Name = nameOf(s.Location[0])
 		}
 		used, base := energyOf(s)
 		f.Used, f.Base = byName[f.Name].Used+used, byName[f.Name].Base+base
@@ -80,18 +80,23 @@ func stacksOf(samples []*profile.Sample) []*plot.Stack {
 
 // framesOf returns a function that returns the process and then the functions of a sample, the outermost first.
 func framesOf(s *profile.Sample) func() (name string, ok bool) {
-	hasProcess, left, lines := false, s.Location, 0 // lines of the last location that were returned
+	left := len(s.Location) + 1
 	return func() (string, bool) {
-		if !hasProcess {
-			hasProcess = true
+		left--
+		switch {
+		case left < 0:
+			return "", false
+		case left == len(s.Location):
 			return strings.Join(s.Label[processLabel], ""), true
 		}
-		for ; len(left) > 0; left, lines = left[:len(left)-1], 0 {
-			if of := left[len(left)-1].Line; lines < len(of) {
-				lines++
-				return of[len(of)-lines].Function.Name, true
-			}
-		}
-		return "", false
+		return nameOf(s.Location[left]), true
 	}
+}
+
+// nameOf returns the name of the function at a location.
+func nameOf(l *profile.Location) string {
+	if len(l.Line) == 0 || l.Line[0].Function == nil { // a base of another program
+		return "[unknown]"
+	}
+	return l.Line[0].Function.Name
 }

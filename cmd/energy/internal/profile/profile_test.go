@@ -56,8 +56,7 @@ func newFunctions(energies map[string]int64) *energy {
 }
 
 func (e *energy) addFunction(process, name string, energy int64) {
-	frame := e.location([]profile.Line{{Function: e.function(function{name, name})}}, 0)
-	e.addSample(process, []*profile.Location{frame}, energy)
+	e.addSample(process, []*profile.Location{e.location(frame{name: name, file: name})}, energy)
 }
 
 // asBase returns a profile as the base that a run reads.
@@ -143,8 +142,7 @@ func TestTheMemoryOfAProfileIsThatWhichIsCounted(t *testing.T) {
 		for i := 0; e.rest == nil; i++ {
 			var stack []*profile.Location
 			for j := range depth {
-				f := e.function(function{name: fmt.Sprint((i >> j) % 1000)})
-				stack = append(stack, e.location([]profile.Line{{Function: f}}, 0))
+				stack = append(stack, e.location(frame{name: fmt.Sprint((i >> j) % 1000)}))
 			}
 			e.addSample(fmt.Sprint(i), stack, 1)
 		}
