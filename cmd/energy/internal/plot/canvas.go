@@ -12,7 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
-// canvas writes an image as SVG. Coordinates grow to the right and downward. Attributes are written into the SVG element.
+// canvas writes an image as SVG. Coordinates grow to the right and downward. Attributes are written into the SVG
+// element.
 type canvas struct{ bytes.Buffer }
 
 type point struct{ x, y float64 }
@@ -26,7 +27,8 @@ func (b box) height() float64 { return b.bottom - b.top }
 // image begins an image on a white ground. close ends it.
 func (c *canvas) image(width, height float64) {
 	const element = `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]s" height="%[2]s" viewBox="0 0 %[1]s %[2]s"` +
-		` font-family="Liberation Sans,Arimo,Arial,Helvetica,sans-serif">` + "\n" + `<rect width="100%%" height="100%%" fill="#FFFFFF"/>` + "\n"
+		` font-family="Liberation Sans,Arimo,Arial,Helvetica,sans-serif">` + "\n" +
+		`<rect width="100%%" height="100%%" fill="#FFFFFF"/>` + "\n"
 	fmt.Fprintf(c, element, number(width), number(height))
 }
 
@@ -92,7 +94,8 @@ func widthOf(text string, size float64) float64 {
 	return float64(figure.Width(text)) * size * emPerColumn
 }
 
-// fit returns a text that is cut, with "…" at its end, if it is wider than width. It is empty if only "…" and a character would fit.
+// fit returns a text that is cut, with "…" at its end, if it is wider than width. It is empty if only "…" and a
+// character would fit.
 func fit(text string, size, width float64) string {
 	columns := int(width / (size * emPerColumn))
 	if columns < 3 && widthOf(text, size) > width {

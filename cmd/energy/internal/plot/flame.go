@@ -133,7 +133,8 @@ func (g *flame) drawFrame(name string, used, base float64, b box) {
 	g.open(b, ` class="f"`)
 	g.WriteString("<title>")
 	g.escape(tip)
-	fmt.Fprintf(g, `</title><rect width="100%%" height="%d" fill=%q stroke="#FFFFFF" stroke-width="0.3"/>`, frameHeight-1, g.color(name, used-base))
+	fmt.Fprintf(g, `</title><rect width="100%%" height="%d" fill=%q stroke="#FFFFFF" stroke-width="0.3"/>`,
+		frameHeight-1, g.color(name, used-base))
 	g.text(point{3, frameHeight - 5}, 11, ink, name+"  "+joules)
 	g.close()
 }

@@ -210,7 +210,8 @@ func (p *panel) drawHead(c *canvas, width float64) {
 	const size, small = 12, 9.5
 	c.text(point{0, size}, size, ink+` font-weight="bold"`, fit(p.Title, size, width))
 	used := p.Result.Used()
-	sums := fmt.Sprintf("%s in %s, %s on average", figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
+	sums := fmt.Sprintf("%s in %s, %s on average",
+		figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
 	if p.Note != "" {
 		sums += "  ·  " + p.Note
 	}

@@ -26,7 +26,8 @@ import (
 const CollectorName = "otelcol-energy-profiles"
 
 var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler: " +
-	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, or name it with --profiler (docs/code.md)")
+	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, " +
+	"or name it with --profiler (docs/code.md)")
 
 // findCollector returns the path of the collector: next to this program, in the build directory of
 // a checkout, or in PATH.

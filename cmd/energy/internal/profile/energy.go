@@ -49,7 +49,8 @@ type frame struct {
 func newEnergy() *energy {
 	return &energy{
 		profile: &profile.Profile{
-			SampleType: []*profile.ValueType{{Type: profiles.Energy, Unit: profiles.Microjoules}}, DefaultSampleType: profiles.Energy,
+			SampleType:        []*profile.ValueType{{Type: profiles.Energy, Unit: profiles.Microjoules}},
+			DefaultSampleType: profiles.Energy,
 		},
 		locations: map[frame]*profile.Location{}, samples: map[string]*profile.Sample{}, maxBytes: maxProfileBytes,
 	}
@@ -117,7 +118,8 @@ func (e *energy) stack(d profiles.Dictionary, s pprofile.Sample) (stack []*profi
 	for loc := range d.Stack(s) {
 		for _, line := range loc.Lines().All() {
 			f := d.Function(line.FunctionIndex())
-			stack = append(stack, e.location(frame{name: d.Text(f.NameStrindex()), file: d.Text(f.FilenameStrindex()), line: line.Line()}))
+			name, file := d.Text(f.NameStrindex()), d.Text(f.FilenameStrindex())
+			stack = append(stack, e.location(frame{name: name, file: file, line: line.Line()}))
 		}
 		if loc.Lines().Len() == 0 {
 			file := cmp.Or(d.Text(d.Mapping(loc).FilenameStrindex()), "unknown")
@@ -142,7 +144,9 @@ func (e *energy) location(f frame) *profile.Location {
 }
 
 func (e *energy) newLocation(f frame) *profile.Location {
-	function := &profile.Function{ID: uint64(len(e.profile.Function) + 1), Name: f.name, SystemName: f.name, Filename: f.file}
+	function := &profile.Function{
+		ID: uint64(len(e.profile.Function) + 1), Name: f.name, SystemName: f.name, Filename: f.file,
+	}
 	e.profile.Function = append(e.profile.Function, function)
 	loc := &profile.Location{
 		ID: uint64(len(e.profile.Location) + 1), Address: f.address, Line: []profile.Line{{Function: function, Line: f.line}},

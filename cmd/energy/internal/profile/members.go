@@ -19,7 +19,8 @@ const (
 	// listEvery is the time between two lists of the command's processes. The profiler has no
 	// samples of the first 100 ms of a process.
 	listEvery = 50 * time.Millisecond
-	// forgetAfter is how long samples of an exited process may arrive. Later samples belong to another process with the PID.
+	// forgetAfter is how long samples of an exited process may arrive. Later samples belong to another process with
+	// the PID.
 	forgetAfter = 10 * time.Second
 )
 

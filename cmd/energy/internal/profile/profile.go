@@ -95,8 +95,9 @@ func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 // awaitSamples keeps this process busy now and then until the profiler has samples of it. At its start, the profiler
 // reads all running programs, which may take seconds. It drops the samples of a program that it has not read.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
-	deadline := time.NewTimer(sampledWithin)
-	defer deadline.Stop()
+	late := fmt.Errorf("the profiler had no sample of a busy process within %v", sampledWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, sampledWithin, late)
+	defer cancel()
 	for {
 		for busy := time.Now().Add(listEvery / 2); time.Now().Before(busy); {
 		}
@@ -107,8 +108,6 @@ func (p *Profiler) awaitSamples(ctx context.Context) error {
 			return errors.New("the profiler did not start: " + p.whyEnded() + missing())
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-deadline.C:
-			return fmt.Errorf("the profiler had no sample of a busy process within %v", sampledWithin)
 		case <-time.After(listEvery):
 		}
 	}
@@ -237,14 +236,12 @@ func (p *Profiler) whyEnded() string {
 // awaitLast waits until the samples of the command's end have arrived.
 func (p *Profiler) awaitLast(ctx context.Context) {
 	complete := time.Now().Add(sampleDelay)
-	deadline := time.NewTimer(lastWithin)
-	defer deadline.Stop()
+	ctx, cancel := context.WithTimeout(ctx, lastWithin)
+	defer cancel()
 	for time.Now().Before(complete) {
 		select {
 		case <-p.arrived:
 		case <-p.ended:
-			return
-		case <-deadline.C:
 			return
 		case <-ctx.Done():
 			return

@@ -78,7 +78,8 @@ func decode(conf *confmap.Conf, id string) (cfg *energyreceiver.Config, without 
 
 var (
 	// noise matches the parts of errors of confmap that name neither a setting nor a cause.
-	noise = regexp.MustCompile(`decoding failed due to the following error\(s\):\s*|''\s*|retrieved value .*: yaml: |'config.Config' has `)
+	noise = regexp.MustCompile(`decoding failed due to the following error\(s\):\s*|''\s*|` +
+		`retrieved value .*: yaml: |'config.Config' has `)
 	// sectionName matches the quoted name of a section.
 	sectionName = regexp.MustCompile(`'([\w:]+)'`)
 )
@@ -90,7 +91,8 @@ func plain(err error) error {
 		return err
 	}
 	text = sectionName.ReplaceAllString(strings.ReplaceAll(text, "' '", "::"), "$1")
-	return errors.New(strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ").Replace(text))
+	words := strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ")
+	return errors.New(words.Replace(text))
 }
 
 func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
@@ -155,7 +157,8 @@ func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], e
 		model = map[string]any{"idle_power": low, "max_power": high}
 	default:
 		if _, err := os.Stat(value); err != nil {
-			return configoptional.None[energyreceiver.ModelConfig](), fmt.Errorf("%q is neither auto, nor two powers in watts such as 35-120, nor a file of a trained model", value)
+			return configoptional.None[energyreceiver.ModelConfig](),
+				fmt.Errorf("%q is neither auto, nor two powers in watts such as 35-120, nor a file of a trained model", value)
 		}
 		model = map[string]any{"file": value}
 	}
