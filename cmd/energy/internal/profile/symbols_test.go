@@ -206,17 +206,3 @@ func TestSymbolsOfAllFilesTakeABoundedMemory(t *testing.T) {
 		assert.InDelta(t, maxSymbolBytes/5*4, of.bytes, 10_000, "the fifth table does not fit")
 	}
 }
-
-func TestMalformedTablesHaveNoFunctions(t *testing.T) {
-	s := newSamples()
-	location := s.Dictionary().LocationTable().AppendEmpty()
-	location.SetMappingIndex(99)
-	location.Lines().AppendEmpty().SetFunctionIndex(-1)
-	s.addAt("1")
-	sample := sampleOf(s)
-	named(t, new(symbols), s)
-	assert.Len(t, newEnergy().stack(profiles.DictionaryOf(s.Profiles), sample), 1)
-	sample.SetStackIndex(-5)
-	named(t, new(symbols), s)
-	assert.Empty(t, newEnergy().stack(profiles.DictionaryOf(s.Profiles), sample))
-}
