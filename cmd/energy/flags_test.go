@@ -88,7 +88,7 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"measure", exitFailed, "energy measure: a command is needed (see energy measure --help)"},
 		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
 		{"verify extra", 2, `energy verify: "extra" is no flag (see energy verify --help)`},
-		{"phase start", 2, "energy phase: want begin NAME, or end (see energy phase --help)"},
+		{"phase start", 2, "energy phase: want \"begin NAME\" or \"end\" (see energy phase --help)"},
 		{"version x", 2, `energy version: "x" is no flag (see energy version --help)`},
 		{"measur", 2, `energy: unknown command "measur": did you mean measure? (see energy --help)`},
 		{"help measur", 2, `energy help: unknown command "measur": did you mean measure? (see energy help --help)`},

@@ -92,7 +92,7 @@ func TestVerdicts(t *testing.T) {
 		"A used 12.0 % more energy than B: A/B is 1.120 (95 % confidence: 1.010 to 1.242)":                  {Pairs: 5, Mean: 1.12, Low: 1.01, High: 1.242},
 		"A used 12.3 times the energy of B (95 % confidence: 11.0 to 140)":                                  {Pairs: 5, Mean: 12.3, Low: 11, High: 140},
 		"No significant difference in energy: A/B is 1.010, and may be 1 (95 % confidence: 0.980 to 1.041)": {Pairs: 5, Mean: 1.01, Low: 0.98, High: 1.041},
-		"In one pair of runs, A used 10.0 % less energy than B: --runs tells what that is worth":             {Pairs: 1, Mean: 0.9},
+		"In one pair of runs, A used 10.0 % less energy than B: --runs tells what that is worth":            {Pairs: 1, Mean: 0.9},
 		"A and B are not compared: their energy is too small":                                               {Left: 3},
 		"A and B are not compared: there is no pair of runs":                                                {},
 	} {

@@ -305,9 +305,9 @@ func TestFailuresOfAnEndpointHaveTheirCause(t *testing.T) {
 	closed.Close()
 	for want, endpoint := range map[string]string{
 		"no process listens on 127.": closed.URL,
-		"404":                     serve(t, http.NotFound),
-		"not the Prometheus text": serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>no</html>") }),
-		"the parser failed":       serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "# TYPE A \n{}0") }),
+		"404":                        serve(t, http.NotFound),
+		"not the Prometheus text":    serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>no</html>") }),
+		"the parser failed":          serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "# TYPE A \n{}0") }),
 		"not the Prometheus protobuf": serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
 			_, _ = w.Write([]byte{0xff, 0xff, 0xff, 0xff, 0x7f, 0})

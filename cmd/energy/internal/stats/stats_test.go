@@ -117,7 +117,6 @@ func simulate(random *rand.Rand, pairs int, truth float64) Ratio {
 	return Paired(a, b, 1e-3)
 }
 
-
 // Welch's test of the same example, as R's t.test(extra ~ group, data = sleep) computes it.
 func TestUnpairedValuesAreWelchsTest(t *testing.T) {
 	r := Unpaired(exponentials(dextro), exponentials(laevo), 1e-9)
