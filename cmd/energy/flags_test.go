@@ -173,7 +173,7 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 
 	status, _, stderr := measured(t, "--force", "--model", tenToFifty, "--csv", "-o", file, "true")
 	assert.Zero(t, status, stderr)
-	assert.Regexp(t, "^phase,", read(t, file))
+	assert.Regexp(t, "^command,", read(t, file))
 
 	open, err := os.OpenFile(file, os.O_RDWR|os.O_TRUNC, 0)
 	require.NoError(t, err)
@@ -183,5 +183,5 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 	stream := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 	status, _, stderr = measured(t, "--model", tenToFifty, "--csv", "-o", stream, "true")
 	assert.Zero(t, status, stderr)
-	assert.Regexp(t, "^written before\nphase,", read(t, file), "what is written to a file that is open is added to it")
+	assert.Regexp(t, "^written before\ncommand,", read(t, file), "what is written to a file that is open is added to it")
 }

@@ -176,8 +176,8 @@ func TestASignalEndsTheWaitForAFIFO(t *testing.T) {
 func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 	for name, output := range map[string]func(t *testing.T, o *measureOptions){
 		"-o FIFO": func(t *testing.T, o *measureOptions) {
-			o.output = aFIFO(t)
-			reader, err := unix.Open(o.output, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			o.outputs = []string{aFIFO(t)}
+			reader, err := unix.Open(o.outputs[0], unix.O_RDWR|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
 			fill(t, reader)
 			t.Cleanup(func() { _ = unix.Close(reader) })

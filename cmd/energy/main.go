@@ -79,10 +79,10 @@ func main() { os.Exit(exitCode(os.Args[1:])) }
 func exitCode(args []string) int {
 	root := rootCommand()
 	if len(args) > 0 && args[0] == verify.LoadCommand {
-		return report(root, failed(verify.RunLoad(args[1:])))
+		return printError(root, failed(verify.RunLoad(args[1:])))
 	}
 	root.SetArgs(append([]string{}, args...)) // nil stands for the arguments of the process
-	return report(root.ExecuteC())
+	return printError(root.ExecuteC())
 }
 
 // exitError is the end of a subcommand that ran without success. Any other error says that the arguments are wrong.
@@ -113,8 +113,8 @@ func untilDone(run func(context.Context) error) func(*cobra.Command, []string) e
 	}
 }
 
-// report prints the error of a subcommand, and returns the exit status.
-func report(c *cobra.Command, err error) int {
+// printError prints the error of a subcommand, and returns the exit status.
+func printError(c *cobra.Command, err error) int {
 	var ended exitError
 	switch {
 	case err == nil:

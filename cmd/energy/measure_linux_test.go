@@ -81,9 +81,9 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"not found":             {[]string{"--quiet", "no-such-program"}, 127, "no-such-program: command not found"},
 		"not executable":        {[]string{"--quiet", "/etc"}, 126, "/etc: command cannot be executed"},
 		"below the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e6", "true"}, 0, ""},
-		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 1e-06 J of --max-joules"},
+		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.000001 J of --max-joules"},
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
-		"a limit below 1 µJ":    {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 1e-07 J of --max-joules"},
+		"a limit below 1 µJ":    {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 0.0000001 J of --max-joules"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"no plot written":       {[]string{"--quiet", "--plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
 		"no run written":        {[]string{"--quiet", "--runs", "2", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
@@ -91,8 +91,9 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
-		"no such base":          {[]string{"--flame", os.DevNull, "--vs", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
-		"no energy profile":     {[]string{"--flame", os.DevNull, "--vs", "go.mod", "true"}, 125, "go.mod: "},
+		"no such base":          {[]string{"--flame", os.DevNull, "--base", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
+		"no energy profile":     {[]string{"--flame", os.DevNull, "--base", "go.mod", "true"}, 125, "go.mod: "},
+		"no earlier result":     {[]string{"--base", "go.mod", "true"}, 125, "go.mod: not a result of energy measure"},
 		"no profiler":           {[]string{"--profile", os.DevNull, "--profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
 		"a model beyond reason": {[]string{"--model", "50-10", "true"}, 125, "max_power"},
 	} {
@@ -113,8 +114,35 @@ func TestTheCommandsOutputIsItsOwn(t *testing.T) {
 	status, stdout, stderr := measured(t, "--model", tenToFifty, "sh", "-c", "echo out; echo err >&2")
 	assert.Zero(t, status)
 	assert.Equal(t, "out\n", stdout)
-	assert.True(t, strings.HasPrefix(stderr, "err\n\nCommand   sh -c"), stderr)
-	assert.Contains(t, stderr, "package             modeled")
+	assert.Regexp(t, `^err\n\n[^\n]+J (± \d+ % )?\(modeled\) · [^\n]+ ms · [^\n]+W\n$`, stderr)
+}
+
+func TestAResultHasThreeLinesUnlessMoreIsAskedFor(t *testing.T) {
+	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; true"}
+	_, _, stderr := measured(t, append([]string{"--model", "auto"}, busy...)...)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	assert.Regexp(t, `^\S+ m?J ± \d+ % \(.*modeled\) · \S+ m?s · \S+ m?W$`, lines[0])
+	assert.LessOrEqual(t, len(lines), 3)
+	_, _, stderr = measured(t, append([]string{"-v", "--model", tenToFifty}, busy...)...)
+	for _, text := range []string{"\nCommand   sh -c", "\nCPU time  ", "package       modeled", "\nNote: package is modeled from "} {
+		assert.Contains(t, stderr, text)
+	}
+}
+
+func TestAResultIsComparedWithAnEarlierOne(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}
+	status, stdout, stderr := measured(t, append([]string{"--model", tenToFifty, "-o", at("base.json"), "-o", at("base.md"), "-o", at("base.csv")}, busy...)...)
+	require.Zero(t, status, stderr)
+	assert.Empty(t, stdout+stderr)
+	assert.True(t, strings.HasPrefix(read(t, at("base.md")), "|  | energy | power |"))
+	assert.True(t, strings.HasPrefix(read(t, at("base.csv")), "command,run,"))
+	status, stdout, stderr = measured(t, append([]string{"--model", tenToFifty, "--base", at("base.json"), "--runs", "2", "--markdown", "-o", "-"}, busy...)...)
+	require.Zero(t, status, stderr)
+	assert.Contains(t, stdout, "| **now/base** | **")
+	assert.Contains(t, stdout, "than the base.")
+	assert.Contains(t, stdout, "Energy is modeled from CPU time")
 }
 
 func TestStandardOutputHasTheResultAlone(t *testing.T) {
@@ -140,8 +168,8 @@ func TestAFileHasTheResult(t *testing.T) {
 	require.NoError(t, err)
 	rows, err := csv.NewReader(bytes.NewReader(content)).ReadAll()
 	require.NoError(t, err)
-	require.Len(t, rows, 2)
-	assert.Equal(t, []string{"", "package", "modeled", "true"}, rows[1][:4])
+	require.Len(t, rows, 3)
+	assert.Equal(t, []string{"A", "1", "", "", "package", "modeled", "true"}, rows[2][:7])
 }
 
 func TestTwoOutputsNeedTwoFiles(t *testing.T) {
@@ -193,18 +221,18 @@ exporters: {debug: {}}
 service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporters: [debug]}}}
 `), 0o600))
 	t.Setenv("MEASURE_TEST_IDLE", "10")
-	status, _, stderr := measured(t, "--config", file, "true")
+	status, _, stderr := measured(t, "-v", "--config", file, "true")
 	assert.Zero(t, status)
-	assert.Contains(t, stderr, "platform            modeled")
+	assert.Contains(t, stderr, "platform      modeled")
 	assert.Contains(t, stderr, "gpu::extensions is left out")
 }
 
 func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("{model: none, meters: {use: [powercap], powercap: {path: /nonexistent}}}\n"), 0o600))
-	status, _, stderr := measured(t, "--config", file, "--runs", "2", "true")
+	status, _, stderr := measured(t, "-v", "--config", file, "--runs", "2", "true")
 	assert.Zero(t, status)
-	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy unknown in ")
+	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy not available in ")
 	assert.NotContains(t, stderr, "0.00 J")
 }
 
@@ -213,7 +241,10 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		{}, {"--interval", "1ms", "true"}, {"--baseline", "-1s", "true"}, {"--wait", "-1s", "true"}, {"--max-joules", "-1", "true"},
 		{"--max-joules", "NaN", "true"}, {"--max-joules", "1e30", "true"}, {"--json", "--csv", "true"}, {"--receiver", "energy", "true"}, {"-nonsense"},
 		{"--node", "--runs", "2", "true"}, {"--node", "--vs", "true", "true"},
-		{"--csv", "--by", "program", "true"}, {"--csv", "--node", "--by", "container", "true"},
+		{"--by", "node", "true"}, {"--by", "container", "true"}, {"--by", "program", "--runs", "2", "true"}, {"--markdown", "--json", "true"},
+		{"--runs", "-1", "true"}, {"--runs", "0", "true"}, {"--vs", "true", "--runs", "0", "true"}, {"--warmup", "-1", "true"},
+		{"--vs", " ", "true"}, {"--vs", "true"}, {"--vs", "true", "--base", "r.json", "true"}, {"--flame", "f", "--vs", "true", "true"},
+		{"--grid", "Atlantis", "true"}, {"--grid", "-1", "true"}, {"--price", "free", "true"}, {"--price", "Inf", "true"}, {"--currency", "EUR", "true"},
 	} {
 		_, err := parsed[measureOptions](args)
 		require.Error(t, err, args)
@@ -226,4 +257,13 @@ func TestFlagsAfterTheCommandAreItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"make", "-q", "--json"}, o.Command)
 	assert.False(t, o.json)
+}
+
+func TestTheGridIsAPlaceOrANumber(t *testing.T) {
+	for text, want := range map[string]float64{"230": 230, "0": 0, "fr": 56.04} {
+		o, err := parsed[measureOptions]([]string{"--grid", text, "--price", "0.3", "true"})
+		require.NoError(t, err, text)
+		assert.InDelta(t, want, *o.rates.Grams, 0.5, text)
+		assert.InDelta(t, 0.3, *o.rates.Price, 0)
+	}
 }

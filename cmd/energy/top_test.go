@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "it did not panic:", err)
 	case "hangs":
 		top, _, _ := rootCommand().Find([]string{"top"})
-		os.Exit(report(top, untilDone(func(ctx context.Context) error {
+		os.Exit(printError(top, untilDone(func(ctx context.Context) error {
 			t, err := screen.Open()
 			if err != nil {
 				return err

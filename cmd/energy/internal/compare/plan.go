@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package compare repeats the measurement of a command, or of two commands in turn.
 package compare
 
 import (
@@ -9,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
-// Plan says how often what is run.
+// Plan is the number of runs of one or two commands.
 type Plan struct {
 	Runs, Warmup  int  // of each command. Warm-up runs come first, and are not counted
 	Two           bool // there is a command B
@@ -51,7 +52,10 @@ func (p Plan) pair(run int) []int {
 	return []int{1, 0}
 }
 
-// FailedError is that of a run whose command failed.
+// Count returns the number of steps.
+func (p Plan) Count() int { return (p.Warmup + p.Runs) * len(p.pair(0)) }
+
+// FailedError reports a run whose command failed.
 type FailedError struct {
 	Step Step
 	// Exit is the exit status of the command, never 0.
@@ -74,15 +78,15 @@ func (p Plan) Name(s Step) string {
 	}
 	name = fmt.Sprintf("%s %d of %d", name, s.Run+1, of)
 	if p.Two {
-		name += " of " + label(s.Command)
+		name += " of " + Label(s.Command)
 	}
 	return name
 }
 
-// Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends
+// Run runs all steps, and returns the results of A and of B without the warm-up runs. It ends
 // with the first error. Unless failures are ignored, a command's exit status other than 0 is one, a
 // *FailedError. The results until then are returned, too.
-func (p Plan) Run(run func(Step) (measure.Result, error)) (results [2][]measure.Result, err error) {
+func (p Plan) Run(run func(Step) (*measure.Result, error)) (results [2][]*measure.Result, err error) {
 	for step := range p.Steps() {
 		r, err := run(step)
 		if err != nil {
@@ -97,3 +101,6 @@ func (p Plan) Run(run func(Step) (measure.Result, error)) (results [2][]measure.
 	}
 	return results, nil
 }
+
+// Label returns the label of a command, A or B.
+func Label(command int) string { return string(rune('A' + command)) }

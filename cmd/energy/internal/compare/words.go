@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrNoCommand is that of a command line without a word.
+// ErrNoCommand reports a command line without a word.
 var ErrNoCommand = errors.New("the command is empty")
 
 // Characters that make a line more than words, unless they are quoted (POSIX, Shell Command

@@ -24,47 +24,52 @@ func list(words []string) string {
 	return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
 }
 
-// explain fills the notes: what of the figures is not known, or not exact, and what to do about it.
+// explain fills the warnings and notes.
 func (r *run) explain() {
+	if err := r.group.Lost(); err != nil {
+		r.warn("CPU time and energy are too low: %v", err)
+	}
 	r.explainZones()
 	r.explainBaseline()
-	if err := r.group.Lost(); err != nil {
-		r.note("CPU time and energy are too low: %v", err)
+	r.result.Notes = slices.Clone(r.result.Warnings)
+	for _, note := range r.notes.Lines() {
+		if !slices.Contains(r.result.Notes, note) {
+			r.result.Notes = append(r.result.Notes, note)
+		}
 	}
-	r.result.Notes = r.notes.Lines()
+}
+
+// warn adds a warning that is less important than the warnings before.
+func (r *run) warn(format string, args ...any) {
+	r.result.Warnings = append(r.result.Warnings, figure.Line(fmt.Sprintf(format, args...)))
 }
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.note("No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory")
-	}
-	if r.notes.Denied() {
-		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
-	}
-	var unknown, learning []string
-	for i := range r.result.Zones {
-		z := &r.result.Zones[i]
-		switch z.Static {
-		case StaticUnknown:
-			unknown = append(unknown, z.Name)
-		case StaticLearning:
-			learning = append(learning, z.Name)
-		}
-		if z.Missing > 0 {
-			r.note("The meter of %s has not reported the energy of the last %s, so the figures lack it", z.Name, figure.Seconds(z.Missing))
-		}
+		r.warn("No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory")
 	}
 	for kind := range r.late {
 		if !slices.ContainsFunc(r.result.Zones, func(z Zone) bool { return zoneKind(&z) == kind }) {
-			r.note("The meter of %s has not answered: what was used of it is not known", kind.Zone)
+			r.warn("The meter of %s has not answered, so its energy is missing", kind.Zone)
 		}
 	}
-	if len(unknown) > 0 {
-		r.note("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
-			"--baseline 10s measures it", list(unknown))
+	unknown := map[Static][]string{}
+	for i := range r.result.Zones {
+		z := &r.result.Zones[i]
+		unknown[z.Static] = append(unknown[z.Static], z.Name)
+		if z.Missing > 0 {
+			r.warn("The meter of %s has not reported the energy of the last %s, so the figures lack it", z.Name, figure.Seconds(z.Missing))
+		}
 	}
-	if len(learning) > 0 {
-		r.note("The static power of %s is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(learning))
+	if r.notes.Denied() {
+		r.warn("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
+	}
+	if zones := unknown[StaticUnknown]; zones != nil {
+		r.warn("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
+			"--baseline 10s measures it", list(zones))
+	}
+	if zones := unknown[StaticLearning]; zones != nil {
+		r.warn("The static power of %s is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(zones))
 	}
 }
 
@@ -77,7 +82,7 @@ func (r *run) explainBaseline() {
 		return
 	}
 	for _, kind := range b.unknown {
-		r.note("The baseline of %v is too short for the meter of %s", r.Baseline, kind.Zone)
+		r.warn("The baseline of %v is too short for the meter of %s", r.Baseline, kind.Zone)
 	}
 	var before []string
 	for i := range r.result.Zones {
@@ -85,21 +90,20 @@ func (r *run) explainBaseline() {
 			before = append(before, fmt.Sprintf("%s %s", kind.Zone, figure.Watts(b.watts[kind])))
 		}
 	}
-	if len(before) == 0 && len(b.unknown) == 0 && len(r.result.Zones) > 0 {
-		r.note("The baseline has no effect: the static power of each zone is known without it")
-	}
 	if len(before) == 0 {
+		if len(b.unknown) == 0 && len(r.result.Zones) > 0 {
+			r.warn("The baseline has no effect: the static power of each zone is available without it")
+		}
 		return
 	}
 	during := r.busy / r.result.Wall.Seconds()
-	text := fmt.Sprintf("Static power is that of the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
+	r.note("Static power is that of the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
 		r.Baseline, list(before), 100*b.utilization, 100*during)
 	switch short := b.utilization / during; {
 	case b.utilization < 0 || during < 0 || short < negligible:
 	case short < 1:
-		text += fmt.Sprintf(". What others drew then counts as static: joules are about %.0f%% too low", 100*short)
+		r.warn("Other programs ran during the baseline, and their power counts as static: joules are about %.0f%% too low", 100*short)
 	default:
-		text += ". The CPUs were as busy before: joules are too low, and mean nothing"
+		r.warn("The CPUs were as busy during the baseline as during the command: joules are too low, and meaningless")
 	}
-	r.note("%s", text)
 }

@@ -4,6 +4,7 @@ package measure
 
 import (
 	"io/fs"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,49 +24,55 @@ func explained(static Static) *run {
 	}
 }
 
-func TestTheBaselineTellsHowMuchTooLowTheFiguresAre(t *testing.T) {
-	for want, c := range map[string]struct{ before, during float64 }{
-		"(50.0% during the command)":       {0.001, 0.5},
-		"joules are about 10% too low":     {0.05, 0.5},
-		"joules are too low, and mean not": {0.5, 0.5},
+func TestTheBaselineSaysHowMuchTooLowTheFiguresAre(t *testing.T) {
+	for want, before := range map[string]float64{
+		"": 0.001,
+		"Other programs ran during the baseline, and their power counts as static: joules are about 10% too low": 0.05,
+		"The CPUs were as busy during the baseline as during the command: joules are too low, and meaningless":  0.5,
 	} {
 		r := explained(StaticBaseline)
-		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: c.before}
-		r.busy = c.during * r.result.Wall.Seconds()
+		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: before}
+		r.busy = 0.5 * r.result.Wall.Seconds()
 		r.explainBaseline()
-		assert.Len(t, r.notes.Lines(), 1)
 		assert.Contains(t, r.notes.Lines()[0], "Static power is that of the 10s before: package 12.0 W")
-		assert.Contains(t, r.notes.Lines()[0], want)
+		assert.Contains(t, r.notes.Lines()[0], "(50.0% during the command)")
+		assert.Equal(t, want, strings.Join(r.result.Warnings, ""))
 	}
 }
 
-func TestAMeterThatToldNothingInTheBaselineIsNoted(t *testing.T) {
-	r := explained(StaticUnknown)
-	r.baseline = &Baseline{unknown: []power.Class{packages}}
-	r.explainBaseline()
-	assert.Equal(t, []string{"The baseline of 10s is too short for the meter of package"}, r.notes.Lines())
-}
-
 func TestWhatIsMissingIsNoted(t *testing.T) {
-	r := explained(StaticConfiguration)
-	r.result.Zones[0].Missing = 2500 * time.Millisecond
-	r.late = map[power.Class]time.Time{packages: {}, platform: {}}
-	r.notes.Logger().Warn("Collection degraded", zap.String("condition", "energy sensor"), zap.Error(fs.ErrPermission))
-	r.explainZones()
-	assert.Equal(t, []string{
-		"energy sensor: permission denied",
-		"Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them",
-		"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
-		"The meter of platform has not answered: what was used of it is not known",
-	}, r.notes.Lines())
-}
-
-func TestAStaticPowerThatIsNotLearnedYetIsNoted(t *testing.T) {
-	r := explained(StaticLearning)
-	r.explainZones()
-	assert.Equal(t, []string{
-		"The static power of package is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off",
-	}, r.notes.Lines())
+	for name, c := range map[string]struct {
+		static  Static
+		missing time.Duration
+		set     func(r *run)
+		want    []string
+	}{
+		"a baseline that is too short": {static: StaticConfiguration, set: func(r *run) { r.baseline = &Baseline{unknown: []power.Class{packages}} },
+			want: []string{"The baseline of 10s is too short for the meter of package"}},
+		"late energy": {static: StaticConfiguration, missing: 2500 * time.Millisecond, set: func(r *run) {
+			r.late = map[power.Class]time.Time{packages: {}, platform: {}}
+			r.notes.Logger().Warn("Collection degraded", zap.String("condition", "energy sensor"), zap.Error(fs.ErrPermission))
+		}, want: []string{
+			"The meter of platform has not answered, so its energy is missing",
+			"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
+			"Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them",
+		}},
+		"static power that is not trained yet": {static: StaticLearning, set: func(*run) {}, want: []string{
+			"The static power of package is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off",
+		}},
+		"static power that is not known": {static: StaticUnknown, set: func(*run) {}, want: []string{
+			"The static power of package is not known, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := explained(c.static)
+			r.result.Zones[0].Missing = c.missing
+			c.set(r)
+			r.explainZones()
+			r.explainBaseline()
+			assert.Equal(t, c.want, r.result.Warnings)
+		})
+	}
 }
 
 func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {

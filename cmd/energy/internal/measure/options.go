@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -37,18 +38,18 @@ type Options struct {
 	Wait time.Duration
 	// NeedsEnergy prevents the start of the command if its energy cannot be measured or estimated.
 	NeedsEnergy bool
-	// Node has the table report the energy of the whole machine in addition to that of the command, and by phase.
+	// Node divides the energy of the whole machine, too: see By.
 	Node bool
 	// Say takes what the user should know while nothing else happens. It may be nil.
 	Say func(text string)
+	// Progress, if it is not nil, is called after each measurement of the command with the energy that
+	// the command has used until a time since its start.
+	Progress func(elapsed time.Duration, used units.Energy)
 	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
 	// them delays the start of the command.
 	Names bool
-	// By selects the rows of the table. With Node, programs or containers are those of the whole
-	// machine.
+	// By is what the energy of the machine is divided among if Node is set: programs or containers.
 	By By
-	// Rates convert the energy to emissions and money.
-	Rates Rates
 	// Profiler, if it is not nil, divides the energy among the command's functions.
 	Profiler Profiler
 }

@@ -83,6 +83,6 @@ func (t programTotals) result(into *Result) {
 		into.Programs = append(into.Programs, Program{name, used})
 	}
 	slices.SortFunc(into.Programs, func(a, b Program) int {
-		return cmp.Or(cmp.Compare(into.added(b.Used), into.added(a.Used)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(into.Added(b.Used), into.Added(a.Used)), cmp.Compare(a.Name, b.Name))
 	})
 }

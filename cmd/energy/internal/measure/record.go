@@ -109,6 +109,20 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 	}
 }
 
+// energy returns the energy of the command in all zones that are added up.
+func (r *record) energy() (used units.Energy) {
+	var names []string
+	for kind := range r.kinds {
+		names = append(names, string(kind.Zone))
+	}
+	for kind, k := range r.kinds {
+		if zone.Besides(string(kind.Zone), names) == "" {
+			used += k.last.since(k.base).used
+		}
+	}
+	return used
+}
+
 // result fills the zones, the samples and the phases of a result. A kind that used nothing is left
 // out where it is not attributed any more: another meter has taken its place.
 func (r *record) result(into *Result, isAttributed func(power.Class) bool) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measure runs a command and measures what it used.
+// Package measure runs a command and measures its energy.
 package measure
 
 import (
@@ -16,28 +16,24 @@ type Result struct {
 	Started time.Time
 	// Wall is how long the command ran. CPU is the CPU time of the command and of all its descendants.
 	Wall, CPU time.Duration
-	// CPUTime says what the CPU time was counted by, for people: "the command's cgroup".
+	// CPUTime is the counting method of CPU time: cgroup v2, cgroup v1 or child times.
 	CPUTime string
-	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where
-	// nothing measures or models energy.
+	// Zones are the node's zone kinds, in the order of tables. It is empty if energy is neither
+	// measured nor modeled.
 	Zones []Zone
 	// Programs divide the energy of the command, by descending energy.
 	Programs []Program
 	// Functions divide the energy of the command, in the order of the table. Empty unless it was profiled.
 	Functions []Function
-	// Phases divide the run. Their times and energies add up to those of the run. Empty unless the run was marked.
+	// Phases divide the run. Their times and energies add up to the run. Empty unless the run was marked.
 	Phases []Phase
-	// Samples are the intervals of the run, in order. Their energies and times add up to those of the run.
+	// Samples are the intervals of the run, in order. Their energies and times add up to the run.
 	Samples []Sample
-	// Before is the baseline that was measured or taken, nil if there is none.
+	// Before is the baseline, or nil.
 	Before *Baseline
 	// Workloads divide the energy of the node in each phase, by descending energy. Empty unless
 	// programs or containers of the whole machine are wanted.
 	Workloads []Workload
-	// By selects the rows of the table.
-	By By
-	// Rates convert the energies to emissions and money.
-	Rates Rates
 	// Left are the processes that the command left behind.
 	Left []Process
 	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a
@@ -45,28 +41,30 @@ type Result struct {
 	Exit int
 	// Compared reports whether the functions have a base.
 	Compared bool
-	// WholeNode has the table report the energy of the whole machine, too.
-	WholeNode bool
-	// Notes are remarks that readers of the figures should know: quantities that were not measured,
-	// or not exactly.
-	Notes []string
+	// Warnings are quantities that were not measured, or not exactly, the most important one first.
+	// Notes are all remarks on the figures, the warnings first.
+	Warnings, Notes []string
 }
 
 // Used returns the energy of the command in all zones that are added up.
-func (r *Result) Used() (sum units.Energy) {
-	for i := range r.Zones {
-		if z := &r.Zones[i]; z.Besides == "" {
-			sum = units.AddSaturating(sum, z.Used)
-		}
-	}
-	return sum
+func (r *Result) Used() units.Energy {
+	return r.sum(func(zone int) units.Energy { return r.Zones[zone].Used })
 }
 
 // Node returns the energy of the node in all zones that are added up.
-func (r *Result) Node() (sum units.Energy) {
+func (r *Result) Node() units.Energy {
+	return r.sum(func(zone int) units.Energy { return r.Zones[zone].Node() })
+}
+
+// Added returns the sum of energies by zone, in all zones that are added up.
+func (r *Result) Added(byZone []units.Energy) units.Energy {
+	return r.sum(func(zone int) units.Energy { return byZone[zone] })
+}
+
+func (r *Result) sum(of func(zone int) units.Energy) (sum units.Energy) {
 	for i := range r.Zones {
-		if z := &r.Zones[i]; z.Besides == "" {
-			sum = units.AddSaturating(sum, z.Node())
+		if r.Zones[i].Besides == "" {
+			sum = units.AddSaturating(sum, of(i))
 		}
 	}
 	return sum
@@ -110,7 +108,7 @@ const (
 // Function is the energy of a function without its callees.
 type Function struct {
 	Name       string
-	Used, Base units.Energy // Base is that of the profile to compare with
+	Used, Base units.Energy // Base is the energy in the profile to compare with
 }
 
 // Phase is a part of a run, or several parts with one name.

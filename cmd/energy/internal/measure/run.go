@@ -177,7 +177,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now(), WholeNode: r.Node, By: r.By, Rates: r.Rates}
+	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now()}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
 		return nil, err
@@ -236,6 +236,9 @@ func (r *run) add(end time.Duration, reported func(power.Class) bool) {
 	}, r.meter.last, reported)
 	r.used = max(r.used, used)
 	r.busy += r.meter.last.utilization * (end - began).Seconds()
+	if r.Progress != nil {
+		r.Progress(end, r.record.energy())
+	}
 }
 
 // lastAttempts is how often the last interval is measured at most.

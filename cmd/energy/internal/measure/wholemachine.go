@@ -190,7 +190,7 @@ func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
 		share(p.NodeUsed[z], weights, others, func(i int, e units.Energy) { rows[i].Used[z] = e })
 	}
 	rows = slices.DeleteFunc(rows, func(w Workload) bool { return slices.Max(append(w.Used, 0)) == 0 })
-	slices.SortStableFunc(rows, func(a, b Workload) int { return cmp.Compare(of.added(b.Used), of.added(a.Used)) })
+	slices.SortStableFunc(rows, func(a, b Workload) int { return cmp.Compare(of.Added(b.Used), of.Added(a.Used)) })
 	return rows
 }
 

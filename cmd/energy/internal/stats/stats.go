@@ -30,7 +30,7 @@ func (s *Summary) Spread() bool { return s.Runs > 1 }
 
 // Summarize describes values. Without values it returns the zero Summary.
 //
-// The standard deviation is that of a sample, with n-1. The interval of the mean is mean ± t·s/√n,
+// The standard deviation is the estimate of a sample, with n-1. The interval of the mean is mean ± t·s/√n,
 // with t of Student's distribution with n-1 degrees of freedom (Student, The probable error of a
 // mean, Biometrika 6, 1908).
 func Summarize(values []float64) Summary {
@@ -59,8 +59,8 @@ func studentsT(degrees float64) float64 {
 // It is NaN without values.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// Quantile returns the value below which the share p of values lies, interpolated linearly between
-// the two nearest values, the smallest value at p = 0 and the largest at p = 1. Without values it is NaN.
+// Quantile returns the p-quantile of values, from the smallest value at p = 0 to the largest at
+// p = 1. It interpolates linearly between the two nearest values. It is NaN without values.
 func Quantile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -89,7 +89,7 @@ const (
 
 // outliers returns the indices of values that the others make implausible, by the modified Z-score
 // of the median absolute deviation (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
-// Fewer than 5 values have no outliers, and neither have values of which most are equal. Outliers
+// Fewer than 5 values have no outliers. If most values are equal, there is no outlier either. Outliers
 // are reported but never excluded: a mean without them would be another quantity.
 func outliers(values []float64) (found []int) {
 	if len(values) < fewestForOutliers {
@@ -126,14 +126,13 @@ func (r Ratio) Spread() bool { return r.Low > 0 }
 // Significant reports whether A and B differ with Confidence: whether the interval excludes 1.
 func (r Ratio) Significant() bool { return r.Spread() && (r.Low > 1 || r.High < 1) }
 
-// Paired compares the values of A with those of B, pair by pair: slow changes, such as those of
-// temperature and load, are the same in both runs of a pair, and cancel. Pairs with a value below
-// least, which must be above 0, are left out.
+// Paired compares the values of A and B, pair by pair. Slow changes of temperature or load are the
+// same in both runs of a pair, and cancel. Pairs with a value below least, which must be above 0,
+// are left out.
 //
-// It is the paired t-test of the logarithms: with dᵢ = ln(aᵢ/bᵢ), the geometric mean is exp(mean
-// d), and its interval exp(mean d ± t·s/√n) (Student 1908, whose first example is of pairs; of
-// ratios: Fleming and Wallace, How not to lie with statistics: the correct way to summarize
-// benchmark results, CACM 29, 1986).
+// It is the paired t-test of the logarithms (Student 1908). With dᵢ = ln(aᵢ/bᵢ), the geometric mean
+// is exp(mean d), and its interval exp(mean d ± t·s/√n). Geometric means of ratios: Fleming and
+// Wallace, How not to lie with statistics, CACM 29, 1986.
 func Paired(a, b []float64, least float64) (r Ratio) {
 	var logs []float64
 	for i := range min(len(a), len(b)) {
@@ -154,7 +153,7 @@ func Paired(a, b []float64, least float64) (r Ratio) {
 	return r
 }
 
-// Unpaired compares the values of A with those of B, which were measured at another time. Values
+// Unpaired compares the values of A and B, which were measured at different times. Values
 // below least, which must be above 0, are left out. Pairs is the smaller number of values.
 //
 // It is Welch's t-test of the logarithms (Welch, The generalization of "Student's" problem when

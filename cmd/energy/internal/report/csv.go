@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/csv"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+)
+
+// csvHead names the columns of the CSV. Columns may be added at the end.
+var csvHead = []string{
+	"command", "run", "phase", "name", "zone", "source", "added", "static_power",
+	"seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "missing_seconds", "uncertainty",
+}
+
+// statistics are the values of the column run for the figures of all runs, and for ratios the first
+// three.
+var statistics = []string{"mean", "ci95_low", "ci95_high", "stddev", "min", "max"}
+
+// WriteCSV writes the report as CSV (RFC 4180). It has the figures of each run, the statistics of
+// several runs, and the ratios of two commands.
+func (r *Report) WriteCSV(w io.Writer) error {
+	records := [][]string{csvHead}
+	add := func(command int, label, run string, value func(row *Row, q Quantity) float64) {
+		for _, row := range r.of(command) {
+			if row.Name != "" && r.By != measure.ByProgram && r.By != measure.ByContainer {
+				continue
+			}
+			added := ""
+			if row.Zone != "" {
+				added = strconv.FormatBool(row.Besides == "")
+			}
+			record := []string{label, run, row.Phase, row.Name, row.Zone, row.Source, added, string(row.Static)}
+			for q := range numQuantities {
+				record = append(record, decimal(value(row, q)))
+			}
+			records = append(records, record)
+		}
+	}
+	for i, c := range r.Commands {
+		for run := range c.Runs {
+			add(i, c.Label, strconv.Itoa(run+1), func(row *Row, q Quantity) float64 { return row.Values[q][run] })
+		}
+		for n, name := range statistics {
+			if len(c.Runs) > 1 {
+				add(i, c.Label, name, func(row *Row, q Quantity) float64 { return row.statistics(q)[n] })
+			}
+		}
+	}
+	if len(r.Commands) > 1 {
+		for n, name := range statistics[:3] {
+			add(0, r.Commands[0].Label+"/"+r.Commands[1].Label, name, func(row *Row, q Quantity) float64 { return row.ratios(q)[n] })
+		}
+	}
+	return csv.NewWriter(w).WriteAll(records)
+}
+
+// statistics returns the figures in the order of the variable statistics.
+func (row *Row) statistics(q Quantity) [6]float64 {
+	s, nan := row.summary(q), math.NaN()
+	if s.Runs == 0 {
+		return [6]float64{nan, nan, nan, nan, nan, nan}
+	}
+	return [6]float64{s.Mean, s.Low, s.High, s.StdDev, s.Min, s.Max}
+}
+
+// ratios returns a ratio and its interval.
+func (row *Row) ratios(q Quantity) [3]float64 {
+	r, of := row.Ratios[q], [3]float64{math.NaN(), math.NaN(), math.NaN()}
+	if r.Pairs > 0 {
+		of[0] = r.Mean
+	}
+	if r.Spread() {
+		of[1], of[2] = r.Low, r.High
+	}
+	return of
+}
+
+// decimal returns a number with as many digits as it needs, and an empty text for NaN.
+func decimal(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}

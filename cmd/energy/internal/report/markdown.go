@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+)
+
+// WriteMarkdown writes the report as a table and sentences for a comment in a pull request (GitHub
+// Flavored Markdown).
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	line("", "energy", "power", "time", "CPU time")
+	line("---", "---:", "---:", "---:", "---:")
+	for i := range r.Commands {
+		for _, row := range append([]*Row{r.whole(i)}, r.rows(i, isPhase)...) {
+			cells := []string{r.label(i) + code(figure.Command(r.Commands[i].Runs[0].Command))}
+			if row.Phase != "" {
+				cells[0] = r.label(i) + "phase " + code(phaseName(row.Phase))
+			}
+			for _, q := range compared {
+				cells = append(cells, row.withMargin(q))
+			}
+			if modeled := r.modeled(i); modeled != "" && row.Phase == "" {
+				cells[1] += " (" + modeled + ")"
+			}
+			line(cells...)
+		}
+	}
+	if len(r.Commands) > 1 {
+		cells := []string{fmt.Sprintf("**%s/%s**", r.Commands[0].Label, r.Commands[1].Label)}
+		for _, q := range compared {
+			mean, interval := ratioTexts(r.whole(0).Ratios[q])
+			cells = append(cells, strings.TrimSpace("**"+mean+"** "+interval))
+		}
+		line(cells...)
+	}
+	for _, text := range append(r.verdicts(), r.Warnings...) {
+		fmt.Fprintf(&b, "\n%s.\n", escaper.Replace(figure.Line(text)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// escaper makes a text plain in Markdown: it has no markup, HTML, links or mentions.
+var escaper = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "<", "&lt;", "|", `\|`, "@", "@<!-- -->", "#", `\#`)
+
+// code returns a text as code in a cell of a table.
+func code(text string) string {
+	text = strings.ReplaceAll(figure.Line(text), "|", `\|`)
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	if len(fence) > 1 {
+		text = " " + text + " "
+	}
+	return fence + text + fence
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report writes the results of measured commands: as text for people, JSON, CSV and
+// Markdown. All of them are written from one list of rows.
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Options select the contents of a text for people.
+type Options struct {
+	// Verbose adds all zones, programs and notes to the first lines.
+	Verbose bool
+	// Node adds the energy of the whole machine.
+	Node bool
+	// By selects the rows of the table. With Node, these are programs and containers of the
+	// whole machine.
+	By    measure.By
+	Rates Rates
+	// Warmup is the number of runs of each command that are not reported.
+	Warmup int
+}
+
+// Report has the runs of a command, and the runs of a second command or of a base for comparison.
+type Report struct {
+	Options
+	Commands []Command
+	// Rows are the figures of the first command, followed by the figures of the second.
+	Rows []Row
+	// Warnings are the notes that concern the validity of the figures, Notes all, the most important
+	// ones first.
+	Warnings, Notes []string
+	index           map[indexed]int
+}
+
+// Command has the completed runs of a command, at least one.
+type Command struct {
+	Label string // A and B, or Now and Base
+	Runs  []*measure.Result
+}
+
+// The labels of a command that is compared with an earlier measurement, its base.
+const (
+	Now  = "now"
+	Base = "base"
+)
+
+// New returns the report of one or two commands.
+func New(o Options, commands []Command, warnings ...string) *Report {
+	r := &Report{Options: o, Commands: commands, Warnings: warnings, index: map[indexed]int{}}
+	for i := range commands {
+		r.addRows(i)
+	}
+	if len(commands) > 1 {
+		r.compare()
+	}
+	for i := range commands {
+		r.explain(i)
+	}
+	if r.several() {
+		r.explainRatios()
+	}
+	r.Notes = merge(slices.Clone(r.Warnings), r.Notes)
+	return r
+}
+
+// several reports whether the report has more than one run that was measured now.
+func (r *Report) several() bool {
+	return len(r.Commands[0].Runs) > 1 || len(r.Commands) > 1 && !r.hasBase() || r.Warmup > 0
+}
+
+func (r *Report) hasBase() bool { return len(r.Commands) > 1 && r.Commands[1].Label == Base }
+
+// compared are the quantities of tables that compare commands.
+var compared = []Quantity{Joules, Watts, Seconds, CPUSeconds}
+
+// least is the smallest value of a quantity that is divided by. Counters of energy step each
+// millisecond at best, so that less than 1 mJ is at most one step.
+var least = [numQuantities]float64{Joules: 1e-3, Watts: 1e-6, Seconds: 1e-6, CPUSeconds: 1e-6}
+
+// compare fills the ratios of rows that both commands have.
+func (r *Report) compare() {
+	ratio := stats.Paired
+	if r.hasBase() {
+		ratio = stats.Unpaired
+	}
+	for _, a := range r.of(0) {
+		b := r.row(1, a.Key)
+		for _, q := range compared {
+			if b != nil && a.Name == "" && a.isKnown(q) && b.isKnown(q) {
+				a.Ratios[q] = ratio(a.Values[q], b.Values[q], least[q])
+			}
+		}
+	}
+}
+
+// explain adds the notes of the runs of a command.
+func (r *Report) explain(command int) {
+	c := &r.Commands[command]
+	if c.Label == Base {
+		return
+	}
+	var notes []string
+	failed, left, leaving := 0, []string(nil), 0
+	for _, run := range c.Runs {
+		r.Warnings, r.Notes = merge(r.Warnings, run.Warnings), merge(r.Notes, run.Notes)
+		if run.Exit != 0 {
+			failed++
+		}
+		for _, p := range run.Left {
+			left = append(left, p.Name)
+		}
+		leaving += min(len(run.Left), 1)
+	}
+	n := len(c.Runs)
+	if !r.several() {
+		r.Warnings = append(r.Warnings, leftBehind(c.Runs[0].Left)...)
+		return
+	}
+	if failed > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %d runs failed: their exit status is not 0", failed, n))
+	}
+	if leaving > 0 {
+		slices.Sort(left)
+		notes = append(notes, fmt.Sprintf("%d of %d runs left processes behind, which are no longer measured: %s",
+			leaving, n, strings.Join(slices.Compact(left), ", ")))
+	}
+	for _, row := range r.of(command) {
+		if lacking := n - row.runs; row.Zone != "" && row.Phase == "" && row.Name == "" && lacking > 0 {
+			notes = append(notes, fmt.Sprintf("Zone %s is missing in %d of %d runs, which count with 0 J of it", row.Zone, lacking, n))
+		}
+	}
+	whole := r.whole(command)
+	notes = append(notes, outliers("energy", whole.summary(Joules))...)
+	notes = append(notes, outliers("time", whole.summary(Seconds))...)
+	for _, note := range notes {
+		if len(r.Commands) > 1 {
+			note = c.Label + ": " + note
+		}
+		r.Warnings = append(r.Warnings, note)
+	}
+}
+
+// maxLeft is the maximum number of processes that are named.
+const maxLeft = 10
+
+func leftBehind(left []measure.Process) []string {
+	var names []string
+	for _, p := range left[:min(len(left), maxLeft)] {
+		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.PID))
+	}
+	if more := len(left) - maxLeft; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	if names == nil {
+		return nil
+	}
+	return []string{"Still running, and no longer measured: " + strings.Join(names, ", ")}
+}
+
+func outliers(quantity string, s stats.Summary) []string {
+	if len(s.Outliers) == 0 {
+		return nil
+	}
+	var runs []string
+	for _, i := range s.Outliers {
+		runs = append(runs, fmt.Sprint(i+1))
+	}
+	word := "run"
+	if len(runs) > 1 {
+		word = "runs"
+	}
+	note := fmt.Sprintf("Outliers in %s: %s %s, %s", quantity, word, strings.Join(runs, ", "), stats.OutlierRule)
+	if s.Outliers[0] == 0 && s.Mean > s.Median {
+		note += ". The first run may have filled caches: --warmup 1 leaves it out"
+	}
+	return []string{note}
+}
+
+// explainRatios adds the notes on the comparison.
+func (r *Report) explainRatios() {
+	if ratio := r.whole(0).Ratios[Joules]; ratio.Left > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d pairs are not compared: an energy below 1 mJ is too little to be divided by",
+			ratio.Left, ratio.Left+ratio.Pairs))
+	}
+}
+
+// merge adds notes to others. It leaves out notes that differ from another one in their figures only.
+func merge(notes, more []string) []string {
+	for _, note := range more {
+		words := withoutNumbers(note)
+		if !slices.ContainsFunc(notes, func(other string) bool { return withoutNumbers(other) == words }) {
+			notes = append(notes, note)
+		}
+	}
+	return notes
+}
+
+func withoutNumbers(note string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) || r == '.' {
+			return -1
+		}
+		return r
+	}, note)
+}
+
+// modeled says which part of the energy of a command is modeled: "modeled" or "dram modeled". It is
+// empty if all of it is measured.
+func (r *Report) modeled(command int) string {
+	var zones []string
+	all := true
+	for _, row := range r.of(command) {
+		if row.Zone == "" || row.Besides != "" || row.Phase != "" || row.Name != "" {
+			continue
+		}
+		if row.Source == string(power.Modeled) {
+			zones = append(zones, row.Zone)
+		} else {
+			all = false
+		}
+	}
+	switch {
+	case len(zones) == 0:
+		return ""
+	case all:
+		return "modeled"
+	}
+	return strings.Join(zones, " and ") + " modeled"
+}
+
+// Typical returns the index of the run whose energy is the median, or the run with less
+// energy of two such runs.
+func (c *Command) Typical() int {
+	order := make([]int, len(c.Runs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(c.Runs[a].Used()) - int(c.Runs[b].Used()) })
+	return order[(len(order)-1)/2]
+}
+
+// Used returns the mean energy of the first command, and whether a meter has not reported a part of it.
+func (r *Report) Used() (used units.Energy, missing bool) {
+	for _, row := range r.rows(0, isZone) {
+		missing = missing || slices.Max(row.Values[MissingSeconds]) > 0
+	}
+	if whole := r.whole(0); whole.isKnown(Joules) {
+		used = whole.energy(Joules)
+	}
+	return used, missing
+}
+
+// name returns the name of a command in a sentence.
+func (r *Report) name(command int) string {
+	switch {
+	case !r.hasBase():
+		return r.Commands[command].Label
+	case command == 0:
+		return "this command"
+	}
+	return "the base"
+}
+
+// label returns the start of a line about a command. It is empty if there is one command.
+func (r *Report) label(command int) string {
+	if len(r.Commands) < 2 {
+		return ""
+	}
+	return r.Commands[command].Label + ": "
+}

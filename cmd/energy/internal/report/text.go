@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// format returns a value of a quantity for people.
+func format(q Quantity, v float64) string {
+	switch {
+	case math.IsNaN(v) && q == Joules:
+		return "energy not available"
+	case math.IsNaN(v):
+		return "-"
+	case q == Joules || q == NodeJoules:
+		return figure.Joules(inEnergy(v))
+	case q == Watts:
+		return figure.Watts(v)
+	case v > 0 && v < 1:
+		return milliseconds(v)
+	}
+	return figure.Seconds(time.Duration(v * float64(time.Second)))
+}
+
+func milliseconds(s float64) string {
+	if s < 0.1 {
+		return fmt.Sprintf("%.1f ms", 1e3*s)
+	}
+	return fmt.Sprintf("%.0f ms", 1e3*s)
+}
+
+func percent(share float64) string {
+	if share < 0.0995 {
+		return fmt.Sprintf("%.2g %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+// withMargin returns the mean of a quantity and its ±, which is in percent for a single run.
+func (row *Row) withMargin(q Quantity) string {
+	text, margin := format(q, row.value(q)), row.margin(q)
+	switch {
+	case math.IsNaN(margin):
+	case len(row.Values[q]) > 1:
+		text += " ± " + format(q, margin)
+	case q == Joules:
+		text += " ± " + percent(margin/row.value(q))
+	}
+	return text
+}
+
+// headline returns the figures of a command on one line.
+func (r *Report) headline(command int) string {
+	row, c := r.whole(command), &r.Commands[command]
+	energy := row.withMargin(Joules)
+	if modeled := r.modeled(command); modeled != "" {
+		energy += " (" + modeled + ")"
+	}
+	parts := []string{energy, row.withMargin(Seconds)}
+	if row.isKnown(Joules) {
+		parts = append(parts, row.withMargin(Watts))
+		parts = append(parts, r.Rates.texts(row.energy(Joules))...)
+	}
+	if n := len(c.Runs); n > 1 {
+		parts = append(parts, fmt.Sprintf("%d runs", n))
+	}
+	if exit := c.Runs[0].Exit; len(c.Runs) == 1 && exit != 0 {
+		parts = append(parts, fmt.Sprintf("exit status %d", exit))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// WriteText writes the report for people: the most important lines and the tables that were asked
+// for, or everything.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for i := range r.Commands {
+		figure.Wrap(&b, r.label(i)+r.headline(i))
+	}
+	r.writeNode(&b)
+	for _, line := range r.verdicts() {
+		figure.Wrap(&b, line)
+	}
+	if r.Verbose {
+		r.writeCommands(&b)
+	} else {
+		if programs := r.largest(); programs != "" {
+			figure.Wrap(&b, programs)
+		}
+		if len(r.Warnings) > 0 {
+			figure.Wrap(&b, "Note: "+figure.Clean(r.Warnings[0]))
+		}
+	}
+	if r.several() {
+		r.writeSummaries(&b)
+	} else {
+		r.writeRun(&b)
+	}
+	if r.Verbose && len(r.Notes) > 0 {
+		b.WriteString("\n")
+		for _, note := range r.Notes {
+			figure.Wrap(&b, "Note: "+figure.Clean(note))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeCommands writes the commands and how they were measured.
+func (r *Report) writeCommands(b *strings.Builder) {
+	line := func(head, text string) { fmt.Fprintf(b, "%-10s%s\n", head, figure.Fit(text, figure.Columns-10)) }
+	b.WriteString("\n")
+	for i, c := range r.Commands {
+		line("Command", r.label(i)+figure.Command(c.Runs[0].Command))
+	}
+	if r.Warmup > 0 {
+		line("Warm-up", fmt.Sprintf("%d of the runs of each command are not in the figures", r.Warmup))
+	}
+	if run := r.Commands[0].Runs[0]; !r.several() {
+		line("CPU time", fmt.Sprintf("%s (%s)", format(CPUSeconds, run.CPU.Seconds()), run.CPUTime))
+		if len(run.Zones) > 0 {
+			line("Energy", figure.Joules(run.Used())+" = "+figure.WattHours(run.Used()))
+		}
+	}
+	for _, text := range r.Rates.explain() {
+		line("Rate", text)
+	}
+}
+
+// writeNode writes the energy of the node.
+func (r *Report) writeNode(b *strings.Builder) {
+	if row := r.whole(0); r.Node && row.isKnown(NodeJoules) {
+		e := row.energy(NodeJoules)
+		parts := append([]string{figure.Joules(e), figure.Watts(units.Watts(e, r.Commands[0].Runs[0].Wall))}, r.Rates.texts(e)...)
+		fmt.Fprintf(b, "Node: %s\n", strings.Join(parts, " · "))
+	}
+}
+
+// maxLargest is the maximum number of programs on one line.
+const maxLargest = 4
+
+// largest returns a line with the programs that used the most, empty if there is one program.
+func (r *Report) largest() string {
+	var texts []string
+	whole := r.whole(0).energy(Joules)
+	for _, p := range first(maxLargest, partsOf(r.rows(0, isNamed), Joules)) {
+		if share := 100 * float64(p.used) / float64(whole); share >= 0.5 {
+			texts = append(texts, fmt.Sprintf("%s %.0f %%", figure.Fit(figure.Clean(p.name), 18), share))
+		}
+	}
+	if r.several() || r.By != "" || len(texts) < 2 {
+		return ""
+	}
+	return strings.Join(texts, ", ")
+}
+
+// table writes lines of right-aligned cells after a name.
+type table struct {
+	b      *strings.Builder
+	name   int   // columns of the name
+	widths []int // of the cells. A negative width aligns left
+}
+
+func (t table) row(name string, cells ...string) {
+	line := figure.Pad(name, t.name)
+	for i, cell := range cells {
+		if width := t.widths[i]; width < 0 {
+			line += "  " + figure.Pad(cell, -width-2)
+		} else {
+			line += strings.Repeat(" ", max(1, width-figure.Width(cell))) + cell
+		}
+	}
+	t.b.WriteString(strings.TrimRight(line, " ") + "\n")
+}
+
+// writeRun writes the tables of one run.
+func (r *Report) writeRun(b *strings.Builder) {
+	run := r.Commands[0].Runs[0]
+	if len(run.Zones) == 0 {
+		return
+	}
+	if r.Verbose {
+		r.writeZones(b)
+	}
+	whole, node := r.whole(0).energy(Joules), r.whole(0).energy(NodeJoules)
+	named, phases := r.rows(0, isNamed), r.rows(0, isPhase)
+	switch {
+	case r.hasWorkloads(run) && len(phases) > 0:
+		var parts []part
+		for _, phase := range phases {
+			parts = append(parts, first(maxWorkloads, partsOf(r.rows(0, func(k Key) bool { return isNamed(k) && k.Phase == phase.Phase }), Joules))...)
+		}
+		writeParts(b, 29, node, parts, strings.ToUpper(string(r.By)), "ENERGY", "POWER", "SHARE", "PHASE")
+	case r.hasWorkloads(run):
+		writeParts(b, 29, node, first(maxWorkloads, partsOf(named, Joules)), strings.ToUpper(string(r.By)), "ENERGY", "POWER", "SHARE")
+	case r.By == measure.ByProgram || r.By == "" && r.Verbose && len(named) > 1:
+		writeParts(b, 29, whole, first(maxPrograms, partsOf(named, Joules)), "PROGRAM", "ENERGY", "POWER", "SHARE")
+	}
+	var functions []part
+	for _, f := range run.Functions {
+		functions = append(functions, part{name: f.Name, used: f.Used, base: f.Base})
+	}
+	columns := []string{"FUNCTION", "ENERGY", "SHARE", "BEFORE", "CHANGE"}
+	if !run.Compared {
+		columns = columns[:3]
+	}
+	writeParts(b, 40, whole, first(maxFunctions, functions), columns...)
+	switch {
+	case r.By != "" && r.By != measure.ByPhase:
+	case r.Node:
+		writeParts(b, 29, node, partsOf(phases, NodeJoules), "PHASE", "NODE", "POWER", "SHARE", "TIME")
+	default:
+		writeParts(b, 29, whole, partsOf(phases, Joules), "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
+	}
+}
+
+// The maximum numbers of rows of a table of programs, of programs or containers of a phase, and of
+// functions.
+const (
+	maxPrograms  = 6
+	maxWorkloads = 20
+	maxFunctions = 10
+)
+
+// part is a row of a table whose rows divide an energy.
+type part struct {
+	name, phase string
+	used, base  units.Energy
+	seconds     float64
+}
+
+// partsOf returns the energies of rows.
+func partsOf(rows []*Row, q Quantity) (parts []part) {
+	for _, row := range rows {
+		parts = append(parts, part{cmp.Or(row.Name, phaseName(row.Phase)), phaseName(row.Phase), row.energy(q), 0, row.value(Seconds)})
+	}
+	return parts
+}
+
+// first returns at most so many parts, the last ones as their sum.
+func first(most int, parts []part) []part {
+	if len(parts) <= most {
+		return parts
+	}
+	rest := part{name: fmt.Sprintf("%d more", len(parts)-most+1), phase: parts[0].phase, seconds: parts[0].seconds}
+	for _, p := range parts[most-1:] {
+		rest.used += p.used
+		rest.base += p.base
+	}
+	return append(parts[:most-1:most-1], rest)
+}
+
+// phaseName returns the name of a phase for people.
+func phaseName(name string) string {
+	if name == phase.None {
+		return "(none)"
+	}
+	return name
+}
+
+// writeParts writes a table of parts of an energy. The first column has their names.
+func writeParts(b *strings.Builder, width int, whole units.Energy, parts []part, columns ...string) {
+	if len(parts) == 0 {
+		return
+	}
+	widths := map[string]int{"SHARE": 7, "PHASE": -30}
+	t := table{b: b, name: width}
+	for _, column := range columns[1:] {
+		t.widths = append(t.widths, cmp.Or(widths[column], 11))
+	}
+	b.WriteString("\n")
+	t.row(columns[0], columns[1:]...)
+	for _, p := range parts {
+		var cells []string
+		for _, column := range columns[1:] {
+			cells = append(cells, p.cell(column, whole))
+		}
+		t.row(p.name, cells...)
+	}
+}
+
+// cell returns a cell of a table of parts.
+func (p part) cell(column string, whole units.Energy) string {
+	switch column {
+	case "POWER":
+		return format(Watts, p.used.Joules()/p.seconds)
+	case "SHARE":
+		return figure.Share(p.used, whole)
+	case "PHASE":
+		return p.phase
+	case "TIME":
+		return format(Seconds, p.seconds)
+	case "BEFORE":
+		return figure.Joules(p.base)
+	case "CHANGE":
+		if p.used < p.base {
+			return "-" + figure.Joules(p.base-p.used)
+		}
+		return "+" + figure.Joules(p.used-p.base)
+	}
+	return figure.Joules(p.used)
+}
+
+// shortStatic has the sources of static power, as short as the column.
+var shortStatic = map[measure.Static]string{
+	measure.StaticConfiguration: "config", measure.StaticHypervisor: "none",
+}
+
+func (r *Report) writeZones(b *strings.Builder) {
+	t := table{b, 12, []int{-19, 9, 10, 8, 11, -11}}
+	b.WriteString("\n")
+	t.row("ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC")
+	var overlapped string
+	added := 0
+	write := func(name, source string, row *Row, static string) {
+		t.row(name, source, format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
+			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static)
+	}
+	for _, row := range r.rows(0, isZone) {
+		name, source, static := row.Zone, row.Source, string(row.Static)
+		if row.Besides == "" {
+			added++
+		} else {
+			name, overlapped = "("+name+")", row.Besides
+		}
+		if relative := row.relative(); relative > 0 {
+			source += " ± " + percent(relative)
+		}
+		if short, ok := shortStatic[row.Static]; ok {
+			static = short
+		}
+		write(name, source, row, static)
+	}
+	if added > 1 {
+		write("sum", "", r.whole(0), "")
+	}
+	writeOverlap(b, overlapped)
+}
+
+func writeOverlap(b *strings.Builder, zone string) {
+	if zone != "" {
+		fmt.Fprintf(b, "Zones in parentheses overlap with %s, and are not added\n", zone)
+	}
+}
+
+// writeSummaries writes the mean and the spread of the runs of each command, and the ratios.
+func (r *Report) writeSummaries(b *strings.Builder) {
+	uncertain := false
+	for i := range r.Commands {
+		r.writeSummary(b, i)
+		uncertain = uncertain || r.whole(i).relative() > 0
+	}
+	if uncertain && r.Verbose {
+		figure.Wrap(b, "± of energy and power: root of the sum of squares of the 95 % confidence interval of the mean and the model's expected error")
+	}
+	if len(r.Commands) < 2 || !r.Verbose {
+		return
+	}
+	t := table{b, 24, []int{11, 22}}
+	b.WriteString("\n")
+	t.row(r.Commands[0].Label+" / "+r.Commands[1].Label, "RATIO", "95 % CONFIDENCE")
+	write := func(row *Row, q Quantity) {
+		if ratio := row.Ratios[q]; ratio.Pairs+ratio.Left > 0 {
+			mean, interval := ratioTexts(ratio)
+			t.row(rowName(row, q), mean, interval)
+		}
+	}
+	for _, row := range r.rows(0, isZone) {
+		write(row, Joules)
+	}
+	for _, q := range compared {
+		write(r.whole(0), q)
+	}
+}
+
+func ratioTexts(r stats.Ratio) (mean, interval string) {
+	mean = "-"
+	if r.Pairs > 0 {
+		mean = factor(r.Mean)
+	}
+	if r.Spread() {
+		interval = factor(r.Low) + " to " + factor(r.High)
+	}
+	return mean, interval
+}
+
+var quantityNames = [numQuantities]string{Seconds: "time", CPUSeconds: "CPU time", Joules: "energy", Watts: "power"}
+
+// rowName returns the name of a quantity of a row, "energy" for the energy of all zones.
+func rowName(row *Row, q Quantity) string {
+	switch {
+	case row.Phase != "" && q == Joules:
+		return "phase " + phaseName(row.Phase)
+	case row.Phase != "":
+		return "  " + quantityNames[q]
+	case row.Zone == "":
+		return quantityNames[q]
+	case row.Besides != "":
+		return "(" + row.Zone + ")"
+	}
+	return row.Zone
+}
+
+// writeSummary writes the phases of a command, or everything.
+func (r *Report) writeSummary(b *strings.Builder, command int) {
+	phases := r.rows(command, isPhase)
+	if !r.Verbose && len(phases) == 0 {
+		return
+	}
+	title := fmt.Sprintf("%d RUNS", len(r.Commands[command].Runs))
+	if len(r.Commands) > 1 {
+		title = r.Commands[command].Label + ", " + title
+	}
+	whole := r.whole(command)
+	interval := "± 95 %"
+	if r.modeled(command) != "" {
+		interval = "±"
+	}
+	t := table{b, 24, []int{11, 11, 11, 11, 11}}
+	b.WriteString("\n")
+	t.row(title, "MEAN", interval, "DEVIATION", "MIN", "MAX")
+	write := func(row *Row, quantities ...Quantity) {
+		for _, q := range quantities {
+			if row.isKnown(q) {
+				t.row(rowName(row, q), spread(row, q)...)
+			}
+		}
+	}
+	if r.Verbose {
+		overlapped := ""
+		for _, row := range r.rows(command, isZone) {
+			write(row, Joules)
+			if row.Besides != "" {
+				overlapped = row.Besides
+			}
+		}
+		write(whole, compared...)
+		writeOverlap(b, overlapped)
+	}
+	for _, row := range phases {
+		write(row, Joules, Seconds)
+	}
+}
+
+// spread returns the cells of a quantity of several runs.
+func spread(row *Row, q Quantity) []string {
+	s, margin := row.summary(q), row.margin(q)
+	cells := []string{format(q, s.Mean), ""}
+	if !math.IsNaN(margin) {
+		cells[1] = "± " + format(q, margin)
+	}
+	if s.Spread() {
+		cells = append(cells, format(q, s.StdDev), format(q, s.Min), format(q, s.Max))
+	}
+	return cells
+}
+
+// verdicts describes the ratios in sentences.
+func (r *Report) verdicts() []string {
+	if len(r.Commands) < 2 {
+		return nil
+	}
+	energy, seconds := "No energy is available", r.whole(0).Ratios[Seconds]
+	if ratio := r.whole(0).Ratios[Joules]; ratio.Pairs+ratio.Left > 0 {
+		energy = r.verdict(ratio, "used", "energy")
+	}
+	lines := []string{energy, r.verdict(seconds, "took", "time")}
+	if seconds.Pairs > 0 && !seconds.Spread() {
+		lines = append(lines, "One run does not show whether that is significant: --runs does")
+	}
+	if r.modeled(0) == "modeled" && r.modeled(1) == "modeled" {
+		lines = append(lines, "Energy is modeled from CPU time: its ratio is one of CPU time, and a meter may show another")
+	}
+	return lines
+}
+
+// verdict describes the ratio of a quantity in words. verb is "used" or
+// "took".
+func (r *Report) verdict(ratio stats.Ratio, verb, quantity string) string {
+	a, b := r.name(0), r.name(1)
+	of := a + "/" + b
+	if r.hasBase() {
+		of = "the ratio"
+	}
+	confidence := func(low, high float64) string {
+		return fmt.Sprintf("(95 %% confidence: %s to %s)", factor(low), factor(high))
+	}
+	var text string
+	spread := ratio.Spread()
+	switch mean := ratio.Mean; {
+	case ratio.Pairs == 0 && ratio.Left > 0:
+		return upper(fmt.Sprintf("%s and %s are not compared: their %s is too small", a, b, quantity))
+	case ratio.Pairs == 0:
+		return upper(fmt.Sprintf("%s and %s are not compared: there is no pair of runs", a, b))
+	case spread && !ratio.Significant():
+		return fmt.Sprintf("No significant difference in %s: %s is %s, and may be 1 %s", quantity, of, factor(mean), confidence(ratio.Low, ratio.High))
+	case mean >= 2:
+		text = fmt.Sprintf("%s %s %s times the %s of %s", a, verb, factor(mean), quantity, b)
+	case mean <= 0.5 && !r.hasBase():
+		text = fmt.Sprintf("%s %s %s times the %s of %s", b, verb, factor(1/mean), quantity, a)
+		ratio.Low, ratio.High = 1/ratio.High, 1/ratio.Low
+	case mean < 1:
+		text = fmt.Sprintf("%s %s %.1f %% less %s than %s", a, verb, 100*(1-mean), quantity, b)
+	default:
+		text = fmt.Sprintf("%s %s %.1f %% more %s than %s", a, verb, 100*(mean-1), quantity, b)
+	}
+	switch {
+	case !spread:
+		return upper(text)
+	case ratio.Mean < 2 && ratio.Mean > 0.5 || r.hasBase():
+		text += fmt.Sprintf(": %s is %s", of, factor(ratio.Mean))
+	}
+	return upper(text) + " " + confidence(ratio.Low, ratio.High)
+}
+
+// upper returns a text that begins with an upper-case letter.
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// factor returns a ratio with at least three digits.
+func factor(ratio float64) string {
+	switch {
+	case ratio >= 100:
+		return fmt.Sprintf("%.0f", ratio)
+	case ratio >= 10:
+		return fmt.Sprintf("%.1f", ratio)
+	case ratio >= 0.1:
+		return fmt.Sprintf("%.3f", ratio)
+	}
+	return fmt.Sprintf("%.3g", ratio)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// live is a line on a terminal that shows the runs while they are measured. A nil live is not shown.
+// The command does not write to the terminal meanwhile.
+type live struct {
+	to      io.Writer
+	columns int
+	now     func() time.Time
+	plan    compare.Plan
+	shown   bool
+
+	began   time.Time // of all runs
+	done    int       // steps
+	step    compare.Step
+	elapsed time.Duration // of this run until the last sample
+	used    units.Energy  // likewise
+	watts   float64       // of the last sample
+}
+
+// next begins a step.
+func (l *live) next(s compare.Step) {
+	if l == nil {
+		return
+	}
+	if l.began.IsZero() {
+		l.began = l.now()
+	} else {
+		l.done++
+	}
+	l.step, l.elapsed, l.used = s, 0, 0
+	l.draw()
+}
+
+// sample notes the energy of this run until a time since its start.
+func (l *live) sample(elapsed time.Duration, used units.Energy) {
+	if elapsed > l.elapsed {
+		l.watts = units.Watts(units.Advance(l.used, used), elapsed-l.elapsed)
+	}
+	l.elapsed, l.used = elapsed, used
+	l.draw()
+}
+
+func (l *live) draw() {
+	l.shown = true
+	fmt.Fprintf(l.to, "\r%s\x1b[K", figure.Fit(l.line(), l.columns-1))
+}
+
+// clear removes the line.
+func (l *live) clear() {
+	if l != nil && l.shown {
+		l.shown = false
+		fmt.Fprint(l.to, "\r\x1b[K")
+	}
+}
+
+// barColumns is the width of the bar.
+const barColumns = 20
+
+// line returns the power and the time of this run and, of several, their progress.
+func (l *live) line() string {
+	parts := []string{figure.Watts(l.watts), figure.Seconds(l.elapsed)}
+	steps := l.plan.Count()
+	if steps == 1 {
+		return strings.Join(parts, " · ")
+	}
+	full := l.done * barColumns / steps
+	bar := strings.Repeat("█", full) + strings.Repeat("░", barColumns-full)
+	parts = append([]string{bar + " " + l.plan.Name(l.step)}, parts...)
+	if l.done > 0 {
+		since := l.now().Sub(l.began)
+		each := max(0, since-l.elapsed) / time.Duration(l.done)
+		left := max(0, each*time.Duration(steps-l.done)-l.elapsed)
+		parts = append(parts, left.Round(time.Second).String()+" left")
+	}
+	return strings.Join(parts, " · ")
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
+)
+
+// outputOptions select the outputs and their formats.
+type outputOptions struct {
+	json, csv, markdown bool
+	quiet, verbose      bool
+	force               bool
+	showOutput, silent  bool     // of the command. silent discards it
+	outputs             []string // paths
+	plot, base          string   // paths
+	rates               report.Rates
+}
+
+func (o *outputOptions) flags(f *pflag.FlagSet) {
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
+	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv and .md select "+
+		"a format. - is standard output, and the command's goes to standard error. May be repeated")
+	f.BoolVar(&o.json, "json", false, "write JSON")
+	f.BoolVar(&o.csv, "csv", false, "write CSV")
+	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
+	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
+	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON) to compare with, or with an earlier profile for --profile and --flame")
+	f.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
+	f.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
+		o.rates.Price, err = rate(text)
+		return err
+	})
+	f.StringVar(&o.rates.Currency, "currency", "", "`name` of the currency of --price, such as EUR")
+	f.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
+	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
+		"=false also discards the output of one run")
+	forceFlag(f, &o.force)
+}
+
+func (o *outputOptions) check() error {
+	switch {
+	case o.json && o.csv || o.csv && o.markdown || o.markdown && o.json:
+		return errors.New("--json, --csv and --markdown exclude each other")
+	case o.rates.Currency != "" && o.rates.Price == nil:
+		return errors.New("--currency names the currency of --price: --price is needed")
+	}
+	return nil
+}
+
+// setGrid sets the carbon intensity: a place, or a number of g/kWh.
+func (o *outputOptions) setGrid(text string) (err error) {
+	if o.rates.Grams, err = rate(text); err == nil {
+		return nil
+	}
+	place, err := grid.Lookup(text)
+	if err != nil {
+		return err
+	}
+	grams := float64(place.Rate) / 1e6 // from µg
+	o.rates.Grams, o.rates.Grid = &grams, place.Name
+	if place.Year != 0 {
+		o.rates.Grid += fmt.Sprintf(", mean of %d", place.Year)
+	}
+	return nil
+}
+
+// rate returns a number that is not negative.
+func rate(text string) (*float64, error) {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(value >= 0 && value <= math.MaxFloat32) {
+		return nil, errors.New("must be a number of at least 0")
+	}
+	return &value, nil
+}
+
+// files are open from before the command is started.
+type files struct {
+	results               []*output
+	drawing, pprof, flame *output // nil if they are not written
+	base                  *report.Command
+	profileBase           *profile.Base
+}
+
+func (f *files) all() []*output { return append(slices.Clone(f.results), f.drawing, f.pprof, f.flame) }
+
+// discard closes all files, and removes new files that were not saved. f may be nil.
+func (f *files) discard() {
+	if f != nil {
+		for _, o := range f.all() {
+			o.discard()
+		}
+	}
+}
+
+// open opens the files before the command is started. After an error it returns the open ones.
+func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
+	f = &files{}
+	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.plot, o.profile.pprof, o.profile.flame)...); err != nil {
+		return f, err
+	}
+	if len(o.outputs) == 0 && !o.quiet {
+		f.results = []*output{{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr), optional: true}}
+	}
+	for _, path := range o.outputs {
+		var out *output
+		if path == "-" {
+			out = &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stdout)}
+			o.Stdout = o.Stderr // the command's own output does not mix with the result
+		} else if out, err = create(ctx, path); err != nil {
+			return f, err
+		}
+		f.results = append(f.results, out)
+	}
+	for _, c := range []struct {
+		to   **output
+		path string
+	}{{&f.drawing, o.plot}, {&f.pprof, o.profile.pprof}, {&f.flame, o.profile.flame}} {
+		if *c.to, err = create(ctx, c.path); err != nil {
+			return f, err
+		}
+	}
+	if err := o.readBase(f); err != nil {
+		return f, err
+	}
+	return f, distinct(f.all()...)
+}
+
+// readBase reads an earlier result or profile.
+func (o *measureOptions) readBase(f *files) error {
+	if o.base == "" {
+		return nil
+	}
+	file, err := os.Open(o.base)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	in := bufio.NewReader(file)
+	switch start, _ := in.Peek(1); {
+	case string(start) == "{":
+		f.base, err = report.ReadBase(in)
+	case o.profile.used():
+		f.profileBase, err = profile.ReadBase(in)
+	default:
+		err = errors.New("not a result of energy measure --json")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.base, err)
+	}
+	return nil
+}
+
+// create opens a file for writing. It keeps existing content until output.save. It returns nil if
+// path is empty.
+func create(ctx context.Context, path string) (*output, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a result is no secret
+	isNew := err == nil
+	if errors.Is(err, fs.ErrExist) {
+		file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644) //nolint:gosec // a result is no secret
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file, isNew: isNew}, nil
+}
+
+// distinct returns an error if two outputs have the same file, because the second would replace the first.
+func distinct(outputs ...*output) error {
+	var files []os.FileInfo
+	for _, o := range outputs {
+		if o == nil || o.file == nil {
+			continue
+		}
+		info, err := o.file.Stat()
+		switch {
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular():
+		case slices.ContainsFunc(files, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
+			return fmt.Errorf("two outputs have the same file %s", o.file.Name())
+		}
+		files = append(files, info)
+	}
+	return nil
+}
+
+// output is a file of results whose writes do not block for long after a signal.
+type output struct {
+	io.Writer
+	file     *os.File // nil if the output must not be closed
+	isNew    bool     // create created the file
+	optional bool     // a failed write is not an error
+}
+
+// save truncates the file, unless it is a standard stream, calls write and closes the file.
+func (o *output) save(write func(io.Writer) error) error {
+	if o.file == nil {
+		return write(o)
+	}
+	if !isStream(o.file.Name()) {
+		_ = o.file.Truncate(0) // fails for a pipe
+	}
+	err := errors.Join(write(o), o.file.Close())
+	o.isNew = o.isNew && err != nil
+	return err
+}
+
+// discard closes the file, and removes a new file that was not saved. o may be nil.
+func (o *output) discard() {
+	if o == nil || o.file == nil {
+		return
+	}
+	_ = o.file.Close() // save may have closed it
+	if o.isNew {
+		_ = os.Remove(o.file.Name()) // the file is empty, or contains a part of a result
+	}
+}
+
+// write writes a report to the result files, and draws it.
+func (o *measureOptions) write(f *files, r *report.Report) {
+	o.live.clear()
+	for _, to := range f.results {
+		write, extension := r.WriteText, ""
+		if to.file != nil {
+			extension = filepath.Ext(to.file.Name())
+		}
+		switch {
+		case o.csv:
+			write = r.WriteCSV
+		case o.json:
+			write = r.WriteJSON
+		case o.markdown || extension == ".md":
+			write = r.WriteMarkdown
+		case extension == ".json":
+			write = r.WriteJSON
+		case extension == ".csv":
+			write = r.WriteCSV
+		default:
+			if to.optional && o.live == nil {
+				fmt.Fprintln(to) // apart from the output of the command
+			}
+			write = func(to io.Writer) error { return r.WriteText(figure.Writer(to)) }
+		}
+		o.save("result", to, write)
+	}
+	o.save("plot", f.drawing, func(to io.Writer) error { return plot.SVG(to, panels(r)...) })
+}
+
+// panels returns a drawing of each command: of several runs, of the one whose energy is the median.
+func panels(r *report.Report) (panels []plot.Panel) {
+	for _, c := range r.Commands {
+		if c.Label == report.Base {
+			continue
+		}
+		run := c.Typical()
+		p := plot.Panel{Title: figure.Command(c.Runs[run].Command), Result: c.Runs[run]}
+		if len(r.Commands) > 1 {
+			p.Title = c.Label + ": " + p.Title
+		}
+		if n := len(c.Runs); n > 1 {
+			p.Note = fmt.Sprintf("run %d of %d, whose energy is the median", run+1, n)
+		}
+		panels = append(panels, p)
+	}
+	return panels
+}
+
+// save writes a file and closes it, if it is open.
+func (o *measureOptions) save(what string, to *output, write func(io.Writer) error) {
+	if to == nil {
+		return
+	}
+	if err := to.save(write); err != nil {
+		o.say("the %s is not written: %v", what, err)
+		if !to.optional {
+			o.lost = exitFailed
+		}
+	}
+}
