@@ -325,8 +325,8 @@ func TestAPanicIsToldOnTheTerminalThatIsThereAfterwards(t *testing.T) {
 
 func TestThisMachineIsMeasuredWithoutACollector(t *testing.T) {
 	p := onTerminal(t, 80, 24, "top", "--local", "--model", "35-120")
-	p.until("MODELED, not measured")
-	p.until("unattributed")
+	p.until("ESTIMATED, not measured")
+	p.until("Rows add up to")
 	p.press("q")
 	p.restored()
 }
@@ -371,9 +371,9 @@ func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
 	address := freeAddress(t)
 	aCollector(t, address, measuredFile(t))
 	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
-	p.until("unattributed")
+	p.until("java")
 	p.resize(132, 43)
-	p.until("CONTAINER")
+	p.until("2 MIN")
 	p.resize(40, 10)
 	p.until("= 9.10 W active")
 	p.press("q")

@@ -86,21 +86,23 @@ func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan err
 
 // handle does what an event at the terminal asks for, and reports whether that ends the session.
 func (s *session) handle(t *screen.Terminal, e screen.Event) (quit bool) {
+	var action top.Action
 	switch e := e.(type) {
 	case screen.Lost:
 		return true
+	case screen.Mouse:
+		s.model, action = s.model.Click(e)
 	case screen.Key:
-		var action top.Action
 		s.model, action = s.model.Press(e)
-		switch action {
-		case top.Quit:
-			return true
-		case top.Suspend:
-			return t.Suspend() != nil
-		case top.Redraw:
-			t.Redraw()
-		case top.Nothing:
-		}
+	}
+	switch action {
+	case top.Quit:
+		return true
+	case top.Suspend:
+		return t.Suspend() != nil
+	case top.Redraw:
+		t.Redraw()
+	case top.Nothing:
 	}
 	return false
 }

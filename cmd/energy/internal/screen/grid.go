@@ -36,6 +36,10 @@ type Cell struct {
 
 // Grid is the content of a terminal screen. The zero Grid has no cells; call NewGrid.
 type Grid struct {
+	// Mouse is set if the terminal is to report the mouse. While it does, it selects text only if
+	// Shift is held.
+	Mouse bool
+
 	width, height int
 	cells         []Cell
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Event is an event of a terminal: a Key, a Resized or a Lost.
+// Event is an event of a terminal: a Key, a Mouse, a Resized or a Lost.
 type Event interface{ event() }
 
 // Key is a key that was pressed: the character that it writes, or one of the names below.
@@ -21,6 +21,8 @@ type Key string
 const (
 	KeyUp        Key = "up"
 	KeyDown      Key = "down"
+	KeyLeft      Key = "left"
+	KeyRight     Key = "right"
 	KeyPageUp    Key = "page up"
 	KeyPageDown  Key = "page down"
 	KeyHome      Key = "home"
@@ -34,16 +36,30 @@ const (
 	KeyInterrupt Key = "ctrl-c"
 	KeyRedraw    Key = "ctrl-l"
 	KeySuspend   Key = "ctrl-z"
+	KeyHelp      Key = "f1"
+	KeyFilter    Key = "f4"
+	KeyQuit      Key = "f10"
 )
 
 var keys = map[tcell.Key]Key{
-	tcell.KeyUp: KeyUp, tcell.KeyDown: KeyDown, tcell.KeyPgUp: KeyPageUp, tcell.KeyPgDn: KeyPageDown, tcell.KeyHome: KeyHome, tcell.KeyEnd: KeyEnd,
+	tcell.KeyUp: KeyUp, tcell.KeyDown: KeyDown, tcell.KeyLeft: KeyLeft, tcell.KeyRight: KeyRight,
+	tcell.KeyPgUp: KeyPageUp, tcell.KeyPgDn: KeyPageDown, tcell.KeyHome: KeyHome, tcell.KeyEnd: KeyEnd,
 	tcell.KeyTab: KeyTab, tcell.KeyBacktab: KeyBackTab, tcell.KeyEnter: KeyEnter, tcell.KeyEscape: KeyEscape,
+	tcell.KeyF1: KeyHelp, tcell.KeyF3: KeyFilter, tcell.KeyF4: KeyFilter, tcell.KeyF10: KeyQuit,
 	tcell.KeyBackspace: KeyBackspace, tcell.KeyBackspace2: KeyBackspace,
 	tcell.KeyCtrlU: KeyClear, tcell.KeyCtrlC: KeyInterrupt, tcell.KeyCtrlL: KeyRedraw, tcell.KeyCtrlZ: KeySuspend,
 }
 
 func (Key) event() {}
+
+// Mouse is a click on a cell, or a step of the wheel over it.
+type Mouse struct {
+	X, Y int
+	// Wheel is -1 for a step up and 1 for a step down. It is 0 for a click.
+	Wheel int
+}
+
+func (Mouse) event() {}
 
 // Resized reports that the terminal has another size.
 type Resized struct{}
@@ -63,6 +79,7 @@ type Terminal struct {
 	tty    *tty // of screen; nil in a simulation
 	events chan Event
 	done   chan struct{}
+	mouse  bool // the terminal reports the mouse
 }
 
 // Open enters the alternate screen of the terminal. It fails, and changes nothing, if there is no
@@ -84,16 +101,25 @@ func open(s tcell.Screen, own *tty) (*Terminal, error) {
 	if err := s.Init(); err != nil {
 		return nil, err
 	}
-	s.RegisterRuneFallback('…', ".")
-	s.RegisterRuneFallback('µ', "u")
+	for r, ascii := range fallbacks {
+		s.RegisterRuneFallback(r, string(ascii))
+	}
 	t := &Terminal{screen: s, tty: own, events: make(chan Event), done: make(chan struct{})}
 	go t.listen()
 	return t, nil
 }
 
-// listen passes on what happens until the terminal is closed.
+// fallbacks replace characters on terminals that only show ASCII.
+var fallbacks = map[rune]rune{
+	'…': '.', 'µ': 'u', '±': '~', '·': '-', '▲': '^', '▼': 'v', '░': '.',
+	'▁': '_', '▂': '_', '▃': '-', '▄': '-', '▅': '=', '▆': '=', '▇': '#', '█': '#',
+	'▏': '|', '▎': '|', '▍': '|', '▌': '#', '▋': '#', '▊': '#', '▉': '#',
+}
+
+// listen passes on events until the terminal is closed.
 func (t *Terminal) listen() {
 	defer close(t.events)
+	held := false // a button of the mouse is held down
 	for {
 		var e Event
 		switch told := t.screen.PollEvent().(type) {
@@ -101,6 +127,8 @@ func (t *Terminal) listen() {
 			return
 		case *tcell.EventKey:
 			e = keyOf(told)
+		case *tcell.EventMouse:
+			e, held = mouseOf(told, held)
 		case *tcell.EventResize:
 			e = Resized{}
 		case *tcell.EventError:
@@ -128,6 +156,23 @@ func keyOf(e *tcell.EventKey) Event {
 	return nil
 }
 
+// mouseOf returns a click or a step of the wheel, or nil for a movement, and whether the first
+// button is held down. A terminal repeats the event while the mouse moves with the button held.
+func mouseOf(e *tcell.EventMouse, held bool) (event Event, holds bool) {
+	x, y := e.Position()
+	switch b := e.Buttons(); {
+	case b&tcell.WheelUp != 0:
+		return Mouse{x, y, -1}, held
+	case b&tcell.WheelDown != 0:
+		return Mouse{x, y, 1}, held
+	case b&tcell.Button1 == 0:
+		return nil, false
+	case held:
+		return nil, true
+	}
+	return Mouse{X: x, Y: y}, true
+}
+
 // Events returns what happens at the terminal. The channel is closed when the terminal is.
 func (t *Terminal) Events() <-chan Event { return t.events }
 
@@ -147,6 +192,13 @@ func (t *Terminal) Size() (width, height int) {
 func (t *Terminal) Draw(g *Grid) {
 	if t.tty != nil && t.tty.resumed() {
 		t.screen.Sync()
+	}
+	if g.Mouse != t.mouse {
+		if t.mouse = g.Mouse; t.mouse {
+			t.screen.EnableMouse(tcell.MouseButtonEvents)
+		} else {
+			t.screen.DisableMouse()
+		}
 	}
 	for y := range g.height {
 		for x := range g.width {

@@ -4,26 +4,29 @@ package top
 
 import (
 	"cmp"
-	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
-// column is a column of tables.
-type column struct {
+// column is a column of a table of T, on the screen and in plain text.
+type column[T any] struct {
 	title string
-	width int // the last column of a table takes what is left
+	width int // the last column of a table takes the width that is left
 	// from is the width of the terminal from which on the column is shown.
 	from  int
-	left  bool // its texts are words, not figures
-	text  func(r *Row, m *Model) string
-	order Order // by which a table is sorted that is sorted by this column, 0 if there is none
+	left  bool // aligned to the left
+	graph bool // a bar or a sparkline, which plain text does not have
+	text  func(t *T, m *Model) string
+	// used reports whether a row needs the column. If it is nil, rows with a text do.
+	used  func(t *T) bool
+	order Order // by which the column sorts, 0 if it does not
 }
 
-// Order is by what a table is sorted.
+// Order is the figure or text by which a table is sorted.
 type Order uint8
 
 // The orders.
@@ -38,11 +41,11 @@ const (
 )
 
 // orders are the key of each order, its name, and how it compares rows: the first of two comes first.
-var orders = map[Order]struct {
+var orders = [...]struct {
 	key, name string
 	compare   func(a, b *Row) int
 }{
-	ByPower:   {"p", "power", func(a, b *Row) int { return descending(a.Power, b.Power) }},
+	ByPower:   {"p", "power", func(a, b *Row) int { return cmp.Compare(b.Power, a.Power) }}, // NaN is the least
 	ByEnergy:  {"e", "energy", func(a, b *Row) int { return cmp.Compare(b.Energy, a.Energy) }},
 	ByTotal:   {"t", "total", func(a, b *Row) int { return cmp.Compare(b.Total, a.Total) }},
 	ByCPUTime: {"c", "CPU time", func(a, b *Row) int { return cmp.Compare(b.CPUTime, a.CPUTime) }},
@@ -50,79 +53,145 @@ var orders = map[Order]struct {
 	ByPID:     {"i", "PID", func(a, b *Row) int { return cmp.Compare(a.PID, b.PID) }},
 }
 
-// descending compares figures, of which one that is not known is the least.
-func descending(a, b float64) int { return cmp.Compare(b, a) } // NaN is below all numbers
-
 func compareFold(a, b string) int {
 	return cmp.Or(cmp.Compare(strings.ToLower(a), strings.ToLower(b)), cmp.Compare(a, b))
 }
 
-// The columns.
+// The columns of workloads. A column of width 0 is a bar, whose width depends on the terminal.
 var (
-	pid     = column{title: "PID", width: 7, text: func(r *Row, _ *Model) string { return number(r.PID) }, order: ByPID}
-	power   = column{title: "POWER", width: 9, text: func(r *Row, _ *Model) string { return watts(r.Power) }, order: ByPower}
-	gpu     = column{title: "GPU", width: 9, from: 70, text: func(r *Row, _ *Model) string { return some(r.GPU) }}
-	share   = column{title: "SHARE", width: 6, from: 56, text: func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) }}
-	energy  = column{title: "ENERGY", width: 9, text: func(r *Row, m *Model) string { return m.energy(r.Energy) }, order: ByEnergy}
-	total   = column{title: "TOTAL", width: 9, from: 100, text: func(r *Row, m *Model) string { return m.energy(r.Total) }, order: ByTotal}
-	cpuTime = column{title: "CPU TIME", width: 8, from: 74, text: func(r *Row, _ *Model) string { return seconds(r) }, order: ByCPUTime}
-	busy    = column{title: "BUSY", width: 6, text: func(r *Row, _ *Model) string { return percent(r.Busy) }}
+	pid    = column[Row]{title: "PID", width: 8, order: ByPID, text: func(r *Row, _ *Model) string { return number(r.PID) }}
+	power  = column[Row]{title: "POWER", width: 9, order: ByPower, text: func(r *Row, _ *Model) string { return watts(r.Power) }}
+	gpu    = column[Row]{title: "GPU", width: 9, from: 90, text: func(r *Row, _ *Model) string { return some(r.GPU) }}
+	share  = column[Row]{title: "SHARE", width: 7, from: 50, text: func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) }}
+	bar    = column[Row]{from: 64, left: true, graph: true, text: func(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) }}
+	recent = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: func(r *Row, m *Model) string { return m.recent(r) }}
+	energy = column[Row]{title: "ENERGY", width: 9, order: ByEnergy, text: func(r *Row, m *Model) string { return m.energy(r.Energy) }}
+	total  = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: func(r *Row, m *Model) string { return m.energy(r.Total) },
+		used: func(r *Row) bool { return r.Total != r.Energy }}
+	cpuTime = column[Row]{title: "CPU TIME", width: 9, from: 140, order: ByCPUTime, text: func(r *Row, _ *Model) string { return seconds(r) }}
+	busy    = column[Row]{title: "BUSY", width: 7, text: func(r *Row, _ *Model) string { return percent(r.Busy) }}
+	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: func(r *Row, _ *Model) string { return commandOf(r) }}
 )
 
 // words returns a column of texts.
-func words(title string, t Text, width, from int) column {
-	return column{title: title, width: width, from: from, left: true, text: func(r *Row, _ *Model) string { return r.Text[t] }}
+func words(title string, t Text, width, from int) column[Row] {
+	return column[Row]{title: title, width: width, from: from, left: true, text: func(r *Row, _ *Model) string { return r.Text[t] }}
 }
 
-// named returns the column of names, which takes what is left of the width.
-func named(title string) column {
-	return column{title: title, left: true, order: ByName, text: func(r *Row, _ *Model) string {
-		return strings.TrimRight(r.Text[Name]+" "+r.Text[Arguments], " ")
+// named returns the column of names, and the columns that follow it. Without a column for them,
+// arguments follow the name.
+func named(title string, more ...column[Row]) []column[Row] {
+	name := column[Row]{title: title, width: 18, left: true, order: ByName, text: func(r *Row, m *Model) string {
+		if m.width >= command.from || r.Text[Arguments] == "" {
+			return r.Text[Name]
+		}
+		return r.Text[Name] + " " + r.Text[Arguments]
 	}}
+	return append([]column[Row]{name}, more...)
 }
 
-// tables are the columns of each view, the last of which takes what is left of the width.
-var tables = [NumViews][]column{
-	Programs: {
-		words("USER", User, 8, 64), power, gpu, share, energy, total, cpuTime,
-		words("CONTAINER", Container, 18, 110), words("UNIT", Unit, 22, 132), words("POD", Pod, 28, 150), words("VM", VM, 14, 170), named("PROGRAM"),
-	},
-	Processes: {
-		pid, words("USER", User, 8, 64), power, gpu, share, energy, total, cpuTime,
-		words("CONTAINER", Container, 18, 110), words("POD", Pod, 28, 150), words("VM", VM, 14, 170), words("UNIT", Unit, 22, 190), named("PROCESS"),
-	},
-	Users: {power, gpu, share, energy, total, cpuTime, named("USER")},
-	Containers: {
-		power, gpu, share, energy, total, cpuTime, words("ID", ID, 12, 64), words("RUNTIME", Runtime, 10, 86), words("POD", Pod, 24, 110),
-		words("NAMESPACE", Namespace, 16, 132), words("IMAGE", Image, 36, 150), named("CONTAINER"),
-	},
-	Pods:       {power, gpu, share, energy, total, words("NAMESPACE", Namespace, 16, 60), words("CLASS", Class, 10, 80), words("UID", ID, 36, 132), named("POD")},
-	Namespaces: {power, gpu, share, energy, total, cpuTime, named("NAMESPACE")},
-	VMs:        {power, gpu, share, energy, total, words("HYPERVISOR", Runtime, 16, 70), words("ID", ID, 36, 110), named("VM")},
-	Units: {
-		power, gpu, share, energy, total, named("UNIT"),
-	},
-	Jobs: {power, gpu, share, energy, total, named("JOB")},
-	GPUs: {power, busy, energy, total, words("ID", ID, 40, 100), named("GPU")},
+// figures are the columns of figures.
+var figures = []column[Row]{power, share, bar, recent, gpu, energy, total, cpuTime}
+
+// tables are the columns of each view.
+var tables = [NumViews][]column[Row]{
+	Programs: slices.Concat(figures, []column[Row]{words("USER", User, 9, 64)},
+		named("PROGRAM", words("POD", Pod, 26, 180), words("UNIT", Unit, 22, 200), command)),
+	Processes: slices.Concat([]column[Row]{pid}, figures, []column[Row]{words("USER", User, 9, 72)},
+		named("PROCESS", words("POD", Pod, 26, 190), words("UNIT", Unit, 22, 220), command)),
+	Users: slices.Concat(figures, named("USER")),
+	Containers: slices.Concat(figures, named("CONTAINER", words("NAMESPACE", Namespace, 16, 140), words("POD", Pod, 26, 96),
+		words("RUNTIME", Runtime, 10, 120), words("ID", ID, 12, 150), words("IMAGE", Image, 36, 180))),
+	Pods: slices.Concat(figures, named("POD", words("NAMESPACE", Namespace, 16, 76), words("CLASS", Class, 10, 100),
+		words("UID", ID, 36, 140))),
+	Namespaces: slices.Concat(figures, named("NAMESPACE")),
+	VMs:        slices.Concat(figures, named("VM", words("HYPERVISOR", Runtime, 12, 76), words("ID", ID, 36, 120))),
+	Units:      slices.Concat(figures, named("UNIT")),
+	Jobs:       slices.Concat(figures, named("JOB")),
+	GPUs:       slices.Concat([]column[Row]{power, busy, recent, energy, total}, named("GPU", words("ID", ID, 40, 90))),
 }
 
-// shown returns the columns of a view that are shown. Columns in which no row has anything are left out.
-func (m *Model) shown(width int) (columns []column) {
-	rows := m.frame.Tables[m.view]
-	for _, c := range tables[m.view] {
+// zoneColumns are the columns of the node's zones.
+var zoneColumns = []column[Zone]{
+	{title: "ZONE", width: 18, left: true, text: func(z *Zone, _ *Model) string { return plainName(z.Name) }},
+	{title: "POWER", width: 9, text: func(z *Zone, _ *Model) string { return watts(z.Active + z.Idle) }},
+	{title: "ACTIVE", width: 9, from: 40, text: func(z *Zone, _ *Model) string { return watts(z.Active) }},
+	{from: 64, left: true, graph: true, text: func(z *Zone, m *Model) string { return stackOf(z, m.largest, m.bar) }},
+	{title: "IDLE", width: 9, from: 50, text: func(z *Zone, _ *Model) string { return watts(z.Idle) }},
+	{title: "ENERGY", width: 9, from: 100, text: func(z *Zone, m *Model) string { return m.energy(z.Energy) }},
+	{title: "SOURCE", width: 20, from: 66, left: true, text: func(z *Zone, _ *Model) string { return sourceOf(z) }},
+}
+
+// plainNames are words for the names of zone kinds.
+var plainNames = map[string]string{
+	"package": "CPU", "core": "CPU cores", "uncore": "CPU graphics", "dram": "Memory", "psys": "Mainboard", "platform": "Machine",
+	"gpu": "GPU", "other": "Other parts",
+}
+
+// plainName returns the name of a zone kind with words for it in front.
+func plainName(zone string) string {
+	if words := plainNames[zone]; words != "" && !strings.EqualFold(words, zone) {
+		return words + " (" + zone + ")"
+	}
+	return cmp.Or(plainNames[zone], zone)
+}
+
+// sourceOf returns how the figures of a zone came to be, and their error.
+func sourceOf(z *Zone) string {
+	text := z.Source + uncertainty(z.Uncertainty)
+	if z.Besides != "" {
+		return text + ", not added"
+	}
+	return text
+}
+
+// uncertainty returns " ±74 %", or an empty text if the error is not known.
+func uncertainty(u float64) string {
+	if !(u > 0) {
+		return ""
+	}
+	return " ±" + strconv.FormatFloat(100*u, 'f', 0, 64) + " %"
+}
+
+// fitting returns the columns that a table has at a width. Columns without any text in the rows are left out.
+func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []column[T]) {
+	for _, c := range all {
 		if c.from > width {
 			continue
 		}
-		used := c.order == ByPower || c.order == ByEnergy || c.order == ByName
-		for i := 0; i < len(rows) && !used; i++ {
-			text := c.text(&rows[i], m)
-			used = text != "" && text != "-"
+		used := c.used
+		if used == nil {
+			used = func(r *T) bool { text := c.text(r, m); return text != "" && text != "-" }
 		}
-		if used {
-			columns = append(columns, c)
+		always := c.order == ByPower || c.order == ByEnergy || c.order == ByName || c.graph
+		if c.graph && m.plain || !always && !anyOf(rows, used) {
+			continue
 		}
+		c.width = cmp.Or(c.width, m.bar)
+		columns = append(columns, c)
 	}
 	return columns
+}
+
+func anyOf[T any](rows []T, is func(*T) bool) bool {
+	for i := range rows {
+		if is(&rows[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// commandOf returns the container or virtual machine of a program, and its command line.
+func commandOf(r *Row) string {
+	place, line := cmp.Or(r.Text[Container], r.Text[Pod]), cmp.Or(r.Text[Command], r.Text[Arguments])
+	if place == "" && r.Text[VM] != "" {
+		place = "vm " + r.Text[VM]
+	}
+	if place != "" && line != "" {
+		return place + " · " + line
+	}
+	return cmp.Or(place, line, r.Text[Unit])
 }
 
 func number(pid int32) string {
@@ -139,7 +208,7 @@ func watts(w float64) string {
 	return figure.Watts(w)
 }
 
-// some returns a power, if there is any.
+// some returns a power, or "-" if it is 0.
 func some(w float64) string {
 	if w > 0 {
 		return figure.Watts(w)
@@ -151,7 +220,7 @@ func percent(part float64) string {
 	if math.IsNaN(part) || math.IsInf(part, 0) {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f%%", 100*part)
+	return strconv.FormatFloat(100*part, 'f', 1, 64) + " %"
 }
 
 func seconds(r *Row) string {

@@ -61,7 +61,10 @@ const (
 	NumViews
 )
 
-var viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
+var (
+	viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
+	oneOf     = [NumViews]string{"program", "process", "user", "container", "pod", "namespace", "VM", "unit", "job", "GPU"}
+)
 
 // Row is a workload, or energy without one.
 type Row struct {

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,29 +15,63 @@ import (
 )
 
 // Model is the state of the screen. The zero Model is not usable; call New. Its methods return a
-// changed model and do not modify the receiver.
+// changed model and do not modify the receiver, except for the history, which all models that come
+// from one New share.
 type Model struct {
 	frame   *Frame // nil before the first
 	newest  *Frame // while it is paused: shown afterwards
-	status  string // what is done while there are no figures, or why there are no newer ones
-	failed  bool   // status is an error
-	notes   []string
+	history *history
+	told
+	choice
+	layout
+}
+
+// told is what the program says besides figures.
+type told struct {
+	status string // the activity while there are no figures, or the reason why there are no newer ones
+	failed bool   // status is an error
+	notes  []string
+}
+
+// choice is what the keys have chosen.
+type choice struct {
 	view    View
 	order   Order
 	reverse bool
 	filter  string
 	editing bool // keys are written to the filter
 	program *Row // whose processes are shown, nil if those of all programs are
-	cursor  int  // the index of the chosen row
-	scroll  int  // rows above the first that is shown
-	height  int  // rows that were shown last
+	zeros   bool // rows of 0 are shown
 	help    bool
 	paused  bool
 	watth   bool // energies are in watt-hours
+	mouse   bool // clicks are taken
+	cursor  int  // the index of the chosen row
+	scroll  int  // rows above the first that is shown
 }
 
-// New returns a model that shows what is done until there are figures.
-func New(status string) Model { return Model{status: status, order: ByPower} }
+// layout is the result of the last Draw.
+type layout struct {
+	plain   bool    // without bars, sparklines and keys
+	width   int     // of the screen
+	bar     int     // cells of a bar
+	largest float64 // power of the zone with the largest one
+	first   int     // line of the first row
+	height  int     // rows that were shown
+	count   int     // rows that there are
+	spots   []spot
+}
+
+// spot is a place on the screen at which a click is the same as a key.
+type spot struct {
+	y, from, to int
+	key         screen.Key
+}
+
+// New returns a model that shows the status until there are figures.
+func New(status string) Model {
+	return Model{history: &history{}, told: told{status: status}, choice: choice{order: ByPower, mouse: true}}
+}
 
 // Action is a request of a key to the program, in addition to a changed model.
 type Action uint8
@@ -51,7 +86,8 @@ const (
 
 // Show shows the figures of a reading, and notes below them, each one line.
 func (m Model) Show(f *Frame, notes []string) Model {
-	m.status, m.failed, m.notes = "", false, notes
+	m.told = told{notes: notes}
+	m.history.add(f)
 	if m.paused && m.frame != nil {
 		m.newest = f
 		return m
@@ -60,12 +96,12 @@ func (m Model) Show(f *Frame, notes []string) Model {
 	if len(f.Tables[m.view]) == 0 {
 		m = m.show(Programs)
 	}
-	return m.moved(0)
+	return m
 }
 
-// Explain shows why there are no newer figures: what is done, or an error.
+// Explain shows the reason why there are no newer figures: the current activity, or an error.
 func (m Model) Explain(status string, failed bool, notes []string) Model {
-	m.status, m.failed, m.notes = status, failed, notes
+	m.told = told{status, failed, notes}
 	return m
 }
 
@@ -85,11 +121,11 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 		return m, Nothing
 	}
 	switch k {
-	case "q", "Q":
+	case "q", "Q", screen.KeyQuit:
 		return m, Quit
-	case "?", "h":
+	case "?", "h", screen.KeyHelp:
 		m.help = true
-	case "/":
+	case "/", "f", "\\", screen.KeyFilter:
 		m.editing = true
 	case screen.KeyEnter:
 		m = m.enter()
@@ -99,37 +135,98 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 		m = m.pause()
 	case "u":
 		m.watth = !m.watth
+	case "z":
+		m.zeros = !m.zeros
+	case "m":
+		m.mouse = !m.mouse
+	case "r", "I":
+		m.reverse, m.cursor, m.scroll = !m.reverse, 0, 0
 	case screen.KeyTab, screen.KeyBackTab:
 		m = m.turn(k == screen.KeyBackTab)
-	case screen.KeyUp, "k":
-		m = m.moved(-1)
-	case screen.KeyDown, "j":
-		m = m.moved(1)
-	case screen.KeyPageUp:
-		m = m.moved(-m.height)
-	case screen.KeyPageDown:
-		m = m.moved(m.height)
-	case screen.KeyHome, "g":
-		m.cursor, m.scroll = 0, 0
-	case screen.KeyEnd, "G":
-		m = m.moved(len(m.rows()))
 	default:
-		m = m.choose(string(k))
+		m = m.move(k)
 	}
 	return m, Nothing
 }
 
-// choose sorts by the column of a key, or the other way round if it does already, or shows the view of a number.
-func (m Model) choose(key string) Model {
-	for order, o := range orders {
-		if o.key == key {
-			m.reverse = m.order == order && !m.reverse
-			m.order, m.cursor, m.scroll = order, 0, 0
+// move moves the cursor or the column that sorts.
+func (m Model) move(k screen.Key) Model {
+	switch k {
+	case screen.KeyUp, "k":
+		m.cursor--
+	case screen.KeyDown, "j":
+		m.cursor++
+	case screen.KeyPageUp:
+		m.cursor -= m.height
+	case screen.KeyPageDown:
+		m.cursor += m.height
+	case screen.KeyHome, "g":
+		m.cursor, m.scroll = 0, 0
+	case screen.KeyEnd, "G":
+		m.cursor = math.MaxInt / 2
+	case screen.KeyLeft, "<":
+		m = m.sortBeside(-1)
+	case screen.KeyRight, ">":
+		m = m.sortBeside(1)
+	default:
+		m = m.choose(string(k))
+	}
+	m.cursor = max(m.cursor, 0)
+	return m
+}
+
+// Click returns what a click or the wheel does.
+func (m Model) Click(e screen.Mouse) (Model, Action) {
+	at := e.Y - m.first
+	switch {
+	case m.help:
+		m.help = false
+		return m, Nothing
+	case e.Wheel != 0:
+		const rows = 3
+		m.cursor = max(m.cursor+rows*e.Wheel, 0)
+		m.scroll = max(m.scroll+rows*e.Wheel, 0)
+		return m, Nothing
+	case at >= 0 && at < m.height && m.scroll+at < m.count:
+		if m.cursor == m.scroll+at {
+			return m.enter(), Nothing
+		}
+		m.cursor = m.scroll + at
+		return m, Nothing
+	}
+	for _, s := range m.spots {
+		if s.y == e.Y && e.X >= s.from && e.X < s.to {
+			m.editing = false
+			return m.Press(s.key)
 		}
 	}
-	if n, err := strconv.Atoi(key); err == nil && n >= 1 {
-		if there := m.views(); n <= len(there) {
-			m = m.show(there[n-1])
+	return m, Nothing
+}
+
+// sortBeside sorts by the next column that can sort, or the one before.
+func (m Model) sortBeside(by int) Model {
+	var there []Order
+	for _, c := range tables[m.view] {
+		if c.order != unordered {
+			there = append(there, c.order)
+		}
+	}
+	at := slices.Index(there, m.order) + by
+	m.order, m.reverse, m.cursor, m.scroll = there[(at+len(there))%len(there)], false, 0, 0
+	return m
+}
+
+// choose sorts by the column of a key, or the other way round if it does already, or shows the view of a digit.
+func (m Model) choose(key string) Model {
+	for order, o := range orders {
+		if o.key == key && key != "" {
+			m.reverse = m.order == Order(order) && !m.reverse
+			m.order, m.cursor, m.scroll = Order(order), 0, 0
+		}
+	}
+	if n, err := strconv.Atoi(key); err == nil {
+		if there := m.views(); (n+9)%10 < len(there) { // 0 is the tenth
+			m = m.show(there[(n+9)%10])
 		}
 	}
 	return m
@@ -150,7 +247,8 @@ func (m Model) edit(k screen.Key) Model {
 		}
 		_, last := utf8.DecodeLastRuneInString(m.filter)
 		m.filter = m.filter[:len(m.filter)-last]
-	case screen.KeyUp, screen.KeyDown, screen.KeyPageUp, screen.KeyPageDown, screen.KeyHome, screen.KeyEnd, screen.KeyTab, screen.KeyBackTab:
+	case screen.KeyUp, screen.KeyDown, screen.KeyPageUp, screen.KeyPageDown, screen.KeyHome, screen.KeyEnd, screen.KeyTab, screen.KeyBackTab,
+		screen.KeyLeft, screen.KeyRight, screen.KeyHelp, screen.KeyFilter, screen.KeyQuit:
 	default:
 		const longest = 200
 		if len(m.filter)+len(k) <= longest {
@@ -167,7 +265,6 @@ func (m Model) pause() Model {
 	if newest := m.newest; !m.paused && newest != nil {
 		m.newest = nil
 		m.frame = newest
-		return m.moved(0)
 	}
 	return m
 }
@@ -190,11 +287,11 @@ func (m Model) show(v View) Model {
 
 // enter shows the processes of the chosen program.
 func (m Model) enter() Model {
-	rows := m.rows()
-	if m.view != Programs || m.cursor >= len(rows) {
+	l := m.list(max(m.cursor, 0) + 1)
+	if m.view != Programs || len(l.rows) == 0 {
 		return m
 	}
-	program := *rows[m.cursor]
+	program := *l.rows[min(max(m.cursor, 0), len(l.rows)-1)]
 	m.filter = "" // it may leave none of the processes
 	m = m.show(Processes)
 	m.program = &program
@@ -223,75 +320,136 @@ func (m Model) views() []View {
 	return views
 }
 
-// moved moves the cursor by so many rows, and scrolls as far as the chosen row requires.
-func (m Model) moved(by int) Model { return m.movedIn(len(m.rows()), by) }
-
-// movedIn is moved in a table of so many rows.
-func (m Model) movedIn(rows, by int) Model {
+// within moves the cursor into the rows, and scrolls as far as the chosen row requires.
+func (m *Model) within() {
 	height := max(m.height, 1)
-	m.cursor = max(0, min(m.cursor+by, rows-1))
-	m.scroll = max(0, min(m.scroll, rows-height), m.cursor-height+1)
+	m.cursor = max(0, min(m.cursor, m.count-1))
+	m.scroll = max(0, min(m.scroll, m.count-height), m.cursor-height+1)
 	m.scroll = min(m.scroll, m.cursor)
-	return m
 }
 
-// rows returns the rows that the filter leaves, sorted. Rows that compare equal are in the order of
-// their keys, so that they do not change places.
-func (m Model) rows() (rows []*Row) {
-	if m.frame == nil {
-		return nil
+// listing is the content of a table.
+type listing struct {
+	rows    []*Row // the first ones, sorted
+	pinned  []*Row // stand below
+	matched sum    // all workloads that the filter leaves
+	all     sum    // all rows of the table, pinned ones too
+}
+
+// sum is what rows add up to.
+type sum struct {
+	workloads int
+	Row
+}
+
+func (s *sum) add(r *Row) {
+	if !r.Pinned {
+		s.workloads++
 	}
+	s.Power += zeroNaN(r.Power)
+	s.GPU += zeroNaN(r.GPU)
+	s.Energy += r.Energy
+	s.Total += r.Total
+	s.CPUTime += max(r.CPUTime, 0)
+}
+
+// list returns the content of the view's table, with the first k rows in their order. Rows that
+// compare equal are in the order of their keys, so that they do not change places.
+func (m *Model) list(k int) (l listing) {
+	if m.frame == nil {
+		return l
+	}
+	const few = 512 // more are sorted together
+	compare := m.compare()
 	all := m.frame.Tables[m.view]
 	for i := range all {
-		if r := &all[i]; !r.Pinned && (m.program == nil || r.Program == m.program.Key) && m.matches(r) {
-			rows = append(rows, r)
+		r := &all[i]
+		l.all.add(r)
+		switch {
+		case r.Pinned:
+			if !m.empty(r) {
+				l.pinned = append(l.pinned, r)
+			}
+		case !m.leaves(r):
+		case k > few:
+			l.matched.add(r)
+			l.rows = append(l.rows, r)
+		default:
+			l.matched.add(r)
+			l.rows = insert(l.rows, r, k, compare)
 		}
 	}
-	compare := orders[m.order].compare
-	slices.SortFunc(rows, func(a, b *Row) int {
-		if c := compare(a, b); c != 0 {
-			if m.reverse {
-				return -c
-			}
-			return c
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
-	return rows
-}
-
-// pinned returns the rows that stand below the others. Where rows are left out, that is the sum of the others.
-func (m Model) pinned() (rows []*Row) {
-	if m.frame == nil {
-		return nil
+	if k > few {
+		slices.SortFunc(l.rows, compare)
+		l.rows = l.rows[:min(k, len(l.rows))]
 	}
 	if m.filter != "" || m.program != nil {
-		return []*Row{m.matching()}
+		l.pinned = []*Row{m.matching(&l.matched)}
 	}
-	all := m.frame.Tables[m.view]
-	for i := range all {
-		if all[i].Pinned {
-			rows = append(rows, &all[i])
-		}
-	}
-	return rows
+	return l
 }
 
-// matching returns the sum of the rows that the filter leaves.
-func (m Model) matching() *Row {
-	rows := m.rows()
-	sum := &Row{Text: [numTexts]string{Name: plural(len(rows), "row matches", "rows match") + " the filter"}}
+// insert inserts a row into sorted rows, of which it keeps the first k.
+func insert(rows []*Row, r *Row, k int, compare func(a, b *Row) int) []*Row {
+	if len(rows) == k {
+		if k == 0 || compare(r, rows[k-1]) >= 0 {
+			return rows
+		}
+		rows = rows[:k-1]
+	}
+	at, _ := slices.BinarySearchFunc(rows, r, compare)
+	return slices.Insert(rows, at, r)
+}
+
+// compare returns how rows are sorted.
+func (m *Model) compare() func(a, b *Row) int {
+	by, reverse := orders[m.order].compare, m.reverse
+	return func(a, b *Row) int {
+		c := by(a, b)
+		switch {
+		case c == 0:
+			return strings.Compare(a.Key, b.Key)
+		case reverse:
+			return -c
+		}
+		return c
+	}
+}
+
+// leaves reports whether a row is in the table: the filter leaves it, and it is not a row of 0.
+// Rows that a filter names are shown in any case.
+func (m *Model) leaves(r *Row) bool {
+	if m.program != nil && r.Program != m.program.Key {
+		return false
+	}
+	if m.filter == "" {
+		return m.zeros || m.view == GPUs || !m.empty(r)
+	}
+	return m.matches(r)
+}
+
+// empty reports whether a row has no power and no energy.
+func (m *Model) empty(r *Row) bool {
+	return !(r.Power > 0) && r.Energy == 0 && (m.order != ByTotal || r.Total == 0)
+}
+
+// matching returns the row for the sum of the rows that the filter leaves.
+func (m *Model) matching(all *sum) *Row {
+	row := all.Row
+	row.Pinned = true
+	row.Text[Name] = plural(all.workloads, "row matches", "rows match") + " the filter"
 	if m.program != nil && m.filter == "" {
-		sum.Text[Name] = plural(len(rows), "row", "rows") + " of " + m.program.Text[Name]
+		row.Text[Name] = plural(all.workloads, "row", "rows") + " of " + m.program.Text[Name]
 	}
-	for _, r := range rows {
-		sum.Power += zeroNaN(r.Power)
-		sum.GPU += zeroNaN(r.GPU)
-		sum.Energy += r.Energy
-		sum.Total += r.Total
-		sum.CPUTime += max(r.CPUTime, 0)
+	return &row
+}
+
+// recent returns the sparkline of a row.
+func (m *Model) recent(r *Row) string {
+	if r.Pinned && (m.filter != "" || m.program != nil) {
+		return ""
 	}
-	return sum
+	return sparkline(m.history.powers(m.history.rows[m.view][r.Key], m.frame.At, rowCells))
 }
 
 func zeroNaN(v float64) float64 {
@@ -308,11 +466,8 @@ func plural(n int, one, more string) string {
 	return strconv.Itoa(n) + " " + more
 }
 
-// matches reports whether the filter leaves a row: all of its words are in the row's texts, in upper or lower case.
-func (m Model) matches(r *Row) bool {
-	if m.filter == "" {
-		return true
-	}
+// matches reports whether all words of the filter are in the row's texts, in upper or lower case.
+func (m *Model) matches(r *Row) bool {
 	text := strings.ToLower(strings.Join(r.Text[:], "\n")) + "\n" + number(r.PID)
 	for word := range strings.FieldsSeq(strings.ToLower(m.filter)) {
 		if !strings.Contains(text, word) {
@@ -323,7 +478,7 @@ func (m Model) matches(r *Row) bool {
 }
 
 // energy returns an energy in the unit that was chosen.
-func (m Model) energy(e units.Energy) string {
+func (m *Model) energy(e units.Energy) string {
 	if m.watth {
 		return figure.WattHours(e)
 	}

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"encoding/csv"
 	"flag"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,112 +27,87 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// aRow is a process with its name, arguments and user.
+// aRow is a process, or another workload if pid is 0.
 func aRow(pid int32, watts, joules float64, texts map[Text]string) Row {
 	r := Row{
-		Key: fmt.Sprintf("process %05d", pid), PID: pid, Power: watts, Busy: math.NaN(), CPUTime: time.Duration(joules * float64(time.Second) / 3),
+		Key: fmt.Sprint(texts[Name], pid), PID: pid, Power: watts, Busy: math.NaN(), CPUTime: -1,
 		Energy: units.Energy(joules * 1e6), Total: units.Energy(joules * 7e6),
+	}
+	if pid == 0 {
+		r.Key = texts[Name]
+	} else {
+		r.CPUTime = time.Duration(joules * float64(time.Second) / 3)
 	}
 	for t, text := range texts {
 		r.Text[t] = text
 	}
+	r.Program, _, _ = strings.Cut(r.Text[Name], " (small")
 	return r
 }
 
-// noPID returns the row of a program, of a user, or of processes without a series each. The CPU time is unknown.
-func noPID(r Row) Row {
-	r.Key, r.CPUTime = "program "+r.Text[Name], -1
-	return r
+// a returns texts for a row: a name, an optional command line, and others.
+func a(name, arguments string, others map[Text]string) map[Text]string {
+	all := map[Text]string{}
+	maps.Copy(all, others)
+	all[Name], all[Arguments] = name, arguments
+	return all
 }
 
-// processesOf returns a model that shows the processes of a frame.
-func processesOf(f *Frame) Model { return New("").Show(f, nil).show(Processes) }
-
-// pinnedRow is energy without a process.
+// pinnedRow is energy without a workload.
 func pinnedRow(name string, watts, joules float64) Row {
-	r := aRow(0, watts, joules, map[Text]string{Name: name})
-	r.Key, r.Pinned, r.CPUTime = name, true, -1
+	r := aRow(0, watts, joules, a(name, "", nil))
+	r.Pinned = true
 	return r
 }
 
 // aFrame is a node with processes, two containers, a pod and a virtual machine.
 func aFrame() *Frame {
 	at := time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC)
-	web := map[Text]string{Container: "nginx", Pod: "shop/web-7c9f4", Image: "registry.example/nginx"}
-	with := func(more map[Text]string) map[Text]string {
-		all := map[Text]string{}
-		for _, texts := range []map[Text]string{web, more} {
-			for t, text := range texts {
-				all[t] = text
-			}
-		}
-		return all
-	}
 	f := &Frame{
 		At: at, Since: at.Add(-65 * time.Second), Host: "node-1.example", Node: 3_292_000_000, Active: 8.544,
 		Zones: []Zone{
-			{Name: "package", Source: "measured", Active: 8.304, Idle: 38.5, Energy: 3_077_750_000},
-			{Name: "dram", Source: "measured", Active: 0.24, Idle: 2.01, Energy: 214_250_000},
+			{Name: "package", Source: "measured", Active: 8.304, Idle: 38.5, Energy: 3_077_750_000, ActiveEnergy: 574_300_001, Unattributed: 200_000},
+			{Name: "dram", Source: "measured", Active: 0.24, Idle: 2.01, Energy: 214_250_000, ActiveEnergy: 16_100_000},
 			{Name: "core", Besides: "package", Source: "measured", Active: 2, Idle: 3, Energy: 325_000_000},
 		},
 	}
 	builder := map[Text]string{User: "builder", Unit: "user@1000.service"}
-	of := func(texts map[Text]string, name, arguments string) map[Text]string {
-		all := maps.Clone(texts)
-		all[Name], all[Arguments] = name, arguments
-		return all
+	web := map[Text]string{User: "10001", Container: "nginx", Pod: "shop/web-7c9f4", Image: "registry.example/nginx"}
+	guest := map[Text]string{User: "libvirt-qemu", VM: "8d3e4f62"}
+	root := map[Text]string{User: "root", Unit: "init.scope"}
+	others := pinnedRow("(others): too small to be reported one by one", 0.045, 3.1)
+	unattributed := pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2)
+	f.Tables = [NumViews][]Row{
+		Processes: {
+			aRow(4242, 4.28, 278, a("java", "-Xmx2g -jar /srv/shop/catalog.jar --port 8080", web)),
+			aRow(77, 3, 195, a("qemu-system-x86_64", "-name guest=build-1,debug-threads=on -machine pc-q35-8.2", guest)),
+			aRow(901, 0.61, 39.5, a("cc1plus", "-quiet -O2 main.cc", builder)),
+			aRow(4250, 0.325, 21, a("nginx", "worker process", web)),
+			aRow(1, 0.004, 0.26, a("systemd", "--system --deserialize=31", root)),
+			aRow(0, 0.28, 18, a("cc1plus (small or exited)", "", builder)),
+			aRow(512, 0, 0, a("kworker/0:1", "", root)), others, unattributed, pinnedRow("nothing", 0, 0),
+		},
+		Programs: {
+			aRow(0, 4.28, 278, a("java", "", web)), aRow(0, 3, 195, a("qemu-system-x86_64", "", guest)), aRow(0, 0.89, 73, a("cc1plus", "", builder)),
+			aRow(0, 0.325, 21, a("nginx", "", web)), aRow(0, 0.004, 0.26, a("systemd", "", root)), aRow(0, 0, 0, a("kworker/0:1", "", root)),
+			others, unattributed,
+		},
+		Containers: {
+			aRow(0, 4.605, 299, a("nginx", "", map[Text]string{ID: "3f2a9c1b77de", Runtime: "containerd", Pod: "shop/web-7c9f4", Namespace: "shop"})),
+			aRow(0, 0.2, 13, a("db", "", map[Text]string{ID: "b2b2b2b2b2b2", Runtime: "docker", Image: "postgres"})),
+		},
+		Pods:       {aRow(0, 4.605, 299, a("web-7c9f4", "", map[Text]string{Namespace: "shop", Class: "Burstable", ID: "0f9b2d6e-1c1b-4f57-9a53"}))},
+		Namespaces: {aRow(0, 4.605, 299, a("shop", "", nil))},
+		VMs:        {aRow(0, 3, 195, a("build-1", "", map[Text]string{Runtime: "qemu", ID: "8d3e4f62-7c2a-4c1e"}))},
 	}
-	f.Tables[Processes] = []Row{
-		aRow(4242, 4.28, 278, with(map[Text]string{Name: "java", Arguments: "-Xmx2g -jar /srv/shop/catalog.jar --port 8080", User: "10001"})),
-		aRow(77, 3, 195, map[Text]string{Name: "qemu-system-x86_64", Arguments: "-name guest=build-1,debug-threads=on -machine pc-q35-8.2", User: "libvirt-qemu", VM: "8d3e4f62"}),
-		aRow(901, 0.61, 39.5, of(builder, "cc1plus", "-quiet -O2 main.cc")),
-		aRow(4250, 0.325, 21, with(map[Text]string{Name: "nginx", Arguments: "worker process", User: "www-data"})),
-		aRow(1, 0.004, 0.26, map[Text]string{Name: "systemd", Arguments: "--system --deserialize=31", User: "root", Unit: "init.scope"}),
-		aRow(512, 0, 0, map[Text]string{Name: "kworker/0:1", User: "root"}),
-		noPID(aRow(0, 0.28, 18, of(builder, "cc1plus (small or exited)", ""))),
-		pinnedRow("(others): too small to be reported one by one", 0.045, 3.1),
-		pinnedRow("ended: processes that are gone", math.NaN(), 15.5),
-		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
-	}
-	f.Tables[Programs] = []Row{
-		noPID(aRow(0, 4.28, 278, with(map[Text]string{Name: "java", User: "10001"}))),
-		noPID(aRow(0, 3, 195, map[Text]string{Name: "qemu-system-x86_64", User: "libvirt-qemu", VM: "8d3e4f62"})),
-		noPID(aRow(0, 0.89, 73, of(builder, "cc1plus", ""))),
-		noPID(aRow(0, 0.325, 21, with(map[Text]string{Name: "nginx", User: "www-data"}))),
-		noPID(aRow(0, 0.03, 2, of(builder, "make (descendants)", ""))),
-		noPID(aRow(0, 0.004, 0.26, map[Text]string{Name: "systemd", User: "root", Unit: "init.scope"})),
-		noPID(aRow(0, 0, 0, map[Text]string{Name: "kworker/0:1", User: "root"})),
-		pinnedRow("(others): too small to be reported one by one", 0.015, 1.1),
-		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
-	}
-	for _, v := range []View{Programs, Processes} {
-		for i := range f.Tables[v] {
-			name, _, _ := strings.Cut(f.Tables[v][i].Text[Name], " (small")
-			f.Tables[v][i].Program = "program " + name
-		}
-	}
-	f.Tables[Users] = []Row{
-		noPID(aRow(0, 4.28, 278, map[Text]string{Name: "10001"})),
-		noPID(aRow(0, 3, 195, map[Text]string{Name: "libvirt-qemu"})),
-		noPID(aRow(0, 0.92, 75, map[Text]string{Name: "builder"})),
-		noPID(aRow(0, 0.325, 21, map[Text]string{Name: "www-data"})),
-		noPID(aRow(0, 0.004, 0.26, map[Text]string{Name: "root"})),
-		pinnedRow("(others): too small to be reported one by one", 0.015, 1.1),
-		pinnedRow("unattributed: no process can be named for it", math.NaN(), 0.2),
-	}
-	f.Tables[Containers] = []Row{
-		aRow(0, 4.605, 299, map[Text]string{
-			Name: "nginx", ID: "3f2a9c1b77de", Runtime: "containerd", Pod: "shop/web-7c9f4", Namespace: "shop", Image: "registry.example/nginx",
-		}),
-		aRow(0, 0.2, 13, map[Text]string{Name: "db", ID: "b2b2b2b2b2b2", Runtime: "docker", Image: "postgres"}),
-	}
-	f.Tables[Containers][1].Key = "container 2"
-	f.Tables[Pods] = []Row{aRow(0, 4.605, 299, map[Text]string{Name: "web-7c9f4", Namespace: "shop", Class: "Burstable", ID: "0f9b2d6e-1c1b-4f57-9a53-3a4c0b2d9e11"})}
-	f.Tables[VMs] = []Row{aRow(0, 3, 195, map[Text]string{Name: "build-1", Runtime: "qemu", ID: "8d3e4f62-7c2a-4c1e-9f10-000000000001"})}
+	f.Tables[Programs][2].Text[Command] = "cc1plus -quiet -O2 main.cc"
 	return f
 }
 
-// press presses keys, of which those of one letter are written together.
+// processesOf returns a model that shows the processes of a frame.
+func processesOf(f *Frame) Model { return New("").Show(f, nil).show(Processes) }
+
+// press presses keys.
 func press(m Model, keys ...string) Model {
 	for _, k := range keys {
 		m, _ = m.Press(screen.Key(k))
@@ -144,74 +121,83 @@ func text(m Model, width, height int) (string, Model) {
 	return g.String(), m
 }
 
-// shown returns the first words of the rows below the head of the table.
-func shown(t *testing.T, m Model) (names []string) {
-	t.Helper()
-	for _, r := range m.rows() {
+// names returns the names of all rows of the table, in their order.
+func names(m Model) (names []string) {
+	for _, r := range m.list(math.MaxInt).rows {
 		names = append(names, r.Text[Name])
 	}
 	return names
 }
 
-func golden(t *testing.T, name, got string) {
+func golden(t *testing.T, file, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
+	assert.Equal(t, string(want), got, "make screenshots")
 }
-
-var sizes = [][2]int{{80, 24}, {200, 50}, {40, 10}, {132, 43}}
 
 func TestScreens(t *testing.T) {
 	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics: this command measures by itself", "CPU time source selected: source procfs"}
 	m := New("Measuring").Show(aFrame(), notes)
 	for name, m := range map[string]Model{
-		"programs":   m,
-		"opened":     press(m, "down", "down", "enter"),
-		"processes":  press(m, "2"),
-		"users":      press(m, "3"),
-		"containers": press(m, "4"),
-		"filtered":   press(m, "2", "/", "s", "h", "o", "p", "enter"),
-		"help":       press(m, "?"),
-		"waiting":    New("Looking for a collector").Explain("Nothing to show from http://127.0.0.1:8889/metrics: nothing listens on 127.0.0.1:8889\nIs the collector running?", true, notes),
+		"programs": m, "build": aBuild(t), "opened": press(m, "down", "down", "enter"), "processes": press(m, "2"), "containers": press(m, "3"),
+		"filtered": press(m, "2", "/", "s", "h", "o", "p", "enter"), "help": press(m, "?"),
+		"waiting": New("Looking for a collector").Explain("Nothing to show from http://127.0.0.1:8889/metrics: nothing listens on 127.0.0.1:8889\nIs the collector running?", true, notes),
 	} {
-		for _, size := range sizes {
-			t.Run(fmt.Sprintf("%s_%dx%d", name, size[0], size[1]), func(t *testing.T) {
-				got, _ := text(m, size[0], size[1])
-				golden(t, fmt.Sprintf("%s_%dx%d", name, size[0], size[1]), got)
-				lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
-				assert.Len(t, lines, size[1])
-				for _, line := range lines {
-					assert.LessOrEqual(t, figure.Width(line), size[0])
-				}
-			})
+		for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 10}} {
+			got, _ := text(m, size[0], size[1])
+			golden(t, filepath.Join("testdata", fmt.Sprintf("%s_%dx%d.golden", name, size[0], size[1])), got)
 		}
 	}
+	golden(t, filepath.Join("testdata", "plain.golden"), m.Text(3))
+	var json strings.Builder
+	require.NoError(t, JSON(&json, aFrame(), notes[:1]))
+	golden(t, filepath.Join("testdata", "json.golden"), json.String())
 }
 
-func TestKeysSort(t *testing.T) {
-	m := processesOf(aFrame())
-	byPower := []string{"java", "qemu-system-x86_64", "cc1plus", "nginx", "cc1plus (small or exited)", "systemd", "kworker/0:1"}
-	assert.Equal(t, byPower, shown(t, m))
-	for key, want := range map[string][]string{
-		"p": {"kworker/0:1", "systemd", "cc1plus (small or exited)", "nginx", "cc1plus", "qemu-system-x86_64", "java"}, // it is sorted by power already
-		"e": byPower,
-		"t": byPower,
-		"c": {"java", "qemu-system-x86_64", "cc1plus", "nginx", "systemd", "kworker/0:1", "cc1plus (small or exited)"},
-		"n": {"cc1plus", "cc1plus (small or exited)", "java", "kworker/0:1", "nginx", "qemu-system-x86_64", "systemd"},
-		"i": {"cc1plus (small or exited)", "systemd", "qemu-system-x86_64", "kworker/0:1", "cc1plus", "java", "nginx"},
-	} {
-		assert.Equal(t, want, shown(t, press(m, key)), key)
+// aBuild returns a model of a recorded build: testdata/build.csv has mean powers of 10 s for each program.
+func aBuild(t *testing.T) Model {
+	t.Helper()
+	file, err := os.Open(filepath.Join("testdata", "build.csv"))
+	require.NoError(t, err)
+	defer file.Close()
+	r := csv.NewReader(file)
+	r.FieldsPerRecord = -1
+	records, err := r.ReadAll()
+	require.NoError(t, err)
+	number := func(text string) float64 { v, _ := strconv.ParseFloat(text, 64); return v }
+	zone := func(record []string, uncertainty float64) Zone {
+		return Zone{Name: record[0], Source: "modeled", Active: number(record[3]), Idle: number(record[5]), Energy: units.Energy(1e6 * number(record[4])), Uncertainty: uncertainty}
 	}
-	assert.Equal(t, []string{"systemd", "qemu-system-x86_64", "nginx", "kworker/0:1", "java", "cc1plus (small or exited)", "cc1plus"}, shown(t, press(m, "n", "n")))
-	assert.Equal(t, shown(t, press(m, "n")), shown(t, press(m, "n", "n", "n")))
-	assert.Equal(t, byPower, shown(t, press(m, "n", "n", "p")), "another column is not reversed")
-	got, _ := text(press(m, "n", "n"), 80, 24)
-	assert.Contains(t, got, "by name, reversed")
+	node, at := records[3], time.Date(2026, 11, 28, 18, 25, 14, 0, time.UTC)
+	last := &Frame{At: at, Since: at.Add(-103 * time.Second), Host: "builder-1", Active: number(node[3]), Node: units.Energy(1e6 * number(node[4]))}
+	last.Zones = []Zone{zone(records[1], 0.74), zone(records[2], 0.23)}
+	m := New("")
+	for i, power := range node[5:] {
+		f := &Frame{At: at.Add(time.Duration(i-len(node)+5) * step), Zones: []Zone{{Active: number(power)}}}
+		for _, record := range records[4:] {
+			row := aRow(0, number(record[3]), number(record[4]), a(record[0], "", map[Text]string{User: record[1], Command: record[2]}))
+			row.Pinned, row.Total = record[1] == "", row.Energy
+			if i == 0 {
+				last.Tables[Programs] = append(last.Tables[Programs], row)
+			}
+			if len(record) > 5+i && record[5+i] != "" {
+				row.Power = number(record[5+i])
+				f.Tables[Programs] = append(f.Tables[Programs], row)
+			}
+		}
+		m = m.Show(f, nil)
+	}
+	return m.Show(last, nil)
+}
+
+// TestThePictureIsCurrent writes docs/top.svg with -update.
+func TestThePictureIsCurrent(t *testing.T) {
+	g, _ := aBuild(t).Draw(110, 28)
+	golden(t, "../../../../docs/top.svg", g.SVG("energy top next to a build: the power of each zone, and the programs with the highest power, with their last two minutes"))
 }
 
 func TestEachFigureCanBeSortedBy(t *testing.T) {
@@ -221,79 +207,80 @@ func TestEachFigureCanBeSortedBy(t *testing.T) {
 		f.Tables[Processes] = append(f.Tables[Processes], r)
 	}
 	m := processesOf(f)
-	assert.Equal(t, []string{"b", "a", "c"}, shown(t, m), "a power that is not known is the least")
-	for key, want := range map[string]string{"e": "acb", "t": "bac", "c": "abc", "i": "cab", "n": "abc"} {
-		assert.Equal(t, want, strings.Join(shown(t, press(m, key)), ""), key)
+	for keys, want := range map[string]string{
+		"": "bac", "e": "acb", "t": "bac", "c": "abc", "i": "cab", "n": "abc",
+		"p": "cab", "n n": "cba", "n n n": "abc", "n n p": "bac", "e r": "bca", "right": "acb", "right right": "bac", "left": "cab", "left left": "abc",
+	} {
+		assert.Equal(t, want, strings.Join(names(press(m, strings.Fields(keys)...)), ""), keys)
 	}
+	got, _ := text(press(m, "n", "n"), 80, 24)
+	assert.Contains(t, got, "by name, reversed")
+	assert.Contains(t, got, "PROCESS▲")
 }
 
-func TestEqualRowsKeepTheirPlaces(t *testing.T) {
+func TestTheFirstRowsAreThoseOfAllRowsSorted(t *testing.T) {
 	f := &Frame{}
-	for i := range 100 {
-		f.Tables[Processes] = append(f.Tables[Processes], aRow(int32(i+1), float64(i%3), 1, map[Text]string{Name: fmt.Sprint(i)}))
+	for i := range 700 {
+		f.Tables[Processes] = append(f.Tables[Processes], aRow(int32(i+1), float64(i*7919%50), 1, a(fmt.Sprint(i), "", nil)))
 	}
-	want := shown(t, processesOf(f))
-	for range 10 {
-		rand.Shuffle(100, func(a, b int) {
+	all := names(processesOf(f))
+	assert.Len(t, all, 700)
+	for _, k := range []int{0, 1, 2, 40, 511, 512, 513, 699, 700, 701} {
+		rand.Shuffle(700, func(a, b int) {
 			rows := f.Tables[Processes]
 			rows[a], rows[b] = rows[b], rows[a]
 		})
-		assert.Equal(t, want, shown(t, processesOf(f)))
+		for _, keys := range [][]string{nil, {"r"}} {
+			m := press(processesOf(f), keys...)
+			want, l := m.list(math.MaxInt).rows, m.list(k)
+			assert.Equal(t, want[:min(k, 700)], append([]*Row{}, l.rows...), k)
+			assert.Equal(t, 700, l.matched.workloads)
+			assert.InDelta(t, 700*24.5, l.all.Power, 1e-6)
+		}
 	}
 }
 
 func TestTheFilterLooksAtAllTexts(t *testing.T) {
 	m := processesOf(aFrame())
 	for filter, want := range map[string][]string{
-		"java":         {"java"},
-		"catalog.jar":  {"java"},
-		"LIBVIRT":      {"qemu-system-x86_64"},
-		"nginx":        {"java", "nginx"}, // its container
-		"shop worker":  {"nginx"},
-		"901":          {"cc1plus"},
-		"init.scope":   {"systemd"},
-		"no such name": nil,
+		"java": {"java"}, "catalog.jar": {"java"}, "LIBVIRT": {"qemu-system-x86_64"}, "nginx": {"java", "nginx"}, "shop worker": {"nginx"},
+		"901": {"cc1plus"}, "init.scope": {"systemd", "kworker/0:1"}, "no such name": nil,
 	} {
 		got := press(m, "/")
 		for _, r := range filter {
 			got = press(got, string(r))
 		}
-		assert.Equal(t, want, shown(t, got), filter)
-		assert.Equal(t, want, shown(t, press(got, "enter")), "it stays")
-		assert.Len(t, shown(t, press(got, "esc")), 7, "it is cleared")
-		assert.Len(t, shown(t, press(got, "enter", "esc")), 7)
-		assert.Len(t, shown(t, press(got, "ctrl-u")), 7)
+		assert.Equal(t, want, names(got), filter)
+		assert.Equal(t, want, names(press(got, "enter")), "it stays")
+		for _, keys := range [][]string{{"esc"}, {"enter", "esc"}, {"ctrl-u"}} {
+			assert.Len(t, names(press(got, keys...)), 6)
+		}
 	}
-	containers := press(m, "4", "/", "s", "h", "o", "p", "enter")
-	assert.Equal(t, []string{"nginx"}, shown(t, containers), "by the namespace")
+	got, _ := text(press(m, "/", "s", "h", "o", "p", "enter"), 80, 24)
+	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299\.0 J .* 2 rows match the filter$`, got)
+	assert.NotContains(t, got, "unattributed")
 }
 
 func TestKeysWriteTheFilterWhileItIsEdited(t *testing.T) {
-	m := press(New("").Show(aFrame(), nil), "/", "q", "?", " ", "e", "x", "backspace", "tab")
+	m := press(New("").Show(aFrame(), nil), "/", "q", "?", " ", "e", "x", "backspace", "tab", "f1")
 	assert.Equal(t, "q? e", m.filter)
 	assert.Equal(t, ByPower, m.order)
 	_, action := m.Press(screen.KeyInterrupt)
 	assert.Equal(t, Quit, action, "Ctrl-C quits always")
 	m = press(m, "backspace", "backspace", "backspace", "backspace")
 	assert.True(t, m.editing)
-	assert.False(t, press(m, "backspace").editing, "nothing is left to remove")
-}
-
-func TestWhatIsFilteredIsAddedUp(t *testing.T) {
-	m := press(processesOf(aFrame()), "/", "s", "h", "o", "p", "enter")
-	got, _ := text(m, 80, 24)
-	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9% +299\.0 J .* 2 rows match the filter$`, got)
-	assert.NotContains(t, got, "unattributed")
-	got, _ = text(m, 40, 10)
-	assert.Contains(t, got, "2 rows")
+	assert.False(t, press(m, "backspace").editing, "the filter is empty")
 }
 
 func TestKeysOfTheProgram(t *testing.T) {
 	m := New("").Show(aFrame(), nil)
-	for key, want := range map[screen.Key]Action{"q": Quit, screen.KeyInterrupt: Quit, screen.KeySuspend: Suspend, screen.KeyRedraw: Redraw, "x": Nothing, "é": Nothing} {
+	for key, want := range map[screen.Key]Action{
+		"q": Quit, screen.KeyQuit: Quit, screen.KeyInterrupt: Quit, screen.KeySuspend: Suspend, screen.KeyRedraw: Redraw, "x": Nothing, "é": Nothing,
+	} {
 		_, action := m.Press(key)
 		assert.Equal(t, want, action, key)
 	}
+	assert.True(t, press(m, "f1").help)
 	assert.False(t, press(m, "?", "q").help, "any key leaves the help")
 }
 
@@ -304,98 +291,143 @@ func TestViewsAreThoseThatHaveRows(t *testing.T) {
 		seen = append(seen, m.view)
 		m = press(m, "tab")
 	}
-	assert.Equal(t, []View{Programs, Processes, Users, Containers, Pods, VMs, Programs}, seen)
+	assert.Equal(t, []View{Programs, Processes, Containers, Pods, Namespaces, VMs, Programs}, seen)
 	assert.Equal(t, Programs, press(m, "shift-tab").view)
 	assert.Equal(t, VMs, press(m, "6").view)
-	assert.Equal(t, m.view, press(m, "7").view, "there is none")
+	assert.Equal(t, m.view, press(m, "7", "0").view, "there is none")
 	empty := aFrame()
 	empty.Tables[VMs] = nil
 	assert.Equal(t, Programs, press(m, "6").Show(empty, nil).view, "the last virtual machine ended")
 }
 
-// many returns a model with so many processes, the first of which uses the most.
+// many returns a model with so many programs, the first of which has the highest power.
 func many(n int) Model {
-	f := &Frame{Active: 1}
+	f := &Frame{Active: 1, At: time.Unix(1000, 0)}
 	for i := range n {
-		f.Tables[Programs] = append(f.Tables[Programs], aRow(int32(i+1), float64(n-i), 1, map[Text]string{Name: fmt.Sprintf("p%d", i)}))
+		f.Tables[Programs] = append(f.Tables[Programs], aRow(int32(i+1), float64(n-i), 1, a(fmt.Sprintf("p%d", i), "", nil)))
 	}
 	return New("").Show(f, nil)
 }
 
 func TestScrollingEndsWithTheLastRow(t *testing.T) {
 	_, m := text(many(100), 80, 24)
-	assert.Equal(t, 0, press(m, "up").cursor)
-	assert.Equal(t, 2, press(m, "down", "j").cursor)
-	assert.Equal(t, 0, press(m, "down", "j").scroll, "the row is shown")
-	assert.Equal(t, m.height, press(m, "page down").cursor)
-	assert.Equal(t, 1, press(m, "page down").scroll, "it is the first below the others")
-	assert.Equal(t, 0, press(m, "page down", "home").scroll)
-	end := press(m, "end")
+	drawn := func(keys ...string) Model {
+		m := m
+		for _, k := range keys {
+			_, m = text(press(m, k), 80, 24)
+		}
+		return m
+	}
+	assert.Equal(t, 0, drawn("up").cursor)
+	assert.Equal(t, 2, drawn("down", "j").cursor)
+	assert.Equal(t, 0, drawn("down", "j").scroll, "the row is shown")
+	assert.Equal(t, m.height, drawn("page down").cursor)
+	assert.Equal(t, 1, drawn("page down").scroll, "it is the first below the others")
+	assert.Equal(t, 0, drawn("page down", "home").scroll)
+	end := drawn("end")
 	assert.Equal(t, 100-m.height, end.scroll)
-	assert.Equal(t, end.scroll, press(end, "down", "page down").scroll)
+	assert.Equal(t, end.scroll, drawn("end", "down", "page down").scroll)
+	assert.Equal(t, 98, drawn("end", "down", "up").cursor)
+	assert.Equal(t, 0, drawn("end", "n").scroll, "another order starts at the top")
 	got, _ := text(end, 80, 24)
 	assert.Contains(t, got, " p99\n")
-	assert.Equal(t, 0, press(end, "n").scroll, "another order starts at the top")
+	got, _ = text(end, 80, 120)
+	assert.Contains(t, got, " p0\n", "all rows fit after a resize")
 	_, fewer := text(press(end.Show(many(30).frame, nil)), 80, 24)
-	assert.Equal(t, 30-m.height, fewer.scroll, "rows have gone")
+	assert.Equal(t, 30-m.height, fewer.scroll)
+	wheel, _ := m.Click(screen.Mouse{Wheel: 1})
+	_, wheel = text(wheel, 80, 24)
+	assert.Equal(t, []int{3, 3}, []int{wheel.scroll, wheel.cursor})
 }
 
 func TestAProgramIsOpened(t *testing.T) {
 	m := New("").Show(aFrame(), nil)
-	assert.Equal(t, []string{"java", "qemu-system-x86_64", "cc1plus", "nginx", "make (descendants)", "systemd", "kworker/0:1"}, shown(t, m))
 	opened := press(m, "down", "down", "enter")
-	assert.Equal(t, Processes, opened.view)
-	assert.Equal(t, []string{"cc1plus", "cc1plus (small or exited)"}, shown(t, opened))
+	assert.Equal(t, []string{"cc1plus", "cc1plus (small or exited)"}, names(opened))
 	got, _ := text(opened, 80, 24)
 	assert.Contains(t, got, "2 rows of cc1plus\n")
-	assert.Contains(t, got, "[Processes of cc1plus]")
-	assert.Equal(t, []string{"cc1plus"}, shown(t, press(opened, "/", "m", "a", "i", "n", "enter")))
-	assert.Len(t, shown(t, press(opened, "2")), 7, "the view of all processes")
+	assert.Contains(t, got, " 2 Processes of cc1plus ")
+	assert.Equal(t, []string{"cc1plus"}, names(press(opened, "/", "m", "a", "i", "n", "enter")))
+	assert.Len(t, names(press(opened, "2")), 6, "the view of all processes")
 	assert.Equal(t, Programs, press(opened, "esc").view)
 	filtered := press(m, "/", "n", "g", "i", "n", "x", "enter", "down", "enter")
-	assert.Equal(t, []string{"nginx"}, shown(t, filtered), "the filter is cleared")
+	assert.Equal(t, []string{"nginx"}, names(filtered), "the filter is cleared")
 	assert.Equal(t, opened.view, press(opened, "enter").view, "processes are not opened")
 	assert.Equal(t, Programs, New("").Show(&Frame{}, nil).enter().view, "there is none")
 	gone := aFrame()
 	gone.Tables[Processes] = gone.Tables[Processes][:2]
-	assert.Empty(t, shown(t, opened.Show(gone, nil)))
+	assert.Empty(t, names(opened.Show(gone, nil)))
 }
 
-func TestASmallTerminalLosesColumnsNotLines(t *testing.T) {
-	m := many(5)
+func TestAClickIsAKey(t *testing.T) {
+	got, m := text(New("").Show(aFrame(), nil), 120, 30)
+	lines := strings.Split(got, "\n")
+	click := func(word string) (Model, Action) {
+		for y, line := range lines {
+			if at := strings.Index(line, word); at >= 0 {
+				return m.Click(screen.Mouse{X: figure.Width(line[:at]), Y: y})
+			}
+		}
+		t.Fatal(word)
+		return m, Nothing
+	}
+	clicked := func(word string) Model { m, _ := click(word); return m }
+	assert.Equal(t, Pods, clicked("Pods").view)
+	assert.Equal(t, ByEnergy, clicked("ENERGY USER").order)
+	assert.True(t, clicked("POWER▼").reverse)
+	assert.True(t, clicked("? help").help)
+	_, action := click("q quit")
+	assert.Equal(t, Quit, action)
+	assert.Equal(t, 2, clicked("cc1plus").cursor)
+	assert.Equal(t, m.view, clicked("unattributed").view, "no workload")
+	m = clicked("cc1plus")
+	assert.Equal(t, Processes, clicked("cc1plus").view, "a second click opens the program")
+	g, _ := press(m, "m").Draw(80, 24)
+	assert.False(t, g.Mouse, "the terminal selects text")
+}
+
+func TestASmallTerminalLosesColumnsNotRows(t *testing.T) {
 	for width := 200; width >= 20; width -= 3 {
-		got, _ := text(m, width, 24)
+		got, _ := text(many(5), width, 24)
 		for i := range 5 {
 			if width >= 40 {
-				assert.Contains(t, got, fmt.Sprintf(" p%d\n", i), "%d columns", width)
+				assert.Regexp(t, fmt.Sprintf(" p%d *\n", i), got, "%d columns", width)
 			}
 			assert.Contains(t, got, fmt.Sprintf("%.2f W", float64(5-i)), "%d columns", width)
 		}
 	}
 }
 
-func TestNoSizeIsTooSmall(t *testing.T) {
-	notes := []string{strings.Repeat("a note ", 30), "b"}
-	for _, m := range []Model{New("Looking"), New("").Show(aFrame(), notes), press(New("").Show(aFrame(), notes), "?"), press(New("").Show(aFrame(), notes), "/", "x")} {
-		for width := 0; width < 60; width += 3 {
-			for height := range 30 {
-				g, drawn := m.Draw(width, height)
-				w, h := g.Size()
-				assert.Equal(t, []int{width, height}, []int{w, h})
-				press(drawn, "page down", "end", "up")
-			}
+func TestTheExpectedErrorIsShownAtEverySize(t *testing.T) {
+	f := aFrame()
+	for i := range f.Zones {
+		f.Zones[i].Source, f.Zones[i].Uncertainty = "modeled", 0.74
+	}
+	m := New("").Show(f, nil)
+	for width := 16; width <= 300; width += 4 {
+		for _, height := range []int{3, 10, 24, 80} {
+			got, _ := text(press(m, " "), width, height)
+			assert.Contains(t, got, "ESTIMATED ±74 %", "%d columns", width)
 		}
 	}
+	f.Zones[0].Source, f.Zones[0].Uncertainty = "measured", math.NaN()
+	got, _ := text(New("").Show(f, nil), 80, 24)
+	assert.Contains(t, got, "PARTLY ESTIMATED ±74 %")
+	assert.Regexp(t, `Memory \(dram\).* modeled ±74 %`, got)
 }
 
-func TestAResizeKeepsWhatIsShownInside(t *testing.T) {
-	_, m := text(many(40), 80, 50)
-	m = press(m, "end")
-	_, m = text(m, 80, 12)
-	got, m := text(press(m, "end"), 80, 12)
-	assert.Contains(t, got, " p39\n")
-	got, _ = text(m, 80, 60)
-	assert.Contains(t, got, " p0\n", "all rows fit: none is above the first line")
+func TestRowsOfZeroAreHidden(t *testing.T) {
+	m := processesOf(aFrame())
+	assert.NotContains(t, names(m), "kworker/0:1")
+	assert.Contains(t, names(press(m, "z")), "kworker/0:1")
+	got, _ := text(m, 80, 24)
+	assert.NotContains(t, got, "nothing")
+	assert.Contains(t, got, "unattributed", "its power is not known, its energy is not 0")
+	assert.Contains(t, got, "Rows add up to the active power: 8.54 W. Not shown: 1 process, 0.00 W.")
+	f := aFrame()
+	f.Tables[Processes] = f.Tables[Processes][1:]
+	got, _ = text(processesOf(f), 80, 16)
+	assert.Regexp(t, `Rows add up to 4\.26 W of 8\.54 W active power\. Not shown: \d process`, got)
 }
 
 // Names are chosen by the users that start processes and containers.
@@ -404,116 +436,142 @@ var hostile = []string{
 	"e" + strings.Repeat("\u0301", 50), "日本語のプロセス名がとても長い場合", "👩‍👩‍👧‍👦 family", "\u0000\u0008\u0008\u0008", strings.Repeat("W", 5000), "\x0e\x0f\x90\x9d",
 }
 
-func TestHostileNamesCannotSteerTheTerminal(t *testing.T) {
+// TestNoKeySizeOrNameBreaksTheScreen presses random keys and clicks at random sizes.
+func TestNoKeySizeOrNameBreaksTheScreen(t *testing.T) {
 	f := aFrame()
 	for i, name := range hostile {
-		texts := map[Text]string{}
-		for k := range numTexts {
-			texts[k] = name
-		}
 		for v := range NumViews {
-			r := aRow(int32(1000+i), float64(100-i), 1, texts)
+			r := aRow(int32(1000+i), float64(100-i), 1, nil)
 			r.Key = fmt.Sprint(v, i)
+			for k := range numTexts {
+				r.Text[k] = name
+			}
 			f.Tables[v] = append(f.Tables[v], r)
 		}
 	}
 	f.Host, f.Wrong = hostile[0], hostile[0]
 	f.Zones = append(f.Zones, Zone{Name: hostile[0], Source: hostile[0], Besides: hostile[1], Active: math.NaN(), Idle: math.Inf(1), Energy: math.MaxInt64})
-	m := New("").Show(f, hostile).Explain(hostile[0], true, hostile)
-	for _, size := range sizes {
-		for v := range NumViews {
-			for _, m := range []Model{press(m, fmt.Sprint(v+1)), press(m, fmt.Sprint(v+1), "?"), press(m, "/", "\x1b", "["), New(hostile[0]).Explain(strings.Join(hostile, "\n"), false, hostile)} {
-				g, _ := m.Draw(size[0], size[1])
-				for y := range size[1] {
-					columns := 0
-					for x := range size[0] {
-						c := g.At(x, y)
-						columns += figure.Width(c.Text)
-						marks := 0
-						for _, r := range c.Text {
-							if !unicode.IsPrint(r) {
-								t.Fatalf("%q", c.Text)
-							}
-							if unicode.IsMark(r) {
-								marks++
-							}
-						}
-						if marks > 3 {
-							t.Fatalf("%q", c.Text)
-						}
-					}
-					assert.Equal(t, size[0], columns, "wide characters take two cells")
-				}
+	frames := []*Frame{f, aFrame(), {}, {At: time.Unix(0, 0), Active: math.NaN()}}
+	keys := strings.Fields("q ? / p e t c n i r u z m 1 2 3 6 9 0 up down left right home end tab shift-tab enter esc backspace x \x1b 日 < >")
+	keys = append(keys, " ", "page up", "page down")
+	random := rand.New(rand.NewPCG(1, 2))
+	m := New(hostile[0]).Explain(strings.Join(hostile, "\n"), false, hostile)
+	for range 4000 {
+		switch random.IntN(8) {
+		case 0:
+			f := *frames[random.IntN(len(frames))]
+			f.At = f.At.Add(time.Duration(random.IntN(1000)) * time.Second)
+			m = m.Show(&f, hostile)
+		case 1:
+			m, _ = m.Click(screen.Mouse{X: random.IntN(300), Y: random.IntN(80), Wheel: random.IntN(3) - 1})
+		default:
+			m = press(m, keys[random.IntN(len(keys))])
+		}
+		width, height := random.IntN(120), random.IntN(40)
+		if random.IntN(20) == 0 {
+			width, height = 300, 80
+		}
+		var g *screen.Grid
+		g, m = m.Draw(width, height)
+		assertClean(t, g, width, height)
+	}
+	assert.NotContains(t, m.Show(f, hostile).Text(20), "\x1b")
+}
+
+// assertClean checks that the cells of a grid have no character that controls a terminal.
+func assertClean(t *testing.T, g *screen.Grid, width, height int) {
+	t.Helper()
+	for y := range height {
+		columns := 0
+		for x := range width {
+			text := g.At(x, y).Text
+			columns += figure.Width(text)
+			if i := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || len([]rune(text)) > 4 {
+				t.Fatalf("%q", text)
 			}
 		}
+		require.Equal(t, width, columns, "wide characters take two cells")
 	}
 }
 
 func TestPauseKeepsWhatIsShown(t *testing.T) {
-	m := press(New("").Show(many(3).frame, nil), " ")
-	m = m.Show(many(5).frame, nil)
-	assert.Len(t, shown(t, m), 3)
+	m := press(New("").Show(many(3).frame, nil), " ").Show(many(5).frame, nil)
+	assert.Len(t, names(m), 3)
 	m = press(m, " ")
-	assert.Len(t, shown(t, m), 5)
-	assert.Len(t, shown(t, m.Show(many(6).frame, nil)), 6)
+	assert.Len(t, names(m), 5)
+	assert.Len(t, names(m.Show(many(6).frame, nil)), 6)
 }
 
-func TestAnErrorIsShownUntilFiguresCome(t *testing.T) {
-	m := New("").Show(aFrame(), nil).Explain("No answer: connection refused", true, nil)
+func TestErrorsAreShownNextToTheLastFigures(t *testing.T) {
+	f := aFrame()
+	f.Wrong = "the sum is wrong"
+	m := New("").Show(f, []string{"a note"}).Explain("No answer: connection refused", true, nil)
 	got, _ := text(m, 80, 24)
 	assert.Contains(t, got, "No answer: connection refused")
-	assert.Contains(t, got, "java", "the last figures stay")
+	assert.Contains(t, got, "the sum is wrong")
+	assert.Contains(t, got, "java")
 	got, _ = text(m.Show(aFrame(), nil), 80, 24)
 	assert.NotContains(t, got, "No answer")
 }
 
-func TestEnergiesInWattHours(t *testing.T) {
-	got, _ := text(press(processesOf(aFrame()), "u"), 80, 24)
-	assert.Regexp(t, `4242 10001 .* 77\.2 mWh `, got)
-}
-
 func TestColumnsWithoutAnythingAreLeftOut(t *testing.T) {
 	got, _ := text(many(2), 200, 24)
-	for _, title := range []string{"CONTAINER", "POD", "VM", "UNIT", "GPU", "USER"} {
+	for _, title := range []string{"COMMAND", "POD", "UNIT", "GPU", "USER"} {
 		assert.NotContains(t, got, title)
 	}
 	f := aFrame()
 	f.Tables[Processes][0].GPU = 3.5
-	got, _ = text(processesOf(f), 80, 24)
-	assert.Regexp(t, `PID USER +POWER +GPU +SHARE`, got)
+	got, _ = text(press(processesOf(f), "u"), 100, 24)
+	assert.Regexp(t, `GPU +ENERGY +USER`, got)
+	assert.Regexp(t, `4242 .* 77\.2 mWh `, got)
 }
 
-func TestSumsThatAreWrongAreShown(t *testing.T) {
-	f := aFrame()
-	f.Wrong = "the sum is wrong"
-	got, _ := text(New("").Show(f, []string{"a note"}), 80, 24)
-	assert.Contains(t, got, "the sum is wrong")
-}
-
-// TestThePictureIsCurrent writes docs/top.svg with -update.
-func TestThePictureIsCurrent(t *testing.T) {
-	g, _ := New("").Show(aFrame(), nil).Draw(120, 22)
-	got := g.SVG("energy top: the power of each zone of a node, and the programs with the highest power, with user, energy and container")
-	const file = "../../../../docs/top.svg"
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got, "make screenshots")
-}
-
-// The rows of each view add up to the active power, so that the shares of a picture do.
-func TestTheExampleAddsUp(t *testing.T) {
-	f := aFrame()
-	for _, view := range []View{Programs, Processes, Users} {
-		sum := 0.0
-		for _, r := range f.Tables[view] {
-			if !math.IsNaN(r.Power) {
-				sum += r.Power
-			}
+func TestASparklineHasTheMeanOfEachStep(t *testing.T) {
+	at := time.Unix(100_000, 0)
+	m := New("")
+	show := func(seconds int, powers ...float64) {
+		f := &Frame{At: at.Add(time.Duration(seconds) * time.Second), Zones: []Zone{{Idle: 40}}}
+		for i, p := range powers {
+			f.Tables[Programs] = append(f.Tables[Programs], aRow(0, p, 1, a(fmt.Sprint(i), "", nil)))
 		}
-		assert.InDelta(t, f.Active, sum, 1e-9, viewNames[view])
+		m = m.Show(f, nil)
 	}
-	assert.InDelta(t, f.Active, f.Zones[0].Active+f.Zones[1].Active, 1e-9)
+	show(10, 6)
+	show(15, 0)
+	show(20, 12)    // 6 W in this step
+	show(40, 3, 1)  // two steps
+	show(45, 0, 2)  // 0 W until now
+	show(45, 99, 9) // the same reading again
+	h := m.history
+	at = m.frame.At
+	assert.Equal(t, []float64{6, 6, 3, 3, 0}, h.powers(h.rows[Programs]["0"], at, 6)[1:])
+	assert.True(t, math.IsNaN(h.powers(h.rows[Programs]["0"], at, 6)[0]), "no figures yet")
+	assert.Equal(t, "       ▇▇▄▄▁", m.recent(&m.frame.Tables[Programs][0]))
+	assert.Equal(t, "         ▄▄▇", m.recent(&m.frame.Tables[Programs][1]), "a new row")
+	show(-3600, 5)
+	assert.Len(t, h.rows[Programs], 1, "the row that is gone is forgotten")
+	assert.Equal(t, "           ▇", m.recent(&m.frame.Tables[Programs][0]), "an earlier time begins a new history")
+	show(86400, 5)
+	assert.Equal(t, "▇▇▇▇▇▇▇▇▇▇▇▇", m.recent(&m.frame.Tables[Programs][0]), "one long step")
+}
+
+func TestBarsShowEighthsOfACell(t *testing.T) {
+	for part, want := range map[float64]string{0: "", 0.0004: "", 0.001: "▏", 0.5: "██", 0.6: "██▍", 1: "████", 7: "████", -1: "", math.NaN(): "", math.Inf(1): ""} {
+		assert.Equal(t, want, barOf(part, 4), part)
+	}
+}
+
+func TestAFrameOfManyRowsAllocatesNoMoreThanOneOfFew(t *testing.T) {
+	allocations := func(rows int) float64 {
+		m := many(rows)
+		f := m.frame
+		n := 0
+		return testing.AllocsPerRun(20, func() {
+			next := *f
+			n++
+			next.At = f.At.Add(time.Duration(n) * time.Second)
+			_, m = m.Show(&next, nil).Draw(200, 50)
+		})
+	}
+	assert.Less(t, allocations(10_000), 1.2*allocations(100))
 }

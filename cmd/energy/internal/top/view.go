@@ -3,41 +3,83 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 )
 
-// tall is the height from which on each zone has a row, and rows without a workload are always shown.
+// tall is the height from which on zones and rows without a workload have lines of their own.
 const tall = 16
 
-// Draw returns the screen, and the model that knows how many rows are on it.
+// roomy is the height from which on a blank line separates the node from the workloads.
+const roomy = 30
+
+// Draw returns the screen, and the model that has its layout.
 func (m Model) Draw(width, height int) (*screen.Grid, Model) {
-	g := screen.NewGrid(width, height)
-	p := painter{Grid: g, width: width, height: height}
+	p := painter{Grid: screen.NewGrid(width, height), m: &m, width: width, height: height}
+	p.Mouse = m.mouse
+	m.layout = layout{width: width, bar: max(6, min(width/10, 24))}
 	switch {
 	case m.help:
-		p.help(&m)
+		p.help()
 	case m.frame == nil:
-		p.title(&m)
-		p.explain(&m)
-		p.hints(&m)
+		p.title()
+		p.explain()
+		p.hints()
 	default:
-		p.title(&m)
-		p.zones(m.frame, height >= tall)
-		p.tabs(&m)
-		m = p.table(m)
-		p.hints(&m)
+		p.title()
+		p.zones()
+		if p.height >= roomy {
+			p.y++
+		}
+		p.tabs()
+		p.table()
+		p.hints()
 	}
-	return g, m
+	return p.Grid, m
+}
+
+// plainWidth is the width of plain tables.
+const plainWidth = 130
+
+// Text returns the node's zones and the tables of all views as plain text, of each table the first rows.
+func (m Model) Text(rows int) string {
+	const around = 12 // lines besides the rows of a table
+	height := around + len(m.frame.Zones) + 10*len(m.notes)
+	for _, v := range m.views() {
+		height += around + min(rows, len(m.frame.Tables[v]))
+	}
+	p := painter{Grid: screen.NewGrid(plainWidth, height), m: &m, width: plainWidth, height: height}
+	m.layout = layout{plain: true, width: plainWidth}
+	p.title()
+	p.zones()
+	for _, m.view = range m.views() {
+		l := m.list(rows)
+		columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, &m)
+		p.y++
+		p.head(columns)
+		for _, r := range append(l.rows, l.pinned...) {
+			p.row(columns, r, false)
+		}
+		p.put(0, screen.Plain, m.sums(&l, l.rows))
+		p.y++
+	}
+	for _, n := range m.lines() {
+		p.wrap(n.text, n.style)
+	}
+	return strings.TrimRight(p.String(), "\n") + "\n"
 }
 
 // painter writes lines from the top down.
 type painter struct {
 	*screen.Grid
+	m             *Model
 	width, height int
 	y             int // the next line
 }
@@ -47,204 +89,298 @@ func (p *painter) put(x int, style screen.Style, text string) int {
 	return x + p.Put(x, p.y, p.width-x, style, text)
 }
 
-// title writes what this is of, when, and from which source the figures are.
-func (p *painter) title(m *Model) {
-	x := p.put(0, screen.Bold, "energy top")
-	if f := m.frame; f != nil {
-		x = p.put(x+2, screen.Plain, f.At.Format("15:04:05"))
+// key writes a text at which a click is the same as a key.
+func (p *painter) key(x int, style screen.Style, text string, k screen.Key) int {
+	end := p.put(x, style, text)
+	p.m.spots = append(p.m.spots, spot{p.y, x, end, k})
+	return end
+}
+
+// title writes the source of the figures and their error, and then, as far as there is room, the
+// node and the time.
+func (p *painter) title() {
+	x := 0
+	if p.width >= 60 || p.m.frame == nil {
+		x = p.put(0, screen.Bold, "energy top") + 2
+	}
+	if f := p.m.frame; f != nil {
 		word, style := origin(f.Zones)
-		x = p.put(x+2, style, word)
-		if m.paused {
-			x = p.put(x+2, screen.Warning, "PAUSED")
+		x = p.put(x, style, word) + 2
+		if p.m.paused {
+			x = p.put(x, screen.Warning, "PAUSED") + 2
 		}
-		if host := f.Host; figure.Width(host)+2 <= p.width-x {
-			p.PutRight(x+2, p.y, p.width-x-2, screen.Plain, host)
+		clock := f.At.Format("15:04:05")
+		if figure.Width(f.Host)+len(clock)+2 <= p.width-x {
+			x = p.put(x, screen.Plain, f.Host) + 2
+		}
+		if room := p.width - x; p.m.plain {
+			p.put(x, screen.Plain, clock)
+		} else if room >= len(clock) {
+			p.PutRight(x, p.y, room, screen.Plain, clock)
 		}
 	}
 	p.y++
 }
 
-// origin says how the zones' figures came to be.
+// origin returns the source of the figures of zones, and their expected error.
 func origin(zones []Zone) (string, screen.Style) {
-	has := func(source string) bool {
-		return slices.ContainsFunc(zones, func(z Zone) bool { return z.Source == source })
+	var modeled, reported, measured bool
+	for i := range zones {
+		switch zones[i].Source {
+		case "modeled":
+			modeled = true
+		case "reported":
+			reported = true
+		case "measured":
+			measured = true
+		}
 	}
-	switch modeled, reported, measured := has("modeled"), has("reported"), has("measured"); {
+	within := uncertainty(sumOf(zones).Uncertainty)
+	switch {
 	case modeled && (measured || reported):
-		return "partly MODELED", screen.Warning
+		return "PARTLY ESTIMATED" + within, screen.Warning
 	case modeled:
-		return "MODELED, not measured", screen.Warning
+		return "ESTIMATED" + cmp.Or(within, ", not measured"), screen.Warning
 	case reported:
-		return "reported by the hypervisor", screen.Good
+		return "reported by the hypervisor" + within, screen.Good
 	case measured:
-		return "measured", screen.Good
+		return "measured" + within, screen.Good
 	}
 	return "", screen.Plain
 }
 
-// zones writes a row for each zone, and their sum if there are several. Without room it is only the sum.
-func (p *painter) zones(f *Frame, room bool) {
-	sum := Zone{Name: "sum", Energy: f.Node}
-	added := 0
-	for _, z := range f.Zones {
-		if z.Besides == "" {
-			sum.Active += z.Active
-			sum.Idle += z.Idle
-			added++
+// tone is the style of bars and sparklines: that of the source of the figures.
+func tone(zones []Zone) screen.Style {
+	_, style := origin(zones)
+	return style
+}
+
+// sumOf returns the sum of the zones that are added. Its uncertainty is that of the zones that have one.
+func sumOf(zones []Zone) Zone {
+	var sum Zone
+	var watts, doubt float64
+	for _, z := range zones {
+		if z.Besides != "" {
+			continue
+		}
+		sum.Active += zeroNaN(z.Active)
+		sum.Idle += zeroNaN(z.Idle)
+		sum.Energy += z.Energy
+		sum.ActiveEnergy += z.ActiveEnergy
+		sum.Unattributed += z.Unattributed
+		if z.Uncertainty > 0 {
+			w := max(zeroNaN(z.Active+z.Idle), 1e-9)
+			watts += w
+			doubt += w * z.Uncertainty
 		}
 	}
-	if !room {
-		p.put(0, screen.Plain, fmt.Sprintf("%s = %s active + %s idle", figure.Watts(sum.Active+sum.Idle), figure.Watts(sum.Active), figure.Watts(sum.Idle)))
+	if watts > 0 {
+		sum.Uncertainty = doubt / watts
+	}
+	return sum
+}
+
+// zones writes the node's power, and a row for each zone if there is room.
+func (p *painter) zones() {
+	f := p.m.frame
+	sum := sumOf(f.Zones)
+	both := figure.Watts(sum.Active + sum.Idle)
+	if p.height < tall {
+		p.put(0, screen.Plain, fmt.Sprintf("%s = %s active + %s idle", both, figure.Watts(sum.Active), figure.Watts(sum.Idle)))
 		p.y++
 		return
 	}
-	p.zone(screen.Head, "ZONE", "POWER", "ACTIVE", "IDLE", "ENERGY", "", "SINCE "+f.Since.Format("15:04:05"))
+	p.node(both)
 	zones := f.Zones
-	if most := max(1, p.height/5-1); len(zones) > most { // those that are part of another are the first to go
+	if most := max(1, p.height/5-1); len(zones) > most { // those that are not added are the first to go
 		zones = slices.Clone(zones)
 		slices.SortStableFunc(zones, func(a, b Zone) int { return len(a.Besides) - len(b.Besides) })
 		zones = zones[:most]
 	}
-	for _, z := range zones {
-		name, style := z.Name, screen.Plain
-		if z.Besides != "" {
-			name, style = "("+name+")", screen.Dim
-		}
-		source := z.Source
-		if z.Besides != "" {
-			source += ", not added"
-		}
-		p.zone(style, name, figure.Watts(z.Active+z.Idle), figure.Watts(z.Active), figure.Watts(z.Idle), figure.Joules(z.Energy), figure.WattHours(z.Energy), source)
+	for i := range zones {
+		p.m.largest = max(p.m.largest, zeroNaN(zones[i].Active+zones[i].Idle))
 	}
-	if added > 1 || len(zones) > 1 {
-		p.zone(screen.Bold, sum.Name, figure.Watts(sum.Active+sum.Idle), figure.Watts(sum.Active), figure.Watts(sum.Idle), figure.Joules(sum.Energy), figure.WattHours(sum.Energy), "")
+	columns := fitting(zoneColumns, zones, p.width, p.m)
+	cells(p, columns, func(c *column[Zone]) (string, screen.Style) { return c.title, screen.Dim })
+	for i := range zones {
+		z := &zones[i]
+		cells(p, columns, func(c *column[Zone]) (string, screen.Style) {
+			switch {
+			case c.graph && z.Source == "modeled", c.title == "SOURCE" && z.Source == "modeled":
+				return c.text(z, p.m), screen.Warning
+			case z.Besides != "":
+				return c.text(z, p.m), screen.Dim
+			case c.graph:
+				return c.text(z, p.m), screen.Good
+			}
+			return c.text(z, p.m), screen.Plain
+		})
 	}
 }
 
-// zone writes a row of the zones' table.
-func (p *painter) zone(style screen.Style, name, power, active, idle, joules, wattHours, source string) {
-	if style == screen.Head {
-		p.Fill(p.y, style)
-	}
-	x := p.Put(0, p.y, 10, style, name)
-	x = max(x, 10)
-	for _, c := range []struct {
-		text        string
-		width, from int
-	}{{power, 10, 0}, {active, 10, 30}, {idle, 10, 50}, {joules, 10, 40}, {wattHours, 10, 66}} {
-		if c.from > p.width {
-			continue
+// node writes the power of the node, its course, and its energy.
+func (p *painter) node(power string) {
+	x := p.put(0, screen.Bold, power) + 2
+	energy := p.m.energy(p.m.frame.Node) + " since " + p.m.frame.Since.Format("15:04:05")
+	powers := p.m.history.powers(p.m.history.node, p.m.frame.At, max(0, min(nodeCells, p.width-60)))
+	least, largest, n := bounds(powers)
+	if n > 1 && !p.m.plain {
+		x = p.put(x, screen.Plain, strings.TrimLeft(sparkline(powers), " ")) + 2
+		span := time.Duration(n) * step
+		course := figure.Watts(least) + " to " + figure.Watts(largest) + " in "
+		if figure.Watts(least) == figure.Watts(largest) {
+			course = "for "
 		}
-		p.PutRight(x+1, p.y, c.width-1, style, c.text)
-		x += c.width
+		x = p.put(x, screen.Dim, course+short(span)) + 2
 	}
-	if p.width >= 72 {
-		p.put(x+1, style, source)
+	if p.m.plain {
+		p.put(x, screen.Plain, energy)
+	} else if room := p.width - x; room >= figure.Width(energy) {
+		p.PutRight(x, p.y, room, screen.Plain, energy)
 	}
 	p.y++
 }
 
-// tabs writes the views that have rows, and how the table is sorted.
-func (p *painter) tabs(m *Model) {
-	by := "by " + orders[m.order].name
-	if m.reverse {
+// short returns a time in minutes, or in seconds below one.
+func short(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f min", d.Minutes())
+}
+
+// tabs writes the views that have rows, and the filter and the order of the table.
+func (p *painter) tabs() {
+	by := "by " + orders[p.m.order].name
+	if p.m.reverse {
 		by += ", reversed"
 	}
-	if m.filter != "" && !m.editing {
-		by = fmt.Sprintf("/%s  %s", m.filter, by)
+	if p.m.filter != "" && !p.m.editing {
+		by = fmt.Sprintf("/%s  %s", p.m.filter, by)
 	}
-	x, room := 0, p.width-min(figure.Width(by), p.width/2)-1
-	for _, v := range m.views() {
-		if v == m.view {
-			x = p.put(x, screen.Bold, figure.Fit("["+m.tab(v)+"]", max(room-x, 0))) + 2
-		} else if text := m.tab(v); x+figure.Width(text) <= room {
-			x = p.put(x, screen.Dim, text) + 2
+	x := 0
+	room := p.width - min(figure.Width(by), p.width/2) - 1
+	for i, v := range p.m.views() {
+		digit := string(rune('0' + (i+1)%10))
+		name := viewNames[v]
+		if v == p.m.view && p.m.program != nil {
+			name += " of " + p.m.program.Text[Name]
+		}
+		text, style := fmt.Sprintf(" %s %s ", digit, name), screen.Dim
+		if v == p.m.view {
+			text, style = figure.Fit(text, max(room-x, 0)), screen.Chosen
+		}
+		if x+figure.Width(text) <= room {
+			x = p.key(x, style, text, screen.Key(digit))
 		}
 	}
-	if room := p.width - x; room >= 10 {
-		p.PutRight(x, p.y, room, screen.Warning, by)
+	if room := p.width - x - 1; room >= 10 {
+		p.PutRight(x+1, p.y, room, screen.Plain, by)
 	}
 	p.y++
 }
 
-// tab returns the name of a view and the number of its rows.
-func (m *Model) tab(v View) string {
-	if m.program != nil && v == m.view {
-		return viewNames[v] + " of " + m.program.Text[Name]
-	}
-	n := 0
-	for i := range m.frame.Tables[v] {
-		if !m.frame.Tables[v][i].Pinned {
-			n++
-		}
-	}
-	return fmt.Sprintf("%s %d", viewNames[v], n)
-}
-
-// table writes the rows of a view, and the pinned rows below them.
-func (p *painter) table(m Model) Model {
-	columns := m.shown(p.width)
-	p.head(columns, &m)
-	rows, pinned, notes := m.rows(), m.pinned(), p.notes(&m)
-	room := p.height - p.y - 1 // without the last line
+// table writes the rows of the view, and below them the rows without a workload, sums and notes.
+func (p *painter) table() {
+	columns := fitting(tables[p.m.view], p.m.frame.Tables[p.m.view], p.width, p.m)
+	p.head(columns)
+	p.m.first = p.y
+	most := max(p.height-p.y-1, 0) // without the last line
+	l := p.m.list(max(p.m.scroll, min(p.m.cursor, math.MaxInt/2)) + most + 1)
+	rows, below, notes := l.rows, l.pinned, p.notes()
+	p.m.height, p.m.count = most, l.matched.workloads
 	if p.height >= tall {
-		room -= len(notes) + len(pinned)
+		p.m.height = max(most-len(below)-len(notes)-1, 0)
 	} else { // they are the last rows
-		rows, pinned, notes = append(rows, pinned...), nil, nil
-	}
-	m.height = max(room, 0)
-	m = m.movedIn(len(rows), 0)
-	for i := range m.height {
-		if at := m.scroll + i; at < len(rows) {
-			p.row(columns, rows[at], &m, at == m.cursor)
+		p.m.count += len(below)
+		if len(rows) == l.matched.workloads {
+			rows = append(rows, below...)
 		}
-		p.y++
+		below, notes = nil, nil
 	}
-	for _, r := range pinned {
-		p.row(columns, r, &m, false)
-		p.y++
+	p.m.within()
+	rows = rows[min(p.m.scroll, len(rows)):min(p.m.scroll+p.m.height, len(rows))]
+	for i, r := range rows {
+		p.row(columns, r, p.m.scroll+i == p.m.cursor)
 	}
+	for _, r := range below {
+		p.row(columns, r, false)
+	}
+	if p.height >= tall {
+		p.put(0, screen.Dim, p.m.sums(&l, rows))
+	}
+	p.y = p.height - 1 - len(notes)
 	for _, n := range notes {
 		p.put(0, n.style, n.text)
 		p.y++
 	}
-	return m
+}
+
+// plurals returns the word for the rows of a view.
+func plurals(v View) string {
+	if v == VMs || v == GPUs {
+		return viewNames[v]
+	}
+	return strings.ToLower(viewNames[v])
 }
 
 // head writes the titles of columns.
-func (p *painter) head(columns []column, m *Model) {
+func (p *painter) head(columns []column[Row]) {
 	p.Fill(p.y, screen.Head)
-	p.cells(columns, func(c *column) (string, screen.Style) {
-		if c.order != unordered && c.order == m.order {
-			return c.title, screen.Chosen
+	arrow := "▼"
+	if p.m.reverse {
+		arrow = "▲"
+	}
+	x, y := 0, p.y
+	for _, c := range columns {
+		if c.order != unordered {
+			p.m.spots = append(p.m.spots, spot{y, x, x + c.width, screen.Key(orders[c.order].key)})
+		}
+		x += c.width + 1
+	}
+	cells(p, columns, func(c *column[Row]) (string, screen.Style) {
+		if c.order != unordered && c.order == p.m.order && !p.m.plain {
+			return c.title + arrow, screen.Chosen
 		}
 		return c.title, screen.Head
 	})
-	p.y++
 }
 
-// row writes a row, and leaves the line.
-func (p *painter) row(columns []column, r *Row, m *Model, chosen bool) {
-	style := screen.Plain
+// row writes a row.
+func (p *painter) row(columns []column[Row], r *Row, chosen bool) {
+	style, graphs := screen.Plain, tone(p.m.frame.Zones)
 	switch {
 	case chosen:
-		style = screen.Chosen
+		style, graphs = screen.Chosen, screen.Chosen
 		p.Fill(p.y, style)
 	case r.Pinned:
-		style = screen.Dim
+		style, graphs = screen.Dim, screen.Dim
 	}
-	p.cells(columns, func(c *column) (string, screen.Style) { return c.text(r, m), style })
+	if r.Pinned { // its name takes all that is left
+		if at := slices.IndexFunc(columns, func(c column[Row]) bool { return c.order == ByName }); at >= 0 {
+			columns = columns[:at+1]
+		}
+	}
+	cells(p, columns, func(c *column[Row]) (string, screen.Style) {
+		switch {
+		case !c.graph:
+			return c.text(r, p.m), style
+		case c.title == recent.title && !chosen:
+			return c.text(r, p.m), screen.Dim
+		}
+		return c.text(r, p.m), graphs
+	})
 }
 
-// cells writes a text in each column.
-func (p *painter) cells(columns []column, text func(*column) (string, screen.Style)) {
+// cells writes a line with a text in each column.
+func cells[T any](p *painter, columns []column[T], text func(*column[T]) (string, screen.Style)) {
 	x := 0
 	for i := range columns {
 		c := &columns[i]
 		written, style := text(c)
 		switch last := i == len(columns)-1; {
 		case last:
-			p.Put(x, p.y, p.width-x, style, written)
+			p.put(x, style, written)
 		case c.left:
 			p.Put(x, p.y, min(c.width, p.width-x), style, written)
 		default:
@@ -252,6 +388,39 @@ func (p *painter) cells(columns []column, text func(*column) (string, screen.Sty
 		}
 		x += c.width + 1
 	}
+	p.y++
+}
+
+// sums says how the rows of the table compare to the active power, and what is not on the screen.
+func (m *Model) sums(l *listing, shown []*Row) string {
+	text := ""
+	switch sum, active := figure.Watts(l.all.Power), figure.Watts(m.frame.Active); {
+	case m.view == GPUs:
+	case sum == active:
+		text = "Rows add up to the active power: " + active + ". "
+	default:
+		text = fmt.Sprintf("Rows add up to %s of %s active power. ", sum, active)
+	}
+	power, n := l.matched.Power, l.matched.workloads
+	if m.filter == "" && m.program == nil {
+		power, n = l.all.Power, l.all.workloads
+		for _, r := range l.pinned {
+			power -= zeroNaN(r.Power)
+		}
+	}
+	for _, r := range shown {
+		if !r.Pinned {
+			power -= zeroNaN(r.Power)
+			n--
+		}
+	}
+	if n > 0 {
+		if power < 5e-6 {
+			power = 0
+		}
+		text += "Not shown: " + plural(n, oneOf[m.view], plurals(m.view)) + ", " + figure.Watts(power) + "."
+	}
+	return text
 }
 
 // note is a line below the table.
@@ -260,17 +429,23 @@ type note struct {
 	style screen.Style
 }
 
-// notes returns what is to be said below the table, as far as there is room.
-func (p *painter) notes(m *Model) (notes []note) {
+// lines returns all that is to be said below the tables.
+func (m *Model) lines() (notes []note) {
 	if m.status != "" {
 		notes = append(notes, note{firstLine(m.status), screen.Bad})
 	}
 	if m.frame.Wrong != "" {
 		notes = append(notes, note{m.frame.Wrong, screen.Bad})
 	}
-	for _, n := range m.notes {
+	for _, n := range m.told.notes {
 		notes = append(notes, note{n, screen.Warning})
 	}
+	return notes
+}
+
+// notes returns the lines below the table for which there is room.
+func (p *painter) notes() []note {
+	notes := p.m.lines()
 	if most := max(1, p.height/12); len(notes) > most {
 		more := len(notes) - most
 		notes = notes[:most]
@@ -282,34 +457,40 @@ func (p *painter) notes(m *Model) (notes []note) {
 }
 
 // hints writes the last line: the filter while it is written, or the most important keys.
-func (p *painter) hints(m *Model) {
+func (p *painter) hints() {
 	p.y = p.height - 1
 	p.put(0, screen.Plain, strings.Repeat(" ", p.width)) // a terminal of three rows has the table's head there
-	if m.editing {
-		x := p.put(0, screen.Bold, "/"+m.filter)
+	if p.m.editing {
+		x := p.put(0, screen.Bold, "/"+p.m.filter)
 		p.put(x, screen.Chosen, " ")
 		p.put(x+2, screen.Dim, "Enter keeps the filter, Esc clears it")
 		return
 	}
 	x := 0
-	for _, hint := range []string{"q quit", "? help", "/ filter", "Tab view", "Enter open", "p e t c n i sort", "u Wh", "Space pause"} {
-		if x+len(hint) > p.width {
+	for _, hint := range []struct {
+		key  screen.Key
+		text string
+	}{
+		{"q", "q quit"}, {"?", "? help"}, {"/", "/ filter"}, {screen.KeyTab, "Tab view"}, {screen.KeyEnter, "Enter open"},
+		{screen.KeyRight, "← → sort"}, {"r", "r reverse"}, {"u", "u Wh"}, {" ", "Space pause"}, {"z", "z zeros"},
+	} {
+		if x+figure.Width(hint.text) > p.width {
 			break
 		}
-		x = p.put(x, screen.Dim, hint) + 2
+		x = p.key(x, screen.Dim, hint.text, hint.key) + 2
 	}
 }
 
 // explain writes why there are no figures.
-func (p *painter) explain(m *Model) {
+func (p *painter) explain() {
 	style := screen.Bold
-	if m.failed {
+	if p.m.failed {
 		style = screen.Bad
 	}
 	p.y++
-	p.wrap(m.status, style)
+	p.wrap(p.m.status, style)
 	p.y++
-	for _, n := range m.notes {
+	for _, n := range p.m.told.notes {
 		p.wrap(n, screen.Plain)
 	}
 }
@@ -334,15 +515,15 @@ func (p *painter) wrap(text string, style screen.Style) {
 }
 
 // help writes all keys, and all notes.
-func (p *painter) help(m *Model) {
+func (p *painter) help() {
 	p.put(0, screen.Bold, "energy top: keys")
 	p.y++
 	for _, k := range keys {
-		p.Put(1, p.y, 11, screen.Bold, k[0])
-		p.put(13, screen.Plain, k[1])
+		p.Put(1, p.y, 14, screen.Bold, k[0])
+		p.put(16, screen.Plain, k[1])
 		p.y++
 	}
-	for _, n := range m.notes {
+	for _, n := range p.m.told.notes {
 		p.wrap(n, screen.Warning)
 	}
 	p.y = p.height - 1
@@ -352,19 +533,20 @@ func (p *painter) help(m *Model) {
 
 // keys lists the keys that ? and docs/command-line.md show.
 var keys = [][2]string{
-	{"q, Ctrl-C", "quit"},
-	{"Tab, 1 to 9", "the next view, or the one of that number"},
-	{"Enter", "the processes of the chosen program"},
-	{"p, e, t", "sort by power, energy since the start of top, total of the series"},
-	{"c, n, i", "sort by CPU time, name, PID"},
-	{"", "the key of a column once more: the other way round"},
-	{"/", "filter by name, arguments, user, container, pod, namespace, image"},
-	{"Esc", "clear the filter, or go back from a program"},
+	{"q, F10", "quit, as Ctrl-C does"},
+	{"Tab, 1 to 9", "the next view, or the view of that number"},
 	{"Up, Down", "choose a row, as PgUp, PgDn, Home and End do"},
+	{"Enter", "the processes of the chosen program; Esc goes back"},
+	{"Left, Right", "sort by another column: p power, e energy since the start,"},
+	{"", "t total, c CPU time, n name, i PID. r: the other way round"},
+	{"/, f, F4", "filter by name, arguments, user, container, pod, namespace"},
+	{"Esc", "clear the filter"},
+	{"z", "show or hide rows of 0"},
 	{"u", "energies in watt-hours, or in joules"},
-	{"Space", "pause, or go on"},
-	{"Ctrl-L", "draw the screen again"},
-	{"Ctrl-Z", "stop, until fg"},
+	{"Space", "pause, or continue"},
+	{"m", "mouse off or on: click a view, a column or a row. Shift and the"},
+	{"", "mouse select text"},
+	{"Ctrl-L, Ctrl-Z", "draw the screen again; stop until fg"},
 }
 
 func firstLine(text string) string {
