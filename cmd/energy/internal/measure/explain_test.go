@@ -28,7 +28,7 @@ func TestTheBaselineSaysHowMuchTooLowTheFiguresAre(t *testing.T) {
 	for want, before := range map[string]float64{
 		"": 0.001,
 		"Other programs ran during the baseline, and their power counts as static: joules are about 10% too low": 0.05,
-		"The CPUs were as busy during the baseline as during the command: joules are too low, and meaningless":  0.5,
+		"The CPUs were as busy during the baseline as during the command: joules are too low, and meaningless":   0.5,
 	} {
 		r := explained(StaticBaseline)
 		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: before}
