@@ -4,221 +4,273 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// framer makes frames of snapshots. It stores the totals of the first snapshot to compute the
-// energy since then.
-type framer struct {
-	host  string
-	procs *processFiles          // nil where the processes are not those of this machine
-	fresh bool                   // all totals began at since, which is set
-	since time.Time              // of the first snapshot
-	first map[string]microjoules // totals of the first snapshot
-	base  check                  // sums of the first snapshot
-	last  microjoules            // active energy of the last one
-	programs
+// kindOfView has the kind of workloads of each view that has one.
+var kindOfView = map[top.View]snapshot.Kind{
+	top.Processes: snapshot.Process, top.Containers: snapshot.Container, top.Pods: snapshot.Pod, top.VMs: snapshot.VM,
+	top.Units: snapshot.Unit, top.Jobs: snapshot.Job,
 }
 
-// frame returns a snapshot as a frame. sums are those of the same snapshot.
-func (f *framer) frame(s *snapshot, sums check, now time.Time) *top.Frame {
-	f.begin(s, sums, now)
-	out := &top.Frame{At: now, Since: f.since, Host: cmp.Or(f.host, s.host), Active: s.activePower()}
-	for _, z := range s.zones {
-		energy := f.used("zone "+z.name, z.active+z.idle)
-		if z.besides == "" {
-			out.Node += energy
+// frameOf returns the figures of an account, and of its newest snapshot, as a frame. files may be nil.
+func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *top.Frame {
+	f := &top.Frame{At: a.At().Local(), Since: a.Since().Local(), Host: s.Host}
+	for i, z := range a.Zones() {
+		active, idle, unattributed := a.ZoneUsed(i)
+		zone := top.Zone{
+			Name: string(z.Zone), Besides: z.Besides, Source: string(z.Method), Energy: active.Used + idle.Used, ActiveEnergy: active.Used,
+			Unattributed: unattributed.Used, Uncertainty: z.Uncertainty,
 		}
-		out.Zones = append(out.Zones, top.Zone{
-			Name: z.name, Besides: z.besides, Source: z.source, Active: z.activePower, Idle: z.idlePower, Energy: energy,
-		})
+		zone.Active, zone.Idle = a.ZoneWatts(i)
+		if z.Besides == "" {
+			f.Node += zone.Energy
+			f.Active += zone.Active
+		}
+		f.Zones = append(f.Zones, zone)
 	}
-	if err := sums.err(); err != nil {
-		out.Wrong = err.Error()
+	b := frameBuilder{Account: a, names: namesOf(s), files: files}
+	files.begin(time.Now())
+	for view, kind := range kindOfView {
+		f.Tables[view] = b.rows(view, kind, a.Workloads(kind))
 	}
-	names := namesOf(s)
-	for view, all := range map[top.View][]*consumer{
-		top.Processes: s.processes, top.Containers: s.containers, top.Pods: s.pods, top.VMs: s.vms, top.Units: s.units, top.Jobs: s.jobs,
-	} {
-		out.Tables[view] = f.rows(view, all, names)
-	}
-	f.nameOwners(s.processes, out.Tables[top.Processes])
-	out.Tables[top.Programs] = f.programRows(s.processes, names, out.Tables[top.Processes])
-	out.Tables[top.Users] = userRows(out.Tables[top.Programs])
-	for _, view := range []top.View{top.Programs, top.Processes, top.Users} {
-		if rows := out.Tables[view]; len(rows) > 0 {
-			out.Tables[view] = append(rows, f.without(rows, sums)...)
+	f.Tables[top.Programs] = b.rows(top.Programs, snapshot.Process, a.Programs())
+	nameCommands(f.Tables[top.Programs], f.Tables[top.Processes])
+	f.Tables[top.Users] = sums(f.Tables[top.Programs], top.User, "(unknown)")
+	f.Tables[top.Namespaces] = sums(f.Tables[top.Pods], top.Namespace, "(unknown)")
+	for _, m := range s.Meters {
+		if m.Type == "gpu" {
+			row := top.Row{Key: m.ID, Power: m.Watts, GPU: m.Watts, Busy: m.Utilization, CPUTime: -1, Energy: a.MeterUsed(m.ID), Total: m.Energy}
+			row.Text[top.Name], row.Text[top.ID] = cmp.Or(m.Name, m.ID), m.ID
+			f.Tables[top.GPUs] = append(f.Tables[top.GPUs], row)
 		}
 	}
-	for _, g := range s.gpus {
-		row := top.Row{
-			Key: g.id, Power: g.power, GPU: g.power, Busy: g.utilization, CPUTime: -1, Energy: f.used("gpu "+g.id, g.energy), Total: units.Energy(g.energy),
-		}
-		row.Text[top.Name], row.Text[top.ID] = cmp.Or(g.name, g.id), g.id
-		out.Tables[top.GPUs] = append(out.Tables[top.GPUs], row)
+	if b.wrong != nil {
+		f.Wrong = strings.ReplaceAll("the sums are wrong: "+b.wrong.Error(), "\n", "; ")
 	}
-	return out
+	return f
 }
 
-// begin keeps the first snapshot. One with less energy than the last is of a collector that began
-// anew: all of its energy is since then.
-func (f *framer) begin(s *snapshot, sums check, now time.Time) {
-	begun, restarted := f.first != nil, sums.active < f.last
-	f.last = sums.active
-	if begun && !restarted {
-		return
-	}
-	f.first, f.base, f.programs = map[string]microjoules{}, check{}, newPrograms()
-	if restarted || f.fresh {
-		return
-	}
-	f.since, f.base = now, sums
-	for _, z := range s.zones {
-		f.first["zone "+z.name] = z.active + z.idle
-	}
-	for _, g := range s.gpus {
-		f.first["gpu "+g.id] = g.energy
-	}
-	for _, c := range s.consumers() {
-		f.first[c.key] = c.energy
-	}
+// frameBuilder makes rows of the tables of an account.
+type frameBuilder struct {
+	*snapshot.Account
+	names names
+	files *processFiles
+	wrong error
 }
 
-// used returns what has been added to a total since the first snapshot. A total that was not there began at 0.
-func (f *framer) used(key string, total microjoules) units.Energy {
-	if first := f.first[key]; first <= total {
-		total -= first
+// rows returns the rows of a table, and below them energy without a workload. It returns no rows if
+// there are no workloads.
+func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table) (rows []top.Row) {
+	if len(t.Rows) == 0 {
+		return nil
 	}
-	return units.Energy(total)
-}
-
-// rows returns the rows of the consumers that have not ended. The overflow series without names is pinned.
-func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
-	live := running(all)
-	f.procs.begin(time.Now())
-	for _, c := range live {
+	b.wrong = errors.Join(b.wrong, t.Err)
+	for i := range t.Rows {
+		rows = append(rows, b.row(view, &t.Rows[i]))
+	}
+	others := "(outside): of processes in no " + kind.String()
+	if kind == snapshot.Process {
+		others = "(missed): of processes that ended before they were read"
+	}
+	for _, rest := range []struct {
+		name    string
+		amounts []snapshot.Amount
+	}{{"ended: no longer listed", t.Ended}, {others, t.Others}, {"unattributed: energy without an owner", t.Unattributed}} {
+		sum := b.Sum(rest.amounts)
 		r := top.Row{
-			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),
+			Key: rest.name, Pinned: true, Power: b.Watts(rest.amounts), GPU: math.NaN(), Busy: math.NaN(), CPUTime: -1, Energy: sum.Used, Total: sum.Total,
 		}
-		group := groupName(c)
-		if r.Pinned = isOverflow(c) && group == ""; r.Pinned {
-			r.Text[top.Name] = "(others): too small to be reported one by one"
-			rows = append(rows, r)
-			continue
-		}
-		describe(&r, view, c, names)
-		if isOverflow(c) {
-			r.Text[top.Name] = "(others): " + group
-		}
-		if view == top.Processes {
-			f.procs.describe(&r, c.labels[labelCreated])
-		}
+		r.Text[top.Name] = rest.name
 		rows = append(rows, r)
 	}
 	return rows
 }
 
-// without returns the rows of energy that has no running process: the energy of exited processes and
-// unattributed energy. With these rows, all rows add up to the active energy since the first
-// snapshot.
-func (f *framer) without(rows []top.Row, sums check) []top.Row {
-	unattributed := units.Energy(sums.unattributed - min(f.base.unattributed, sums.unattributed))
-	ended := units.Energy(sums.active-min(f.base.active, sums.active)) - unattributed
-	total := sums.processes
-	for i := range rows {
-		ended -= rows[i].Energy
-		total -= microjoules(rows[i].Total)
+// row returns the row of a workload. The overflow series without names is pinned.
+func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
+	sum := b.Sum(e.Amounts)
+	r := top.Row{Key: keyOf(&e.Identity), Power: e.Watts, GPU: e.GPUWatts, Busy: math.NaN(), CPUTime: e.CPUTime, Energy: sum.Used, Total: sum.Total}
+	group := cmp.Or(e.Identity[snapshot.ContainerName], e.Identity[snapshot.Image], e.Identity[snapshot.Namespace])
+	overflow := e.IsOverflow()
+	if r.Pinned = overflow && group == ""; r.Pinned {
+		r.Text[top.Name] = "(others): too small to be reported one by one"
+		return r
 	}
-	var out []top.Row
-	add := func(name string, energy units.Energy, total microjoules) {
-		r := top.Row{Key: name, Pinned: true, Power: math.NaN(), GPU: math.NaN(), CPUTime: -1, Energy: max(energy, 0), Total: units.Energy(total)}
-		r.Text[top.Name] = name
-		out = append(out, r)
+	b.names.describe(&r, view, &e.Identity)
+	if overflow {
+		r.Text[top.Name] = "(others): " + group
 	}
-	if ended > 0 || total > 0 {
-		add("ended: processes that are gone", ended, max(total, 0))
+	if view == top.Processes {
+		b.files.describe(&r, e.Identity[snapshot.Created])
 	}
-	add("unattributed: no process can be named for it", unattributed, sums.unattributed)
-	return out
+	return r
+}
+
+// keyOf returns a text that distinguishes a workload from others of its kind.
+func keyOf(id *snapshot.Identity) string { return strings.Join(id[:], "\x00") }
+
+// nameCommands sets the command of each program: the command line of its process with the highest power.
+func nameCommands(programs, processes []top.Row) {
+	largest := map[string]*top.Row{}
+	for i := range processes {
+		p := &processes[i]
+		if best := largest[p.Program]; p.PID > 0 && (best == nil || p.Power > best.Power) {
+			largest[p.Program] = p
+		}
+	}
+	for i := range programs {
+		if p := largest[programs[i].Program]; p != nil && p.Text[top.Arguments] != "" {
+			programs[i].Text[top.Command] = p.Text[top.Name] + " " + p.Text[top.Arguments]
+		}
+	}
+}
+
+// sums returns the sums of rows with the same text, and the pinned rows. It returns no rows if no row
+// has the text.
+func sums(of []top.Row, text top.Text, unknown string) (rows []top.Row) {
+	index := map[string]int{}
+	var pinned []top.Row
+	for i := range of {
+		from := &of[i]
+		if from.Pinned {
+			pinned = append(pinned, *from)
+			continue
+		}
+		name := cmp.Or(from.Text[text], unknown)
+		at, ok := index[name]
+		if !ok {
+			at = len(rows)
+			index[name] = at
+			r := top.Row{Key: name, Busy: math.NaN(), Power: math.NaN(), GPU: math.NaN()}
+			r.Text[top.Name] = name
+			rows = append(rows, r)
+		}
+		r := &rows[at]
+		r.Power, r.GPU = plus(r.Power, from.Power), plus(r.GPU, from.GPU)
+		r.Energy += from.Energy
+		r.Total += from.Total
+		if r.CPUTime >= 0 {
+			r.CPUTime += from.CPUTime
+		}
+		if from.CPUTime < 0 { // the sum is not complete
+			r.CPUTime = -1
+		}
+	}
+	if _, only := index[unknown]; only && len(rows) == 1 || len(rows) == 0 {
+		return nil
+	}
+	return append(rows, pinned...)
+}
+
+// plus adds figures. NaN is a figure that is not available.
+func plus(a, b float64) float64 {
+	switch {
+	case math.IsNaN(a):
+		return b
+	case math.IsNaN(b):
+		return a
+	}
+	return a + b
 }
 
 // names holds the names of containers, images and pods, by ID. The metrics of processes have only
 // the IDs.
 type names struct{ container, image, pod map[string]string }
 
-func namesOf(s *snapshot) names {
+func namesOf(s *snapshot.Snapshot) names {
 	n := names{container: map[string]string{}, image: map[string]string{}, pod: map[string]string{}}
-	for _, c := range s.containers {
-		id := c.labels[labelContainer]
-		if id == "" {
-			continue
+	for i := range s.Rows {
+		id := &s.Rows[i].Identity
+		switch s.Rows[i].Kind {
+		case snapshot.Container:
+			if key := id[snapshot.ContainerID]; key != "" {
+				n.container[key], n.image[key] = containerName(id), id[snapshot.Image]
+			}
+		case snapshot.Pod:
+			n.pod[id[snapshot.PodUID]] = podName(id)
 		}
-		n.container[id], n.image[id] = containerName(c), c.labels["container_image_name"]
-	}
-	for _, c := range s.pods {
-		n.pod[c.labels[labelPod]] = podOf(c)
 	}
 	return n
 }
 
-func containerName(c *consumer) string {
-	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], short(c.labels[labelContainer]))
+func containerName(id *snapshot.Identity) string {
+	return cmp.Or(id[snapshot.ContainerName], short(id[snapshot.ContainerID]))
 }
 
-// groupName returns the names that the containers or pods of an overflow series share, empty if there are none.
-func groupName(c *consumer) string {
-	return cmp.Or(c.labels["k8s_container_name"], c.labels["container_image_name"], c.labels["k8s_namespace_name"])
+// podName returns a pod's name with its namespace, or else its shortened UID.
+func podName(id *snapshot.Identity) string {
+	if name := id[snapshot.PodName]; name != "" {
+		return strings.TrimPrefix(id[snapshot.Namespace]+"/"+name, "/")
+	}
+	return short(id[snapshot.PodUID])
 }
 
-// describe fills the texts of a row from labels.
-func describe(r *top.Row, view top.View, c *consumer, n names) {
-	l := c.labels
+// describe fills the texts of a row.
+func (n *names) describe(r *top.Row, view top.View, id *snapshot.Identity) {
 	t := &r.Text
-	t[top.Pod], t[top.Namespace] = cmp.Or(n.pod[l[labelPod]], short(l[labelPod])), l["k8s_namespace_name"]
-	t[top.VM], t[top.Unit] = short(l[labelVM]), l[labelUnit]
+	t[top.Pod], t[top.Namespace] = cmp.Or(n.pod[id[snapshot.PodUID]], short(id[snapshot.PodUID])), id[snapshot.Namespace]
+	t[top.VM], t[top.Unit] = short(id[snapshot.VMID]), id[snapshot.UnitName]
 	switch view {
 	case top.Programs, top.Processes:
-		t[top.Name] = programName(c)
-		if view == top.Processes {
-			t[top.Name] = processName(c)
+		t[top.Name] = programName(id)
+		program := id.Program()
+		r.Program = keyOf(&program)
+		if view == top.Processes && id[snapshot.PID] == "" && id[snapshot.Descendants] == "" {
+			t[top.Name] += " (small or exited)"
 		}
-		id := l[labelContainer]
-		t[top.Container], t[top.Image] = cmp.Or(n.container[id], short(id)), n.image[id]
-		pid, err := strconv.ParseInt(l[labelPID], 10, 32)
-		if err == nil {
+		container := id[snapshot.ContainerID]
+		t[top.Container], t[top.Image] = cmp.Or(n.container[container], short(container)), n.image[container]
+		if pid, err := strconv.ParseInt(id[snapshot.PID], 10, 32); err == nil {
 			r.PID = int32(pid)
 		}
-		_, t[top.Arguments], _ = strings.Cut(l[labelCommandLine], " ")
-		t[top.User] = l[labelOwner]
+		_, t[top.Arguments], _ = strings.Cut(id[snapshot.CommandLine], " ")
+		t[top.User] = id[snapshot.Owner]
 	case top.Containers:
-		t[top.Name], t[top.ID] = containerName(c), short(l[labelContainer])
-		t[top.Runtime], t[top.Image] = l["container_runtime_name"], l["container_image_name"]
+		t[top.Name], t[top.ID] = containerName(id), short(id[snapshot.ContainerID])
+		t[top.Runtime], t[top.Image] = id[snapshot.Runtime], id[snapshot.Image]
 	case top.Pods:
-		t[top.Name], t[top.ID], t[top.Class] = cmp.Or(l["k8s_pod_name"], short(l[labelPod])), l[labelPod], l["k8s_pod_qos_class"]
+		t[top.Name], t[top.ID], t[top.Class] = cmp.Or(id[snapshot.PodName], short(id[snapshot.PodUID])), id[snapshot.PodUID], id[snapshot.QoSClass]
 		t[top.Pod] = ""
 	case top.VMs:
-		t[top.Name], t[top.ID], t[top.Runtime] = cmp.Or(l["vm_name"], l[labelVM]), l[labelVM], l["vm_hypervisor"]
+		t[top.Name], t[top.ID], t[top.Runtime] = cmp.Or(id[snapshot.VMName], id[snapshot.VMID]), id[snapshot.VMID], id[snapshot.Hypervisor]
 		t[top.VM] = ""
 	case top.Units:
-		t[top.Name], t[top.Unit] = l[labelUnit], ""
+		t[top.Name], t[top.Unit] = id[snapshot.UnitName], ""
 	case top.Jobs:
-		t[top.Name] = strings.TrimSuffix(l[labelJob]+"."+l[labelStep], ".")
+		t[top.Name] = strings.TrimSuffix(id[snapshot.JobID]+"."+id[snapshot.StepID], ".")
 	}
 }
 
-// hostOf returns the name of the machine that an endpoint is on, empty if it is this one.
-func hostOf(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil || isLoopback(u.Hostname()) {
-		return ""
+// programName returns the name of a process's program.
+func programName(id *snapshot.Identity) string {
+	name := cmp.Or(id[snapshot.Executable], "(unnamed)")
+	if id[snapshot.Descendants] == "true" {
+		name += " (descendants)"
 	}
-	return figure.Line(u.Hostname())
+	return name
+}
+
+// short returns a prefix of an ID that is long enough to find it. A qualified ID is shortened part by part.
+func short(id string) string {
+	if owner, name, found := strings.Cut(id, "/"); found {
+		if !strings.HasSuffix(owner, ".service") && !strings.HasSuffix(owner, ".scope") {
+			owner = short(owner)
+		}
+		return owner + "/" + short(name)
+	}
+	if head, _, found := strings.Cut(id, "-"); found && len(head) == 8 { // a UUID
+		return head
+	}
+	if r := []rune(id); len(r) > 13 {
+		return string(r[:12])
+	}
+	return id
 }

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,106 +15,149 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// framesOf returns the frames of several readings of a collector, a second apart.
-func framesOf(t *testing.T, f *framer, texts ...string) (frames []*top.Frame) {
+// framesOf returns the frames of several readings of a collector, with rows by descending power.
+func framesOf(t *testing.T, a *snapshot.Account, texts ...string) (frames []*top.Frame) {
 	t.Helper()
-	l := ledger{strict: f.fresh}
-	at := time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC)
 	for _, text := range texts {
-		s := parseText(t, text)
-		frames = append(frames, f.frame(s, l.add(s), at))
-		at = at.Add(time.Second)
+		s, err := snapshot.FromPrometheus(strings.NewReader(text))
+		require.NoError(t, err)
+		a.Add(s)
+		f := frameOf(a, s, nil)
+		requireRowsAddUp(t, f)
+		for _, rows := range f.Tables {
+			slices.SortFunc(rows, func(a, b top.Row) int { return cmp.Or(cmp.Compare(b.Power, a.Power), cmp.Compare(a.Key, b.Key)) })
+		}
+		frames = append(frames, f)
 	}
 	return frames
+}
+
+// requireRowsAddUp requires that the rows of each table add up to the active energy.
+func requireRowsAddUp(t *testing.T, f *top.Frame) {
+	t.Helper()
+	var active units.Energy
+	for _, z := range f.Zones {
+		if z.Besides == "" {
+			active += z.ActiveEnergy
+		}
+	}
+	for view, rows := range f.Tables {
+		if len(rows) == 0 || top.View(view) == top.GPUs {
+			continue
+		}
+		var sum units.Energy
+		for _, r := range rows {
+			sum += r.Energy
+		}
+		require.Equal(t, active, sum, "view %d", view)
+	}
 }
 
 // energies returns the energies of a table's rows in joules, by name.
 func energies(rows []top.Row) map[string]float64 {
 	sums := map[string]float64{}
 	for _, r := range rows {
-		name, _, _ := strings.Cut(r.Text[top.Name], ":")
-		sums[name] = r.Energy.Joules()
+		if name, _, _ := strings.Cut(r.Text[top.Name], ":"); r.Energy > 0 {
+			sums[name] += r.Energy.Joules()
+		}
 	}
 	return sums
 }
 
 func TestEnergyIsSinceTheFirstReading(t *testing.T) {
-	readings := []string{
+	frames := framesOf(t, &snapshot.Account{},
 		exposition(10, 1, map[string]float64{"a": 4, "b": 5}),
 		exposition(16, 2, map[string]float64{"a": 5, "b": 7, "c": 2}), // c is new
 		exposition(20, 2, map[string]float64{"b": 8, "c": 3}),         // a used 2 J more, ended, and its series was dropped
-	}
-	frames := framesOf(t, &framer{}, readings...)
-	assert.Equal(t, map[string]float64{"a": 0, "b": 0, "unattributed": 0}, energies(frames[0].Tables[top.Processes]))
+		exposition(7, 1, map[string]float64{"b": 6}),                  // the collector began again
+	)
+	assert.Empty(t, energies(frames[0].Tables[top.Processes]))
 	assert.Equal(t, map[string]float64{"a": 1, "b": 2, "c": 2, "unattributed": 1}, energies(frames[1].Tables[top.Processes]))
-	last := energies(frames[2].Tables[top.Processes])
-	assert.Equal(t, map[string]float64{"b": 3, "c": 3, "ended": 3, "unattributed": 1}, last)
-	sum := 0.0
-	for _, joules := range last {
-		sum += joules
-	}
-	assert.InDelta(t, 20-10, sum, 1e-9, "the rows add up to the active energy since then")
-	assert.InDelta(t, 10, frames[2].Node.Joules(), 1e-9)
-	assert.Equal(t, frames[0].At, frames[2].Since)
-	for _, r := range frames[2].Tables[top.Processes] {
-		if r.Text[top.Name] == "b" {
-			assert.InDelta(t, 8, r.Total.Joules(), 1e-9)
+	assert.Equal(t, map[string]float64{"b": 3, "c": 3, "ended": 1, "(missed)": 2, "unattributed": 1}, energies(frames[2].Tables[top.Processes]))
+	assert.Equal(t, map[string]float64{"a": 1, "b": 3, "c": 3, "(missed)": 2, "unattributed": 1}, energies(frames[2].Tables[top.Programs]))
+	assert.Equal(t, map[string]float64{"b": 9, "ended": 4, "(missed)": 2, "unattributed": 2}, energies(frames[3].Tables[top.Processes]))
+	assert.InDelta(t, 17, frames[3].Node.Joules(), 1e-9)
+}
+
+// aBuild is a collector's metrics during a build: processes and programs of two users.
+const aBuild = `# TYPE system_energy_joules_total counter
+system_energy_joules_total{energy_state="active",energy_zone="package"} 100
+# TYPE process_energy_joules_total counter
+process_energy_joules_total{energy_zone="package",process_pid="7",process_creation_time="a",process_executable_name="cc1",process_executable_path="/cc1",process_owner="ann",systemd_unit_name="u",process_command_line="cc1 x.c"} 30
+process_energy_joules_total{energy_zone="package",process_pid="8",process_creation_time="b",process_executable_name="cc1",process_executable_path="/cc1",process_owner="bob",systemd_unit_name="u"} 20
+process_energy_joules_total{energy_zone="package",process_executable_name="cc1",process_owner="ann",systemd_unit_name="u"} 25
+process_energy_joules_total{energy_zone="package",process_executable_name="cc1",process_owner="ann",otel_metric_overflow="true"} 1
+process_energy_joules_total{energy_zone="package",process_descendants="true",process_executable_name="make",process_owner="ann",systemd_unit_name="u"} 14
+process_energy_joules_total{energy_zone="package",process_owner="ann"} 4
+process_energy_joules_total{energy_zone="package",otel_metric_overflow="true"} 6
+`
+
+// rowOf returns the row of a name and a user.
+func rowOf(t *testing.T, rows []top.Row, name, user string) top.Row {
+	t.Helper()
+	for _, r := range rows {
+		if r.Text[top.Name] == name && r.Text[top.User] == user {
+			return r
 		}
 	}
-
-	frames = framesOf(t, &framer{fresh: true}, readings...)
-	assert.Equal(t, map[string]float64{"a": 4, "b": 5, "unattributed": 1}, energies(frames[0].Tables[top.Processes]), "nothing was before")
-	assert.InDelta(t, 20, frames[2].Node.Joules(), 1e-9)
+	require.Fail(t, "there is no row", "%s of %s", name, user)
+	return top.Row{}
 }
 
-func TestACollectorThatBeganAnewIsShownFromItsBegin(t *testing.T) {
-	frames := framesOf(t, &framer{},
-		exposition(100, 1, map[string]float64{"a": 90, "b": 9}),
-		exposition(5, 1, map[string]float64{"b": 4}),
-		exposition(7, 1, map[string]float64{"b": 6}))
-	assert.Equal(t, map[string]float64{"b": 4, "unattributed": 1}, energies(frames[1].Tables[top.Processes]))
-	assert.Equal(t, map[string]float64{"b": 6, "unattributed": 1}, energies(frames[2].Tables[top.Processes]))
-	assert.InDelta(t, 7, frames[2].Node.Joules(), 1e-9)
-}
-
-func TestSumsThatDoNotAddUpAreTold(t *testing.T) {
-	frames := framesOf(t, &framer{fresh: true}, exposition(1, 1, map[string]float64{"a": 1}))
-	assert.Contains(t, frames[0].Wrong, "the sum is wrong")
+func TestProgramsAndUsersAreSumsOfProcesses(t *testing.T) {
+	f := framesOf(t, &snapshot.Account{FromZero: true}, aBuild)[0]
+	programs, processes := f.Tables[top.Programs], f.Tables[top.Processes]
+	cc1 := rowOf(t, slices.DeleteFunc(slices.Clone(programs), func(r top.Row) bool { return r.Text[top.Unit] == "" }), "cc1", "ann")
+	assert.InDelta(t, 55, cc1.Energy.Joules(), 1e-9, "but not of several containers")
+	assert.Equal(t, [2]string{"u", "cc1 x.c"}, [2]string{cc1.Text[top.Unit], cc1.Text[top.Command]})
+	assert.InDelta(t, 20, rowOf(t, programs, "cc1", "bob").Energy.Joules(), 1e-9)
+	assert.InDelta(t, 14, rowOf(t, programs, "make (descendants)", "ann").Energy.Joules(), 1e-9)
+	assert.InDelta(t, 4, rowOf(t, programs, "(unnamed)", "ann").Energy.Joules(), 1e-9)
+	assert.Equal(t, cc1.Program, rowOf(t, processes, "cc1", "ann").Program)
+	of := 0
+	for _, r := range processes {
+		if r.Program == cc1.Program {
+			of++
+		}
+	}
+	assert.Equal(t, 2, of, "the process with a series of its own, and the others of the program")
+	assert.Equal(t, map[string]float64{"ann": 74, "bob": 20, "(others)": 6}, energies(f.Tables[top.Users]))
 }
 
 func TestAllKindsOfWorkloadsHaveTheirNames(t *testing.T) {
 	const container, pod = "0123456789abcdef0123456789abcdef", "6f9619ff-8b86-4011-b42d-00c04fc964ff"
 	text := fmt.Sprintf(`# TYPE system_power_watts gauge
-system_power_watts{energy_zone="package",energy_state="active",energy_method="modeled",host_name="node-1"} 9
-system_power_watts{energy_zone="gpu",energy_state="active",energy_method="measured"} 1
+system_power_watts{energy_zone="package",energy_method="modeled",energy_state="active",host_name="node-1"} 9
+system_power_watts{energy_zone="gpu",energy_method="measured",energy_state="active"} 1
 # TYPE process_power_watts gauge
-process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="package"} 4
-process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="gpu"} 1
-process_power_watts{otel_metric_overflow="true",energy_zone="package"} 1
-process_power_watts{process_pid="8",process_executable_name="other",energy_zone="package"} 1
+process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="package",energy_method="modeled"} 4
+process_power_watts{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q,energy_zone="gpu",energy_method="measured"} 1
+process_power_watts{otel_metric_overflow="true",energy_zone="package",energy_method="modeled"} 1
+process_power_watts{process_pid="8",process_executable_name="other",energy_zone="package",energy_method="modeled"} 1
 # TYPE process_cpu_time_seconds_total counter
 process_cpu_time_seconds_total{process_pid="7",process_executable_name="nginx",process_command_line="nginx -g off",container_id=%[1]q,k8s_pod_uid=%[2]q} 2.5
 # TYPE container_power_watts gauge
-container_power_watts{container_id=%[1]q,container_runtime_name="containerd",k8s_pod_uid=%[2]q,k8s_namespace_name="shop",k8s_pod_name="web-1",k8s_container_name="front",container_image_name="nginx",energy_zone="package"} 4
-container_power_watts{otel_metric_overflow="true",energy_zone="package"} 2
-container_power_watts{otel_metric_overflow="true",k8s_namespace_name="batch",k8s_container_name="job",energy_zone="package"} 1
+container_power_watts{container_id=%[1]q,container_runtime_name="containerd",k8s_pod_uid=%[2]q,k8s_namespace_name="shop",k8s_pod_name="web-1",k8s_container_name="front",container_image_name="nginx",energy_zone="package",energy_method="modeled"} 4
+container_power_watts{otel_metric_overflow="true",energy_zone="package",energy_method="modeled"} 2
+container_power_watts{otel_metric_overflow="true",k8s_namespace_name="batch",k8s_container_name="job",energy_zone="package",energy_method="modeled"} 1
 # TYPE k8s_pod_power_watts gauge
-k8s_pod_power_watts{k8s_pod_uid=%[2]q,k8s_pod_qos_class="Burstable",k8s_namespace_name="shop",k8s_pod_name="web-1",energy_zone="package"} 4
+k8s_pod_power_watts{k8s_pod_uid=%[2]q,k8s_pod_qos_class="Burstable",k8s_namespace_name="shop",k8s_pod_name="web-1",energy_zone="package",energy_method="modeled"} 4
 # TYPE vm_power_watts gauge
-vm_power_watts{vm_id="8d3e4f62-7c2a-4c1e-9f10-000000000001",vm_name="build-1",vm_hypervisor="qemu",energy_zone="package"} 3
+vm_power_watts{vm_id="8d3e4f62-7c2a-4c1e-9f10-000000000001",vm_name="build-1",vm_hypervisor="qemu",energy_zone="package",energy_method="modeled"} 3
 # TYPE systemd_unit_power_watts gauge
-systemd_unit_power_watts{systemd_unit_name="nginx.service",energy_zone="package"} 4
+systemd_unit_power_watts{systemd_unit_name="nginx.service",energy_zone="package",energy_method="modeled"} 4
 # TYPE slurm_step_power_watts gauge
-slurm_step_power_watts{slurm_job_id="31",slurm_step_id="0",energy_zone="package"} 1
-slurm_step_power_watts{slurm_job_id="32",energy_zone="package"} 1
+slurm_step_power_watts{slurm_job_id="31",slurm_step_id="0",energy_zone="package",energy_method="modeled"} 1
+slurm_step_power_watts{slurm_job_id="32",energy_zone="package",energy_method="modeled"} 1
 `, container, pod)
-	f := framesOf(t, &framer{}, text)[0]
+	f := framesOf(t, &snapshot.Account{}, text)[0]
 	assert.Equal(t, "node-1", f.Host)
 	assert.InDelta(t, 10, f.Active, 1e-9)
 
@@ -128,14 +173,14 @@ slurm_step_power_watts{slurm_job_id="32",energy_zone="package"} 1
 	for _, r := range f.Tables[top.Processes] {
 		pinned[r.Pinned]++
 	}
-	assert.Equal(t, map[bool]int{false: 2, true: 2}, pinned, "a process may be called other: it has a PID")
+	assert.Equal(t, map[bool]int{false: 2, true: 4}, pinned, "a process may be called other: it has a PID")
 
 	first := func(v top.View) [3]string {
 		r := f.Tables[v][0]
 		return [3]string{r.Text[top.Name], r.Text[top.ID], r.Text[top.Namespace]}
 	}
 	assert.Equal(t, [3]string{"front", "0123456789ab", "shop"}, first(top.Containers))
-	assert.True(t, f.Tables[top.Containers][1].Pinned)
+	assert.True(t, f.Tables[top.Containers][1].Pinned, "(others)")
 	group := f.Tables[top.Containers][2]
 	assert.Equal(t, [2]string{"(others): job", "batch"}, [2]string{group.Text[top.Name], group.Text[top.Namespace]})
 	assert.False(t, group.Pinned)
@@ -185,8 +230,25 @@ func TestAProcessWithTheSameNumberIsNotDescribed(t *testing.T) {
 	assert.Equal(t, top.Row{CPUTime: -1}, r)
 	var none *processFiles
 	none.describe(&untouched, created.Format(time.RFC3339Nano))
+	none.nameOwners(&snapshot.Snapshot{})
 	assert.Empty(t, untouched.Text[top.User])
 	assert.Nil(t, newProcessFiles(t.TempDir()), "there is no /proc")
+}
+
+func TestAProcessWithoutAnOwnerHasTheOneOfItsFiles(t *testing.T) {
+	_, created := aProcess(t)
+	me, err := user.Current()
+	require.NoError(t, err)
+	files := newProcessFiles("/")
+	owner := func(pid int) string {
+		var id snapshot.Identity
+		id[snapshot.PID], id[snapshot.Created] = fmt.Sprint(pid), identity.CreatedAt(created)
+		s := &snapshot.Snapshot{Rows: []snapshot.Row{{Identity: id}}}
+		files.nameOwners(s)
+		return s.Rows[0].Identity[snapshot.Owner]
+	}
+	assert.Equal(t, me.Username, owner(os.Getpid()))
+	assert.Empty(t, owner(0))
 }
 
 func TestArgumentsOfAProcess(t *testing.T) {
@@ -203,7 +265,7 @@ func TestOnlyThisMachinesFilesAreReadForItsCollector(t *testing.T) {
 		assert.Equal(t, host, hostOf(endpoint))
 		o := onceOptions(endpoint)
 		o.given = true
-		from, err := open(t.Context(), o)
+		from, err := openSource(t.Context(), o)
 		require.NoError(t, err)
 		assert.Equal(t, host == "", from.files != nil, endpoint)
 	}

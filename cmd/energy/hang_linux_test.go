@@ -18,18 +18,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 )
 
-// hanging is a source that never answers, and cannot be closed.
-type hanging struct{}
-
-func (hanging) read(context.Context) (*snapshot, error) { select {} }
-func (hanging) name() string                            { return "nowhere" }
-func (hanging) hint(error) string                       { return "" }
-func (hanging) note() string                            { return "" }
-
-func openHanging(context.Context, options) (*opened, error) {
-	return &opened{source: hanging{}, close: func() error { select {} }}, nil
+// openHanging opens a source that never answers, and cannot be closed.
+func openHanging(context.Context, options) (*source, error) {
+	return &source{
+		name: "nowhere", notes: func() []string { return nil }, hint: func(error) string { return "" }, close: func() error { select {} },
+		read: func(context.Context) (*snapshot.Snapshot, error) { select {} },
+	}, nil
 }
 
 // soon bounds what must end within 5 s, on a machine that may be busy.

@@ -12,17 +12,20 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// processFiles describes processes of this machine from /proc. A nil *processFiles describes none.
+// processFiles describes processes of this machine from /proc. A nil *processFiles does not describe any.
 type processFiles struct {
 	files *stall.Guard[*processFile]
 	boot  time.Time
 	users map[uint64]string // names by number
+	// owners are the users of processes without the attribute for it.
+	owners map[snapshot.Identity]string
 }
 
 // processFile reads the files of one process at a time.
@@ -59,7 +62,7 @@ func (f *processFile) readArguments() {
 }
 
 // newProcessFiles returns what reads the processes of a machine whose root directory is given, or
-// nil where it has no /proc.
+// nil if it has no /proc.
 func newProcessFiles(root string) *processFiles {
 	fs, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
@@ -74,9 +77,33 @@ func newProcessFiles(root string) *processFiles {
 	return p
 }
 
-// sameStart is how much two statements of when a process was created may differ: they are in whole
-// seconds of the machine's start, whose date changes when the clock is set.
+// sameStart is the maximum difference between two creation times of one process. The start of the
+// machine, in whole seconds, is part of them, and changes when the clock is set.
 const sameStart = 1500 * time.Millisecond
+
+// nameOwners sets the owner of processes that lack the attribute, if they run on this machine.
+func (p *processFiles) nameOwners(s *snapshot.Snapshot) {
+	if p == nil {
+		return
+	}
+	owners := map[snapshot.Identity]string{}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if r.Kind != snapshot.Process || r.Identity[snapshot.Owner] != "" {
+			continue
+		}
+		owner, ok := p.owners[r.Identity]
+		if !ok {
+			pid, _ := strconv.ParseInt(r.Identity[snapshot.PID], 10, 32)
+			found := top.Row{PID: int32(pid)}
+			p.describe(&found, r.Identity[snapshot.Created])
+			owner = found.Text[top.User]
+		}
+		owners[r.Identity] = owner // also if it is not found, so that a process has one owner
+		r.Identity[snapshot.Owner] = owner
+	}
+	p.owners = owners
+}
 
 // describe adds user, arguments and CPU time to a row, if its process is on this machine. created
 // is when it was, in ISO 8601: another process may have the same number.

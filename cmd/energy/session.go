@@ -3,11 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,53 +17,180 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 )
 
-// session is top on a terminal: one goroutine reads figures, another one draws them and takes keys.
-type session struct {
-	options
-	open    opener
-	model   top.Model
-	changes chan func(top.Model) top.Model // of the model, by what was read
+// opener opens a source.
+type opener func(context.Context, options) (*source, error)
+
+// display shows figures, or the reason why there are none.
+type display interface {
+	show(ctx context.Context, f *top.Frame, notes []string)
+	explain(ctx context.Context, text string, failed bool, notes []string)
 }
 
-// opener opens what figures come from.
-type opener func(context.Context, options) (*opened, error)
+// follower reads a source until its end.
+type follower struct {
+	options
+	*source
+	to    display
+	began time.Time
+	frame *top.Frame // newest one, nil before the first
+	said  []string   // notes of the newest snapshot
+}
+
+// follow opens a source, and shows its figures until ctx or the source ends.
+func follow(ctx context.Context, o options, open opener, to display) (err error) {
+	f := &follower{options: o, to: to, began: time.Now()}
+	if f.source, err = open(ctx, o); err != nil {
+		if ctx.Err() != nil { // it was not waited for
+			return nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	if f.first > 0 {
+		to.explain(ctx, "Measuring", false, f.lines())
+		pause(ctx, f.first)
+	}
+	delay := soonAgain
+	for ctx.Err() == nil {
+		done, err := f.step(ctx)
+		if done {
+			return err
+		}
+		pause(ctx, min(delay, f.interval))
+		if f.frame != nil { // the first readings follow each other fast
+			delay = min(2*delay, f.interval)
+		}
+	}
+	switch {
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded): // a key or a signal
+		return nil
+	case f.frame == nil:
+		return f.noFigures(nil)
+	}
+	return contradiction(f.frame)
+}
+
+// soonAgain is the time until the second reading.
+const soonAgain = 250 * time.Millisecond
+
+// step reads and shows. It reports whether it was the last time, and the result.
+func (f *follower) step(ctx context.Context) (done bool, err error) {
+	err = f.update(ctx)
+	late := time.Since(f.began) >= f.wait
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && f.frame != nil:
+		f.to.show(ctx, f.frame, f.lines())
+		return f.once, contradiction(f.frame)
+	case f.frame != nil:
+		f.to.explain(ctx, "No answer: "+err.Error(), true, f.lines())
+	case late && (err != nil || f.once):
+		return true, f.noFigures(err)
+	case err != nil || late:
+		text := f.missing(err)
+		f.to.explain(ctx, strings.ToUpper(text[:1])+text[1:], true, f.lines())
+	default:
+		f.to.explain(ctx, "Waiting for figures from "+f.name, false, f.lines())
+	}
+	return false, nil
+}
+
+// rereads is the maximum number of repetitions of a reading whose figures do not add up, as of an
+// exporter that was read while a collection arrived.
+const rereads = 2
+
+// update reads a snapshot, and makes a frame if there are new figures.
+func (f *follower) update(ctx context.Context) error {
+	for try := 0; ; try++ {
+		s, err := f.read(ctx)
+		switch {
+		case err != nil && try > 0:
+			return nil
+		case err != nil:
+			return err
+		case !s.HasFigures():
+			f.said = s.Notes
+			return nil
+		}
+		f.files.nameOwners(s)
+		news := f.account.Add(s)
+		f.said, f.frame = s.Notes, frameOf(&f.account, s, f.files)
+		f.frame.Host = cmp.Or(f.host, f.frame.Host)
+		if !f.reread || !news && try == 0 || try == rereads || f.account.Complete() {
+			return nil
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// lines returns the notes on the figures, one line each and without control characters.
+func (f *follower) lines() (lines []string) {
+	for _, note := range slices.Concat(f.notes(), f.said) {
+		lines = append(lines, figure.Line(note))
+	}
+	return lines
+}
+
+// missing says why there are no figures, and what to do.
+func (f *follower) missing(err error) string {
+	text := "no figures from " + f.name
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	return text + "\n" + f.hint(err)
+}
+
+// noFigures is missing with the notes, as an error.
+func (f *follower) noFigures(err error) error {
+	return errors.New(strings.Join(append([]string{f.missing(err)}, f.lines()...), "\n"))
+}
+
+// contradiction returns the error of figures that cannot be right.
+func contradiction(f *top.Frame) error {
+	if f.Wrong == "" {
+		return nil
+	}
+	return errors.New(f.Wrong)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// session is top on a terminal: one goroutine follows the source, another one draws and takes keys.
+type session struct {
+	model   top.Model
+	changes chan func(top.Model) top.Model
+}
 
 // runScreen shows figures on a terminal until q, ctx or the time limit ends it. It restores the
-// terminal before it returns or panics, and stops the command, if any, before it returns. A source
-// that hangs does not keep it from returning.
+// terminal before it returns or panics. A source that hangs does not keep it from returning.
 func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) error {
 	defer t.Close()
-	if o.limit > 0 {
-		limited, cancel := context.WithTimeout(ctx, o.limit)
-		defer cancel()
-		ctx = limited
-	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := o.limited(ctx)
 	defer stop()
-	s := &session{options: o, open: open, changes: make(chan func(top.Model) top.Model), model: top.New(opening(&o))}
+	status := "Looking for a collector at " + o.endpoint
+	if o.local {
+		status = "Opening the meters of this machine"
+	}
+	s := &session{changes: make(chan func(top.Model) top.Model), model: top.New(status)}
 	ended := make(chan error, 1)
-	go func() { ended <- s.guard(ctx) }()
+	go func() { ended <- guarded(func() error { return follow(ctx, o, open, s) }) }()
 	if over, err := s.loop(ctx, t, ended); over {
 		return err
 	}
 	t.Close() // before the source is closed, which may take a moment
 	stop()
-	return s.result(o.await(ctx, func() error { return <-ended }))
-}
-
-// opening says what is done first.
-func opening(o *options) string {
-	switch {
-	case o.local:
-		return "Opening the meters of this machine"
-	case len(o.command) > 0:
-		return "Starting " + o.command[0]
-	}
-	return "Looking for a collector at " + o.endpoint
+	return repanic(await(ctx, func() error { return <-ended }))
 }
 
 // loop draws and takes keys. It returns when a key or ctx ends the session, or, as over, with the
-// result of the reader that ended.
+// result of the follower.
 func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan error) (over bool, err error) {
 	for {
 		var grid *screen.Grid
@@ -77,14 +205,14 @@ func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan err
 			s.model = change(s.model)
 		case err := <-ended:
 			t.Close()
-			return true, s.result(err)
+			return true, repanic(err)
 		case <-ctx.Done():
 			return false, nil
 		}
 	}
 }
 
-// handle does what an event at the terminal asks for, and reports whether that ends the session.
+// handle handles an event of the terminal, and reports whether it ends the session.
 func (s *session) handle(t *screen.Terminal, e screen.Event) (quit bool) {
 	var action top.Action
 	switch e := e.(type) {
@@ -107,7 +235,24 @@ func (s *session) handle(t *screen.Terminal, e screen.Event) (quit bool) {
 	return false
 }
 
-// panicked is a panic of the goroutine that reads.
+// show implements display.
+func (s *session) show(ctx context.Context, f *top.Frame, notes []string) {
+	s.change(ctx, func(m top.Model) top.Model { return m.Show(f, notes) })
+}
+
+// explain implements display.
+func (s *session) explain(ctx context.Context, text string, failed bool, notes []string) {
+	s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
+}
+
+func (s *session) change(ctx context.Context, change func(top.Model) top.Model) {
+	select {
+	case s.changes <- change:
+	case <-ctx.Done():
+	}
+}
+
+// panicked is a panic of the goroutine that follows the source.
 type panicked struct {
 	value any
 	stack []byte
@@ -116,125 +261,20 @@ type panicked struct {
 // Error implements error.
 func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
 
-// guard reads, and returns a panic as an error: the terminal must be restored before the panic is
-// reported.
-func (s *session) guard(ctx context.Context) (err error) {
+// guarded returns a panic as an error: the terminal must be restored before it is reported.
+func guarded(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicked{p, debug.Stack()}
 		}
 	}()
-	return s.read(ctx)
+	return do()
 }
 
-// result returns what reading ended with, once the terminal is given back.
-func (*session) result(err error) error {
+// repanic returns the result of the follower, after the terminal was restored.
+func repanic(err error) error {
 	if p := (*panicked)(nil); errors.As(err, &p) {
 		panic(p)
 	}
 	return err
 }
-
-// change changes the model.
-func (s *session) change(ctx context.Context, change func(top.Model) top.Model) {
-	select {
-	case s.changes <- change:
-	case <-ctx.Done():
-	}
-}
-
-// explain shows why there are no newer figures.
-func (s *session) explain(ctx context.Context, from *opened, text string, failed bool) {
-	notes := notesOf(from)
-	s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
-}
-
-// firstRows is the time after which this machine's first rows are shown. The next figures follow soon.
-const firstRows = 200 * time.Millisecond
-
-// read opens a source, and reads it until ctx or the source ends.
-func (s *session) read(ctx context.Context) (err error) {
-	began := time.Now()
-	from, err := s.open(ctx, s.options)
-	switch {
-	case err != nil && ctx.Err() != nil: // it was not waited for
-		return nil
-	case err != nil:
-		return err
-	}
-	defer func() { err = errors.Join(err, from.close()) }()
-	if from.first > 0 {
-		s.explain(ctx, from, "Measuring", false)
-		pause(ctx, min(from.first, firstRows))
-	}
-	r := newReader(from)
-	f := framer{host: hostOf(s.endpoint), procs: from.files, fresh: from.strict, since: began}
-	if f.host == "" {
-		f.host, _ = os.Hostname()
-	}
-	delay, shown := firstWindow, false
-	for {
-		snap := r.read(ctx)
-		switch {
-		case ctx.Err() != nil:
-		case r.err == nil && snap.hasFigures():
-			frame, notes := f.frame(snap, r.sums, time.Now()), notesOf(from)
-			s.change(ctx, func(m top.Model) top.Model { return m.Show(frame, notes) })
-			shown = true
-		case !shown && r.err != nil && time.Since(began) >= s.wait:
-			return r.noFigures()
-		default:
-			s.missing(ctx, &r, shown, time.Since(began) >= s.wait)
-		}
-		if done, err := s.sleep(ctx, &r, min(delay, s.interval), shown); done {
-			return err
-		}
-		if shown { // the first readings follow each other fast
-			delay = min(2*delay, s.interval)
-		}
-	}
-}
-
-// missing reports why a reading has no figures.
-func (s *session) missing(ctx context.Context, r *reader, shown, late bool) {
-	switch {
-	case shown && r.err != nil:
-		s.explain(ctx, r.from, "No answer: "+r.err.Error(), true)
-	case r.err != nil || late:
-		s.explain(ctx, r.from, capital(r.missing()), true)
-	case !shown:
-		s.explain(ctx, r.from, "Measuring: no figures yet from "+r.from.name(), false)
-	}
-}
-
-// sleep waits until it is time for the next reading. It returns true, and the result of all, if there is none.
-func (s *session) sleep(ctx context.Context, r *reader, delay time.Duration, shown bool) (done bool, err error) {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return false, nil
-	case <-r.from.exited:
-		if ctx.Err() == nil {
-			return true, r.from.ended(&s.options)
-		}
-	case <-ctx.Done():
-	}
-	switch {
-	case !errors.Is(ctx.Err(), context.DeadlineExceeded): // a key or a signal
-		return true, nil
-	case !shown:
-		return true, r.noFigures()
-	}
-	return true, r.sums.err()
-}
-
-// notesOf returns what a source notes, a line each, and without control characters.
-func notesOf(from *opened) (notes []string) {
-	for line := range strings.Lines(from.note()) {
-		notes = append(notes, figure.Line(line))
-	}
-	return notes
-}
-
-func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

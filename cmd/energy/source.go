@@ -8,63 +8,101 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// source is where the figures of a table come from.
-type source interface {
-	// read returns the figures of now.
-	read(ctx context.Context) (*snapshot, error)
-	// name says where they come from.
-	name() string
-	// hint says what to do where there are none.
-	hint(err error) string
-	// note returns what to say below the table, or "".
-	note() string
+// source provides snapshots: a collector, or the receiver in this process.
+type source struct {
+	name    string
+	host    string        // name of the machine, empty if only the figures have it
+	files   *processFiles // of the machine with the processes, nil if it is another one
+	account snapshot.Account
+	first   time.Duration // time until the first figures
+	reread  bool          // a snapshot may be incomplete
+	read    func(context.Context) (*snapshot.Snapshot, error)
+	notes   func() []string
+	hint    func(error) string
+	close   func() error
 }
 
-// collector is a collector's Prometheus exporter.
-type collector struct {
-	endpoint string
-	log      logTail // of the collector, if it was started here
-	kepler   bool    // the last figures were Kepler's
-}
-
-func (c *collector) read(ctx context.Context) (*snapshot, error) {
-	s, err := scrape(ctx, c.endpoint)
-	c.kepler = err == nil && s.kepler
-	return s, err
-}
-
-func (c *collector) name() string { return c.endpoint }
-
-func (c *collector) note() string {
-	if c.kepler {
-		return "The metrics are Kepler's: they do not say whether energy is measured, and their sums need not add up"
+// openSource opens a collector's exporter, or the receiver in this process if no collector runs.
+func openSource(ctx context.Context, o options) (*source, error) {
+	if !o.local && (o.given || !isRefused(o.endpoint)) {
+		return openEndpoint(&o), nil
 	}
-	return c.log.note()
-}
-
-func (c *collector) hint(err error) string {
+	cfg, without, err := localConfig(ctx, &o)
 	if err != nil {
-		return "Is the collector running? `make run` starts it, and `energy top --local` needs none."
+		return nil, err
 	}
-	return "It answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured."
+	s, said, err := openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, setting := range without {
+		said.Set(setting, setting+" is left out: extensions belong to a collector")
+	}
+	if !o.local {
+		said.Set(o.endpoint, fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint))
+	}
+	s.first = firstWindow
+	if !o.plain {
+		s.first = firstRows
+	}
+	return s, nil
 }
 
-// refused reports whether nothing listens where an endpoint is.
-func refused(endpoint string) bool {
+// The times after which the first figures of this machine are shown: in plain tables, and on the
+// screen, on which the next figures follow soon.
+const (
+	firstWindow = 500 * time.Millisecond
+	firstRows   = 200 * time.Millisecond
+)
+
+// openEndpoint returns the source of a collector's exporter.
+func openEndpoint(o *options) *source {
+	s := &source{
+		name: o.endpoint, host: hostOf(o.endpoint), reread: true,
+		notes: func() []string { return nil },
+		hint: func(err error) string {
+			if err != nil {
+				return "Is the collector running? `energy top --local` needs no collector."
+			}
+			return "It answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured."
+		},
+		close: func() error { return nil },
+	}
+	s.account.FromZero = o.once // one table has the energy until now
+	telemetry := ""
+	if s.host == "" {
+		s.host, _ = os.Hostname()
+		s.files = newProcessFiles("/")
+		telemetry = telemetryOf(o.endpoint)
+	}
+	s.read = func(ctx context.Context) (*snapshot.Snapshot, error) {
+		read, err := snapshot.Scrape(ctx, http.DefaultClient, o.endpoint)
+		if err == nil && telemetry != "" && !read.Kepler {
+			read.AddTelemetry(ctx, http.DefaultClient, telemetry)
+		}
+		return read, err
+	}
+	return s
+}
+
+// isRefused reports whether no process listens at an endpoint.
+func isRefused(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return false
@@ -76,27 +114,60 @@ func refused(endpoint string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// firstWindow is the time after which this machine's first figures are shown.
-const firstWindow = 500 * time.Millisecond
-
-// local is the receiver, embedded.
-type local struct {
-	receiver *energyreceiver.Embedded
-	notes    *notes.Notes
-	why      string // no collector is asked; "" where none was wanted
+// hostOf returns the name of the machine of an endpoint, empty if it is this one.
+func hostOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || isLoopback(u.Hostname()) {
+		return ""
+	}
+	return figure.Line(u.Hostname())
 }
 
-// openLocal returns the receiver after it has taken its baseline.
-func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) {
-	l := &local{notes: notes.New()}
-	var err error
-	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.Logger(), Extensions: gpuLibraries}); err != nil {
-		return nil, err
+// telemetryOf returns the endpoint of the metrics of the collector about itself in the shipped
+// configurations. It is empty if the endpoint has another port.
+func telemetryOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Port() != defaultPort {
+		return ""
 	}
-	if err := l.receiver.Start(ctx); err != nil {
-		return nil, errors.Join(err, l.close())
+	u.Host = net.JoinHostPort(u.Hostname(), "8888")
+	return u.String()
+}
+
+// openReceiver returns the source of the receiver in this process after its baseline.
+func openReceiver(ctx context.Context, cfg *energyreceiver.Config) (*source, *notes.Notes, error) {
+	said := notes.New()
+	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: said.Logger(), Extensions: gpuLibraries})
+	if err != nil {
+		return nil, nil, err
 	}
-	return l, nil
+	s := &source{
+		name: "this machine", files: newProcessFiles(cfg.RootPath), account: snapshot.Account{Fresh: true},
+		read: func(ctx context.Context) (*snapshot.Snapshot, error) {
+			md, err := receiver.Collect(ctx)
+			if err != nil {
+				return nil, err
+			}
+			read := snapshot.FromMetrics(md)
+			read.SetExpectedErrors(receiver.ExpectedErrors())
+			return read, nil
+		},
+		notes: func() []string {
+			lines := said.Lines()
+			if said.Denied() && os.Geteuid() != 0 {
+				lines = slices.Insert(lines, 0, "A permission is missing: run this as root, or see docs/permissions.md")
+			}
+			return lines
+		},
+		hint: func(error) string { return "No sensor can be read. `--model auto` estimates the power of the machine." },
+		// The end of the table must not keep the receiver from closing its files.
+		close: func() error { return receiver.Shutdown(context.Background()) },
+	}
+	s.host, _ = os.Hostname()
+	if err := receiver.Start(ctx); err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return s, said, nil
 }
 
 // localProcesses is the maximum number of processes that have a series each without a collector.
@@ -104,7 +175,7 @@ func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) 
 const localProcesses = 500
 
 // localConfig returns the receiver's configuration for a table, and the settings of --config that
-// were left out. Without --config it has those of config.yaml that make a table.
+// were left out. Without --config it is a configuration for a table, similar to config.yaml.
 func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, without []string, err error) {
 	if o.config != "" {
 		if cfg, without, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
@@ -126,11 +197,11 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 }
 
 // modelUsage describes the flag --model.
-const modelUsage = "the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
+const modelUsage = "`model` for zones without a meter: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
 	"file of a trained model (default auto, or what --config says)"
 
-// selectModel sets the model of the flag --model. Without it the model is that of the file of
-// --config, or auto without a file.
+// selectModel sets the model of the flag --model. Without the flag the file of --config selects the
+// model, and without a file the model is auto.
 func selectModel(cfg *energyreceiver.Config, model, file string) (err error) {
 	switch {
 	case model == "none":
@@ -141,35 +212,4 @@ func selectModel(cfg *energyreceiver.Config, model, file string) (err error) {
 		}
 	}
 	return nil
-}
-
-func (l *local) close() error {
-	// What ends the table must not keep the receiver from closing what it opened.
-	return l.receiver.Shutdown(context.Background())
-}
-
-func (l *local) read(ctx context.Context) (*snapshot, error) {
-	md, err := l.receiver.Collect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found, err := familiesOf(md)
-	if err != nil {
-		return nil, fmt.Errorf("metrics of the receiver: %w", err)
-	}
-	return snapshotOf(found), nil
-}
-
-func (l *local) name() string { return "this machine" }
-
-func (l *local) note() string {
-	denied := ""
-	if l.notes.Denied() && os.Geteuid() != 0 {
-		denied = "A permission is missing: run this as root, or see docs/permissions.md"
-	}
-	return strings.Join(slices.DeleteFunc([]string{l.why, denied, l.notes.String()}, func(s string) bool { return s == "" }), "\n")
-}
-
-func (l *local) hint(error) string {
-	return "No sensor can be read. `--model auto` estimates what the machine draws."
 }

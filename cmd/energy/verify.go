@@ -92,7 +92,7 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	if o.backend != "" {
 		run.Backend = verify.AskBackend(ctx, o.backend)
 	}
-	observed, err := patience.Call(ctx, stopTimeout, func() (*verify.Observation, error) { return verify.Run(ctx, run) })
+	observed, err := patience.Call(ctx, 10*time.Second, func() (*verify.Observation, error) { return verify.Run(ctx, run) })
 	if err != nil {
 		return err
 	}

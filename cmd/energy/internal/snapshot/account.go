@@ -15,11 +15,12 @@ import (
 //
 // An Account is not safe for concurrent use.
 type Account struct {
-	// FromZero makes energy count from the start of each series instead of the first snapshot. It
-	// must be set before the first Add.
+	// FromZero makes energy count from the start of each series instead of the first snapshot. Like
+	// Fresh, it must be set before the first Add.
 	FromZero bool
-	// Began, if it is set, is the start of all series: the first period begins with it.
-	Began time.Time
+	// Fresh reports whether the receiver began with this account: energy counts from the start of each
+	// series, and the first period begins with the earliest of them.
+	Fresh bool
 
 	newest    *Snapshot
 	since, at time.Time // timestamps of the first and the last collection
@@ -109,27 +110,23 @@ func (s *Snapshot) Follows(earlier *Snapshot) bool {
 	return !slices.EqualFunc(s.Zones, earlier.Zones, sameZone) || !slices.EqualFunc(s.Meters, earlier.Meters, sameMeter)
 }
 
-// Add adds a snapshot. If it has the same collection as the last snapshot, it completes the period:
+// Add adds a snapshot, and reports whether it has newer figures. If it has the same collection as the last snapshot, it completes the period:
 // an exporter may be read while a collection arrives. A snapshot without zones is ignored.
-func (a *Account) Add(s *Snapshot) {
+func (a *Account) Add(s *Snapshot) (news bool) {
 	if len(s.Zones) == 0 {
-		return
+		return false
 	}
-	base := a.round == 0
 	switch {
-	case base:
-		a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*counter{}
-		if !a.Began.IsZero() {
-			a.since, a.period = a.Began, max(s.At.Sub(a.Began), 0)
-		}
+	case a.round == 0:
+		news = true
+		a.begin(s)
 	case s.Follows(a.newest):
+		news = true
 		a.period, a.at = max(s.At.Sub(a.at), 0), s.At
 		a.next()
-	default:
-		base = a.round == 1
 	}
 	a.newest = s
-	base = base && !a.FromZero
+	base := a.round == 1 && !a.FromZero
 	index, restarted := a.addZones(s, base)
 	if restarted {
 		a.period = 0
@@ -150,8 +147,24 @@ func (a *Account) Add(s *Snapshot) {
 		a.addRow(&s.Rows[i], index, base, restarted)
 	}
 	for kind := range a.kinds {
-		a.kinds[kind].fold(Kind(kind), a.round, len(a.zones))
+		a.kinds[kind].fold(a.round, len(a.zones))
 	}
+	return news
+}
+
+// begin begins with the first snapshot.
+func (a *Account) begin(s *Snapshot) {
+	a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*counter{}
+	if !a.Fresh {
+		return
+	}
+	a.FromZero = true
+	for i := range s.Zones {
+		if start := s.Zones[i].Start; !start.IsZero() && start.Before(a.since) {
+			a.since = start
+		}
+	}
+	a.period = a.at.Sub(a.since)
 }
 
 // next begins a period.
@@ -282,7 +295,7 @@ func (k *kindAccount) group(r *Row) *group {
 
 // fold adds the energy of series that are not in the newest collection to their groups, and removes
 // groups without series if there are too many.
-func (k *kindAccount) fold(kind Kind, round, zones int) {
+func (k *kindAccount) fold(round, zones int) {
 	for id, c := range k.cells {
 		if c.round == round {
 			continue

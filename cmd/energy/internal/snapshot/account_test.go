@@ -289,9 +289,9 @@ func TestPowerIsThatOfThePeriodOfTheData(t *testing.T) {
 }
 
 func TestTheFirstPeriodOfAReceiverBeginsWithIt(t *testing.T) {
-	a := &Account{FromZero: true, Began: time.Unix(8, 0)}
+	a := &Account{Fresh: true}
 	s := snapshotAt(10, 10_000_000, 0, map[string]units.Energy{"1": 6_000_000, "2": 4_000_000})
-	s.Rows[0].Watts = 99
+	s.Rows[0].Watts, s.Zones[0].Start = 99, time.Unix(8, 0)
 	a.Add(s)
 	assert.InDelta(t, 5, a.Programs().Rows[0].Watts, 1e-9)
 	assert.Equal(t, time.Unix(8, 0), a.Since())

@@ -40,6 +40,8 @@ var keplerAttributes = map[string]Attribute{
 	"vm_id": VMID, "vm_name": VMName, "hypervisor": Hypervisor,
 }
 
+const keplerNote = "The metrics are Kepler's: they do not say whether energy is measured, and their sums need not add up"
+
 var errOldKepler = errors.New("the endpoint belongs to a Kepler older than 0.10, whose metrics are not supported (docs/kepler.md): " +
 	"measure this machine with energy top --local")
 

@@ -125,6 +125,6 @@ func (i Identity) Program() Identity {
 	return i
 }
 
-// IsOverflow reports whether a row is the sum of workloads without a row, in which programs and
-// groups are not distinguished either.
+// IsOverflow reports whether a row is the sum of all workloads of a kind that have neither a row nor
+// a row of their program.
 func (i *Identity) IsOverflow() bool { return i[Overflow] == "true" && i[Executable] == "" }

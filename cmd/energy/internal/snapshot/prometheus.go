@@ -59,6 +59,17 @@ func Scrape(ctx context.Context, client *http.Client, endpoint string) (*Snapsho
 	return FromPrometheus(body)
 }
 
+// AddTelemetry adds the conditions and the expected errors that a collector reports about its
+// receivers at another endpoint, if there are any.
+func (s *Snapshot) AddTelemetry(ctx context.Context, client *http.Client, endpoint string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if of, err := Scrape(ctx, client, endpoint); err == nil {
+		s.SetExpectedErrors(of.expected)
+		s.Notes = append(s.Notes, of.Notes...)
+	}
+}
+
 // FromPrometheus reads the Prometheus text format. If it has no timestamps, At is the current time.
 func FromPrometheus(r io.Reader) (*Snapshot, error) {
 	found, err := texts(r)
@@ -100,9 +111,11 @@ func messages(r io.Reader) (families, error) {
 func fromFamilies(found families, now time.Time) (*Snapshot, error) {
 	s := read(found.own)
 	if len(s.Zones) == 0 {
-		if s = read(found.kepler); len(s.Zones) > 0 || len(s.Rows) > 0 {
-			s.Kepler = true
-		} else if found.isOldKepler() {
+		switch other := read(found.kepler); {
+		case len(other.Zones) > 0:
+			s = other
+			s.Kepler, s.Notes = true, []string{keplerNote}
+		case found.isOldKepler():
 			return nil, errOldKepler
 		}
 	}

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ type rowKey struct {
 // has a value.
 func read(points func(*metric, func(*point))) *Snapshot {
 	r := &reader{rows: map[rowKey]int{}, meters: map[string]int{}}
-	r.Busy = math.NaN()
+	r.Busy, r.expected = math.NaN(), map[power.Class]float64{}
 	for i := range nodeMetrics {
 		points(&nodeMetrics[i], func(p *point) { nodeMetrics[i].read(r, p) })
 	}
@@ -120,18 +121,15 @@ func (r *reader) uncertainty(p *point) {
 	}
 }
 
-// expectedError sets the expected error of a modeled zone.
+// expectedError sets the expected error of the model of a zone.
 func (r *reader) expectedError(p *point) {
-	for i := range r.Zones {
-		if z := &r.Zones[i]; z.Method == power.Modeled && string(z.Zone) == p.labels[attrZone] {
-			z.Uncertainty = p.value
-		}
-	}
+	r.expected[power.Class{Zone: power.Kind(p.labels[attrZone]), Method: power.Modeled}] = p.value
 }
 
 func (r *reader) condition(p *point) {
-	if name := p.labels[attrCondition]; p.value > 0 && !slices.Contains(r.Notes, name) {
-		r.Notes = append(r.Notes, name)
+	note := fmt.Sprintf("The receiver has the condition %q: see the log of the collector", p.labels[attrCondition])
+	if p.value > 0 && !slices.Contains(r.Notes, note) {
+		r.Notes = append(r.Notes, note)
 	}
 }
 
@@ -171,6 +169,7 @@ func (r *reader) meterUtilization(p *point) { r.meter(p).Utilization = p.value }
 func (r *reader) finishNode() {
 	slices.SortFunc(r.Meters, func(a, b Meter) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Type, b.Type)) })
 	sortZones(r.Zones)
+	r.SetExpectedErrors(r.expected)
 	slices.Sort(r.Notes)
 }
 

@@ -73,11 +73,14 @@ func exported(t *testing.T, md pmetric.Metrics) map[string]*dto.MetricFamily {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
 			translated := otlptranslator.Metric{Name: m.Name(), Unit: m.Unit(), Type: otlptranslator.MetricTypeGauge}
-			kind, points := dto.MetricType_GAUGE, pmetric.NewNumberDataPointSlice()
-			if m.Type() == pmetric.MetricTypeSum {
+			kind, points := dto.MetricType_GAUGE, pmetric.NumberDataPointSlice{}
+			switch m.Type() {
+			case pmetric.MetricTypeSum:
 				translated.Type, kind, points = otlptranslator.MetricTypeMonotonicCounter, dto.MetricType_COUNTER, m.Sum().DataPoints()
-			} else {
+			case pmetric.MetricTypeGauge:
 				points = m.Gauge().DataPoints()
+			default:
+				continue
 			}
 			name, err := (&otlptranslator.MetricNamer{WithMetricSuffixes: true}).Build(translated)
 			require.NoError(t, err)
@@ -133,9 +136,9 @@ func textOf(t *testing.T, found map[string]*dto.MetricFamily) io.Reader {
 	return &b
 }
 
-// comparable returns a snapshot without what differs between the ways to read it: NaN, fractions of
+// figuresOf returns a snapshot without what differs between the ways to read it: NaN, fractions of
 // milliseconds, and the order of rows.
-func comparable(s *Snapshot) string {
+func figuresOf(s *Snapshot) string {
 	milli := func(at time.Time) time.Time { return at.UTC().Truncate(time.Millisecond) }
 	rows := map[string]string{}
 	for _, r := range s.Rows {
@@ -158,7 +161,7 @@ func TestTheReceiverAndItsExporterHaveTheSameFigures(t *testing.T) {
 	direct := FromMetrics(md)
 	scraped, err := Scrape(t.Context(), http.DefaultClient, served(t, exported(t, md)))
 	require.NoError(t, err)
-	assert.Equal(t, comparable(direct), comparable(scraped))
+	assert.Equal(t, figuresOf(direct), figuresOf(scraped))
 	fromText, err := FromPrometheus(textOf(t, exported(t, md)))
 	require.NoError(t, err)
 	for i := range direct.Zones { // the text format has none
@@ -170,7 +173,7 @@ func TestTheReceiverAndItsExporterHaveTheSameFigures(t *testing.T) {
 	for i := range direct.Rows {
 		direct.Rows[i].Start = time.Time{}
 	}
-	assert.Equal(t, comparable(direct), comparable(fromText))
+	assert.Equal(t, figuresOf(direct), figuresOf(fromText))
 
 	require.Len(t, direct.Zones, 2)
 	assert.Equal(t, power.Class{Zone: power.Package, Method: power.Measured}, direct.Zones[0].Class)
@@ -225,6 +228,7 @@ func TestAProcessThatEndedHasNoPower(t *testing.T) {
 	s := recorded(t, "measured.prom")
 	cc1 := rowOf(t, s, Process, Executable, "cc1plus")
 	assert.True(t, cc1.Ended)
+	assert.True(t, math.IsNaN(cc1.Watts))
 	assert.Equal(t, units.Energy(15_500_000), cc1.Energy[0])
 	a := Account{FromZero: true}
 	a.Add(s)
@@ -277,9 +281,19 @@ otelcol_receiver_energy_condition_ratio{condition="storage",receiver="energy"} 1
 otelcol_receiver_energy_condition_ratio{condition="GPU usage",receiver="energy"} 0
 otelcol_receiver_energy_model_expected_error_ratio{energy_zone="package",receiver="energy"} 0.74
 `)
-	assert.Equal(t, []string{"storage"}, s.Notes)
+	require.Len(t, s.Notes, 1)
+	assert.Contains(t, s.Notes[0], `"storage"`)
 	assert.InDelta(t, 0.74, s.Zones[0].Uncertainty, 1e-9)
 	assert.InDelta(t, 0.2, s.Zones[1].Uncertainty, 1e-9)
+
+	collector := parsed(t, "system_power_watts{energy_state=\"active\",energy_zone=\"package\",energy_method=\"modeled\"} 10\n")
+	collector.AddTelemetry(t.Context(), http.DefaultClient, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `otelcol_receiver_energy_condition_ratio{condition="storage",receiver="energy"} 1
+otelcol_receiver_energy_model_expected_error_ratio{energy_zone="package",receiver="energy"} 0.74
+`)
+	}))
+	assert.Equal(t, s.Notes, collector.Notes)
+	assert.InDelta(t, 0.74, collector.Zones[0].Uncertainty, 1e-9)
 }
 
 func TestKeplersFiguresAreRead(t *testing.T) {

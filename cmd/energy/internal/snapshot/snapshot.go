@@ -6,6 +6,7 @@
 package snapshot
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -32,6 +33,24 @@ type Snapshot struct {
 	Busy float64
 	// Notes are conditions that lower the quality of the figures, one line each.
 	Notes []string
+
+	expected map[power.Class]float64 // see SetExpectedErrors
+}
+
+// SetExpectedErrors sets the uncertainty of modeled zones from the expected relative errors of their
+// models.
+func (s *Snapshot) SetExpectedErrors(expected map[power.Class]float64) {
+	for i := range s.Zones {
+		if z := &s.Zones[i]; expected[z.Class] > 0 {
+			z.Uncertainty = expected[z.Class]
+		}
+	}
+}
+
+// HasFigures reports whether there are figures of the node and of processes. Kepler may be configured
+// to report no processes.
+func (s *Snapshot) HasFigures() bool {
+	return len(s.Zones) > 0 && (s.Kepler || slices.ContainsFunc(s.Rows, func(r Row) bool { return r.Kind == Process }))
 }
 
 // Zone is the energy of the node in all zones of a kind with the same method.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -51,9 +52,17 @@ func (a *Account) Zones() []Zone {
 	return zones
 }
 
-// ZoneUsed returns the active and idle energy of the zone with an index since the first snapshot.
-func (a *Account) ZoneUsed(zone int) (active, idle units.Energy) {
-	return a.zones[zone].active.used, a.zones[zone].idle.used
+// ZoneUsed returns the energy of the zone with an index. Active energy includes unattributed energy.
+func (a *Account) ZoneUsed(zone int) (active, idle, unattributed Amount) {
+	z := &a.zones[zone]
+	return z.active.amount(), z.idle.amount(), z.unattributed.amount()
+}
+
+// Complete reports whether all active energy of the last period has an owner or is unattributed. If
+// it is not, a snapshot may have been read while a collection arrived.
+func (a *Account) Complete() bool {
+	t := a.Programs()
+	return a.newest.Kepler || t.Err == nil && !slices.ContainsFunc(t.Others, func(of Amount) bool { return a.period > 0 && of.Recent != 0 })
 }
 
 // ZoneWatts returns the active and idle power of the zone with an index in the last period, NaN if
@@ -158,17 +167,17 @@ func (e *Entry) add(c *cell) {
 	if c.Ended {
 		return
 	}
-	if !math.IsNaN(c.Row.Watts) {
-		e.Watts = plus(e.Watts, c.Row.Watts)
+	if !math.IsNaN(c.Watts) {
+		e.Watts = plus(e.Watts, c.Watts)
 	}
-	if !math.IsNaN(c.Row.GPUWatts) {
-		e.GPUWatts = plus(e.GPUWatts, c.Row.GPUWatts)
+	if !math.IsNaN(c.GPUWatts) {
+		e.GPUWatts = plus(e.GPUWatts, c.GPUWatts)
 	}
 	switch {
 	case e.Ended:
-		e.CPUTime = c.Row.CPUTime
-	case e.CPUTime >= 0 && c.Row.CPUTime >= 0:
-		e.CPUTime += c.Row.CPUTime
+		e.CPUTime = c.CPUTime
+	case e.CPUTime >= 0 && c.CPUTime >= 0:
+		e.CPUTime += c.CPUTime
 	default: // the sum is not complete
 		e.CPUTime = -1
 	}
