@@ -124,7 +124,7 @@ func TestAResultHasThreeLinesUnlessMoreIsAskedFor(t *testing.T) {
 	assert.Regexp(t, `^\S+ m?J ± \d+ % \(.*modeled\) · \S+ m?s · \S+ m?W$`, lines[0])
 	assert.LessOrEqual(t, len(lines), 3)
 	_, _, stderr = measured(t, append([]string{"-v", "--model", tenToFifty}, busy...)...)
-	for _, text := range []string{"\nCommand   sh -c", "\nCPU time  ", "package       modeled", "\nNote: package is modeled from "} {
+	for _, text := range []string{"\nCommand   sh -c", "\nCPU time  ", "package  modeled", "\nNote: package is modeled from "} {
 		assert.Contains(t, stderr, text)
 	}
 }
@@ -169,7 +169,7 @@ func TestAFileHasTheResult(t *testing.T) {
 	rows, err := csv.NewReader(bytes.NewReader(content)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
-	assert.Equal(t, []string{"A", "1", "", "", "package", "modeled", "true"}, rows[2][:7])
+	assert.Equal(t, []string{"A", "1", "", "", "package", "modeled", "model", "true"}, rows[2][:8])
 }
 
 func TestTwoOutputsNeedTwoFiles(t *testing.T) {
@@ -223,7 +223,7 @@ service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporte
 	t.Setenv("MEASURE_TEST_IDLE", "10")
 	status, _, stderr := measured(t, "-v", "--config", file, "true")
 	assert.Zero(t, status)
-	assert.Contains(t, stderr, "platform      modeled")
+	assert.Contains(t, stderr, "platform  modeled")
 	assert.Contains(t, stderr, "gpu::extensions is left out")
 }
 

@@ -11,10 +11,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
-// csvHead names the columns of the CSV. Columns may be added at the end.
-var csvHead = []string{
-	"command", "run", "phase", "name", "zone", "source", "added", "static_power",
-	"seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "missing_seconds", "uncertainty",
+// csvHead returns the names of the columns of the CSV. Columns may be added at the end.
+func csvHead() []string {
+	return append(append([]string{"command", "run"}, names[:]...), append([]string{"added"}, quantities[:]...)...)
 }
 
 // statistics are the values of the column run for the figures of all runs, and for ratios the first
@@ -24,7 +23,7 @@ var statistics = []string{"mean", "ci95_low", "ci95_high", "stddev", "min", "max
 // WriteCSV writes the report as CSV (RFC 4180). It has the figures of each run, the statistics of
 // several runs, and the ratios of two commands.
 func (r *Report) WriteCSV(w io.Writer) error {
-	records := [][]string{csvHead}
+	records := [][]string{csvHead()}
 	add := func(command int, label, run string, value func(row *Row, q Quantity) float64) {
 		for _, row := range r.of(command) {
 			if row.Name != "" && r.By != measure.ByProgram && r.By != measure.ByContainer {
@@ -34,7 +33,8 @@ func (r *Report) WriteCSV(w io.Writer) error {
 			if row.Zone != "" {
 				added = strconv.FormatBool(row.Besides == "")
 			}
-			record := []string{label, run, row.Phase, row.Name, row.Zone, row.Source, added, string(row.Static)}
+			texts := row.names()
+			record := append(append([]string{label, run}, texts[:]...), added)
 			for q := range numQuantities {
 				record = append(record, decimal(value(row, q)))
 			}

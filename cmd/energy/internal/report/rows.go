@@ -23,9 +23,21 @@ const (
 	Joules
 	Watts
 	NodeJoules
+	ActiveJoules
+	IdleJoules
+	UnattributedJoules
 	MissingSeconds
 	Uncertainty
 	numQuantities
+)
+
+// quantities are the names of the quantities in JSON and CSV, names those of a row.
+var (
+	quantities = [numQuantities]string{
+		"seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "node_active_joules", "node_idle_joules",
+		"unattributed_joules", "missing_seconds", "uncertainty",
+	}
+	names = [...]string{"phase", "name", "zone", "source", "static_power"}
 )
 
 // Key identifies a row of a command. The zero Key selects the whole command in all zones.
@@ -57,13 +69,20 @@ type indexed struct {
 	Key
 }
 
+// names returns the names of a row.
+func (row *Row) names() [5]string {
+	return [...]string{row.Phase, row.Name, row.Zone, row.Source, string(row.Static)}
+}
+
 // figures are the values of a row in one run.
 type figures [numQuantities]float64
 
 // energyIn returns figures of an energy in a time.
 func energyIn(wall, cpu time.Duration, joules, node, uncertainty float64) (f figures) {
-	f[Seconds], f[CPUSeconds], f[Joules], f[NodeJoules] = wall.Seconds(), cpu.Seconds(), joules, node
-	f[Watts], f[MissingSeconds], f[Uncertainty] = math.NaN(), math.NaN(), uncertainty
+	for q := range f {
+		f[q] = math.NaN()
+	}
+	f[Seconds], f[CPUSeconds], f[Joules], f[NodeJoules], f[Uncertainty] = wall.Seconds(), cpu.Seconds(), joules, node, uncertainty
 	if wall > 0 {
 		f[Watts] = math.Round(joules/wall.Seconds()*1e6) / 1e6
 	}
@@ -116,8 +135,9 @@ func (r *Report) addRun(run *measure.Result, add func(k Key, zone int, f figures
 			if node != nil {
 				f[NodeJoules] = node[i].Joules()
 			}
-			if k.Phase == "" && k.Name == "" {
-				f[MissingSeconds] = run.Zones[i].Missing.Seconds()
+			if z := &run.Zones[i]; k.Phase == "" && k.Name == "" {
+				f[ActiveJoules], f[IdleJoules], f[MissingSeconds] = z.Active.Joules(), z.Idle.Joules(), z.Missing.Seconds()
+				f[UnattributedJoules] = units.Advance(z.Used, z.Active).Joules()
 			}
 			add(k, i, f)
 		}

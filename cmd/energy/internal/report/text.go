@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,23 +167,37 @@ func (r *Report) largest() string {
 	return strings.Join(texts, ", ")
 }
 
-// table writes lines of right-aligned cells after a name.
-type table struct {
-	b      *strings.Builder
-	name   int   // columns of the name
-	widths []int // of the cells. A negative width aligns left
-}
+// table has rows of cells. The first row has the names of the columns.
+type table [][]string
 
-func (t table) row(name string, cells ...string) {
-	line := figure.Pad(name, t.name)
-	for i, cell := range cells {
-		if width := t.widths[i]; width < 0 {
-			line += "  " + figure.Pad(cell, -width-2)
-		} else {
-			line += strings.Repeat(" ", max(1, width-figure.Width(cell))) + cell
+// write writes the table after an empty line. Figures are aligned to the right. Names are cut if the
+// table were too wide.
+func (t table) write(b *strings.Builder) {
+	if len(t) < 2 {
+		return
+	}
+	widths, left := make([]int, len(t[0])), figure.Columns
+	for _, row := range t {
+		for i, cell := range row {
+			widths[i] = max(widths[i], figure.Width(cell))
 		}
 	}
-	t.b.WriteString(strings.TrimRight(line, " ") + "\n")
+	for _, width := range widths[1:] {
+		left -= 2 + width
+	}
+	widths[0] = min(widths[0], max(left, 10))
+	b.WriteString("\n")
+	for _, row := range t {
+		line := ""
+		for i, cell := range row {
+			if name := t[0][i]; i == 0 || name == "SOURCE" || name == "STATIC" || name == "PHASE" {
+				line += figure.Pad(cell, widths[i]) + "  "
+			} else {
+				line += strings.Repeat(" ", widths[i]-figure.Width(cell)) + cell + "  "
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
 }
 
 // writeRun writes the tables of one run.
@@ -196,17 +211,18 @@ func (r *Report) writeRun(b *strings.Builder) {
 	}
 	whole, node := r.whole(0).energy(Joules), r.whole(0).energy(NodeJoules)
 	named, phases := r.rows(0, isNamed), r.rows(0, isPhase)
-	switch {
+	switch by := strings.ToUpper(string(r.By)); {
 	case r.hasWorkloads(run) && len(phases) > 0:
 		var parts []part
 		for _, phase := range phases {
-			parts = append(parts, first(maxWorkloads, partsOf(r.rows(0, func(k Key) bool { return isNamed(k) && k.Phase == phase.Phase }), Joules))...)
+			of := slices.DeleteFunc(slices.Clone(named), func(row *Row) bool { return row.Phase != phase.Phase })
+			parts = append(parts, first(maxWorkloads, partsOf(of, Joules))...)
 		}
-		writeParts(b, 29, node, parts, strings.ToUpper(string(r.By)), "ENERGY", "POWER", "SHARE", "PHASE")
+		writeParts(b, node, parts, by, "ENERGY", "POWER", "SHARE", "PHASE")
 	case r.hasWorkloads(run):
-		writeParts(b, 29, node, first(maxWorkloads, partsOf(named, Joules)), strings.ToUpper(string(r.By)), "ENERGY", "POWER", "SHARE")
+		writeParts(b, node, first(maxWorkloads, partsOf(named, Joules)), by, "ENERGY", "POWER", "SHARE")
 	case r.By == measure.ByProgram || r.By == "" && r.Verbose && len(named) > 1:
-		writeParts(b, 29, whole, first(maxPrograms, partsOf(named, Joules)), "PROGRAM", "ENERGY", "POWER", "SHARE")
+		writeParts(b, whole, first(maxPrograms, partsOf(named, Joules)), "PROGRAM", "ENERGY", "POWER", "SHARE")
 	}
 	var functions []part
 	for _, f := range run.Functions {
@@ -216,13 +232,13 @@ func (r *Report) writeRun(b *strings.Builder) {
 	if !run.Compared {
 		columns = columns[:3]
 	}
-	writeParts(b, 40, whole, first(maxFunctions, functions), columns...)
+	writeParts(b, whole, first(maxFunctions, functions), columns...)
 	switch {
 	case r.By != "" && r.By != measure.ByPhase:
 	case r.Node:
-		writeParts(b, 29, node, partsOf(phases, NodeJoules), "PHASE", "NODE", "POWER", "SHARE", "TIME")
+		writeParts(b, node, partsOf(phases, NodeJoules), "PHASE", "NODE", "POWER", "SHARE", "TIME")
 	default:
-		writeParts(b, 29, whole, partsOf(phases, Joules), "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
+		writeParts(b, whole, partsOf(phases, Joules), "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
 	}
 }
 
@@ -271,24 +287,16 @@ func phaseName(name string) string {
 }
 
 // writeParts writes a table of parts of an energy. The first column has their names.
-func writeParts(b *strings.Builder, width int, whole units.Energy, parts []part, columns ...string) {
-	if len(parts) == 0 {
-		return
-	}
-	widths := map[string]int{"SHARE": 7, "PHASE": -30}
-	t := table{b: b, name: width}
-	for _, column := range columns[1:] {
-		t.widths = append(t.widths, cmp.Or(widths[column], 11))
-	}
-	b.WriteString("\n")
-	t.row(columns[0], columns[1:]...)
+func writeParts(b *strings.Builder, whole units.Energy, parts []part, columns ...string) {
+	t := table{columns}
 	for _, p := range parts {
-		var cells []string
+		cells := []string{p.name}
 		for _, column := range columns[1:] {
 			cells = append(cells, p.cell(column, whole))
 		}
-		t.row(p.name, cells...)
+		t = append(t, cells)
 	}
+	t.write(b)
 }
 
 // cell returns a cell of a table of parts.
@@ -319,33 +327,22 @@ var shortStatic = map[measure.Static]string{
 }
 
 func (r *Report) writeZones(b *strings.Builder) {
-	t := table{b, 12, []int{-19, 9, 10, 8, 11, -11}}
-	b.WriteString("\n")
-	t.row("ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC")
+	t := table{{"ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC"}}
 	var overlapped string
-	added := 0
-	write := func(name, source string, row *Row, static string) {
-		t.row(name, source, format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
-			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static)
+	rows := r.rows(0, isZone)
+	if slices.ContainsFunc(rows[1:], func(row *Row) bool { return row.Besides == "" }) {
+		rows = append(rows, r.whole(0))
 	}
-	for _, row := range r.rows(0, isZone) {
-		name, source, static := row.Zone, row.Source, string(row.Static)
-		if row.Besides == "" {
-			added++
-		} else {
-			name, overlapped = "("+name+")", row.Besides
-		}
+	for _, row := range rows {
+		source, static := row.Source, cmp.Or(shortStatic[row.Static], string(row.Static))
 		if relative := row.relative(); relative > 0 {
 			source += " ± " + percent(relative)
 		}
-		if short, ok := shortStatic[row.Static]; ok {
-			static = short
-		}
-		write(name, source, row, static)
+		overlapped = cmp.Or(row.Besides, overlapped)
+		t = append(t, []string{rowName(row, Joules), source, format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
+			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static})
 	}
-	if added > 1 {
-		write("sum", "", r.whole(0), "")
-	}
+	t.write(b)
 	writeOverlap(b, overlapped)
 }
 
@@ -368,13 +365,11 @@ func (r *Report) writeSummaries(b *strings.Builder) {
 	if len(r.Commands) < 2 || !r.Verbose {
 		return
 	}
-	t := table{b, 24, []int{11, 22}}
-	b.WriteString("\n")
-	t.row(r.Commands[0].Label+" / "+r.Commands[1].Label, "RATIO", "95 % CONFIDENCE")
+	t := table{{r.Commands[0].Label + " / " + r.Commands[1].Label, "RATIO", "95 % CONFIDENCE"}}
 	write := func(row *Row, q Quantity) {
 		if ratio := row.Ratios[q]; ratio.Pairs+ratio.Left > 0 {
 			mean, interval := ratioTexts(ratio)
-			t.row(rowName(row, q), mean, interval)
+			t = append(t, []string{rowName(row, q), mean, interval})
 		}
 	}
 	for _, row := range r.rows(0, isZone) {
@@ -383,6 +378,7 @@ func (r *Report) writeSummaries(b *strings.Builder) {
 	for _, q := range compared {
 		write(r.whole(0), q)
 	}
+	t.write(b)
 }
 
 func ratioTexts(r stats.Ratio) (mean, interval string) {
@@ -415,51 +411,40 @@ func rowName(row *Row, q Quantity) string {
 
 // writeSummary writes the phases of a command, or everything.
 func (r *Report) writeSummary(b *strings.Builder, command int) {
-	phases := r.rows(command, isPhase)
-	if !r.Verbose && len(phases) == 0 {
-		return
-	}
-	title := fmt.Sprintf("%d RUNS", len(r.Commands[command].Runs))
-	if len(r.Commands) > 1 {
-		title = r.Commands[command].Label + ", " + title
-	}
-	whole := r.whole(command)
+	title := r.label(command) + fmt.Sprintf("%d RUNS", len(r.Commands[command].Runs))
 	interval := "± 95 %"
 	if r.modeled(command) != "" {
 		interval = "±"
 	}
-	t := table{b, 24, []int{11, 11, 11, 11, 11}}
-	b.WriteString("\n")
-	t.row(title, "MEAN", interval, "DEVIATION", "MIN", "MAX")
+	t := table{{title, "MEAN", interval, "DEVIATION", "MIN", "MAX"}}
 	write := func(row *Row, quantities ...Quantity) {
 		for _, q := range quantities {
 			if row.isKnown(q) {
-				t.row(rowName(row, q), spread(row, q)...)
+				t = append(t, spread(row, q))
 			}
 		}
 	}
+	overlapped := ""
 	if r.Verbose {
-		overlapped := ""
 		for _, row := range r.rows(command, isZone) {
 			write(row, Joules)
-			if row.Besides != "" {
-				overlapped = row.Besides
-			}
+			overlapped = cmp.Or(row.Besides, overlapped)
 		}
-		write(whole, compared...)
-		writeOverlap(b, overlapped)
+		write(r.whole(command), compared...)
 	}
-	for _, row := range phases {
+	for _, row := range r.rows(command, isPhase) {
 		write(row, Joules, Seconds)
 	}
+	t.write(b)
+	writeOverlap(b, overlapped)
 }
 
-// spread returns the cells of a quantity of several runs.
+// spread returns a row of the summary of several runs.
 func spread(row *Row, q Quantity) []string {
 	s, margin := row.summary(q), row.margin(q)
-	cells := []string{format(q, s.Mean), ""}
+	cells := []string{rowName(row, q), format(q, s.Mean), ""}
 	if !math.IsNaN(margin) {
-		cells[1] = "± " + format(q, margin)
+		cells[2] = "± " + format(q, margin)
 	}
 	if s.Spread() {
 		cells = append(cells, format(q, s.StdDev), format(q, s.Min), format(q, s.Max))
