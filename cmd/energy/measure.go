@@ -239,7 +239,7 @@ func (o *measureOptions) hideOutput(ctx context.Context, nowhere *os.File) {
 	}
 	if !o.quiet && isTerminal(terminal) {
 		columns, _, err := term.GetSize(int(terminal.Fd()))
-		if err != nil {
+		if err != nil || columns == 0 {
 			columns = figure.Columns
 		}
 		o.live = &live{to: patience.NewWriter(ctx, takesWithin, terminal), columns: columns, now: time.Now, plan: o.several.plan}

@@ -53,10 +53,11 @@ func TestTheLiveLineIsOnATerminalOfWhichTheCommandHasNoPart(t *testing.T) {
 		"quiet":                  {[]string{"--quiet", "--runs", "2", "sh", "-c", "true"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := onTerminal(t, 80, 24, append([]string{"measure", "--wait", "0s", "--model", tenToFifty}, c.args...)...)
+			p := onTerminal(t, 0, 0, append([]string{"measure", "--wait", "0s", "--model", tenToFifty}, c.args...)...)
 			require.NoError(t, <-p.ended)
 			got := p.drain()
-			assert.Equal(t, c.live, strings.Contains(got, "\x1b[K"), "%q", got)
+			assert.Equal(t, c.live, strings.Contains(got, " W · 0.000 s\x1b[K"), "%q", got)
+			assert.Equal(t, c.live, strings.Contains(got, "\x1b"), "%q", got)
 			assert.Equal(t, !c.live && name != "quiet", strings.Contains(got, "hello"), "%q", got)
 			if name == "quiet" {
 				assert.Empty(t, got)

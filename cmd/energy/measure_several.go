@@ -78,7 +78,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 	case errors.As(err, &failure):
 		text := err.Error()
 		if o.live != nil {
-			text += ", and --show-output shows why"
+			text += "; --show-output shows its output"
 		}
 		o.say("%s", text)
 		return failure.Exit

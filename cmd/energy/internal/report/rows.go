@@ -31,7 +31,7 @@ const (
 	numQuantities
 )
 
-// quantities are the names of the quantities in JSON and CSV, names those of a row.
+// quantities and names are the names of the quantities and of the texts of a row in JSON and CSV.
 var (
 	quantities = [numQuantities]string{
 		"seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "node_active_joules", "node_idle_joules",
