@@ -77,6 +77,9 @@ func ReadBase(from io.Reader) (*Command, error) {
 func (d *baseRun) result() (*measure.Result, error) {
 	run := &measure.Result{Command: d.Command, Wall: inTime(d.Seconds), CPU: inTime(d.CPUSeconds)}
 	for _, z := range d.Zones {
+		if z.Joules < 0 || z.Active < 0 || z.Idle < 0 {
+			return nil, errors.New("an energy of the result is negative")
+		}
 		run.Zones = append(run.Zones, measure.Zone{
 			Name: z.Zone, Source: z.Source, Besides: z.OverlapsWith, Uncertainty: z.Uncertainty,
 			Used: inEnergy(z.Joules), Active: inEnergy(z.Active), Idle: inEnergy(z.Idle),
@@ -88,12 +91,12 @@ func (d *baseRun) result() (*measure.Result, error) {
 		}
 		used := make([]units.Energy, len(p.Joules))
 		for i, joules := range p.Joules {
-			used[i] = inEnergy(joules)
+			used[i] = inEnergy(max(joules, 0))
 		}
 		run.Phases = append(run.Phases, measure.Phase{Name: p.Phase, Wall: inTime(p.Seconds), CPU: inTime(p.CPUSeconds), Used: used})
 	}
-	if len(run.Command) == 0 {
-		return nil, errors.New("the result has no command")
+	if len(run.Command) == 0 || d.Seconds < 0 || d.CPUSeconds < 0 {
+		return nil, errors.New("the result has no command, or a negative time")
 	}
 	return run, nil
 }

@@ -66,9 +66,7 @@ func New(o Options, commands []Command, warnings ...string) *Report {
 	for i := range commands {
 		r.explain(i)
 	}
-	if r.several() {
-		r.explainRatios()
-	}
+	r.explainRatios()
 	r.Notes = merge(slices.Clone(r.Warnings), r.Notes)
 	return r
 }
@@ -188,10 +186,22 @@ func outliers(quantity string, s stats.Summary) []string {
 
 // explainRatios adds the notes on the comparison.
 func (r *Report) explainRatios() {
+	if now, base := r.zones(0), r.zones(1); r.hasBase() && now != base {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("The base has other meters or models (%s) than this result (%s), so energies are not comparable", base, now))
+	}
 	if ratio := r.whole(0).Ratios[Joules]; ratio.Left > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d pairs are not compared: an energy below 1 mJ is too little to be divided by",
 			ratio.Left, ratio.Left+ratio.Pairs))
 	}
+}
+
+// zones lists the zones of a command, their methods and their expected errors.
+func (r *Report) zones(command int) string {
+	var texts []string
+	for _, row := range r.rows(command, isZone) {
+		texts = append(texts, row.Zone+" "+row.sourceText(row.Values[Uncertainty][0]))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // merge adds notes to others. It leaves out notes that differ from another one in their figures only.

@@ -265,6 +265,9 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 		assert.Equal(t, decimals(earlier.whole(0).Values[q]), decimals(r.whole(1).Values[q]))
 	}
 	assert.InDelta(t, 0.758, r.whole(0).Ratios[Joules].Mean, 0.001)
+	assert.Empty(t, r.Warnings)
+	assert.Contains(t, New(Options{}, []Command{{Now, model(a, 0.5, 0.2)}, *base}).Warnings[0], "The base has other meters or models (platform measured, "+
+		"package measured, dram measured) than this result (platform modeled ± 50 %, package modeled ± 50 %, dram modeled ± 20 %)")
 	assert.Contains(t, r.verdicts()[0], "This command used 24.2 % less energy than the base: the ratio is 0.758 (95 % confidence: ")
 
 	alone := New(Options{}, one("A", results["server"]))
@@ -279,7 +282,8 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 	assert.InDelta(t, 1, d.Ratios.Joules["a_to_b"], 1e-9)
 
 	for _, wrong := range []string{"", "{}", "[]", `{"schema": 2}`, `{"schema": 1, "command": []}`,
-		`{"schema": 1, "command": ["x"], "phases": [{"joules": [1]}]}`, `{"schema": 1, "commands": [{"runs": []}]}`} {
+		`{"schema": 1, "command": ["x"], "phases": [{"joules": [1]}]}`, `{"schema": 1, "commands": [{"runs": []}]}`,
+		`{"schema": 1, "command": ["x"], "zones": [{"joules": -1}]}`} {
 		_, err := ReadBase(strings.NewReader(wrong))
 		assert.Error(t, err, wrong)
 	}

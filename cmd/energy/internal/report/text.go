@@ -49,6 +49,14 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
+// sourceText returns the method of a zone and its expected error.
+func (row *Row) sourceText(uncertainty float64) string {
+	if uncertainty > 0 {
+		return strings.TrimSpace(row.Source + " ± " + percent(uncertainty))
+	}
+	return row.Source
+}
+
 // withMargin returns the mean of a quantity and its ±, which is in percent for a single run.
 func (row *Row) withMargin(q Quantity) string {
 	text, margin := format(q, row.value(q)), row.margin(q)
@@ -334,12 +342,9 @@ func (r *Report) writeZones(b *strings.Builder) {
 		rows = append(rows, r.whole(0))
 	}
 	for _, row := range rows {
-		source, static := row.Source, cmp.Or(shortStatic[row.Static], string(row.Static))
-		if relative := row.relative(); relative > 0 {
-			source += " ± " + percent(relative)
-		}
+		static := cmp.Or(shortStatic[row.Static], string(row.Static))
 		overlapped = cmp.Or(row.Besides, overlapped)
-		t = append(t, []string{rowName(row, Joules), source, format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
+		t = append(t, []string{rowName(row, Joules), row.sourceText(row.relative()), format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
 			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static})
 	}
 	t.write(b)
