@@ -28,6 +28,8 @@ type severalOptions struct {
 	other []string // the words of vs
 	shell bool     // other is run by a shell
 	given bool     // --runs is there
+
+	ignoreFailure bool // a run counts whatever its exit status
 }
 
 func (o *severalOptions) flags(c *cobra.Command) {
@@ -42,7 +44,7 @@ func (o *severalOptions) flags(c *cobra.Command) {
 				o.other, o.shell, err = compare.Words(line)
 				return err
 			})
-		f.BoolVar(&o.plan.IgnoreFailure, "ignore-failure", false, "with --runs and --vs: count runs whose exit status is not 0, too")
+		f.BoolVar(&o.ignoreFailure, "ignore-failure", false, "with --runs and --vs: count runs whose exit status is not 0, too")
 	})
 }
 
@@ -66,24 +68,28 @@ func (o *severalOptions) check() error {
 func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o.plan.Warmup > 0 }
 
 // runSeveral runs the command several times, or two commands in turn, and returns the exit status
-// of the first run that fails, unless failures are ignored. After a signal it reports the
-// completed runs.
+// of the first run that fails, unless failures are ignored. After a signal it reports the completed
+// runs.
 func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
-	results, err := o.several.plan.Run(func(s compare.Step) (*measure.Result, error) { return o.runStep(ctx, s) })
-	var failure *compare.FailedError
-	switch {
-	case ctx.Err() != nil:
-		o.reportCompleted(f, results)
-		return o.failed(context.Cause(ctx))
-	case errors.As(err, &failure):
-		text := err.Error()
-		if o.live != nil {
-			text += "; --show-output shows its output"
+	var results [2][]*measure.Result
+	for step := range o.several.plan.Steps() {
+		r, err := o.runStep(ctx, step)
+		switch {
+		case ctx.Err() != nil: // the command received the signal, too
+			o.reportCompleted(f, results)
+			return o.failed(context.Cause(ctx))
+		case err != nil:
+			return o.failed(err)
+		case r.Exit != 0 && !o.several.ignoreFailure:
+			text := "--ignore-failure counts failed runs, too"
+			if o.live != nil {
+				text += "; --show-output shows their output"
+			}
+			o.say("%s failed with exit status %d: %s", o.several.plan.Name(step), r.Exit, text)
+			return r.Exit
+		case !step.Warmup:
+			results[step.Command] = append(results[step.Command], r)
 		}
-		o.say("%s", text)
-		return failure.Exit
-	case err != nil:
-		return o.failed(err)
 	}
 	report := o.report(f, results)
 	return cmp.Or(o.checkUsed("the runs of the command used on average", report), o.lost)
@@ -138,9 +144,6 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (*measure.
 	r, err := measure.Run(ctx, options)
 	if err != nil {
 		return nil, err
-	}
-	if ctx.Err() != nil { // the command received the signal, too
-		return nil, context.Cause(ctx)
 	}
 	o.Before = r.Before
 	if o.verbose {

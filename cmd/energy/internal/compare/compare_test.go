@@ -3,15 +3,12 @@
 package compare
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
 func TestStepsAlternate(t *testing.T) {
@@ -26,33 +23,6 @@ func TestStepsAlternate(t *testing.T) {
 	assert.Equal(t, "warm-up run 1 of 2", Plan{Runs: 3, Warmup: 2}.Name(Step{Warmup: true}))
 	assert.Equal(t, "run 3 of 3 of B", Plan{Runs: 3, Two: true}.Name(Step{Run: 2, Command: 1}))
 	assert.Len(t, slices.Collect(Plan{Runs: 4, Warmup: 2}.Steps()), 6)
-}
-
-func TestARunThatFailsEndsThePlan(t *testing.T) {
-	plan := Plan{Runs: 3, Warmup: 1, Two: true}
-	calls := 0
-	run := func(s Step) (*measure.Result, error) {
-		calls++
-		if s.Run == 1 && s.Command == 1 && !s.Warmup {
-			return &measure.Result{Exit: 3}, nil
-		}
-		return &measure.Result{}, nil
-	}
-	results, err := plan.Run(run)
-	var failed *FailedError
-	require.ErrorAs(t, err, &failed)
-	assert.Equal(t, FailedError{Step: Step{Command: 1, Run: 1}, Exit: 3}, *failed)
-	assert.EqualError(t, err, "the other command failed with exit status 3: --ignore-failure measures what fails, too")
-	assert.Equal(t, []int{1, 1, 5}, []int{len(results[0]), len(results[1]), calls})
-
-	plan.IgnoreFailure = true
-	results, err = plan.Run(run)
-	require.NoError(t, err)
-	assert.Equal(t, []int{3, 3}, []int{len(results[0]), len(results[1])})
-
-	broken := errors.New("no meter")
-	_, err = plan.Run(func(Step) (*measure.Result, error) { return nil, broken })
-	assert.ErrorIs(t, err, broken)
 }
 
 func TestWords(t *testing.T) {

@@ -6,15 +6,12 @@ package compare
 import (
 	"fmt"
 	"iter"
-
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
 // Plan is the number of runs of one or two commands.
 type Plan struct {
-	Runs, Warmup  int  // of each command. Warm-up runs come first, and are not counted
-	Two           bool // there is a command B
-	IgnoreFailure bool // a run counts whatever its exit status
+	Runs, Warmup int  // of each command. Warm-up runs come first, and are not counted
+	Two          bool // there is a command B
 }
 
 // Step is one run of a command.
@@ -55,21 +52,6 @@ func (p Plan) pair(run int) []int {
 // Count returns the number of steps.
 func (p Plan) Count() int { return (p.Warmup + p.Runs) * len(p.pair(0)) }
 
-// FailedError reports a run whose command failed.
-type FailedError struct {
-	Step Step
-	// Exit is the exit status of the command, never 0.
-	Exit int
-}
-
-func (e *FailedError) Error() string {
-	name := "the command"
-	if e.Step.Command == 1 {
-		name = "the other command"
-	}
-	return fmt.Sprintf("%s failed with exit status %d: --ignore-failure measures what fails, too", name, e.Exit)
-}
-
 // Name names a step for people: "run 3 of 10 of A".
 func (p Plan) Name(s Step) string {
 	name, of := "run", p.Runs
@@ -81,25 +63,6 @@ func (p Plan) Name(s Step) string {
 		name += " of " + Label(s.Command)
 	}
 	return name
-}
-
-// Run runs all steps, and returns the results of A and of B without the warm-up runs. It ends
-// with the first error. Unless failures are ignored, a command's exit status other than 0 is one, a
-// *FailedError. The results until then are returned, too.
-func (p Plan) Run(run func(Step) (*measure.Result, error)) (results [2][]*measure.Result, err error) {
-	for step := range p.Steps() {
-		r, err := run(step)
-		if err != nil {
-			return results, err
-		}
-		if r.Exit != 0 && !p.IgnoreFailure {
-			return results, &FailedError{Step: step, Exit: r.Exit}
-		}
-		if !step.Warmup {
-			results[step.Command] = append(results[step.Command], r)
-		}
-	}
-	return results, nil
 }
 
 // Label returns the label of a command, A or B.
