@@ -83,7 +83,8 @@ or could not write a result, and 124 if the command used more than --max-joules.
   energy measure --plot power.svg -- make -j8               draws its power over time
   energy measure --node -- ./scenario.sh                    the whole machine, by phase
   energy measure --node --by container -- ./scenario.sh     the containers of the machine, by phase
-  energy measure --grid FRA --price 0.30 --currency EUR -- make  grams of CO2e and money
+  energy measure --grid FRA --price 0.3 --currency EUR -- make
+                                                            grams of CO2e and money
   energy measure --profile code.pb.gz -- make test          by function`,
 	}
 	c.Flags().SetInterspersed(false) // the arguments of COMMAND are its own

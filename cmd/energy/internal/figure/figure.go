@@ -28,6 +28,8 @@ func Watts(w float64) string {
 // Joules returns an energy in joules.
 func Joules(e units.Energy) string {
 	switch j := e.Joules(); {
+	case j > 0 && j < 1e-5:
+		return fmt.Sprintf("%.0f µJ", 1e6*j)
 	case j > 0 && j < 0.01:
 		return fmt.Sprintf("%.2f mJ", 1e3*j)
 	case j > 0 && j < 1:

@@ -27,6 +27,12 @@ func TestEnergyInWattHours(t *testing.T) {
 	}
 }
 
+func TestSmallEnergiesKeepADigit(t *testing.T) {
+	for e, want := range map[units.Energy]string{0: "0.00 J", 1: "1 µJ", 9: "9 µJ", 10: "0.01 mJ", 12_345: "12 mJ"} {
+		assert.Equal(t, want, Joules(e))
+	}
+}
+
 func TestACommandIsWrittenAsAShellReadsIt(t *testing.T) {
 	for want, args := range map[string][]string{
 		"make -j8 CC=gcc /tmp/a.b":   {"make", "-j8", "CC=gcc", "/tmp/a.b"},

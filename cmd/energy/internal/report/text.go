@@ -416,7 +416,10 @@ func rowName(row *Row, q Quantity) string {
 
 // writeSummary writes the phases of a command, or everything.
 func (r *Report) writeSummary(b *strings.Builder, command int) {
-	title := r.label(command) + fmt.Sprintf("%d RUNS", len(r.Commands[command].Runs))
+	title := r.label(command) + "1 RUN"
+	if n := len(r.Commands[command].Runs); n > 1 {
+		title = fmt.Sprintf("%s%d RUNS", r.label(command), n)
+	}
 	interval := "± 95 %"
 	if r.modeled(command) != "" {
 		interval = "±"
