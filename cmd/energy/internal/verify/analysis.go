@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -17,7 +19,7 @@ type Status string
 // The results.
 const (
 	OK        Status = "ok"
-	Note      Status = "note" // nothing is wrong with the meter or the receiver, but the reader should know
+	Note      Status = "note" // the meter and the receiver are right, with a hint for the reader
 	Fault     Status = "fault"
 	Unchecked Status = "not checked"
 )
@@ -29,7 +31,7 @@ type Verdict struct {
 	Text   string `json:"text"`
 }
 
-// Figures are the properties of a zone that the run measured. A field is NaN if it is unknown.
+// Figures are the properties of a zone that the run measured. A field is NaN if it could not be measured.
 type Figures struct {
 	Idle, Full float64 // power at rest and with all CPUs busy
 	Update     float64 // seconds between two values
@@ -39,269 +41,273 @@ type Figures struct {
 	Noise      float64 // standard deviation under a constant load, relative
 }
 
-// analysis derives verdicts from an observation. The checks run in the order of the table checks:
-// a zone with a fault is not used by later checks, so that each fault has one name.
+// analysis derives verdicts from an observation.
 type analysis struct {
 	*Observation
-	check    string
 	verdicts []Verdict
 	figures  map[*Zone]*Figures
-	blamed   map[*Zone]bool
-	unusable map[*Step]bool
-	kinds    map[string]bool // classes whose totals have a fault
-}
-
-// checks are all checks, those first that others depend on.
-var checks = []struct {
-	name string
-	run  func(*analysis)
-}{
-	{"permissions", (*analysis).permissions},
-	{"backend", (*analysis).backend},
-	{"load", (*analysis).load},
-	{"reads", (*analysis).reads},
-	{"zero", (*analysis).zero},
-	{"standstill", (*analysis).standstill},
-	{"unit", (*analysis).unit},
-	{"temperature", (*analysis).temperature},
-	{"wrap", (*analysis).wrap},
-	{"lag", (*analysis).lag},
-	{"load following", (*analysis).following},
-	{"noise", (*analysis).noise},
-	{"sockets", (*analysis).sockets},
-	{"agreement", (*analysis).agreement},
-	{"parts and whole", (*analysis).parts},
-	{"dram", (*analysis).dram},
-	{"closure", (*analysis).closure},
-	{"sums", (*analysis).sums},
-	{"totals", (*analysis).totals},
-	{"symmetry", (*analysis).symmetry},
-	{"static power", (*analysis).static},
-	{"standard error", (*analysis).standardError},
-	{"cpu time", (*analysis).cpuTime},
-	{"gpu", (*analysis).gpu},
+	// blamed has zones and classes with a fault, which later checks leave out so that each fault has
+	// one name, and steps that cannot be evaluated.
+	blamed map[any]bool
 }
 
 // Check returns the verdict of every check, and the figures of each zone.
 func Check(o *Observation) ([]Verdict, map[*Zone]*Figures) {
-	a := &analysis{
-		Observation: o, figures: map[*Zone]*Figures{}, blamed: map[*Zone]bool{}, unusable: map[*Step]bool{}, kinds: map[string]bool{},
-	}
+	a := &analysis{Observation: o, figures: map[*Zone]*Figures{}, blamed: map[any]bool{}}
+	nan := math.NaN()
 	for _, z := range o.Zones {
-		nan := math.NaN()
-		a.figures[z] = &Figures{Idle: nan, Full: nan, Unit: nan, Lag: nan, Average: nan, Noise: nan, Update: period(z.Points)}
+		a.figures[z] = &Figures{nan, nan, period(z.Points), nan, nan, nan, nan}
 	}
-	for _, c := range checks {
-		a.check = c.name
-		c.run(a)
+	for i := range checks {
+		a.run(&checks[i])
 	}
-	for _, z := range o.Zones {
-		f := a.figures[z]
-		f.Idle, f.Full = a.lowest(z), a.mean(a.stepsOf(a.isFull), z)
+	for z, f := range a.figures {
+		f.Idle, f.Full = a.rest(z), a.mean(a.full(), z)
 	}
 	return a.verdicts, a.figures
 }
 
-func (a *analysis) add(status Status, format string, args ...any) {
-	a.verdicts = append(a.verdicts, Verdict{a.check, status, fmt.Sprintf(format, args...)})
+// check is a row of the table of checks.
+type check struct {
+	name  string
+	meter bool // it needs a meter
+	on    func(*analysis) []*subject
+	// judge compares figures of a subject with their bounds.
+	judge func(*judge)
+	// ok is the sentence if all figures are within their bounds, otherwise if there was no figure.
+	ok, otherwise string
 }
 
-// blame reports a fault of zones.
-func (a *analysis) blame(zones []*Zone, format string, args ...any) {
-	for _, z := range zones {
-		a.blamed[z] = true
+// subject is the zones, the class, the step or the GPU that a check is about.
+type subject struct {
+	name  string
+	zones []*Zone // of one meter and kind
+	class string  // of the receiver's energy
+	step  *Step
+	other *subject // to compare with
+	gpu   string   // ID
+}
+
+// keys returns the parts of a subject that a fault makes unusable: its zones and its class, or else its step.
+func (s *subject) keys() (keys []any) {
+	for _, z := range s.zones {
+		keys = append(keys, z)
 	}
-	a.add(Fault, format, args...)
+	if s.class != "" {
+		keys = append(keys, s.class)
+	}
+	if len(keys) == 0 && s.step != nil {
+		keys = append(keys, s.step)
+	}
+	return keys
 }
 
-// mostListed is how much of what was checked a verdict lists.
+func (a *analysis) isBlamed(s *subject) bool {
+	return s.step != nil && a.blamed[s.step] || slices.ContainsFunc(s.keys(), func(key any) bool { return a.blamed[key] })
+}
+
+// judge judges a subject.
+type judge struct {
+	*analysis
+	*subject
+	check  string
+	listed string // in the list of subjects without a fault
+	known  bool   // a figure could be compared
+	failed bool
+}
+
+// between adds a fault if a figure is out of bounds, unless it is NaN. The first fault of a subject counts.
+func (j *judge) between(figure, least, most float64, words string, args ...any) {
+	j.known = j.known || !math.IsNaN(figure)
+	if figure < least || figure > most {
+		j.fail(Fault, words, args...)
+	}
+}
+
+func (j *judge) atLeast(figure, least float64, words string, args ...any) {
+	j.between(figure, least, math.Inf(1), words, args...)
+}
+
+func (j *judge) atMost(figure, most float64, words string, args ...any) {
+	j.between(figure, math.Inf(-1), most, words, args...)
+}
+
+// fail adds a verdict. Later checks leave out the subject.
+func (j *judge) fail(status Status, words string, args ...any) {
+	if j.failed {
+		return
+	}
+	j.failed = true
+	for _, key := range j.keys() {
+		j.blamed[key] = true
+	}
+	j.say(status, words, args...)
+}
+
+// say adds a verdict that has no consequence.
+func (j *judge) say(status Status, words string, args ...any) {
+	j.verdicts = append(j.verdicts, Verdict{j.check, status, fmt.Sprintf(words, args...)})
+}
+
+// list sets how the list of subjects without a fault has this one.
+func (j *judge) list(format string, args ...any) { j.listed = fmt.Sprintf(format, args...) }
+
+// mostListed is how many subjects a verdict lists.
 const mostListed = 4
 
-// conclude adds the verdict of a check that has found no fault.
-func (a *analysis) conclude(done []string, ok, otherwise string) {
-	switch {
-	case slices.ContainsFunc(a.verdicts, func(v Verdict) bool { return v.Check == a.check && v.Status == Fault }):
-	case len(done) > mostListed+1:
-		a.add(OK, "%s (%s and %d more)", ok, strings.Join(done[:mostListed], ", "), len(done)-mostListed)
-	case len(done) > 0:
-		a.add(OK, "%s (%s)", ok, strings.Join(done, ", "))
-	default:
-		a.add(Unchecked, "%s", otherwise)
-	}
-}
-
-// measured returns the zones without a fault.
-func (a *analysis) measured() (zones []*Zone) {
-	for _, z := range a.Zones {
-		if z.Method == power.Measured && !a.blamed[z] {
-			zones = append(zones, z)
-		}
-	}
-	return zones
-}
-
-// group is all zones of a kind that one meter reads.
-type group struct {
-	meter string
-	kind  power.Kind
-	zones []*Zone
-}
-
-func (g *group) String() string { return fmt.Sprintf("%s %s", g.meter, g.kind) }
-
-// groups returns the groups of a kind that have no fault, the receiver's choice first.
-func (a *analysis) groups(kind power.Kind) (groups []*group) {
-	for _, z := range a.Zones {
-		if z.Method != power.Measured || z.Kind != kind {
+// run adds the verdicts of a check.
+func (a *analysis) run(c *check) {
+	before := len(a.verdicts)
+	var done []string
+	for _, s := range c.on(a) {
+		if a.isBlamed(s) {
 			continue
 		}
-		i := slices.IndexFunc(groups, func(g *group) bool { return g.meter == z.Meter })
+		j := &judge{analysis: a, subject: s, check: c.name, listed: s.name}
+		c.judge(j)
+		if j.known && !j.failed {
+			done = append(done, j.listed)
+		}
+	}
+	if most := min(len(done), mostListed); len(done) > most+1 {
+		done = append(done[:most], fmt.Sprintf("%d more", len(done)-most))
+	}
+	added := a.verdicts[before:]
+	switch {
+	case slices.ContainsFunc(added, func(v Verdict) bool { return v.Status == Fault }):
+	case len(done) > 0:
+		a.verdicts = append(a.verdicts, Verdict{c.name, OK, fmt.Sprintf("%s (%s)", c.ok, strings.Join(done, ", "))})
+	case len(added) == 0 && c.meter && !slices.ContainsFunc(a.Zones, isMeasured):
+		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, "This machine has no meter that can be read"})
+	case len(added) == 0:
+		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, c.otherwise})
+	}
+}
+
+// groups returns the zones of each meter that reads a kind without a fault, the receiver's choice first.
+func (a *analysis) groups(kind power.Kind) (groups []*subject) {
+	for _, z := range a.Zones {
+		if !isMeasured(z) || z.Kind != kind {
+			continue
+		}
+		name := fmt.Sprintf("%s %s", z.Meter, kind)
+		i := slices.IndexFunc(groups, func(g *subject) bool { return g.name == name })
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, &group{meter: z.Meter, kind: kind})
+			groups = append(groups, &subject{name: name})
 		}
 		groups[i].zones = append(groups[i].zones, z)
 	}
-	groups = slices.DeleteFunc(groups, func(g *group) bool { return slices.ContainsFunc(g.zones, func(z *Zone) bool { return a.blamed[z] }) })
-	slices.SortStableFunc(groups, func(x, y *group) int {
-		switch {
-		case x.zones[0].Chosen == y.zones[0].Chosen:
-			return 0
-		case x.zones[0].Chosen:
-			return -1
-		}
-		return 1
-	})
+	groups = slices.DeleteFunc(groups, a.isBlamed)
+	if i := slices.IndexFunc(groups, func(g *subject) bool { return g.zones[0].Chosen }); i > 0 {
+		groups[0], groups[i] = groups[i], groups[0]
+	}
 	return groups
 }
 
-// first returns the preferred group of a kind, nil if there is none.
-func (a *analysis) first(kind power.Kind) *group {
+// first returns the preferred group of a kind, or nil.
+func (a *analysis) first(kind power.Kind) *subject {
 	if groups := a.groups(kind); len(groups) > 0 {
 		return groups[0]
 	}
 	return nil
 }
 
-// parts returns the groups that together are the known parts of the machine.
-func (a *analysis) partsOf(kinds ...power.Kind) (parts []*group) {
-	for _, k := range kinds {
-		if g := a.first(k); g != nil {
-			parts = append(parts, g)
+// together returns groups as one, nil without groups.
+func together(groups ...*subject) *subject {
+	var all *subject
+	for _, g := range groups {
+		switch {
+		case all == nil:
+			all = g
+		case g != nil:
+			all = &subject{name: all.name + " + " + g.name, zones: slices.Concat(all.zones, g.zones)}
 		}
 	}
-	return parts
+	return all
 }
 
 // settle is the time after a change of load that is not evaluated.
 const settle = 1.5
 
-// watts returns the power of a zone in a step, NaN if the step is too short for the zone. A value
+// watts returns the power of zones in a step, NaN if the step is too short for one of them. A value
 // may show the power of any moment since the previous one.
-func (a *analysis) watts(s *Step, z *Zone) float64 {
-	f := a.figures[z]
-	lag, update := zeroIfNaN(f.Lag), zeroIfNaN(f.Update)
-	from, to := s.From+lag+max(settle, update+zeroIfNaN(f.Average)), s.To+lag-update
-	if last := len(z.Points) - 1; last >= 0 {
-		to = min(to, z.Points[last].At)
+func (a *analysis) watts(s *Step, zones ...*Zone) (sum float64) {
+	for _, z := range zones {
+		f := a.figures[z]
+		lag, update := orZero(f.Lag), orZero(f.Update)
+		from, to := s.From+lag+max(settle, update+orZero(f.Average)), s.To+lag-update
+		if last := len(z.Points) - 1; last >= 0 {
+			to = min(to, z.Points[last].At)
+		}
+		if to-from < 1 {
+			return math.NaN()
+		}
+		sum += rate(z.Points, from, to)
 	}
-	if to-from < 1 {
-		return math.NaN()
-	}
-	return rate(z.Points, from, to)
+	return sum
 }
 
-func zeroIfNaN(v float64) float64 {
+// orZero returns a figure, or 0 for NaN.
+func orZero(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0
 	}
 	return v
 }
 
-// groupWatts returns the power of groups in a step.
-func (a *analysis) groupWatts(s *Step, groups ...*group) (sum float64) {
-	for _, g := range groups {
-		for _, z := range g.zones {
-			sum += a.watts(s, z)
-		}
-	}
-	return sum
+// powers returns the power of zones in each step that is long enough.
+func (a *analysis) powers(steps []*Step, zones ...*Zone) []float64 {
+	watts, _ := a.both(steps, zones, nil)
+	return watts
 }
 
-// mean returns the mean power of a zone over steps, NaN if none can be evaluated.
-func (a *analysis) mean(steps []*Step, zones ...*Zone) float64 {
-	sum, n := 0., 0.
+// both returns the powers of two groups of zones in each step that is long enough for both.
+func (a *analysis) both(steps []*Step, x, y []*Zone) (xs, ys []float64) {
 	for _, s := range steps {
-		if w := a.groupWatts(s, &group{zones: zones}); !math.IsNaN(w) {
-			sum, n = sum+w, n+1
+		if wx, wy := a.watts(s, x...), a.watts(s, y...); !math.IsNaN(wx + wy) {
+			xs, ys = append(xs, wx), append(ys, wy)
 		}
 	}
-	return sum / n
+	return xs, ys
 }
 
-// lowest returns the lowest power of zones in a step at rest, NaN if there was none.
-func (a *analysis) lowest(zones ...*Zone) float64 {
-	least := math.NaN()
-	for _, s := range a.stepsOf(isIdle) {
-		if w := a.groupWatts(s, &group{zones: zones}); math.IsNaN(least) || w < least {
-			least = w
-		}
+// mean returns the mean power of zones over steps, NaN if no step is long enough.
+func (a *analysis) mean(steps []*Step, zones ...*Zone) float64 {
+	return stat.Mean(a.powers(steps, zones...), nil)
+}
+
+// rest returns the lowest power of zones in a step at rest, NaN without such a step.
+func (a *analysis) rest(zones ...*Zone) float64 {
+	watts := a.powers(a.steps(Idle), zones...)
+	if len(watts) == 0 {
+		return math.NaN()
 	}
-	return least
+	return slices.Min(watts)
 }
 
-// stepsOf returns the usable steps for which is reports true.
-func (a *analysis) stepsOf(is func(*Step) bool) (steps []*Step) {
+// steps returns the steps with one of these loads that can be evaluated.
+func (a *analysis) steps(loads ...Load) (steps []*Step) {
 	for _, s := range a.Steps {
-		if !a.unusable[s] && is(s) {
+		if !a.blamed[s] && slices.Contains(loads, s.Load) {
 			steps = append(steps, s)
 		}
 	}
 	return steps
 }
 
-func always(*Step) bool { return true }
+// full returns the steps that keep all CPUs spinning.
+func (a *analysis) full() []*Step {
+	return slices.DeleteFunc(a.steps(Spin), func(s *Step) bool { return len(s.CPUs) < len(a.Machine.CPUs) })
+}
 
-func isIdle(s *Step) bool { return s.Load == Idle }
-
-func isMemory(s *Step) bool { return s.Load == Memory }
-
-// isFull reports whether a step keeps all CPUs spinning.
-func (a *analysis) isFull(s *Step) bool { return s.Load == Spin && len(s.CPUs) == len(a.Machine.CPUs) }
-
-// busy returns how many of these CPUs were busy on average, NaN if that is unknown.
-func (a *analysis) busy(from, to float64, cpus []int) (sum float64) {
+// busy returns the share of time that CPUs were busy in a step, NaN if it was not recorded.
+func (a *analysis) busy(s *Step, cpus []int) (share float64) {
 	for _, cpu := range cpus {
 		if cpu >= len(a.Busy) {
 			return math.NaN()
 		}
-		sum += rate(a.Busy[cpu], from, to)
+		share += rate(a.Busy[cpu], s.From+settle, s.To) / float64(len(cpus))
 	}
-	return sum
-}
-
-// all returns the numbers of all CPUs.
-func (m *Machine) all() (cpus []int) {
-	for _, c := range m.CPUs {
-		cpus = append(cpus, c.Number)
-	}
-	return cpus
-}
-
-// on returns the numbers of the CPUs of a socket.
-func (m *Machine) on(socket int) (cpus []int) {
-	for _, c := range m.CPUs {
-		if c.Socket == socket {
-			cpus = append(cpus, c.Number)
-		}
-	}
-	return cpus
-}
-
-// cpu returns the place of a CPU.
-func (m *Machine) cpu(number int) CPU {
-	if i := slices.IndexFunc(m.CPUs, func(c CPU) bool { return c.Number == number }); i >= 0 {
-		return m.CPUs[i]
-	}
-	return CPU{Number: number}
+	return share
 }

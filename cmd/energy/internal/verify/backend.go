@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,8 +19,8 @@ const (
 	maxAnswer = 4 << 20
 )
 
-// victoria is the metric in which VictoriaMetrics reports its version. Its build information is that
-// of a Prometheus.
+// victoria is the metric with the version of VictoriaMetrics, whose build information claims to be
+// a Prometheus.
 var victoria = regexp.MustCompile(`vm_app_version\{[^}]*short_version="v?([0-9.]+)`)
 
 // AskBackend asks a metrics database at a URL for its version.
@@ -27,14 +28,13 @@ func AskBackend(ctx context.Context, url string) *Backend {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	url = strings.TrimSuffix(url, "/")
-	if text, err := ask(ctx, url+"/metrics"); err == nil {
-		if found := victoria.FindSubmatch(text); found != nil {
-			return &Backend{Name: "VictoriaMetrics", Version: string(found[1])}
-		}
+	text, _ := ask(ctx, url+"/metrics") // Prometheus need not have it
+	if found := victoria.FindSubmatch(text); found != nil {
+		return &Backend{Name: "VictoriaMetrics", Version: string(found[1])}
 	}
-	text, err := ask(ctx, url+"/api/v1/status/buildinfo")
-	if err != nil {
-		return &Backend{Err: "it does not answer like Prometheus: " + statusOnly(err)}
+	text, problem := ask(ctx, url+"/api/v1/status/buildinfo")
+	if problem != "" {
+		return &Backend{Err: "it does not answer like Prometheus: " + problem}
 	}
 	var info struct {
 		Data struct {
@@ -45,38 +45,25 @@ func AskBackend(ctx context.Context, url string) *Backend {
 	if err := json.Unmarshal(text, &info); err != nil || info.Data.Version == "" {
 		return &Backend{Err: "its build information is not understood"}
 	}
-	name := "Prometheus"
-	if info.Data.Application != "" {
-		name = info.Data.Application
-	}
-	return &Backend{Name: name, Version: info.Data.Version}
+	return &Backend{Name: cmp.Or(info.Data.Application, "Prometheus"), Version: info.Data.Version}
 }
 
-// statusError is an answer that is not a success.
-type statusError int
-
-func (s statusError) Error() string { return fmt.Sprintf("HTTP status %d", int(s)) }
-
-// statusOnly returns an error without the address, which a report does not contain.
-func statusOnly(err error) string {
-	if s, ok := err.(statusError); ok { //nolint:errorlint // ask returns it as it is
-		return s.Error()
-	}
-	return "no answer"
-}
-
-func ask(ctx context.Context, url string) ([]byte, error) {
+// ask returns the answer to a request, or the problem without the address, which a report does not contain.
+func ask(ctx context.Context, url string) (text []byte, problem string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return nil, err
+		return nil, "it is no URL"
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, "no answer"
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
 	if response.StatusCode != http.StatusOK {
-		return nil, statusError(response.StatusCode)
+		return nil, fmt.Sprintf("HTTP status %d", response.StatusCode)
 	}
-	return io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return nil, "no complete answer"
+	}
+	return text, ""
 }

@@ -7,284 +7,139 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-const noMeter = "This machine has no meter that can be read"
-
-// each calls do with each measured zone and concludes. do reports whether it checked the zone.
-func (a *analysis) each(ok, otherwise string, do func(*Zone) bool) {
-	var done []string
-	zones := a.measured()
-	for _, z := range zones {
-		if do(z) {
-			done = append(done, z.String())
-		}
+// zero checks that counters count. Many servers have a psys without a sensor.
+func zero(j *judge) {
+	z, hint := j.zones[0], ""
+	n := len(z.Points)
+	if n < 2 {
+		return
 	}
-	if len(zones) == 0 {
-		otherwise = noMeter
-	}
-	a.conclude(done, ok, otherwise)
-}
-
-// followsCPUs reports whether the power of a zone kind rises with the load of the CPUs.
-func followsCPUs(kind power.Kind) bool {
-	return kind == power.Package || kind == power.Core || kind == power.Platform || kind == power.PSys
-}
-
-// reads checks that reads of the meters succeed.
-func (a *analysis) reads() {
-	a.each("Reads do not fail", noMeter, func(z *Zone) bool {
-		if z.Failed*100 > z.Reads {
-			a.blame([]*Zone{z}, "%d of %d reads of %s failed", z.Failed, z.Reads, z)
-		}
-		return z.Reads > 0
-	})
-}
-
-// zero checks that counters count. Graphics may use nothing, and many servers have a psys without a sensor.
-func (a *analysis) zero() {
-	a.each("Every meter reports energy", noMeter, func(z *Zone) bool {
-		n := len(z.Points)
-		if n < 2 || !followsCPUs(z.Kind) && z.Kind != power.DRAM {
-			return false
-		}
-		if z.Points[n-1].Value <= z.Points[0].Value {
-			if reason := harmlessZero(z); reason != "" {
-				a.blamed[z] = true
-				a.add(Note, "%s did not change: %s", z, reason)
-				return false
-			}
-			hint := ""
-			if z.Meter == "perf" {
-				hint = fmt.Sprintf(". Before Linux 7.0 some reads of the power PMU silently give 0 (this is %s): use powercap", a.Machine.Kernel)
-			}
-			a.blame([]*Zone{z}, "%s reads a constant 0 W%s", z, hint)
-		}
-		return true
-	})
-}
-
-// harmlessZero returns why a zone may report no energy without a fault, "" if it may not.
-func harmlessZero(z *Zone) string {
+	still := z.Points[n-1].Value <= z.Points[0].Value
 	switch {
-	case z.Kind == power.PSys:
-		return "this machine has no sensor for it"
-	case slices.Contains(described, z.Meter):
-		return "its counter may be too coarse for this time"
+	case still && z.Kind == power.PSys:
+		j.fail(Note, "%s did not change: this machine has no sensor for it", j.name)
+	case still && slices.Contains(described, z.Meter):
+		j.fail(Note, "%s did not change: its counter may be too coarse for this time", j.name)
+	case still && z.Meter == "perf":
+		hint = ". Before Linux 7.0 some reads of the power PMU silently give 0 (this is " + j.Machine.Kernel + "): use powercap"
+		fallthrough
+	case still:
+		j.fail(Fault, "%s reads a constant 0 W%s", j.name, hint)
 	}
-	return ""
+	j.known = true
 }
 
-// stillFor is the least time without a change after which a meter stands still, and stillUpdates the
-// least number of its update periods.
-const (
-	stillFor     = 8.
-	stillUpdates = 5
-)
-
-// standstill checks that readings go on changing.
-func (a *analysis) standstill() {
-	a.each("Readings change all the time", noMeter, func(z *Zone) bool {
-		if !followsCPUs(z.Kind) && z.Kind != power.DRAM || z.Kind == power.Core {
-			return false // cores and GPUs at rest may use nothing
+func standstill(j *judge) {
+	z := j.zones[0]
+	changed := changes(z.Points)
+	if len(changed) < 3 || z.Kind == power.Core { // cores at rest may use no energy
+		return
+	}
+	longest, since := 0., 0.
+	changed = append(changed, Point{At: j.Steps[len(j.Steps)-1].To})
+	for i := 1; i < len(changed); i++ {
+		if gap := changed[i].At - changed[i-1].At; gap > longest {
+			longest, since = gap, changed[i-1].At
 		}
-		changed := changes(z.Points)
-		if len(changed) < 3 {
-			return false
-		}
-		longest, since := 0., 0.
-		changed = append(changed, Point{At: a.Steps[len(a.Steps)-1].To})
-		for i := 1; i < len(changed); i++ {
-			if gap := changed[i].At - changed[i-1].At; gap > longest {
-				longest, since = gap, changed[i-1].At
-			}
-		}
-		if longest > max(stillFor, stillUpdates*period(z.Points)) {
-			a.blame([]*Zone{z}, "%s stood still for %.0f s, from %.0f s after the start", z, longest, since)
-		}
-		return true
-	})
+	}
+	j.atMost(longest, max(8, 5*period(z.Points)), "%s stood still for %.0f s, from %.0f s after the start", j.name, longest, since)
 }
 
-// The power per hardware thread, per GiB of memory, and of a whole machine that exists, in watts.
-const (
-	leastThread, mostThread = 0.05, 60.
-	leastGiB, mostGiB       = 0.002, 10.
-	leastMachine, mostExtra = 0.5, 10_000.
-)
+// unit checks that the highest power is possible.
+func unit(j *judge) {
+	z := j.zones[0]
+	watts := j.powers(j.Steps, z)
+	if len(watts) == 0 {
+		return
+	}
+	highest, hint := slices.Max(watts), ""
+	least, most, hardware := j.possible(z)
+	for _, factor := range []float64{1e6, 1e3, 1e-3, 1e-6} {
+		if w := highest * factor; w >= 2*least && w <= most/2 {
+			hint = fmt.Sprintf(". The unit may be swapped: it would be %s if it read %g times as much", inWatts(w), factor)
+		}
+	}
+	j.between(highest, least, most, "%s reads %s at most, which %s cannot draw%s", j.name, inWatts(highest), hardware, hint)
+}
 
-// bounds returns the range of possible powers of a zone under the highest load, and names its hardware.
-func (a *analysis) bounds(z *Zone) (least, most float64, of string) {
-	threads, memory := max(a.Machine.Threads, len(a.Machine.CPUs)), a.Machine.MemoryGiB
+// possible returns the range of possible powers of a zone under the highest load, and its hardware.
+func (a *analysis) possible(z *Zone) (least, most float64, hardware string) {
+	threads, memory := float64(max(a.Machine.Threads, len(a.Machine.CPUs))), a.Machine.MemoryGiB
 	if z.Socket >= 0 {
-		sockets := max(a.Machine.Sockets, 1)
-		threads, memory = threads/sockets, memory/float64(sockets)
+		sockets := float64(max(a.Machine.Sockets, 1))
+		threads, memory = math.Floor(threads/sockets), memory/sockets
 	}
-	switch z.Kind {
-	case power.Package:
-		return leastThread * float64(threads), mostThread * float64(threads), fmt.Sprintf("a package of %d threads", threads)
-	case power.DRAM:
-		if memory > 0 {
-			return leastGiB * memory, mostGiB * memory, fmt.Sprintf("%.0f GiB of memory", memory)
-		}
-	case power.Platform, power.PSys:
-		return leastMachine, mostThread*float64(threads) + mostExtra, fmt.Sprintf("a machine of %d threads", threads)
+	switch {
+	case z.Kind == power.Package:
+		return 0.05 * threads, 60 * threads, fmt.Sprintf("a package of %.0f threads", threads)
+	case z.Kind == power.DRAM && memory > 0:
+		return 0.002 * memory, 10 * memory, fmt.Sprintf("%.0f GiB of memory", memory)
+	case z.Kind == power.Platform || z.Kind == power.PSys:
+		return 0.5, 60*threads + 10_000, fmt.Sprintf("a machine of %.0f threads", threads)
 	}
-	return 0, mostThread*float64(threads) + mostExtra, "this zone"
+	return 0, 60*threads + 10_000, "this zone"
 }
 
-// unit checks that powers are possible.
-func (a *analysis) unit() {
-	a.each("All powers are possible", noMeter, func(z *Zone) bool {
-		highest := math.NaN()
-		for _, s := range a.Steps {
-			if w := a.watts(s, z); math.IsNaN(highest) || w > highest {
-				highest = w
+// temperature checks that no power in W is a temperature in °C.
+func temperature(j *judge) {
+	changed := changes(j.zones[0].Points)
+	for _, celsius := range j.Temperatures {
+		var off, values []float64
+		for i := 1; i < len(changed); i++ {
+			p, q := changed[i-1], changed[i]
+			if c := valueAt(celsius, (p.At+q.At)/2); c > 0 {
+				off, values = append(off, 100*math.Abs((q.Value-p.Value)/(q.At-p.At)/c-1)), append(values, c)
 			}
 		}
-		least, most, of := a.bounds(z)
-		if highest >= least && highest <= most || math.IsNaN(highest) {
-			return !math.IsNaN(highest)
-		}
-		fit := ""
-		for _, factor := range []float64{1e-6, 1e-3, 1e3, 1e6} {
-			if w := highest * factor; w >= 2*least && w <= most/2 && fit == "" {
-				fit = fmt.Sprintf(". The unit may be swapped: it would be %s if it read %g times as much", inWatts(w), factor)
-			}
-		}
-		a.blame([]*Zone{z}, "%s reads %s at most, which %s cannot draw%s", z, inWatts(highest), of, fit)
-		return true
-	})
-}
-
-// sameTemperature is the largest median difference of a power in W and a temperature in °C.
-const sameTemperature = 0.03
-
-// temperature checks that no power is a temperature.
-func (a *analysis) temperature() {
-	a.each("No power equals a temperature", "No power sensor was compared with a temperature sensor", func(z *Zone) bool {
-		if len(z.Raw) > 0 || len(a.Temperatures) == 0 {
-			return false // a counter of energy
-		}
-		changed := changes(z.Points)
-		for _, t := range a.Temperatures {
-			var off, values []float64
-			for i := 1; i < len(changed); i++ {
-				middle, gap := (changed[i].At+changed[i-1].At)/2, changed[i].At-changed[i-1].At
-				if celsius := valueAt(t, middle); celsius > 0 && gap > 0 {
-					off = append(off, math.Abs((changed[i].Value-changed[i-1].Value)/gap/celsius-1))
-					values = append(values, celsius)
-				}
-			}
-			if len(off) >= 5 && median(off) < sameTemperature {
-				a.blame([]*Zone{z}, "%s reads a temperature in °C as a power: it equals a temperature sensor of this machine (about %.0f °C)", z, median(values))
-				return true
-			}
-		}
-		return true
-	})
-}
-
-// registerCounts is how many counts a register has before it wraps.
-const registerCounts = 1 << 32
-
-// unitOf returns the energy of one count of a register in joules: the largest power of two of which
-// all values in whole microjoules are multiples, NaN if there is none. The kernel rounds the unit
-// down to nanojoules (drivers/powercap/intel_rapl_common.c, rapl_check_unit_core).
-func unitOf(raw []Point) float64 {
-	changed := changes(raw)
-	if len(changed) < 20 {
-		return math.NaN()
-	}
-	for k := 0; k <= 17; k++ { // smaller units cannot be distinguished from microjoules
-		exact := math.Ldexp(1, -k)
-		for _, unit := range []float64{math.Floor(exact*1e9) / 1e9, exact} {
-			if !slices.ContainsFunc(changed, func(p Point) bool { return math.Abs(p.Value-math.Round(p.Value/unit)*unit) > 1.1e-6 }) {
-				return unit
-			}
+		if j.known = true; len(off) >= 5 {
+			j.atLeast(stats.Median(off), 3, "%s reads a temperature in °C as a power: "+
+				"it equals a temperature sensor of this machine (about %.0f °C)", j.name, stats.Median(values))
 		}
 	}
-	return math.NaN()
 }
 
-// wrap checks the range of counters, and each step back.
-func (a *analysis) wrap() {
-	a.each("Counters do not step back other than by a wrap, and the range fits the resolution", "No meter has a counter", func(z *Zone) bool {
-		if len(z.Raw) < 2 {
-			return false
-		}
-		unit := unitOf(z.Raw)
-		a.figures[z].Unit = unit
-		for _, p := range z.Raw {
-			if z.Range > 0 && p.Value > z.Range*(1+1e-6) {
-				a.blame([]*Zone{z}, "%s wraps at the wrong range: it reads %.0f J, above its stated range of %.0f J", z, p.Value, z.Range)
-				return true
-			}
-		}
-		if back := a.backstep(z); back != "" {
-			a.blame([]*Zone{z}, "%s", back)
-		} else if full := unit * registerCounts; z.Range > 0 && math.Abs(z.Range/full-1) > 0.001 {
-			a.blame([]*Zone{z}, "%s wraps at the wrong range: its unit of %.1f µJ gives a range of %.0f J, but it states %.0f J. Energy is wrong after each wrap",
-				z, 1e6*unit, full, z.Range)
-		}
-		return true
-	})
-}
-
-// backstep describes a step back that is no wrap at the stated range, "" if there is none.
-func (a *analysis) backstep(z *Zone) string {
-	for i := 2; i < len(z.Raw); i++ {
-		before, last, now := z.Raw[i-2], z.Raw[i-1], z.Raw[i]
-		if now.Value >= last.Value {
-			continue
-		}
-		expected := (last.Value - before.Value) / (last.At - before.At) * (now.At - last.At)
-		if expected < 0 { // the previous one stepped back
-			continue
-		}
-		slack := 5 + expected
-		full := last.Value + expected - now.Value
-		if z.Range > 0 && math.Abs(z.Range-full) < slack {
-			continue
-		}
-		_, exponent := math.Frexp(full)
-		for _, e := range []int{exponent - 1, exponent} {
-			if register := math.Ldexp(1, e); z.Range > 0 && math.Abs(full-register) < slack {
-				return fmt.Sprintf("%s wraps at the wrong range: it wrapped at about %.0f J, but states %.0f J", z, register, z.Range)
-			}
-		}
-		return fmt.Sprintf("%s stepped back from %.0f J to %.0f J, which is no wrap: the counter was reset", z, last.Value, now.Value)
+// wrap checks the range of a counter, and each step back.
+func wrap(j *judge) {
+	z := j.zones[0]
+	unit := unitOf(z.Raw)
+	j.figures[z].Unit = unit
+	wrong := j.name + " wraps at the wrong range: "
+	for i := 0; i < len(z.Raw) && z.Range > 0; i++ {
+		j.atMost(z.Raw[i].Value, z.Range*(1+1e-6), wrong+"it reads %.0f J, above its stated range of %.0f J", z.Raw[i].Value, z.Range)
 	}
-	return ""
+	switch last, now, register := backstep(z); {
+	case register > 0:
+		j.fail(Fault, wrong+"it wrapped at about %.0f J, but states %.0f J", register, z.Range)
+	case last > now:
+		j.fail(Fault, "%s stepped back from %.0f J to %.0f J, which is no wrap: the counter was reset", j.name, last, now)
+	}
+	if full := unit * (1 << 32); z.Range > 0 {
+		j.between(100*(z.Range/full-1), -0.1, 0.1, wrong+"its unit of %.1f µJ gives a range of %.0f J, but it states %.0f J. "+
+			"Energy is wrong after each wrap", 1e6*unit, full, z.Range)
+	}
+	j.known = true
 }
 
-// Lags beyond which a meter is late. A prompt meter reads the moment of the read.
-const (
-	mostPromptLag, mostLag = 1.5, 3.
-	leastAverage           = 5.
-)
-
-// lag fits when a change of load shows in each zone.
-func (a *analysis) lag() {
-	a.each("No meter is late", "The load did not change long enough to measure a lag", func(z *Zone) bool {
-		if !followsCPUs(z.Kind) {
-			return false
-		}
-		f := a.figures[z]
-		f.Lag, f.Average = a.delay(z)
-		most := mostLag
-		if z.Prompt {
-			most = mostPromptLag
-		}
-		switch {
-		case f.Lag > most:
-			a.add(Fault, "%s is %.1f s late%s", z, f.Lag, lagSetting(z.Meter, f.Lag))
-		case f.Average >= leastAverage:
-			a.add(Note, "%s averages over about %.0f s: changes of load show late and smoothed%s", z, f.Average, lagSetting(z.Meter, f.Average/2))
-		}
-		return !math.IsNaN(f.Lag)
-	})
+// lag checks when a change of load shows. A prompt meter reads the moment of the read.
+func lag(j *judge) {
+	z, f, most := j.zones[0], j.figures[j.zones[0]], 3.
+	f.Lag, f.Average = j.delay(z)
+	if z.Prompt {
+		most = 1.5
+	}
+	switch j.known = !math.IsNaN(f.Lag); {
+	case f.Lag > most:
+		j.say(Fault, "%s is %.1f s late%s", j.name, f.Lag, lagSetting(z.Meter, f.Lag))
+	case f.Average >= 5:
+		j.say(Note, "%s averages over about %.0f s: changes of load show late and smoothed%s", j.name, f.Average,
+			lagSetting(z.Meter, f.Average/2))
+	}
 }
 
 // lagSetting returns the setting that corrects a lag.
@@ -298,200 +153,177 @@ func lagSetting(meter string, lag float64) string {
 	return ""
 }
 
-// grid is the resolution of lags in seconds, and mostUnexplained the largest share of the variance
-// that busy CPUs do not explain if power follows them at all.
-const (
-	grid            = 0.5
-	mostUnexplained = 0.5
-)
+// following checks that power rises with the load, and is in between under a part of it.
+func following(j *judge) {
+	idle, busy := j.rest(j.zones...), j.mean(j.full(), j.zones...)
+	wrong := j.name + " does not follow the load: "
+	j.atLeast(100*(busy/idle-1), 5, wrong+"%s at rest, %s with all CPUs busy", inWatts(idle), inWatts(busy))
+	for _, s := range j.steps(Spin) {
+		w := j.watts(s, j.zones...)
+		j.between(w, 0.9*idle, 1.25*busy, wrong+"%s in step %q, %s at rest and %s with all CPUs busy",
+			inWatts(w), s.Name, inWatts(idle), inWatts(busy))
+	}
+}
 
-// delay returns the delay and the averaging time in seconds with which the busy time of the CPUs
-// explains the power of a zone best, NaN if nothing explains it.
-func (a *analysis) delay(z *Zone) (delay, average float64) {
-	update := a.figures[z].Update
-	if len(a.Busy) == 0 || len(a.stepsOf(isIdle)) == 0 || math.IsNaN(update) {
-		return math.NaN(), math.NaN()
+func noise(j *judge) {
+	f := j.figures[j.zones[0]]
+	f.Noise = j.noiseOf(j.zones[0])
+	j.atMost(100*f.Noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*f.Noise)
+}
+
+// packages returns the packages of meters that read sockets one by one.
+func packages(a *analysis) []*subject {
+	return slices.DeleteFunc(a.groups(power.Package), func(s *subject) bool { return s.zones[0].Socket < 0 })
+}
+
+// sockets checks that each package is read once and follows the load of its own socket.
+func sockets(j *judge) {
+	of, missing, hint := map[int]*Zone{}, []int(nil), ""
+	for _, z := range j.zones {
+		of[z.Socket] = z
 	}
-	end := min(a.Steps[len(a.Steps)-1].To, z.Points[len(z.Points)-1].At)
-	load, energy := sampled(a.busyTotal(), end), sampled(z.Points, end)
-	bin := max(1, int(math.Ceil(update/grid)))
-	longest := min(int(40/grid), len(energy)/4)
-	misfit := func(delay, average int) float64 {
-		var x, y []float64
-		for i := longest + bin; i+bin < len(energy); i += bin {
-			from := max(i-delay-average, 0)
-			x = append(x, (load[i+bin-delay]-load[from])/float64(i+bin-delay-from))
-			y = append(y, energy[i+bin]-energy[i])
+	for socket := range j.Machine.sockets() {
+		if of[socket] == nil {
+			missing = append(missing, socket)
 		}
-		slope, unexplained := line(x, y)
-		if slope < 0 {
-			return 1
-		}
-		return unexplained
 	}
-	none := misfit(0, 0)
-	best := none
-	for _, seconds := range []float64{0, 2, 5, 10, 15, 20, 30, 60} {
-		over := int(seconds / grid)
-		for d := 0; d+over/2 <= longest; d++ {
-			if m := misfit(d, over); m < 0.98*best { // the smaller one unless another is clearly better
-				best, delay, average = m, float64(d)*grid, seconds
+	if slices.Sort(missing); j.zones[0].Meter == "perf" {
+		hint = ": its CPU is not in the cpumask of the power PMU"
+	}
+	j.atMost(float64(len(missing)), 0, "%s lacks socket %v of %d%s", j.name, missing, j.Machine.Sockets, hint)
+	var rises []float64
+	for _, s := range j.steps(Spin) {
+		socket := j.Machine.cpu(s.CPUs[0]).Socket
+		if !j.failed && len(j.zones) > 1 && len(j.zones) == j.Machine.Sockets && slices.Equal(s.CPUs, j.Machine.sockets()[socket]) {
+			rises = append(rises, j.loadedSocket(s, of, socket))
+		}
+	}
+	if len(rises) > 0 {
+		least, most := slices.Min(rises), slices.Max(rises)
+		j.atMost(most/least, 1.67, "%s: the sockets do not count alike: the same load raised one by %s and another by %s",
+			j.name, inWatts(least), inWatts(most))
+	}
+}
+
+// loadedSocket compares the rises of all sockets in a step that loads one. It returns the rise of its own.
+func (j *judge) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64) {
+	rise := func(z *Zone) float64 { return j.watts(s, z) - j.rest(z) }
+	loaded := of[socket]
+	own = rise(loaded)
+	for number, z := range of {
+		switch r := rise(z); {
+		case number == socket:
+		case r > 2*own && r > 0.05*j.rest(z):
+			j.fail(Fault, "%s: sockets %d and %d are swapped: the load of socket %d raised %s by %s and %s by %s",
+				j.name, socket, number, socket, loaded.ID, inWatts(own), z.ID, inWatts(r))
+		case r > 0.97*own && own > 0.05*j.rest(loaded):
+			j.fail(Fault, "%s: %s and %s are the same counter: the load of socket %d raised both by %s",
+				j.name, loaded.ID, z.ID, socket, inWatts(own))
+		}
+	}
+	return own
+}
+
+// pairs returns the meters of each kind with the preferred meter of the kind.
+func pairs(a *analysis) (found []*subject) {
+	for _, kind := range power.Kinds {
+		for i, g := range a.groups(kind) {
+			if i > 0 && kind != power.GPU {
+				found = append(found, &subject{name: g.name, zones: g.zones, other: a.groups(kind)[0]})
 			}
 		}
 	}
-	switch {
-	case math.IsNaN(best) || best > mostUnexplained:
-		return math.NaN(), math.NaN()
-	case best > 0.7*none:
-		return 0, 0
-	}
-	return delay, average
+	return found
 }
 
-// sampled returns the values of a series on the grid.
-func sampled(points []Point, end float64) (values []float64) {
-	for at := 0.; at <= end; at += grid {
-		values = append(values, valueAt(points, at))
+// agreement compares the energy of two meters of the same thing over the steps that both cover.
+func agreement(j *judge) {
+	own, other := j.both(j.Steps, j.zones, j.other.zones)
+	ratio, most := stat.Mean(own, nil)/stat.Mean(other, nil), 3.
+	if j.zones[0].Kind == power.Platform {
+		most = 20 // one may be before the power supply, the other one after it
 	}
-	return values
+	j.between(ratio, 1/(1+most/100), 1+most/100, "Two meters disagree: %s reads %.3g times as much as %s",
+		j.name, ratio, j.other.name)
+	j.list("%s against %s: %+.1f %%", j.name, j.other.name, 100*(ratio-1))
 }
 
-// busyTotal returns the busy time of all CPUs together.
-func (a *analysis) busyTotal() []Point {
-	var total []Point
-	for _, cpu := range a.Machine.all() {
-		for i, p := range a.Busy[cpu] {
-			if i == len(total) {
-				total = append(total, Point{At: p.At})
-			}
-			total[i].Value += p.Value
+// partsAndWholes returns groups with the parts that they include. Not every psys includes the memory.
+func partsAndWholes(a *analysis) (found []*subject) {
+	add := func(whole, parts *subject) {
+		if parts != nil {
+			found = append(found, &subject{name: whole.name, zones: whole.zones, other: parts})
 		}
 	}
-	return total
+	for _, g := range a.groups(power.Package) {
+		inside := slices.DeleteFunc(slices.Concat(a.groups(power.Core), a.groups(power.Uncore)), func(part *subject) bool {
+			return part.zones[0].Meter != g.zones[0].Meter
+		})
+		add(g, together(inside...))
+	}
+	for _, g := range a.groups(power.PSys) {
+		add(g, a.first(power.Package))
+	}
+	for _, g := range a.groups(power.Platform) {
+		add(g, together(a.first(power.Package), a.first(power.DRAM)))
+	}
+	return found
 }
 
-// line fits a straight line of y over x and returns the unexplained share of the variance of y.
-func line(x, y []float64) (slope, unexplained float64) {
-	var n, sx, sy, sxx, sxy, syy float64
-	for i := range x {
-		if math.IsNaN(x[i]) || math.IsNaN(y[i]) {
-			continue
-		}
-		n, sx, sy = n+1, sx+x[i], sy+y[i]
-		sxx, sxy, syy = sxx+x[i]*x[i], sxy+x[i]*y[i], syy+y[i]*y[i]
+// parts checks that the whole is no less than its parts in any step.
+func parts(j *judge) {
+	for _, s := range j.steps(Idle, Spin, Memory) {
+		whole, parts := j.watts(s, j.zones...), j.watts(s, j.other.zones...)
+		j.atMost(100*(parts/whole-1), 3, "The parts exceed the whole: %s reads %s in step %q, %s read %s",
+			j.name, inWatts(whole), s.Name, j.other.name, inWatts(parts))
 	}
-	vx, vy, vxy := sxx-sx*sx/n, syy-sy*sy/n, sxy-sx*sy/n
-	if n < 3 || vx <= 0 || vy <= 0 {
-		return math.NaN(), math.NaN()
-	}
-	return vxy / vx, 1 - vxy*vxy/(vx*vy)
+	j.list("%s ≥ %s", j.name, j.other.name)
 }
 
-const mostNoise = 0.05
+// memory returns the preferred meter of DRAM.
+func memory(a *analysis) (found []*subject) {
+	if g := a.first(power.DRAM); g != nil {
+		found = append(found, g)
+	}
+	return found
+}
 
-// noise checks that readings are steady under a constant load.
-func (a *analysis) noise() {
-	a.each("Readings are steady under a constant load", "The steps of constant load are too short", func(z *Zone) bool {
-		if !followsCPUs(z.Kind) {
-			return false
-		}
-		f := a.figures[z]
-		estimate := a.noiseOfCounter
-		if f.Update > 0.8 {
-			estimate = a.noiseOfValues
-		}
-		if f.Noise = estimate(z); f.Noise > mostNoise {
-			a.blame([]*Zone{z}, "%s has a noise of %.0f %% under a constant load", z, 100*f.Noise)
-		}
-		return !math.IsNaN(f.Noise)
+// dram checks that DRAM follows memory accesses, and that the package does not include its energy.
+func dram(j *judge) {
+	idle, spinning := j.rest(j.zones...), j.mean(j.full(), j.zones...)
+	accessed := j.mean(j.steps(Memory), j.zones...)
+	j.atLeast(min(accessed/idle/1.05, accessed/spinning/1.03), 1, "%s does not follow memory accesses: "+
+		"%s at rest, %s with spinning CPUs, %s with memory-bound programs", j.name, inWatts(idle), inWatts(spinning), inWatts(accessed))
+	j.list("it follows memory accesses")
+	share, deviation := j.dramShare(j.zones)
+	if !j.failed && (math.IsNaN(share) || deviation > 0.25) {
+		j.say(Unchecked, "Whether the package includes DRAM was not checked: that needs a prompt meter of the whole machine")
+		return
+	}
+	const wrongUnit = ", by the meter of the whole machine: its energy unit is wrong"
+	j.atLeast(share, 0.12, "DRAM is counted inside the package: the whole machine rises by the package alone. "+
+		"Do not add %s to the package", j.name)
+	j.atLeast(share, 0.5, "%s counts about %.0f times too much"+wrongUnit, j.name, 1/share)
+	j.atMost(share, 2, "%s counts about %.0f times too little"+wrongUnit, j.name, share)
+	j.list("it follows memory accesses, and the package does not include it")
+}
+
+// platforms returns the meters of the whole machine with its parts.
+func platforms(a *analysis) []*subject {
+	return slices.DeleteFunc(partsAndWholes(a), func(s *subject) bool {
+		return s.zones[0].Kind != power.Platform || a.first(power.Package) == nil
 	})
 }
 
-// deviation returns the standard deviation of values with a mean of 0, robust against outliers, NaN
-// if there are few.
-func deviation(values []float64) float64 {
-	if len(values) < 5 {
-		return math.NaN()
-	}
-	for i, v := range values {
-		values[i] = math.Abs(v)
-	}
-	return 1.4826 * median(values)
-}
-
-// steady returns the time of a step in which a zone shows its load.
-func (a *analysis) steady(s *Step, z *Zone) (from, to float64) {
-	f := a.figures[z]
-	return s.From + zeroIfNaN(f.Lag) + settle + zeroIfNaN(f.Average), s.To + zeroIfNaN(f.Lag)
-}
-
-// noiseOfValues returns the noise of a slow meter, relative to its power, from one value to the next.
-func (a *analysis) noiseOfValues(z *Zone) float64 {
-	var steps, powers []float64
-	changed := changes(z.Points)
-	for _, s := range a.stepsOf(a.isFull) {
-		from, to := a.steady(s, z)
-		last := math.NaN()
-		for i := 1; i < len(changed); i++ {
-			if changed[i-1].At < from || changed[i].At > to {
-				continue
-			}
-			w := rate(changed, changed[i-1].At, changed[i].At)
-			if !math.IsNaN(last) {
-				steps = append(steps, w-last)
-			}
-			last = w
-			powers = append(powers, w)
-		}
-	}
-	return deviation(steps) / math.Sqrt2 / median(powers)
-}
-
-// noiseOfCounter returns the noise of the power of seconds, relative to the power. A counter that is
-// read between two updates adds an error that does not depend on how much time passes, so times of 1
-// s and 4 s are compared: in the difference of two energies the variance of noise grows with the time.
-func (a *analysis) noiseOfCounter(z *Zone) float64 {
-	var differences [2][]float64
-	var powers []float64
-	for _, s := range a.stepsOf(a.isFull) {
-		from, to := a.steady(s, z)
-		for i, seconds := range []float64{1, 4} {
-			for at := from; at+2*seconds <= to; at += 0.25 {
-				first, second := rate(z.Points, at, at+seconds), rate(z.Points, at+seconds, at+2*seconds)
-				if !math.IsNaN(first + second) {
-					differences[i] = append(differences[i], (second-first)*seconds)
-					powers = append(powers, first)
-				}
-			}
-		}
-	}
-	short, long := deviation(differences[0]), deviation(differences[1])
-	return math.Sqrt(max(long*long-short*short, 0)/6) / median(powers)
-}
-
-// leastRise is by how much power rises at least from rest to full load.
-const leastRise = 0.05
-
-// following checks that power rises with the load.
-func (a *analysis) following() {
-	full := a.stepsOf(a.isFull)
-	a.each("Power follows the load", "The machine was not at rest and under full load", func(z *Zone) bool {
-		idle, busy := a.lowest(z), a.mean(full, z)
-		if math.IsNaN(idle) || math.IsNaN(busy) || !followsCPUs(z.Kind) {
-			return false
-		}
-		if busy < idle*(1+leastRise) {
-			a.blame([]*Zone{z}, "%s does not follow the load: %s at rest, %s with all CPUs busy", z, inWatts(idle), inWatts(busy))
-			return true
-		}
-		for _, s := range a.stepsOf(func(s *Step) bool { return s.Load == Spin }) {
-			if w := a.watts(s, z); w > busy*1.25 || w < idle*0.9 {
-				a.blame([]*Zone{z}, "%s does not follow the load: %s in step %q, %s at rest and %s with all CPUs busy", z, inWatts(w), s.Name, inWatts(idle), inWatts(busy))
-				return true
-			}
-		}
-		return true
-	})
+// closure checks that the meters of the whole machine and of its parts see the same changes.
+// Supplies and regulators lose energy, and fans turn faster.
+func closure(j *judge) {
+	slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
+	j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W (0.9 to 2.0 is possible)",
+		j.other.name, j.name, slope)
+	j.atMost(100*unexplained, 50, "The balance does not close: %s does not explain %.0f %% of the changes of %s",
+		j.other.name, 100*unexplained, j.name)
+	j.list("%s rises by %.2f W for 1 W of %s", j.name, slope, j.other.name)
 }
 
 // inWatts formats a power.

@@ -46,7 +46,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		case len(m.Chosen) > 0 && s.StandsIn:
 			m.Why = fmt.Sprintf("it estimates %s, which no meter reads", names(m.Chosen))
 		case len(m.Chosen) > 0:
-			m.Why = fmt.Sprintf("it is the first of %s that reads %s", order(cfg), names(m.Chosen))
+			m.Why = fmt.Sprintf("it is the first of %s that reads %s", names(cfg.Meters.Use), names(m.Chosen))
 		case s.Replaced && leader >= 0:
 			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
 		case s.Err != nil && slices.Contains(described, s.Name):
@@ -65,21 +65,13 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 	return meters
 }
 
-// names lists zone kinds.
-func names(kinds []power.Kind) string {
-	texts := make([]string, len(kinds))
-	for i, kind := range kinds {
-		texts[i] = string(kind)
+// names lists zone kinds or meters.
+func names[T ~string](kinds []T) string {
+	var texts []string
+	for _, kind := range kinds {
+		texts = append(texts, string(kind))
 	}
 	return strings.Join(texts, ", ")
-}
-
-func order(cfg *energyreceiver.Config) string {
-	names := make([]string, len(cfg.Meters.Use))
-	for i, kind := range cfg.Meters.Use {
-		names[i] = string(kind)
-	}
-	return strings.Join(names, ", ")
 }
 
 // firstLine returns the first cause of an error.
@@ -88,43 +80,39 @@ func firstLine(err error) string {
 	return text
 }
 
-// grantSelf is the command that replaces the capabilities of this program by these.
-const grantSelf = `sudo setcap %s+ep "$(command -v energy)"`
-
-// lacks returns the missing permissions.
-func lacks(status []power.Status, times []timeSource, m *Machine) (found []Lack) {
-	denied := map[string]bool{}
-	rapl, absent := false, true
+// lacks returns the missing permissions. bpf is why BPF is not used, nil if it is.
+func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
+	denied, absent, rapl := map[string]bool{}, true, false
 	for i := range status {
 		s := &status[i]
-		no := errors.Is(s.Err, fs.ErrPermission) || slices.ContainsFunc(s.Readings, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) })
-		denied[s.Name] = no
+		denied[s.Name] = errors.Is(s.Err, fs.ErrPermission) ||
+			slices.ContainsFunc(s.Readings, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) })
 		if s.Name == "powercap" || s.Name == "perf" {
-			rapl = rapl || !no && s.InUse
+			rapl = rapl || s.InUse && !denied[s.Name]
 			absent = absent && errors.Is(s.Err, fs.ErrNotExist)
 		}
 	}
-	var capabilities []string
-	self := func(optional bool, what string, needed ...string) {
-		capabilities = append(capabilities, needed...)
+	var capabilities []string // of this program
+	need := func(optional bool, what string, capability ...string) {
+		capabilities = append(capabilities, capability...)
 		found = append(found, Lack{What: what, Optional: optional})
 	}
 	switch {
 	case rapl:
 	case denied["powercap"]:
-		self(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
+		need(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
 	case denied["perf"]:
-		self(false, "The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
+		need(false, "The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
 	case absent && !m.Virtual && m.Arch == "amd64":
 		found = append(found, Lack{What: "The kernel's RAPL driver is not loaded", Grant: "sudo modprobe intel_rapl_msr"})
 	}
-	if slices.ContainsFunc(times, func(t timeSource) bool { return errors.Is(t.err, fs.ErrPermission) }) {
-		self(true, "BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
+	if errors.Is(bpf, fs.ErrPermission) {
+		need(true, "BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
 	}
+	slices.Sort(capabilities)
 	for i := range found {
-		if found[i].Grant == "" {
-			slices.Sort(capabilities)
-			found[i].Grant = fmt.Sprintf(grantSelf, strings.Join(slices.Compact(capabilities), ","))
+		if found[i].Grant == "" { // one command: setcap replaces the capabilities
+			found[i].Grant = fmt.Sprintf(`sudo setcap %s+ep "$(command -v energy)"`, strings.Join(slices.Compact(capabilities), ","))
 		}
 	}
 	if denied["ipmi"] {

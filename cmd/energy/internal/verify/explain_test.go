@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,14 +28,13 @@ func status(name, family string, err error, inUse bool, kinds ...power.Kind) pow
 
 func TestEachMissingPermissionHasItsCommand(t *testing.T) {
 	denied := fmt.Errorf("open energy_uj: %w", fs.ErrPermission)
-	bpf := []timeSource{{name: "bpf", err: denied}}
 	for name, tt := range map[string]struct {
 		status []power.Status
-		times  []timeSource
+		bpf    error
 		m      Machine
 		want   []string
 	}{
-		"powercap and BPF": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", denied, false)}, bpf, Machine{}, []string{
+		"powercap and BPF": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", denied, false)}, denied, Machine{}, []string{
 			`sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`, `sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`}},
 		"perf in place of powercap": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", nil, true, power.Package)}, nil, Machine{}, nil},
 		"no driver": {[]power.Status{status("powercap", "rapl", fs.ErrNotExist, false), status("perf", "rapl", fs.ErrNotExist, false)}, nil, Machine{Arch: "amd64"}, []string{
@@ -43,7 +43,7 @@ func TestEachMissingPermissionHasItsCommand(t *testing.T) {
 		"BMC":     {[]power.Status{status("powercap", "rapl", nil, true, power.Package), status("ipmi", "", denied, false)}, nil, Machine{}, []string{`sudo setfacl -m "u:$USER:r" /dev/ipmi0`}},
 	} {
 		var grants []string
-		for _, l := range lacks(tt.status, tt.times, &tt.m) {
+		for _, l := range lacks(tt.status, tt.bpf, &tt.m) {
 			grants = append(grants, l.Grant)
 		}
 		assert.Equal(t, tt.want, grants, name)
@@ -100,9 +100,9 @@ func TestVersionsOfBackends(t *testing.T) {
 		b := AskBackend(t.Context(), server.URL+"/")
 		server.Close()
 		assert.Equal(t, tt.want, *b, name)
-		a := &analysis{Observation: &Observation{Backend: b}}
-		a.backend()
-		assert.Equal(t, tt.status, a.verdicts[0].Status, name)
+		verdicts, _ := Check(&Observation{Backend: b})
+		i := slices.IndexFunc(verdicts, func(v Verdict) bool { return v.Check == "backend" })
+		assert.Equal(t, tt.status, verdicts[i].Status, name)
 	}
 }
 

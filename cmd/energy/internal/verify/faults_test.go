@@ -35,7 +35,7 @@ func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
 		kind      power.Kind
 	}{{"laptop, psys", "powercap", power.PSys}, {"desktop, AMD, plug", "http", power.Platform}} {
 		m := healthy[slices.IndexFunc(healthy, func(m simulated) bool { return m.name == tt.on })]
-		zones(tt.meter, tt.kind, scaled(0))(&m)
+		changed(tt.meter, tt.kind, scaled(0))(&m)
 		o := m.observe(0)
 		verdicts, _ := Check(o)
 		assert.Empty(t, faultsOf(o), tt.on)
@@ -66,8 +66,8 @@ func meter(name string, kind power.Kind, change func(*simulatedMeter)) func(*sim
 	}
 }
 
-// zones changes the zones of a meter.
-func zones(name string, kind power.Kind, change func(*Zone)) func(*simulated) {
+// changed changes the zones of a meter.
+func changed(name string, kind power.Kind, change func(*Zone)) func(*simulated) {
 	return readings(func(o *Observation) {
 		for _, z := range o.Zones {
 			if z.Meter == name && z.Kind == kind {
@@ -128,11 +128,11 @@ func added(name string, to, from power.Kind, share float64) func(*simulated) {
 
 func entries(change func(class string, at float64, s *Sums)) func(*Observation) {
 	return func(o *Observation) {
-		for i := range o.Ledger.Entries {
-			e := &o.Ledger.Entries[i]
-			for class, s := range e.Kinds {
+		for i := range o.Entries {
+			e := &o.Entries[i]
+			for class, s := range e.Classes {
 				change(class, e.At, &s)
-				e.Kinds[class] = s
+				e.Classes[class] = s
 			}
 		}
 	}
@@ -154,33 +154,33 @@ const (
 )
 
 var plantedFaults = []planted{
-	{"mW read as W", "unit", "0.001 times as much", "board, ARM, INA", zones("hwmon", power.Platform, scaled(1000)), nil},
-	{"mJ read as µJ", "unit", "1000 times as much", "small server, Atom", zones("powercap", power.Package, scaled(0.001)), nil},
-	{"wrong scale of the PMU", "agreement", "reads 4 times", dual, zones("perf", power.Package, scaled(4)), nil},
+	{"mW read as W", "unit", "0.001 times as much", "board, ARM, INA", changed("hwmon", power.Platform, scaled(1000)), nil},
+	{"mJ read as µJ", "unit", "1000 times as much", "small server, Atom", changed("powercap", power.Package, scaled(0.001)), nil},
+	{"wrong scale of the PMU", "agreement", "reads 4 times", dual, changed("perf", power.Package, scaled(4)), nil},
 	{"DRAM inside the package", "dram", "inside the package", plugged, added("powercap", power.Package, power.DRAM, 1), nil},
-	{"energy unit of DRAM", "dram", "energy unit is wrong", plugged, zones("powercap", power.DRAM, scaled(4)), nil},
-	{"DRAM counts something else", "dram", "does not follow memory", plugged, zones("powercap", power.DRAM, becomes(func(at float64) float64 { return 5 + 0.05*math.Sin(at) })), nil},
+	{"energy unit of DRAM", "dram", "energy unit is wrong", plugged, changed("powercap", power.DRAM, scaled(4)), nil},
+	{"DRAM counts something else", "dram", "does not follow memory", plugged, changed("powercap", power.DRAM, becomes(func(at float64) float64 { return 5 + 0.05*math.Sin(at) })), nil},
 	{"a socket missing from the cpumask", "sockets", "[1] of 2: its CPU is not in the cpumask", dual, without("perf", power.Package, 1), nil},
 	{"a socket without a zone", "sockets", "lacks socket [3]", "server, Intel, 4 sockets", without("powercap", power.Package, 3), nil},
-	{"sockets swapped", "sockets", "are swapped", plugged, zones("powercap", power.Package, func(z *Zone) { z.Socket = 1 - z.Socket }), nil},
+	{"sockets swapped", "sockets", "are swapped", plugged, changed("powercap", power.Package, func(z *Zone) { z.Socket = 1 - z.Socket }), nil},
 	{"one counter for two sockets", "sockets", "the same counter", dual, readings(func(o *Observation) {
 		o.Zones[1].Points, o.Zones[1].Raw = o.Zones[0].Points, o.Zones[0].Raw
 		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == "perf" })
 	}), nil},
-	{"a socket counts double", "sockets", "do not count alike", "server, Intel, 4 sockets", zones("powercap", power.Package, func(z *Zone) {
+	{"a socket counts double", "sockets", "do not count alike", "server, Intel, 4 sockets", changed("powercap", power.Package, func(z *Zone) {
 		if z.Socket == 2 {
 			scaled(2)(z)
 		}
 	}), nil},
-	{"constant 0 as before Linux 7.0", "zero", "Before Linux 7.0", "server, AMD, perf only", zones("perf", power.Package, scaled(0)), nil},
-	{"a range that does not fit the unit", "wrap", "wraps at the wrong range", "desktop, Intel", zones("powercap", power.Package, func(z *Zone) { z.Range *= 4 }), nil},
-	{"a value above the range", "wrap", "above its stated range", "desktop, Intel", zones("powercap", power.Package, func(z *Zone) { z.Range /= 64 }), nil},
-	{"a wrap at the wrong range", "wrap", "it wrapped at about 65536 J", "server, AMD, 2 sockets", zones("powercap", power.Package, func(z *Zone) {
+	{"constant 0 as before Linux 7.0", "zero", "Before Linux 7.0", "server, AMD, perf only", changed("perf", power.Package, scaled(0)), nil},
+	{"a range that does not fit the unit", "wrap", "wraps at the wrong range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range *= 4 }), nil},
+	{"a value above the range", "wrap", "above its stated range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range /= 64 }), nil},
+	{"a wrap at the wrong range", "wrap", "it wrapped at about 65536 J", "server, AMD, 2 sockets", changed("powercap", power.Package, func(z *Zone) {
 		for i := range z.Raw {
 			z.Raw[i].Value = math.Mod(z.Points[i].Value+60_000, 65_536)
 		}
 	}), nil},
-	{"a reset", "wrap", "was reset", "HPC node, Cray", zones("cray", power.Platform, func(z *Zone) {
+	{"a reset", "wrap", "was reset", "HPC node, Cray", changed("cray", power.Platform, func(z *Zone) {
 		for i := range z.Raw {
 			z.Raw[i].Value = z.Points[i].Value
 			if i > len(z.Raw)/2 {
@@ -196,58 +196,60 @@ var plantedFaults = []planted{
 	}), nil},
 	{"noise of 10 %", "noise", "noise of", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
 	{"noise of 10 % of RAPL", "noise", "noise of ", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
-	{"a counter that stops", "standstill", "stood still", "desktop, AMD, plug", zones("powercap", power.Package, func(z *Zone) {
+	{"a counter that stops", "standstill", "stood still", "desktop, AMD, plug", changed("powercap", power.Package, func(z *Zone) {
 		for i, p := range z.Points {
 			if p.At > 150 && p.At < 200 {
 				z.Points[i].Value = z.Points[i-1].Value
 			}
 		}
 	}), nil},
-	{"a constant power", "load following", "does not follow the load", "server, ACPI power meter alone", zones("hwmon", power.Platform, becomes(func(float64) float64 { return 150 })), nil},
-	{"another machine's meter", "load following", "does not follow the load", "server, ARM, hwmon", zones("hwmon", power.Platform, becomes(func(at float64) float64 { return 150 + 10*math.Sin(at/4) })), nil},
-	{"reads that fail", "reads", "reads of", "laptop, psys", zones("powercap", power.PSys, func(z *Zone) { z.Failed = z.Reads / 20 }), nil},
-	{"the BMC of half the machine", "parts and whole", "parts exceed the whole", dual, zones("ipmi", power.Platform, scaled(0.4)), nil},
-	{"core above package", "parts and whole", "parts exceed the whole", "desktop, Intel", zones("powercap", power.Core, scaled(2)), nil},
-	{"psys below package", "parts and whole", "parts exceed the whole", "laptop, psys", zones("powercap", power.PSys, scaled(0.6)), nil},
-	{"BMC and plug disagree", "agreement", "disagree", "server, BMC and plug", zones("ipmi", power.Platform, scaled(1.35)), nil},
-	{"the whole rises by half", "closure", "does not close", "desktop, AMD, plug", zones("http", power.Platform, func(z *Zone) {
+	{"a constant power", "load following", "does not follow the load", "server, ACPI power meter alone", changed("hwmon", power.Platform, becomes(func(float64) float64 { return 150 })), nil},
+	{"another machine's meter", "load following", "does not follow the load", "server, ARM, hwmon", changed("hwmon", power.Platform, becomes(func(at float64) float64 { return 150 + 10*math.Sin(at/4) })), nil},
+	{"reads that fail", "reads", "reads of", "laptop, psys", changed("powercap", power.PSys, func(z *Zone) { z.Failed = z.Reads / 20 }), nil},
+	{"the BMC of half the machine", "parts and whole", "parts exceed the whole", dual, changed("ipmi", power.Platform, scaled(0.4)), nil},
+	{"core above package", "parts and whole", "parts exceed the whole", "desktop, Intel", changed("powercap", power.Core, scaled(2)), nil},
+	{"psys below package", "parts and whole", "parts exceed the whole", "laptop, psys", changed("powercap", power.PSys, scaled(0.6)), nil},
+	{"BMC and plug disagree", "agreement", "disagree", "server, BMC and plug", changed("ipmi", power.Platform, scaled(1.35)), nil},
+	{"the whole rises by half", "closure", "does not close", "desktop, AMD, plug", changed("http", power.Platform, func(z *Zone) {
 		scaled(0.5)(z)
 		for i := range z.Points {
 			z.Points[i].Value += 60 * z.Points[i].At
 		}
 	}), nil},
-	{"processes lack a joule", "sums", "off the active energy", dual, nil, entries(func(_ string, at float64, s *Sums) {
+	{"processes lack a microjoule", "sums", "-0.000001 J off the active energy", dual, nil, entries(func(_ string, at float64, s *Sums) {
 		if at > 100 {
 			s.Processes--
 		}
 	})},
-	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", nil, entries(func(_ string, _ float64, s *Sums) { s.Idle *= 1.01 })},
+	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", nil, entries(func(_ string, _ float64, s *Sums) { s.Idle += s.Idle / 100 })},
 	{"the receiver misses energy", "totals", "the meter itself", "desktop, Intel", nil, entries(func(class string, _ float64, s *Sums) {
 		if class == "package measured" {
-			s.Active, s.Idle, s.Zones, s.Processes, s.Unattributed = 0.9*s.Active, 0.9*s.Idle, 0.9*s.Zones, 0.9*s.Processes, 0.9*s.Unattributed
+			s.Idle, s.Processes, s.Unattributed = s.Idle/10*9, s.Processes/10*9, s.Unattributed/10*9
+			s.Active = s.Processes + s.Unattributed
+			s.Zones = s.Active + s.Idle
 		}
 	})},
 	{"unequal energy of equal programs", "symmetry", "CPU 2 +", "virtual machine", nil, programs(func(p *Program) {
 		if p.CPU == 2 {
-			p.Joules["package modeled"] *= 1.1
+			p.Energy["package modeled"] += p.Energy["package modeled"] / 10
 		}
 	})},
 	{"static power 30 % too low", "static power", "draws", dual, nil, entries(func(class string, _ float64, s *Sums) {
 		if class == "package measured" {
-			moved := 0.3 * s.Idle
+			moved := s.Idle / 10 * 3
 			s.Idle, s.Active, s.Unattributed = s.Idle-moved, s.Active+moved, s.Unattributed+moved
 		}
 	})},
 	{"a standard error that is too small", "standard error", "too small", dual, nil, entries(func(class string, _ float64, s *Sums) {
 		if class == "package measured" {
-			moved := 0.06 * s.Idle
+			moved := s.Idle / 50 * 3
 			s.Idle, s.Active, s.Unattributed, s.Uncertainty = s.Idle-moved, s.Active+moved, s.Unattributed+moved, s.Uncertainty/20
 		}
 	})},
 	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.BPF *= 0.9 })},
-	{"the power of another GPU", "gpu", "do not belong together", "server with a GPU", nil, func(o *Observation) {
-		for _, e := range o.Ledger.Entries {
-			e.GPUs["gpu"] = GPU{Watts: 60, Utilization: e.GPUs["gpu"].Utilization}
+	{"the power of another GPU", "gpu", "GPU 1 draws 60 W", "server with a GPU", nil, func(o *Observation) {
+		for _, e := range o.Entries {
+			e.GPUs["GPU-1b9f"] = GPU{Watts: 60, Utilization: e.GPUs["GPU-1b9f"].Utilization}
 		}
 	}},
 	{"a CPU limit", "load", "got only 50 %", "virtual machine", readings(func(o *Observation) {

@@ -140,13 +140,13 @@ func (c *children) PIDs() (pids []int) {
 	return pids
 }
 
-// pauses is the time in which all threads of a process stop.
+// pauses is the time until all threads of a process have stopped.
 const pauses = 20 * time.Millisecond
 
 // Pause implements Programs.
 func (c *children) Pause() {
 	for _, cmd := range c.commands {
-		_ = cmd.Process.Signal(unix.SIGSTOP) // one that ended is reported by End
+		_ = cmd.Process.Signal(unix.SIGSTOP) // End reports a program that has ended
 	}
 	time.Sleep(pauses)
 }

@@ -11,30 +11,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/cray"
 	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
 	"github.com/energyreceiver/energyreceiver/internal/power/ipmi"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	model "github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/perf"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-var errNoCPUs = errors.New("the CPUs of this machine are not known")
+var errNoCPUs = errors.New("this machine shows no CPUs")
 
 // release is the part of a kernel's release that does not name its builder.
 var release = regexp.MustCompile(`^\d+(\.\d+)*`)
 
+const fullCapacity = 1024
+
 // readMachine describes the machine below root. allowed are the CPUs that may be used, nil for all.
 func readMachine(root string, allowed []int) (Machine, error) {
-	known, err := machine.Read(root, os.Getenv)
+	known, err := model.Read(root, os.Getenv)
 	if err != nil && known.Threads == 0 {
 		return Machine{}, err
 	}
@@ -43,6 +43,10 @@ func readMachine(root string, allowed []int) (Machine, error) {
 		CPU: known.CPU, Arch: known.Arch, Kernel: release.FindString(string(version)), Virtual: known.Virtual,
 		Sockets: known.Sockets, Cores: known.Cores, Threads: known.Threads, MemoryGiB: float64(known.Memory) / (1 << 30),
 	}
+	// Intel's efficient cores, whose capacity is not reported, get half of the largest.
+	list, _ := os.ReadFile(filepath.Join(root, "sys/devices/cpu_atom/cpus"))
+	var efficient []int
+	_ = kernfs.ParseList(list, func(n int) { efficient = append(efficient, n) }) // empty unless cores differ
 	dirs, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*"))
 	for _, dir := range dirs {
 		number, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "cpu"))
@@ -50,42 +54,21 @@ func readMachine(root string, allowed []int) (Machine, error) {
 		if err != nil || !ok || allowed != nil && !slices.Contains(allowed, number) { // offline ones have no topology
 			continue
 		}
-		core, _ := readInt(filepath.Join(dir, "topology/core_id"))
-		m.CPUs = append(m.CPUs, CPU{Number: number, Socket: max(socket, 0), Core: core, Capacity: capacity(root, dir, number)})
+		c := CPU{Number: number, Socket: max(socket, 0), Capacity: fullCapacity}
+		c.Core, _ = readInt(filepath.Join(dir, "topology/core_id"))
+		if capacity, ok := readInt(filepath.Join(dir, "cpu_capacity")); ok {
+			c.Capacity = capacity
+		} else if slices.Contains(efficient, number) {
+			c.Capacity /= 2
+		}
+		m.CPUs = append(m.CPUs, c)
 	}
-	m.Sockets = max(m.Sockets, m.sockets())
-	slices.SortFunc(m.CPUs, func(a, b CPU) int { return a.Number - b.Number })
 	if len(m.CPUs) == 0 {
 		return m, errNoCPUs
 	}
+	slices.SortFunc(m.CPUs, func(a, b CPU) int { return a.Number - b.Number })
+	m.Sockets = max(m.Sockets, len(m.sockets()))
 	return m, nil
-}
-
-// sockets returns the number of sockets of the CPUs.
-func (m *Machine) sockets() int {
-	found := map[int]bool{}
-	for _, c := range m.CPUs {
-		found[c.Socket] = true
-	}
-	return len(found)
-}
-
-const fullCapacity = 1024
-
-// capacity returns the capacity of a CPU. Intel's efficient cores, of which only the kind is known,
-// get half of the largest.
-func capacity(root, dir string, number int) int {
-	if c, ok := readInt(filepath.Join(dir, "cpu_capacity")); ok {
-		return c
-	}
-	efficient, _ := os.ReadFile(filepath.Join(root, "sys/devices/cpu_atom/cpus"))
-	found := fullCapacity
-	_ = kernfs.ParseList(efficient, func(n int) { // the list is empty if all cores are of one kind
-		if n == number {
-			found = fullCapacity / 2
-		}
-	})
-	return found
 }
 
 func readInt(path string) (int, bool) {
@@ -97,27 +80,47 @@ func readInt(path string) (int, bool) {
 	return n, err == nil
 }
 
+// sockets returns the numbers of the CPUs of each socket.
+func (m *Machine) sockets() map[int][]int {
+	cpus := map[int][]int{}
+	for _, c := range m.CPUs {
+		cpus[c.Socket] = append(cpus[c.Socket], c.Number)
+	}
+	return cpus
+}
+
+// all returns the numbers of all CPUs.
+func (m *Machine) all() (cpus []int) {
+	for _, c := range m.CPUs {
+		cpus = append(cpus, c.Number)
+	}
+	return cpus
+}
+
+// cpu returns the place of a CPU.
+func (m *Machine) cpu(number int) CPU {
+	return m.CPUs[slices.IndexFunc(m.CPUs, func(c CPU) bool { return c.Number == number })]
+}
+
 // localMeters returns the local meters, which are read whether or not the receiver uses them. Meters
 // with settings of their own are the receiver's.
 func localMeters(cfg *energyreceiver.Config) []ownMeter {
 	root, every := cfg.RootPath, cfg.Meters.IPMI.PollInterval
 	meters := []ownMeter{
-		{name: "perf", meter: perf.New(root, nil)},
-		{name: "cray", meter: cray.New(root, nil)},
-		{name: "ipmi", meter: power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
+		{"perf", perf.New(root, nil)},
+		{"cray", cray.New(root, nil)},
+		{"ipmi", power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
 	}
 	if cfg.Meters.Powercap.Path == "" {
-		meters = append(meters, ownMeter{name: "powercap", meter: powercap.New(root, nil)})
+		meters = append(meters, ownMeter{"powercap", powercap.New(root, nil)})
 	}
 	if len(cfg.Meters.Hwmon.Sensors) == 0 {
-		meters = append(meters, ownMeter{name: "hwmon", meter: hwmon.New(hwmon.Options{Root: root})})
+		meters = append(meters, ownMeter{"hwmon", hwmon.New(hwmon.Options{Root: root})})
 	}
 	return meters
 }
 
-func joules(e units.Energy) float64 { return float64(e) / float64(units.Joule) }
-
-// socketOf returns the socket that a zone measures, -1 if it is of no single socket.
+// socketOf returns the socket that a zone measures, -1 if it measures several.
 func socketOf(z *power.Zone) int {
 	rest, ok := strings.CutPrefix(string(z.Domain), "package-")
 	number, _, _ := strings.Cut(rest, "-")
@@ -133,27 +136,20 @@ func publicID(meter string, z *power.Zone, known []*Zone) string {
 	if slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter) {
 		return z.ID
 	}
-	n := 1
-	for _, k := range known {
-		if k.Meter == meter {
-			n++
-		}
-	}
-	return fmt.Sprintf("%s %d", z.Kind, n)
+	others := slices.DeleteFunc(slices.Clone(known), func(k *Zone) bool { return k.Meter != meter })
+	return fmt.Sprintf("%s %d", z.Kind, len(others)+1)
 }
-
-// thermometers are files with temperatures in m°C.
-type thermometers []string
 
 // maxThermometers is how many temperature sensors are read.
 const maxThermometers = 16
 
-// processorSensors are the hwmon drivers of processors' temperatures. Others, such as those of
-// disks, may be slow to read.
+// processorSensors are the hwmon drivers of processors' temperatures. Other sensors, such as
+// sensors of disks, may be slow to read.
 var processorSensors = []string{"coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz", "soc_thermal"}
 
-func findThermometers(root string) (found thermometers) {
-	found, _ = filepath.Glob(filepath.Join(root, "sys/class/thermal/thermal_zone*/temp"))
+// thermometers returns the files with temperatures in m°C.
+func thermometers(root string) []string {
+	found, _ := filepath.Glob(filepath.Join(root, "sys/class/thermal/thermal_zone*/temp"))
 	chips, _ := filepath.Glob(filepath.Join(root, "sys/class/hwmon/hwmon*"))
 	for _, chip := range chips {
 		name, _ := os.ReadFile(filepath.Join(chip, "name"))
@@ -165,85 +161,39 @@ func findThermometers(root string) (found thermometers) {
 	return found[:min(len(found), maxThermometers)]
 }
 
-// read appends the temperatures of a time to their series.
-func (t thermometers) read(series [][]Point, at float64) [][]Point {
-	for i, path := range t {
-		if i == len(series) {
-			series = append(series, nil)
-		}
-		if milli, ok := readInt(path); ok {
-			series[i] = append(series[i], Point{at, float64(milli) / 1000})
-		}
-	}
-	return series
-}
-
-// readCPUs records the busy time of each CPU, and returns their sum.
-func (r *recorder) readCPUs() (sum units.CPUTime) {
-	stat, err := r.proc.Stat()
-	if err != nil {
-		return 0
-	}
-	at := r.seconds(time.Now())
-	for number, c := range stat.CPU {
-		busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
-		for int(number) >= len(r.o.Busy) {
-			r.o.Busy = append(r.o.Busy, nil)
-		}
-		r.o.Busy[number] = append(r.o.Busy[number], Point{at, busy})
-		sum += units.CPUTime(busy * 1e9)
-	}
-	return sum
-}
-
-// timeSource is a CPU time source that is read in addition to the receiver's.
+// timeSource is a source of CPU times that is read in addition to the receiver's.
 type timeSource struct {
-	name   string
-	source cpu.Source
-	err    error // why there is none
-	table  *scan.Table
+	cpu.Source
+	table scan.Table
+	err   error // why there is no source
 }
 
-// openTimes opens BPF and procfs.
-func openTimes(root string) []timeSource {
-	sources := []timeSource{{name: "procfs", source: cpu.NewProcfs(root), table: new(scan.Table)}}
+// openBPF opens BPF as a source of CPU times.
+func openBPF(root string) *timeSource {
 	bpf, err := cpu.OpenBPF(cpu.Options{Root: root})
 	if err != nil {
-		return append(sources, timeSource{name: "bpf", source: noSource{}, err: err})
+		return &timeSource{err: err}
 	}
-	return append(sources, timeSource{name: "bpf", source: bpf, table: new(scan.Table)})
+	return &timeSource{Source: bpf}
 }
 
-// noSource stands in for a source that cannot be opened.
-type noSource struct{ cpu.Source }
-
-func (noSource) Close() error { return nil }
-
-// timesOf returns the name of the better source, and why BPF is not used.
-func timesOf(sources []timeSource) (name, noBPF string) {
-	for _, s := range sources {
-		if s.err != nil {
-			noBPF = firstLine(s.err)
-		} else {
-			name = s.name
-		}
+func (s *timeSource) close() error {
+	if s.err != nil {
+		return nil
 	}
-	return name, noBPF
+	return s.Close()
 }
 
-// cpuTimes returns the CPU times of processes in seconds by a source, -1 for a process that it lacks.
-func cpuTimes(sources []timeSource, name string, pids []int) []float64 {
+// times returns the CPU times of processes in seconds, -1 for a process that the source lacks.
+func (s *timeSource) times(pids []int) []float64 {
 	times := slices.Repeat([]float64{-1}, len(pids))
-	for _, s := range sources {
-		if s.name != name || s.err != nil || s.source.ReadProcesses(s.table) != nil {
-			continue
-		}
-		for i, pid := range pids {
-			for j := range s.table.Processes {
-				if p := &s.table.Processes[j]; int(p.PID) == pid {
-					times[i] = float64(p.CPU) / 1e9
-				}
-			}
+	if s.err != nil || s.ReadProcesses(&s.table) != nil {
+		return times
+	}
+	for i := range s.table.Processes {
+		p := &s.table.Processes[i]
+		if at := slices.Index(pids, int(p.PID)); at >= 0 {
+			times[at] = float64(p.CPU) / 1e9
 		}
 	}
 	return times

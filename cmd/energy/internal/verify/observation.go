@@ -4,21 +4,22 @@
 // itself.
 //
 // A run records an Observation: the readings of every meter, CPU times and the receiver's totals
-// while the machine rests and while known loads run. Check derives verdicts from it. Check is a
-// pure function, so simulated machines with known faults test it.
+// at rest and under loads. Check derives verdicts from it. Check is a
+// pure function, so simulated machines with planted faults test it.
 package verify
 
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Observation is the record of a run. Times are in seconds since the start of the run, energies in
-// joules, powers in watts.
+// Observation is the record of a run. Times are in seconds since the start of the run, energies of
+// meters in joules, powers in watts.
 type Observation struct {
 	Machine      Machine
 	Meters       []Meter
@@ -26,9 +27,13 @@ type Observation struct {
 	Steps        []*Step
 	Busy         [][]Point // busy time of each CPU in seconds, by its number
 	Temperatures [][]Point // of each temperature sensor, in °C
-	Ledger       Ledger
 	Lacks        []Lack
-	Backend      *Backend // nil if none was given
+	Backend      *Backend // nil if it is not checked
+
+	Entries  []Entry         // the collections of the receiver
+	Trained  map[string]bool // classes whose static power model is trained
+	CPUTimes string          // the better source of CPU times: bpf or procfs
+	NoBPF    string          // why BPF is not used
 }
 
 // Machine describes the machine without names that identify it.
@@ -61,27 +66,23 @@ type Lack struct {
 	Optional    bool
 }
 
+// Backend is a metrics database that was asked for its version.
+type Backend struct{ Name, Version, Err string }
+
 // Zone is a zone as one meter reads it.
 type Zone struct {
-	Meter  string
-	ID     string
-	Kind   power.Kind
-	Socket int // -1 if the zone is of no single socket
-	Method power.Method
-	Prompt bool    // see power.Zone
-	Chosen bool    // the receiver reads the kind from this meter
-	Range  float64 // value at which the raw counter wraps, 0 if it is unknown
-	Points []Point // cumulative energy, by the time that the meter gives it
-	Raw    []Point // raw counter by the time of the read, empty if there is none
-	Reads  int
-	Failed int
+	Meter, ID string
+	Kind      power.Kind
+	Socket    int // -1 if the zone measures several
+	Method    power.Method
+	Prompt    bool    // see power.Zone
+	Chosen    bool    // the receiver reads the kind from this meter
+	Range     float64 // largest value of the raw counter, 0 if it is not stated
+	Points    []Point // cumulative energy, by the time that the meter gives it
+	Raw       []Point // raw counter by the time of the read, empty without a counter
+	Reads     int
+	Failed    int
 }
-
-// String returns the zone's name for people.
-func (z *Zone) String() string { return z.Meter + " " + z.ID }
-
-// Point is a value at a time.
-type Point struct{ At, Value float64 }
 
 // Load is a kind of load.
 type Load string
@@ -104,44 +105,33 @@ type Step struct {
 
 // Program is a program of a step.
 type Program struct {
-	CPU int
-	PID int
+	CPU, PID int
 	// Waited is its CPU time in seconds by wait4(2), BPF and Procfs by these CPU time sources;
 	// negative if the source is unavailable.
 	Waited, BPF, Procfs float64
-	Joules              map[string]float64 // attributed energy by class
+	Energy              map[string]units.Energy // attributed energy by class
 }
 
-// Ledger holds the reports of the receiver.
-type Ledger struct {
-	Source  string // of CPU times: bpf, clocks or procfs
-	NoBPF   string // why BPF is not used
-	Entries []Entry
-	Trained map[string]bool // classes whose static power model is trained
-}
-
-// Entry is one collection. Energies are cumulative.
+// Entry is one collection of the receiver. Energies are cumulative.
 type Entry struct {
-	At    float64
-	Kinds map[string]Sums // by class
-	GPUs  map[string]GPU  // by zone ID
+	At      float64
+	Classes map[string]Sums
+	GPUs    map[string]GPU // by ID
 }
 
 // Sums are the totals of a class: a zone kind and a method.
 type Sums struct {
-	Active, Idle, Unattributed, Processes, Zones float64
-	Uncertainty                                  float64 // of active power, in W; 0 if unknown
-
-	split bool // into active and idle energy; zones that are only reported are not
+	Active, Idle, Unattributed, Processes, Zones units.Energy
+	Uncertainty                                  float64 // of active power, in W; NaN if it is not reported
 }
 
 // GPU is the power and the utilization of a GPU in one collection.
 type GPU struct{ Watts, Utilization float64 }
 
-// Backend is a metrics database that was asked for its version.
-type Backend struct{ Name, Version, Err string }
+func classID(class power.Class) string { return fmt.Sprintf("%s %s", class.Zone, class.Method) }
 
-func classID(zone power.Kind, method power.Method) string { return fmt.Sprintf("%s %s", zone, method) }
+// Point is a value at a time.
+type Point struct{ At, Value float64 }
 
 // valueAt returns the value of a series at a time, interpolated. The series must not be empty.
 func valueAt(points []Point, at float64) float64 {
@@ -164,7 +154,7 @@ func rate(points []Point, from, to float64) float64 {
 	return (valueAt(points, to) - valueAt(points, from)) / (to - from)
 }
 
-// changes returns the points whose value differs from that of the previous point.
+// changes returns the points whose value differs from the previous value.
 func changes(points []Point) (changed []Point) {
 	for i, p := range points {
 		if i == 0 || p.Value != points[i-1].Value {
@@ -180,17 +170,9 @@ func period(points []Point) float64 {
 	if len(changed) < 3 {
 		return math.NaN()
 	}
-	gaps := make([]float64, len(changed)-1)
-	for i := range gaps {
-		gaps[i] = changed[i+1].At - changed[i].At
+	var gaps []float64
+	for i := 1; i < len(changed); i++ {
+		gaps = append(gaps, changed[i].At-changed[i-1].At)
 	}
-	return median(gaps)
-}
-
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	return stats.Median(gaps)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -46,26 +48,29 @@ type Options struct {
 const (
 	readEvery    = 200 * time.Millisecond
 	collectEvery = time.Second
-	warmEvery    = time.Second
 )
 
 // Run runs the loads and records the reports of the meters and of the receiver. If ctx ends, Run ends the
 // loads and returns the cause.
 func Run(ctx context.Context, o Options) (*Observation, error) {
-	r := &recorder{Options: &o, o: &Observation{Backend: o.Backend}, began: time.Now()}
-	m, err := readMachine(o.Config.RootPath, o.Loader.CPUs())
+	root := o.Config.RootPath
+	m, err := readMachine(root, o.Loader.CPUs())
 	if err != nil {
 		return nil, err
 	}
-	r.o.Machine = m
-	if r.proc, err = procfs.NewFS(filepath.Join(o.Config.RootPath, "proc")); err != nil {
-		return nil, err
+	r := &recorder{
+		Options: &o, o: &Observation{Backend: o.Backend, Machine: m}, began: time.Now(),
+		meters: localMeters(o.Config), thermometers: thermometers(root), zones: map[string]*Zone{},
+		ticks: &timeSource{Source: cpu.NewProcfs(root)}, bpf: openBPF(root),
 	}
-	if err := r.open(ctx); err != nil {
-		return nil, errors.Join(err, r.close())
+	r.proc, err = procfs.NewFS(filepath.Join(root, "proc"))
+	if err == nil {
+		r.receiver, err = openReceiver(ctx, o.Config)
 	}
-	err = r.run(ctx)
-	r.describe()
+	if err == nil {
+		err = r.run(ctx)
+		r.describe()
+	}
 	if closed := r.close(); err == nil {
 		err = closed
 	}
@@ -80,44 +85,31 @@ type recorder struct {
 	proc     procfs.FS
 	meters   []ownMeter
 	receiver *receiver
-	times    []timeSource
-	warm     thermometers
+	ticks    *timeSource // procfs
+	bpf      *timeSource
 
-	zones           map[string]*Zone // by meter and ID
-	collected, felt time.Time        // of the last collection, and of the temperatures
+	thermometers []string         // files
+	zones        map[string]*Zone // by meter and ID
+	collected    time.Time        // of the last collection
 }
 
 // ownMeter is a local meter that is read in addition to the receiver, whether or not the receiver uses it.
 type ownMeter struct {
 	name  string
 	meter power.Meter
-	err   error // of the last read
 }
 
 func (r *recorder) seconds(at time.Time) float64 { return at.Sub(r.began).Seconds() }
 
-func (r *recorder) open(ctx context.Context) (err error) {
-	r.zones = map[string]*Zone{}
-	root := r.Config.RootPath
-	r.meters = localMeters(r.Config)
-	r.times = openTimes(root)
-	r.warm = findThermometers(root)
-	r.receiver, err = openReceiver(ctx, r.Config)
-	return err
-}
-
 func (r *recorder) close() error {
-	var errs []error
+	err := errors.Join(r.ticks.close(), r.bpf.close())
 	for _, m := range r.meters {
-		errs = append(errs, m.meter.Close())
-	}
-	for _, t := range r.times {
-		errs = append(errs, t.source.Close())
+		err = errors.Join(err, m.meter.Close())
 	}
 	if r.receiver != nil {
-		errs = append(errs, r.receiver.close())
+		err = errors.Join(err, r.receiver.Shutdown(context.Background()))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // run runs the steps one after the other.
@@ -132,7 +124,6 @@ func (r *recorder) run(ctx context.Context) error {
 		r.Say("step %d of %d, %.0f s: %s", i+1, len(r.o.Steps), s.To-s.From, s.Name)
 		s.From, s.To = s.From+begin, s.To+begin
 		if err := r.step(ctx, s, ticker.C); err != nil {
-			r.o.Steps = r.o.Steps[:i]
 			return err
 		}
 	}
@@ -140,7 +131,7 @@ func (r *recorder) run(ctx context.Context) error {
 	return nil
 }
 
-// step runs a step. Its real begin and end replace those of the plan.
+// step runs a step. Its real begin and end replace the planned ones.
 func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) error {
 	var programs Programs
 	end := s.To
@@ -176,29 +167,48 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) er
 // record records the CPU times and energies of the programs of a step, which are paused.
 func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 	r.collect(ctx)
-	bpf, ticks := cpuTimes(r.times, "bpf", pids), cpuTimes(r.times, "procfs", pids)
+	bpf, ticks := r.bpf.times(pids), r.ticks.times(pids)
 	for i, pid := range pids {
-		s.Programs = append(s.Programs, Program{CPU: s.CPUs[i], PID: pid, BPF: bpf[i], Procfs: ticks[i], Joules: r.receiver.joules(pid)})
+		s.Programs = append(s.Programs, Program{
+			CPU: s.CPUs[i], PID: pid, BPF: bpf[i], Procfs: ticks[i], Energy: r.receiver.energy(pid),
+		})
 	}
 }
 
-// read reads the meters, and temperatures and the receiver when they are due.
+// read reads the meters, and the receiver and temperatures when they are due.
 func (r *recorder) read(ctx context.Context) {
 	busy := r.readCPUs()
 	sample := power.Sample{At: time.Now(), Busy: busy, Total: busy}
-	for i := range r.meters {
-		m := &r.meters[i]
-		var readings []power.Reading
-		readings, m.err = m.meter.Read(ctx, sample)
+	for _, m := range r.meters {
+		readings, _ := m.meter.Read(ctx, sample) // the receiver reports the error
 		r.add(m.name, readings)
 	}
-	if sample.At.Sub(r.felt) >= warmEvery {
-		r.felt = sample.At
-		r.o.Temperatures = r.warm.read(r.o.Temperatures, r.seconds(sample.At))
+	if sample.At.Sub(r.collected) < collectEvery {
+		return
 	}
-	if sample.At.Sub(r.collected) >= collectEvery {
-		r.collect(ctx)
+	r.o.Temperatures = append(r.o.Temperatures, make([][]Point, len(r.thermometers)-len(r.o.Temperatures))...)
+	for i, path := range r.thermometers {
+		if milli, ok := readInt(path); ok {
+			r.o.Temperatures[i] = append(r.o.Temperatures[i], Point{r.seconds(sample.At), float64(milli) / 1000})
+		}
 	}
+	r.collect(ctx)
+}
+
+// readCPUs records the busy time of each CPU, and returns their sum.
+func (r *recorder) readCPUs() (sum units.CPUTime) {
+	stat, err := r.proc.Stat()
+	if err != nil {
+		return 0
+	}
+	at := r.seconds(time.Now())
+	for number, c := range stat.CPU {
+		busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
+		r.o.Busy = append(r.o.Busy, make([][]Point, max(int(number)+1-len(r.o.Busy), 0))...)
+		r.o.Busy[number] = append(r.o.Busy[number], Point{at, busy})
+		sum += units.CPUTime(busy * 1e9)
+	}
+	return sum
 }
 
 // collect has the receiver measure, and reads the meters that the configuration describes.
@@ -209,12 +219,17 @@ func (r *recorder) collect(ctx context.Context) {
 		return // the next one covers it
 	}
 	entry.At = r.seconds(r.collected)
-	r.o.Ledger.Entries = append(r.o.Ledger.Entries, entry)
-	for _, status := range r.receiver.meters() {
-		if !slices.ContainsFunc(r.meters, func(m ownMeter) bool { return m.name == status.Name }) && !status.StandsIn {
+	r.o.Entries = append(r.o.Entries, entry)
+	for _, status := range r.receiver.Meters() {
+		if !r.reads(status.Name) && !status.StandsIn {
 			r.add(status.Name, status.Readings)
 		}
 	}
+}
+
+// reads reports whether the recorder itself reads a meter.
+func (r *recorder) reads(meter string) bool {
+	return slices.ContainsFunc(r.meters, func(m ownMeter) bool { return m.name == meter })
 }
 
 // add adds readings of a meter.
@@ -243,19 +258,19 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 		if reading.At.IsZero() || len(z.Points) > 0 && z.Points[len(z.Points)-1].At >= at {
 			continue
 		}
-		z.Points = append(z.Points, Point{at, joules(reading.Total)})
+		z.Points = append(z.Points, Point{at, reading.Total.Joules()})
 		if raw := reading.Raw; !raw.IsZero() {
-			z.Range = joules(raw.Range)
-			z.Raw = append(z.Raw, Point{at, joules(raw.Energy)})
+			z.Range = raw.Range.Joules()
+			z.Raw = append(z.Raw, Point{at, raw.Energy.Joules()})
 		}
 	}
 }
 
-// lag returns the lag in seconds that the configuration states of a local meter. The readings of
-// other meters are corrected.
+// lag returns the lag in seconds that the configuration states of a meter that the recorder reads.
+// The receiver's readings are corrected.
 func (r *recorder) lag(meter string, zone *power.Zone) float64 {
-	for _, m := range r.receiver.meters() {
-		if m.Name == meter && m.Correction != nil && slices.ContainsFunc(r.meters, func(o ownMeter) bool { return o.name == meter }) {
+	for _, m := range r.receiver.Meters() {
+		if m.Name == meter && m.Correction != nil && r.reads(meter) {
 			return m.Correction(zone).Lag.Seconds()
 		}
 	}
@@ -264,13 +279,19 @@ func (r *recorder) lag(meter string, zone *power.Zone) float64 {
 
 // describe records the state of the meters at the end.
 func (r *recorder) describe() {
-	status := r.receiver.meters()
+	status := r.receiver.Meters()
 	took := chosenOf(status)
 	r.o.Meters = explain(status, took, r.Config)
 	for _, z := range r.o.Zones {
 		z.Chosen = took[z.Kind] == z.Meter
 	}
-	r.o.Ledger.Source, r.o.Ledger.NoBPF = timesOf(r.times)
-	r.o.Ledger.Trained = r.receiver.trained()
-	r.o.Lacks = lacks(status, r.times, &r.o.Machine)
+	r.o.Trained = map[string]bool{}
+	for class, trained := range r.receiver.Trained() {
+		r.o.Trained[classID(class)] = trained
+	}
+	r.o.CPUTimes = "bpf"
+	if r.bpf.err != nil {
+		r.o.CPUTimes, r.o.NoBPF = "procfs", firstLine(r.bpf.err)
+	}
+	r.o.Lacks = lacks(status, r.bpf.err, &r.o.Machine)
 }

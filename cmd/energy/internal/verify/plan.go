@@ -22,7 +22,7 @@ func plan(m *Machine, seconds float64) []*Step {
 	}
 	if m.Sockets > 1 {
 		for socket := range min(m.Sockets, maxSockets) {
-			if cpus := m.on(socket); len(cpus) > 0 {
+			if cpus := m.sockets()[socket]; len(cpus) > 0 {
 				steps = append(steps, &Step{Name: fmt.Sprintf("socket %d", socket), Load: Spin, CPUs: cpus, To: 1.5})
 			}
 		}

@@ -8,7 +8,9 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -26,7 +28,7 @@ type Report struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// ZoneRow is a zone of a report. A figure is nil if it is unknown.
+// ZoneRow is a zone of a report. A figure is nil if it could not be measured.
 type ZoneRow struct {
 	Meter    string       `json:"meter"`
 	ID       string       `json:"id"`
@@ -51,15 +53,19 @@ const schema = 1
 // NewReport checks an observation and returns the report of this version of the program.
 func NewReport(o *Observation, version string) *Report {
 	verdicts, figures := Check(o)
-	r := &Report{Schema: schema, Version: version, Machine: o.Machine, CPUTimes: o.Ledger.Source, Meters: o.Meters, Verdicts: verdicts}
+	r := &Report{
+		Schema: schema, Version: version, Machine: o.Machine, CPUTimes: o.CPUTimes, Meters: o.Meters, Verdicts: verdicts,
+	}
 	if n := len(o.Steps); n > 0 {
 		r.Seconds = math.Round(o.Steps[n-1].To)
 	}
 	for _, z := range o.Zones {
 		f := figures[z]
 		row := ZoneRow{
-			Meter: z.Meter, ID: z.ID, Kind: z.Kind, Method: z.Method, Chosen: z.Chosen, Reads: z.Reads, Failures: z.Failed,
-			Idle: known(f.Idle), Full: known(f.Full), Update: known(f.Update), Unit: known(f.Unit), Lag: known(f.Lag), Average: known(f.Average), Noise: known(f.Noise),
+			Meter: z.Meter, ID: z.ID, Kind: z.Kind, Method: z.Method, Chosen: z.Chosen,
+			Reads: z.Reads, Failures: z.Failed,
+			Idle: rounded(f.Idle), Full: rounded(f.Full), Update: rounded(f.Update), Unit: rounded(f.Unit),
+			Lag: rounded(f.Lag), Average: rounded(f.Average), Noise: rounded(f.Noise),
 		}
 		if z.Socket >= 0 {
 			row.Socket = &z.Socket
@@ -72,26 +78,21 @@ func NewReport(o *Observation, version string) *Report {
 	return r
 }
 
-// known returns a figure with four digits, nil if it is unknown.
-func known(v float64) *float64 {
+// rounded returns a figure with four digits, or nil for NaN.
+func rounded(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
 	}
-	if v != 0 {
-		scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(v))))
-		v = math.Round(v*scale) / scale
-	}
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
 	return &v
 }
 
-// Faults returns how many checks found a fault.
-func (r *Report) Faults() (n int) {
-	for _, v := range r.Verdicts {
-		if v.Status == Fault {
-			n++
-		}
-	}
-	return n
+// Faults returns how many faults there are.
+func (r *Report) Faults() int { return len(r.with(Fault)) }
+
+// with returns the verdicts with a status.
+func (r *Report) with(status Status) []Verdict {
+	return slices.DeleteFunc(slices.Clone(r.Verdicts), func(v Verdict) bool { return v.Status != status })
 }
 
 // WriteJSON writes the report for programs.
@@ -102,97 +103,82 @@ func (r *Report) WriteJSON(to io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteText writes the report for a terminal.
-func (r *Report) WriteText(to io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", r.summary())
-	for _, status := range []Status{Fault, Note, OK, Unchecked} {
-		r.writeVerdicts(&b, status)
-	}
-	b.WriteString("\nMeters\n")
-	for _, m := range r.Meters {
-		figure.Wrap(&b, fmt.Sprintf("%s%s: %s", m.Name, chosen(m.Chosen), m.Why))
-	}
-	rows := r.rows()
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], figure.Width(cell))
-		}
-	}
-	if len(rows) > 1 {
-		b.WriteString("\n")
-		for _, row := range rows {
-			for i, cell := range row {
-				row[i] = figure.Pad(cell, widths[i])
-			}
-			b.WriteString(strings.TrimRight(strings.Join(row, "  "), " ") + "\n")
-		}
-	}
-	_, err := io.WriteString(to, b.String())
+// WriteMarkdown writes the report for an issue.
+func (r *Report) WriteMarkdown(to io.Writer) error {
+	_, err := fmt.Fprintf(to, "## energy verify %s\n\n```text\n%s```\n", r.Version, r.text())
 	return err
 }
 
-// writeVerdicts writes the verdicts with a status. Checks that share a text share a line.
-func (r *Report) writeVerdicts(b *strings.Builder, status Status) {
-	var texts []string
-	checks := map[string][]string{}
-	for _, v := range r.Verdicts {
-		if v.Status == status {
-			if checks[v.Text] == nil {
-				texts = append(texts, v.Text)
-			}
-			checks[v.Text] = append(checks[v.Text], v.Check)
-		}
-	}
-	for _, text := range texts {
-		figure.Wrap(b, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(status)), strings.Join(checks[text], ", "), text))
-	}
+// WriteText writes the report for a terminal.
+func (r *Report) WriteText(to io.Writer) error {
+	_, err := io.WriteString(to, r.text())
+	return err
 }
 
-func chosen(kinds []power.Kind) string {
-	if len(kinds) == 0 {
-		return " (not used)"
-	}
-	return fmt.Sprintf(" (used for %s)", names(kinds))
-}
-
-// summary describes the machine and counts the results.
-func (r *Report) summary() string {
-	m := &r.Machine
-	what := "machine"
+// text returns the report for people. What matters most is at the end.
+func (r *Report) text() string {
+	var b strings.Builder
+	m, what := &r.Machine, "machine"
 	if m.Virtual {
 		what = "virtual machine"
 	}
-	var counts []string
-	for _, status := range []Status{OK, Fault, Note, Unchecked} {
-		n := 0
-		for _, v := range r.Verdicts {
-			if v.Status == status {
-				n++
-			}
+	figure.Wrap(&b, fmt.Sprintf("%s (%s; sockets %d, cores %d, threads %d; %.0f GiB; Linux %s), checked in %.0f s",
+		m.CPU, what, m.Sockets, m.Cores, m.Threads, m.MemoryGiB, m.Kernel, r.Seconds))
+	b.WriteString("\nMeters\n")
+	for _, m := range r.Meters {
+		use := "not used"
+		if len(m.Chosen) > 0 {
+			use = "used for " + names(m.Chosen)
 		}
-		counts = append(counts, fmt.Sprintf("%d %s", n, status))
+		figure.Wrap(&b, fmt.Sprintf("%s (%s): %s", m.Name, use, m.Why))
 	}
-	sensors := ""
-	if !slices.ContainsFunc(r.Zones, func(z ZoneRow) bool { return z.Method == power.Measured }) {
-		sensors = " No meter can be read: only checks that need no meter ran."
+	r.writeZones(&b)
+	var counts []string
+	for _, status := range []Status{Unchecked, OK, Note, Fault} {
+		verdicts := r.with(status)
+		if len(verdicts) == 0 {
+			continue
+		}
+		counts = append(counts, fmt.Sprintf("%d %s", len(verdicts), status))
+		b.WriteString("\n")
+		for len(verdicts) > 0 { // checks that share a text share a line
+			text := verdicts[0].Text
+			var checks []string
+			verdicts = slices.DeleteFunc(verdicts, func(v Verdict) bool {
+				if v.Text == text {
+					checks = append(checks, v.Check)
+				}
+				return v.Text == text
+			})
+			figure.Wrap(&b, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(status)), strings.Join(checks, ", "), text))
+		}
 	}
-	return fmt.Sprintf("%s (%s; sockets %d, cores %d, threads %d; %.0f GiB; Linux %s), checked in %.0f s: %s.%s",
-		m.CPU, what, m.Sockets, m.Cores, m.Threads, m.MemoryGiB, m.Kernel, r.Seconds, strings.Join(counts, ", "), sensors)
+	slices.Reverse(counts)
+	fmt.Fprintf(&b, "\nResult: %s\n", strings.Join(counts, ", "))
+	if r.Faults() == 0 {
+		return b.String()
+	}
+	figure.Wrap(&b, "To report a fault, attach the file verify.md to an issue: energy verify --output DIRECTORY writes it.")
+	return b.String()
 }
 
-// rows returns the table of zones with its header.
-func (r *Report) rows() [][]string {
-	rows := [][]string{{"meter", "zone", "kind", "rest", "full load", "update", "unit", "lag", "noise"}}
+// writeZones writes the table of zones.
+func (r *Report) writeZones(b *strings.Builder) {
+	if len(r.Zones) == 0 {
+		return
+	}
+	b.WriteString("\n")
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "METER\tZONE\tKIND\tREST\tFULL LOAD\tUPDATE\tUNIT\tLAG\tNOISE")
 	for i := range r.Zones {
 		z := &r.Zones[i]
-		rows = append(rows, []string{
-			z.Meter, z.ID, string(z.Kind), cell(z.Idle, 1, "W"), cell(z.Full, 1, "W"), cell(z.Update, 1, "s"), cell(z.Unit, 1e6, "µJ"),
-			cell(z.Lag, 1, "s"), cell(z.Noise, 100, "%"),
-		})
+		cells := []string{
+			z.Meter, z.ID, string(z.Kind), cell(z.Idle, 1, "W"), cell(z.Full, 1, "W"), cell(z.Update, 1, "s"),
+			cell(z.Unit, 1e6, "µJ"), cell(z.Lag, 1, "s"), cell(z.Noise, 100, "%"),
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
-	return rows
+	_ = table.Flush() // a strings.Builder has no errors
 }
 
 func cell(v *float64, scale float64, unit string) string {
@@ -201,33 +187,3 @@ func cell(v *float64, scale float64, unit string) string {
 	}
 	return fmt.Sprintf("%.3g %s", *v*scale, unit)
 }
-
-// WriteMarkdown writes the report for an issue.
-func (r *Report) WriteMarkdown(to io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "## energy verify %s\n\n%s\n\n| check | result | |\n|---|---|---|\n", r.Version, r.summary())
-	for _, v := range r.Verdicts {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", v.Check, v.Status, escaped(v.Text))
-	}
-	b.WriteString("\n| meter | used for | why |\n|---|---|---|\n")
-	for _, m := range r.Meters {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.Name, names(m.Chosen), escaped(m.Why))
-	}
-	if rows := r.rows(); len(rows) > 1 {
-		b.WriteString("\n")
-		for i, row := range rows {
-			for j := range row {
-				row[j] = escaped(row[j])
-			}
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-			if i == 0 {
-				b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
-			}
-		}
-	}
-	_, err := io.WriteString(to, b.String())
-	return err
-}
-
-// escaped returns a text for a cell of a Markdown table.
-func escaped(text string) string { return strings.ReplaceAll(figure.Line(text), "|", `\|`) }

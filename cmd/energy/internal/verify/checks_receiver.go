@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// classes returns the classes of energy that the receiver attributes.
+func classes(a *analysis) (found []*subject) {
+	all := map[string]Sums{}
+	for _, e := range a.Entries {
+		maps.Copy(all, e.Classes)
+	}
+	for _, class := range slices.Sorted(maps.Keys(all)) {
+		found = append(found, &subject{name: class, class: class})
+	}
+	return found
+}
+
+// sums checks the sums that the receiver guarantees in each collection.
+func sums(j *judge) {
+	n := 0
+	for _, e := range j.Entries {
+		k, ok := e.Classes[j.class]
+		if !ok {
+			continue
+		}
+		off := int64(k.Processes + k.Unattributed - k.Active)
+		j.between(float64(off), 0, 0, "%s: processes and unattributed energy are %+.6f J off the active energy, "+
+			"%.0f s after the start", j.class, float64(off)/1e6, e.At)
+		off = int64(k.Active + k.Idle - k.Zones)
+		j.between(float64(off), 0, 0, "%s: active and idle energy are %+.6f J off the energy of the zones, "+
+			"%.0f s after the start", j.class, float64(off)/1e6, e.At)
+		n += 2
+	}
+	j.list("%s: %d sums", j.class, n)
+}
+
+// measuredClasses returns the measured classes with the zones of their meters.
+func measuredClasses(a *analysis) (found []*subject) {
+	for _, c := range classes(a) {
+		for _, kind := range power.Kinds {
+			if g := a.first(kind); g != nil && c.class == classID(power.Class{Zone: kind, Method: power.Measured}) {
+				found = append(found, &subject{name: string(kind), zones: g.zones, class: c.class})
+			}
+		}
+	}
+	return found
+}
+
+// span returns the sums of the class in the first and the last collection within a time, the time of
+// the first, and the seconds in between. The seconds are NaN without two collections.
+func (j *judge) span(from, to float64) (x, y Sums, begin, seconds float64) {
+	begin, seconds = math.NaN(), math.NaN()
+	for _, e := range j.Entries {
+		sums, ok := e.Classes[j.class]
+		switch {
+		case !ok || e.At < from || e.At > to:
+		case math.IsNaN(begin):
+			x, begin = sums, e.At
+		default:
+			y, seconds = sums, e.At-begin
+		}
+	}
+	return x, y, begin, seconds
+}
+
+// totals compares the receiver's totals with its meters.
+func totals(j *judge) {
+	x, y, begin, seconds := j.span(0, math.Inf(1))
+	if !j.zones[0].Chosen {
+		return
+	}
+	meter := 0.
+	for _, z := range j.zones {
+		meter += rate(z.Points, begin, min(begin+seconds, z.Points[len(z.Points)-1].At))
+	}
+	receiver := (y.Active + y.Idle - x.Active - x.Idle).Joules() / seconds
+	off, most := 100*(receiver/meter-1), 2+200*orZero(j.figures[j.zones[0]].Update)/seconds
+	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s", inWatts(receiver), j.name, inWatts(meter))
+	j.list("%s %+.2f %%", j.name, off)
+}
+
+// classesInSteps returns each class in each step of several programs.
+func classesInSteps(a *analysis) (found []*subject) {
+	for _, class := range classes(a) {
+		found = append(found, inSteps(a, class, Spin, Memory)...)
+	}
+	return found
+}
+
+// symmetry checks that equal programs get equal energy. Only CPUs of one socket and kind are
+// compared: others may draw different power. Programs without a series are left out.
+func symmetry(j *judge) {
+	equal := map[[2]int][]Program{}
+	for _, p := range j.step.Programs {
+		if at := j.Machine.cpu(p.CPU); p.Energy[j.class] > 0 && len(j.step.CPUs) > 1 {
+			equal[[2]int{at.Socket, at.Capacity}] = append(equal[[2]int{at.Socket, at.Capacity}], p)
+		}
+	}
+	worst, of := math.NaN(), 0
+	for _, programs := range equal {
+		var watts []float64
+		for _, p := range programs {
+			watts = append(watts, p.Energy[j.class].Joules()/p.Waited)
+		}
+		middle := stats.Median(watts)
+		if len(watts) == 2 {
+			middle = watts[0]
+		}
+		for i, w := range watts {
+			if off := 100 * (w/middle - 1); !(math.Abs(off) <= math.Abs(worst)) {
+				worst, of = off, programs[i].CPU
+			}
+		}
+	}
+	j.between(worst, -3, 3, "Equal programs get unequal energy of %s: that on CPU %d %+.1f %% in step %q",
+		j.class, of, worst, j.step.Name)
+	j.list("%s in step %q within %.1f %%", j.class, j.step.Name, math.Abs(worst))
+}
+
+// static returns the static power of the class under the last load, the power at rest and the
+// reported standard error.
+func (j *judge) static() (static, idle, uncertainty float64) {
+	steps := j.steps(Spin, Memory)
+	if len(steps) == 0 {
+		return math.NaN(), math.NaN(), math.NaN()
+	}
+	s := steps[len(steps)-1]
+	x, y, _, seconds := j.span(s.From+settle, s.To)
+	return (y.Idle - x.Idle).Joules() / seconds, j.rest(j.zones...), y.Uncertainty
+}
+
+// staticPower compares trained static power with the power at rest.
+func staticPower(j *judge) {
+	static, idle, _ := j.static()
+	off := 100 * (static/idle - 1)
+	if !j.Trained[j.class] && !math.IsNaN(off) {
+		j.say(Unchecked, "The static power model is not trained in so short a time. %s: the receiver assumes %s, "+
+			"the machine draws %s at rest", j.class, inWatts(static), inWatts(idle))
+		return
+	}
+	j.between(off, -10, 10, "The trained static power of %s is %s, but the machine draws %s at rest (%+.0f %%)",
+		j.class, inWatts(static), inWatts(idle), off)
+	j.list("%s %s, at rest %s", j.class, inWatts(static), inWatts(idle))
+}
+
+// standardError compares the error of static power with the standard error that the receiver reports.
+func standardError(j *judge) {
+	static, idle, uncertainty := j.static()
+	if !(uncertainty > 0) || !j.Trained[j.class] {
+		return
+	}
+	off := math.Abs(static - idle)
+	j.atMost(off, 3*uncertainty+0.02*idle, "The standard error of %s is too small: static power is off by %s, "+
+		"the receiver reports %s", j.class, inWatts(off), inWatts(uncertainty))
+	j.list("%s: off by %s, standard error %s", j.class, inWatts(off), inWatts(uncertainty))
+}
+
+// timeSources returns the sources of CPU times.
+func timeSources(*analysis) []*subject { return []*subject{{name: "BPF"}, {name: "procfs"}} }
+
+// cpuTime compares the CPU times of the loads by a source with wait4(2).
+func cpuTime(j *judge) {
+	n := 0
+	for _, s := range j.Steps {
+		for _, p := range s.Programs {
+			seconds := p.Procfs
+			if j.name == "BPF" {
+				seconds = p.BPF
+			}
+			if seconds < 0 {
+				if j.name == "BPF" && j.NoBPF != "" {
+					j.fail(Unchecked, "BPF was not compared: %s", j.NoBPF)
+				}
+				continue
+			}
+			n++
+			j.atMost(math.Abs(seconds-p.Waited), 0.01*p.Waited+0.1, "CPU times differ: %s counts %.2f s of a program in step %q, "+
+				"the kernel %.2f s", j.name, seconds, s.Name, p.Waited)
+		}
+	}
+	j.list("%s: %d programs within 1 %% and 0.1 s", j.name, n)
+}
+
+// gpus returns the GPUs.
+func gpus(a *analysis) (found []*subject) {
+	ids := map[string]GPU{}
+	for _, e := range a.Entries {
+		maps.Copy(ids, e.GPUs)
+	}
+	for i, id := range slices.Sorted(maps.Keys(ids)) {
+		found = append(found, &subject{name: fmt.Sprintf("GPU %d", i+1), gpu: id})
+	}
+	return found
+}
+
+// gpu checks that a GPU in use draws more power.
+func gpu(j *judge) {
+	var rest, used []float64
+	for _, e := range j.Entries {
+		if g, ok := e.GPUs[j.gpu]; ok && g.Utilization < 0.05 {
+			rest = append(rest, g.Watts)
+		} else if g.Utilization > 0.5 {
+			used = append(used, g.Watts)
+		}
+	}
+	if len(rest) < 5 || len(used) < 5 {
+		j.say(Unchecked, "No program used %s and left it again: run one during the check", j.name)
+		return
+	}
+	low, high := stats.Median(rest), stats.Median(used)
+	j.atLeast(high/low, 1.1, "%s draws %s while it is used and %s at rest: its time and its energy do not belong together",
+		j.name, inWatts(high), inWatts(low))
+	j.list("%s at rest %s, used %s", j.name, inWatts(low), inWatts(high))
+}
