@@ -133,14 +133,11 @@ func (r *Report) text() string {
 		figure.Wrap(&b, fmt.Sprintf("%s (%s): %s", m.Name, use, m.Why))
 	}
 	r.writeZones(&b)
-	var counts []string
 	for _, status := range []Status{Unchecked, OK, Note, Fault} {
 		verdicts := r.with(status)
-		if len(verdicts) == 0 {
-			continue
+		if len(verdicts) > 0 {
+			b.WriteString("\n")
 		}
-		counts = append(counts, fmt.Sprintf("%d %s", len(verdicts), status))
-		b.WriteString("\n")
 		for len(verdicts) > 0 { // checks that share a text share a line
 			text := verdicts[0].Text
 			var checks []string
@@ -153,12 +150,11 @@ func (r *Report) text() string {
 			figure.Wrap(&b, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(status)), strings.Join(checks, ", "), text))
 		}
 	}
-	slices.Reverse(counts)
-	fmt.Fprintf(&b, "\nResult: %s\n", strings.Join(counts, ", "))
-	if r.Faults() == 0 {
-		return b.String()
+	fmt.Fprintf(&b, "\nFaults: %d, notes: %d, ok: %d, not checked: %d\n",
+		r.Faults(), len(r.with(Note)), len(r.with(OK)), len(r.with(Unchecked)))
+	if r.Faults() > 0 {
+		figure.Wrap(&b, "To report a fault, attach verify.md to an issue: energy verify --output DIRECTORY writes it.")
 	}
-	figure.Wrap(&b, "To report a fault, attach the file verify.md to an issue: energy verify --output DIRECTORY writes it.")
 	return b.String()
 }
 
