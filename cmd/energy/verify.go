@@ -98,7 +98,7 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	}
 	info, _ := debug.ReadBuildInfo()
 	report := verify.NewReport(observed, strings.Fields(version(info))[1])
-	if err := report.WriteText(figure.Writer(out)); err != nil {
+	if _, err := io.WriteString(figure.Writer(out), report.Text()); err != nil {
 		return err
 	}
 	if err := o.write(report); err != nil {
@@ -130,14 +130,7 @@ func (o *verifyOptions) write(report *verify.Report) error {
 	if o.out == "" {
 		return nil
 	}
-	for name, write := range map[string]func(io.Writer) error{"verify.json": report.WriteJSON, "verify.md": report.WriteMarkdown} {
-		f, err := os.Create(filepath.Join(o.out, name))
-		if err != nil {
-			return err
-		}
-		if err := cmp.Or(write(f), f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
+	document, err := report.JSON()
+	return cmp.Or(err, os.WriteFile(filepath.Join(o.out, "verify.json"), append(document, '\n'), 0o644), //nolint:gosec // a report is no secret
+		os.WriteFile(filepath.Join(o.out, "verify.md"), []byte(report.Markdown()), 0o644)) //nolint:gosec // as above
 }

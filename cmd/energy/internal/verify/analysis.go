@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -180,7 +181,7 @@ func (a *analysis) run(c *check) {
 	case len(added) == 0 && c.meter && !slices.ContainsFunc(a.Zones, isMeasured):
 		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, "This machine has no meter that can be read"})
 	case len(added) == 0:
-		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, c.otherwise})
+		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, cmp.Or(c.otherwise, "No meter was read")})
 	}
 }
 

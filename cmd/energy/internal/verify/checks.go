@@ -3,182 +3,172 @@
 package verify
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+	"math"
 
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
 // checks are all checks, those first that others depend on.
 var checks = []check{
-	{"permissions", false, machine, permissions, "No permission is missing", ""},
-	{"backend", false, machine, backend, "OTLP and scraping are supported",
-		"No metrics database was named: --backend URL checks its version"},
-	{"load", false, loads, load, "Each load kept its CPUs busy", "No load ran"},
-	{"reads", true, zones(isMeasured), reads, "Reads do not fail", "No meter was read"},
-	{"zero", true, zones(counts), zero, "Every meter reports energy", "No meter was read"},
-	{"standstill", true, zones(counts), standstill, "Readings change all the time", "No readings that always change"},
-	{"unit", true, zones(isMeasured), unit, "All powers are possible", "No step is long enough"},
-	{"temperature", true, zones(isPower), temperature, "No power equals a temperature",
-		"No power sensor was compared with a temperature sensor"},
-	{"wrap", true, zones(hasCounter), wrap,
-		"Counters do not step back other than by a wrap, and the range fits the resolution", "No meter has a counter"},
-	{"lag", true, zones(followsCPUs), lag, "No meter is late", "The load did not change long enough to measure a lag"},
-	{"load following", true, zones(followsCPUs), following, "Power follows the load",
-		"The machine was not at rest and under full load"},
-	{"noise", true, zones(followsCPUs), noise, "Readings are steady under a constant load",
-		"The steps of constant load are too short"},
-	{"sockets", true, packages, sockets, "Each socket is read, by its own meter", "No meter reads sockets one by one"},
-	{"agreement", true, pairs, agreement, "Meters of the same thing agree", "No two meters read the same thing"},
-	{"parts and whole", true, partsAndWholes, parts, "No part exceeds its whole",
-		"No meter reads both a whole and its parts"},
-	{"dram", true, memory, dram, "DRAM is plausible", "No meter reads DRAM"},
-	{"closure", true, platforms, closure, "The balance closes", "No meters read both the whole machine and its parts"},
-	{"sums", false, classes, sums, "The receiver's sums hold to the microjoule", "The receiver reported no energy"},
-	{"totals", true, measuredClasses, totals, "The receiver and the meters count the same energy",
-		"The receiver reads no meter"},
-	{"symmetry", false, classesInSteps, symmetry, "Equal programs get equal energy per CPU second",
-		"No step that can be evaluated has two equal programs with energy"},
-	{"static power", true, measuredClasses, staticPower, "Trained static power is the power at rest",
-		"The receiver separates no static power of a meter"},
-	{"standard error", true, measuredClasses, standardError, "The standard error covers the deviation",
-		"The receiver reported no standard error in this time"},
-	{"cpu time", false, timeSources, cpuTime, "CPU times of the sources agree with the kernel's own", "No load ran"},
-	{"gpu", false, gpus, gpu, "GPU power follows GPU time", "This machine has no GPU that can be read"},
-}
-
-// machine returns the machine as a whole.
-func machine(*analysis) []*subject { return []*subject{{}} }
-
-// permissions reports missing permissions with the commands that grant them.
-func permissions(j *judge) {
-	for _, l := range j.Lacks {
-		status := Fault
-		if l.Optional {
-			status = Note
+	{name: "permissions", on: machine, ok: "No permission is missing", judge: func(j *judge) {
+		for _, l := range j.Lacks {
+			status := Fault
+			if l.Optional {
+				status = Note
+			}
+			j.say(status, "%s. To grant it: %s", l.What, l.Grant)
 		}
-		j.say(status, "%s. To grant it: %s", l.What, l.Grant)
-	}
-	j.known = len(j.Lacks) == 0
-	j.list("%d meters tried", len(j.Meters))
-}
+		j.known = len(j.Lacks) == 0
+		j.list("%d meters tried", len(j.Meters))
+	}},
 
-// minimal has the oldest version of each backend that works with OTLP, and with scraping.
-var minimal = map[string]struct{ otlp, scrape string }{
-	"Prometheus":      {"3.0", "2.48"},
-	"VictoriaMetrics": {"1.137", "1.79"},
-}
+	{name: "backend", on: machine, judge: versionOfBackend, ok: "OTLP and scraping are supported",
+		otherwise: "No metrics database was named: --backend URL checks its version"},
 
-// backend compares the version of the backend with the supported ones.
-func backend(j *judge) {
-	b := j.Backend
-	if b == nil {
-		return
-	}
-	least := minimal[b.Name]
-	switch {
-	case b.Err != "":
-		j.fail(Fault, "The backend does not report its version: %s", b.Err)
-	case least.otlp == "":
-		j.fail(Unchecked, "%s has no stated minimum version", b.Name)
-	case older(b.Version, least.scrape):
-		j.fail(Fault, "%s %s is too old: scraping needs %s, OTLP %s", b.Name, b.Version, least.scrape, least.otlp)
-	case older(b.Version, least.otlp):
-		j.fail(Note, "%s %s is too old for OTLP, which needs %s: let it scrape the collector", b.Name, b.Version, least.otlp)
-	}
-	j.known = true
-	j.list("%s %s", b.Name, b.Version)
-}
+	{name: "load", on: loads, judge: load, ok: "Each load kept its CPUs busy", otherwise: "No load ran"},
 
-// older reports whether a version such as 2.45.3 is older than another one.
-func older(version, than string) bool {
-	numbers := func(version string) (of []int) {
-		for number := range strings.SplitSeq(strings.TrimPrefix(version, "v"), ".") {
-			n, _ := strconv.Atoi(number) // 0 for other text
-			of = append(of, n)
-		}
-		return of
-	}
-	return slices.Compare(numbers(version), numbers(than)) < 0
-}
+	{name: "reads", meter: true, on: zones(isMeasured), ok: "Reads do not fail", judge: func(j *judge) {
+		z := j.zones[0]
+		j.atMost(100*float64(z.Failed)/float64(z.Reads), 1, "%d of %d reads of %s failed", z.Failed, z.Reads, j.name)
+	}},
 
-// loads returns all steps, and then the machine as a whole.
-func loads(a *analysis) []*subject {
-	return append(inSteps(a, &subject{}, Spin, Memory, Idle), &subject{})
-}
+	{name: "zero", meter: true, on: zones(counts), judge: zero, ok: "Every meter reports energy"},
 
-// load checks that the loads ran and that the machine rested in between. Steps that did not are not
-// evaluated.
-func load(j *judge) {
-	if s := j.step; s == nil {
-		if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
-			j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)
-		}
-		if len(j.steps(Idle)) == 0 {
-			j.say(Note, "No step shows the machine at rest: checks of idle power are left out")
-		}
-		if len(j.steps(Spin, Memory)) == 0 {
-			j.say(Unchecked, "No load kept its CPUs busy: checks under load are not possible")
-		}
-		return
-	} else if s.Load == Idle {
-		if busy := 100 * j.busy(s, j.Machine.all()); busy > 10 {
-			j.fail(Note, "The machine did not rest in step %q: other programs kept %.0f %% of its CPUs busy", s.Name, busy)
-		}
-		return
-	}
-	run, busy := 0., 100*j.busy(j.step, j.step.CPUs)
-	for _, p := range j.step.Programs {
-		run += 100 * p.Waited / (j.step.To - j.step.From) / float64(len(j.step.CPUs))
-	}
-	j.atLeast(busy, 90, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: "+
-		"a CPU limit or the hypervisor holds it back", j.step.Name, run, busy)
-	if run < 90 {
-		j.fail(Note, "The load of step %q got only %.0f %% of its CPUs, because other programs ran: "+
-			"check the machine while it rests", j.step.Name, run)
-	}
-	j.list("%s", j.step.Name)
-}
-
-// inSteps returns a subject in each step with one of these loads that can be evaluated.
-func inSteps(a *analysis, s *subject, loads ...Load) (found []*subject) {
-	for _, step := range a.steps(loads...) {
-		at := *s
-		at.step = step
-		found = append(found, &at)
-	}
-	return found
-}
-
-// zones returns a function that returns the measured zones that satisfy is.
-func zones(is func(*Zone) bool) func(*analysis) []*subject {
-	return func(a *analysis) (found []*subject) {
-		for _, z := range a.Zones {
-			if isMeasured(z) && is(z) {
-				found = append(found, &subject{name: fmt.Sprintf("%s %s", z.Meter, z.ID), zones: []*Zone{z}})
+	{name: "standstill", meter: true, on: zones(alwaysChanges), ok: "Readings change all the time", judge: func(j *judge) {
+		changed := append(changes(j.zones[0].Points), Point{At: j.Steps[len(j.Steps)-1].To})
+		longest, since := 0., 0.
+		for i := 1; i < len(changed); i++ {
+			if gap := changed[i].At - changed[i-1].At; gap > longest {
+				longest, since = gap, changed[i-1].At
 			}
 		}
-		return found
-	}
-}
+		j.atMost(longest, max(8, 5*period(j.zones[0].Points)), "%s stood still for %.0f s, from %.0f s after the start",
+			j.name, longest, since)
+	}},
 
-func isMeasured(z *Zone) bool { return z.Method == power.Measured }
+	{name: "unit", meter: true, on: zones(isMeasured), judge: unit, ok: "All powers are possible",
+		otherwise: "No step is long enough"},
 
-// followsCPUs reports whether the power of a zone rises with the load of the CPUs.
-func followsCPUs(z *Zone) bool {
-	return slices.Contains([]power.Kind{power.Package, power.Core, power.Platform, power.PSys}, z.Kind)
-}
+	{name: "temperature", meter: true, on: zones(isPower), judge: temperature, ok: "No power equals a temperature",
+		otherwise: "No power sensor was compared with a temperature sensor"},
 
-// counts reports whether a zone always uses energy, other than graphics.
-func counts(z *Zone) bool { return followsCPUs(z) || z.Kind == power.DRAM }
+	{name: "wrap", meter: true, on: zones(hasCounter), judge: wrap, otherwise: "No meter has a counter",
+		ok: "Counters do not step back other than by a wrap, and the range fits the resolution"},
 
-func hasCounter(z *Zone) bool { return len(z.Raw) > 1 }
+	{name: "lag", meter: true, on: zones(followsCPUs), judge: lag, ok: "No meter is late",
+		otherwise: "The load did not change long enough to measure a lag"},
 
-func isPower(z *Zone) bool { return len(z.Raw) == 0 }
+	{name: "load following", meter: true, on: zones(followsCPUs), ok: "Power follows the load",
+		otherwise: "The machine was not at rest and under full load", judge: func(j *judge) {
+			idle, busy := j.rest(j.zones...), j.mean(j.full(), j.zones...)
+			wrong := j.name + " does not follow the load: "
+			j.atLeast(100*(busy/idle-1), 5, wrong+"%s at rest, %s with all CPUs busy", figure.Watts(idle), figure.Watts(busy))
+			for _, s := range j.steps(Spin) {
+				w := j.watts(s, j.zones...)
+				j.between(w, 0.9*idle, 1.25*busy, wrong+"%s in step %q, %s at rest and %s with all CPUs busy",
+					figure.Watts(w), s.Name, figure.Watts(idle), figure.Watts(busy))
+			}
+		}},
 
-func reads(j *judge) {
-	z := j.zones[0]
-	j.atMost(100*float64(z.Failed)/float64(z.Reads), 1, "%d of %d reads of %s failed", z.Failed, z.Reads, j.name)
+	{name: "noise", meter: true, on: zones(followsCPUs), ok: "Readings are steady under a constant load",
+		otherwise: "The steps of constant load are too short", judge: func(j *judge) {
+			noise := j.noiseOf(j.zones[0])
+			j.figures[j.zones[0]].Noise = noise
+			j.atMost(100*noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*noise)
+		}},
+
+	{name: "sockets", meter: true, on: packages, judge: sockets, ok: "Each socket is read, by its own meter",
+		otherwise: "No meter reads sockets one by one"},
+
+	{name: "agreement", meter: true, on: pairs, ok: "Meters of the same thing agree",
+		otherwise: "No two meters read the same thing", judge: func(j *judge) {
+			own, other := j.both(j.Steps, j.zones, j.other.zones)
+			ratio, most := stat.Mean(own, nil)/stat.Mean(other, nil), 3.
+			if j.zones[0].Kind == power.Platform {
+				most = 20 // one may be before the power supply, the other one after it
+			}
+			j.between(ratio, 1/(1+most/100), 1+most/100, "Two meters disagree: %s reads %.3g times as much as %s",
+				j.name, ratio, j.other.name)
+			j.list("%s against %s: %+.1f %%", j.name, j.other.name, 100*(ratio-1))
+		}},
+
+	{name: "parts and whole", meter: true, on: partsAndWholes, ok: "No part exceeds its whole",
+		otherwise: "No meter reads both a whole and its parts", judge: func(j *judge) {
+			for _, s := range j.steps(Idle, Spin, Memory) {
+				whole, parts := j.watts(s, j.zones...), j.watts(s, j.other.zones...)
+				j.atMost(100*(parts/whole-1), 3, "The parts exceed the whole: %s reads %s in step %q, %s read %s",
+					j.name, figure.Watts(whole), s.Name, j.other.name, figure.Watts(parts))
+			}
+			j.list("%s ≥ %s", j.name, j.other.name)
+		}},
+
+	{name: "dram", meter: true, on: memory, judge: dram, ok: "DRAM is plausible", otherwise: "No meter reads DRAM"},
+
+	// Supplies and regulators lose energy, and fans turn faster.
+	{name: "closure", meter: true, on: platforms, ok: "The balance closes",
+		otherwise: "No meters read both the whole machine and its parts", judge: func(j *judge) {
+			slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
+			j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W (0.9 to 2.0 is possible)",
+				j.other.name, j.name, slope)
+			j.atMost(100*unexplained, 50, "The balance does not close: %s does not explain %.0f %% of the changes of %s",
+				j.other.name, 100*unexplained, j.name)
+			j.list("%s rises by %.2f W for 1 W of %s", j.name, slope, j.other.name)
+		}},
+
+	{name: "sums", on: classes, ok: "The receiver's sums hold to the microjoule",
+		otherwise: "The receiver reported no energy", judge: func(j *judge) {
+			n := 0
+			for _, e := range j.Entries {
+				k, ok := e.Classes[j.class]
+				if !ok {
+					continue
+				}
+				off := int64(k.Processes + k.Unattributed - k.Active)
+				j.between(float64(off), 0, 0, "%s: processes and unattributed energy are %+.6f J off the active energy, "+
+					"%.0f s after the start", j.class, float64(off)/1e6, e.At)
+				off = int64(k.Active + k.Idle - k.Zones)
+				j.between(float64(off), 0, 0, "%s: active and idle energy are %+.6f J off the energy of the zones, "+
+					"%.0f s after the start", j.class, float64(off)/1e6, e.At)
+				n += 2
+			}
+			j.list("%s: %d sums", j.class, n)
+		}},
+
+	{name: "totals", meter: true, on: chosenClasses, judge: totals, otherwise: "The receiver reads no meter",
+		ok: "The receiver and the meters count the same energy"},
+
+	{name: "symmetry", on: classesInSteps, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
+		otherwise: "No step that can be evaluated has two equal programs with energy"},
+
+	{name: "static power", meter: true, on: measuredClasses, ok: "Trained static power is the power at rest",
+		otherwise: "The receiver separates no static power of a meter", judge: func(j *judge) {
+			static, idle, _ := j.static()
+			off := 100 * (static/idle - 1)
+			if !j.Trained[j.class] && !math.IsNaN(off) {
+				j.say(Unchecked, "The static power model is not trained in so short a time. %s: the receiver assumes %s, "+
+					"the machine draws %s at rest", j.class, figure.Watts(static), figure.Watts(idle))
+				return
+			}
+			j.between(off, -10, 10, "The trained static power of %s is %s, but the machine draws %s at rest (%+.0f %%)",
+				j.class, figure.Watts(static), figure.Watts(idle), off)
+			j.list("%s %s, at rest %s", j.class, figure.Watts(static), figure.Watts(idle))
+		}},
+
+	{name: "standard error", meter: true, on: measuredClasses, ok: "The standard error covers the deviation",
+		otherwise: "The receiver reported no standard error in this time", judge: func(j *judge) {
+			static, idle, uncertainty := j.static()
+			if off := math.Abs(static - idle); uncertainty > 0 && j.Trained[j.class] {
+				j.atMost(off, 3*uncertainty+0.02*idle, "The standard error of %s is too small: static power is off by %s, "+
+					"the receiver reports %s", j.class, figure.Watts(off), figure.Watts(uncertainty))
+				j.list("%s: off by %s, standard error %s", j.class, figure.Watts(off), figure.Watts(uncertainty))
+			}
+		}},
+
+	{name: "cpu time", on: timeSources, judge: cpuTime, ok: "CPU times of the sources agree with the kernel's own",
+		otherwise: "No load ran"},
+
+	{name: "gpu", on: gpus, judge: usedGPU, ok: "GPU power follows GPU time", otherwise: "This machine has no GPU that can be read"},
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -24,25 +25,6 @@ func classes(a *analysis) (found []*subject) {
 	return found
 }
 
-// sums checks the sums that the receiver guarantees in each collection.
-func sums(j *judge) {
-	n := 0
-	for _, e := range j.Entries {
-		k, ok := e.Classes[j.class]
-		if !ok {
-			continue
-		}
-		off := int64(k.Processes + k.Unattributed - k.Active)
-		j.between(float64(off), 0, 0, "%s: processes and unattributed energy are %+.6f J off the active energy, "+
-			"%.0f s after the start", j.class, float64(off)/1e6, e.At)
-		off = int64(k.Active + k.Idle - k.Zones)
-		j.between(float64(off), 0, 0, "%s: active and idle energy are %+.6f J off the energy of the zones, "+
-			"%.0f s after the start", j.class, float64(off)/1e6, e.At)
-		n += 2
-	}
-	j.list("%s: %d sums", j.class, n)
-}
-
 // measuredClasses returns the measured classes with the zones of their meters.
 func measuredClasses(a *analysis) (found []*subject) {
 	for _, c := range classes(a) {
@@ -53,6 +35,11 @@ func measuredClasses(a *analysis) (found []*subject) {
 		}
 	}
 	return found
+}
+
+// chosenClasses returns the measured classes whose meter the receiver uses.
+func chosenClasses(a *analysis) []*subject {
+	return slices.DeleteFunc(measuredClasses(a), func(s *subject) bool { return !s.zones[0].Chosen })
 }
 
 // span returns the sums of the class in the first and the last collection within a time, the time of
@@ -75,16 +62,13 @@ func (j *judge) span(from, to float64) (x, y Sums, begin, seconds float64) {
 // totals compares the receiver's totals with its meters.
 func totals(j *judge) {
 	x, y, begin, seconds := j.span(0, math.Inf(1))
-	if !j.zones[0].Chosen {
-		return
-	}
 	meter := 0.
 	for _, z := range j.zones {
 		meter += rate(z.Points, begin, min(begin+seconds, z.Points[len(z.Points)-1].At))
 	}
 	receiver := (y.Active + y.Idle - x.Active - x.Idle).Joules() / seconds
 	off, most := 100*(receiver/meter-1), 2+200*orZero(j.figures[j.zones[0]].Update)/seconds
-	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s", inWatts(receiver), j.name, inWatts(meter))
+	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s", figure.Watts(receiver), j.name, figure.Watts(meter))
 	j.list("%s %+.2f %%", j.name, off)
 }
 
@@ -138,32 +122,6 @@ func (j *judge) static() (static, idle, uncertainty float64) {
 	return (y.Idle - x.Idle).Joules() / seconds, j.rest(j.zones...), y.Uncertainty
 }
 
-// staticPower compares trained static power with the power at rest.
-func staticPower(j *judge) {
-	static, idle, _ := j.static()
-	off := 100 * (static/idle - 1)
-	if !j.Trained[j.class] && !math.IsNaN(off) {
-		j.say(Unchecked, "The static power model is not trained in so short a time. %s: the receiver assumes %s, "+
-			"the machine draws %s at rest", j.class, inWatts(static), inWatts(idle))
-		return
-	}
-	j.between(off, -10, 10, "The trained static power of %s is %s, but the machine draws %s at rest (%+.0f %%)",
-		j.class, inWatts(static), inWatts(idle), off)
-	j.list("%s %s, at rest %s", j.class, inWatts(static), inWatts(idle))
-}
-
-// standardError compares the error of static power with the standard error that the receiver reports.
-func standardError(j *judge) {
-	static, idle, uncertainty := j.static()
-	if !(uncertainty > 0) || !j.Trained[j.class] {
-		return
-	}
-	off := math.Abs(static - idle)
-	j.atMost(off, 3*uncertainty+0.02*idle, "The standard error of %s is too small: static power is off by %s, "+
-		"the receiver reports %s", j.class, inWatts(off), inWatts(uncertainty))
-	j.list("%s: off by %s, standard error %s", j.class, inWatts(off), inWatts(uncertainty))
-}
-
 // timeSources returns the sources of CPU times.
 func timeSources(*analysis) []*subject { return []*subject{{name: "BPF"}, {name: "procfs"}} }
 
@@ -202,8 +160,8 @@ func gpus(a *analysis) (found []*subject) {
 	return found
 }
 
-// gpu checks that a GPU in use draws more power.
-func gpu(j *judge) {
+// usedGPU checks that a GPU in use draws more power.
+func usedGPU(j *judge) {
 	var rest, used []float64
 	for _, e := range j.Entries {
 		if g, ok := e.GPUs[j.gpu]; ok && g.Utilization < 0.05 {
@@ -218,6 +176,6 @@ func gpu(j *judge) {
 	}
 	low, high := stats.Median(rest), stats.Median(used)
 	j.atLeast(high/low, 1.1, "%s draws %s while it is used and %s at rest: its time and its energy do not belong together",
-		j.name, inWatts(high), inWatts(low))
-	j.list("%s at rest %s, used %s", j.name, inWatts(low), inWatts(high))
+		j.name, figure.Watts(high), figure.Watts(low))
+	j.list("%s at rest %s, used %s", j.name, figure.Watts(low), figure.Watts(high))
 }

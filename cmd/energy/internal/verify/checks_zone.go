@@ -7,11 +7,51 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
+
+// inSteps returns a subject in each step with one of these loads that can be evaluated.
+func inSteps(a *analysis, s *subject, loads ...Load) (found []*subject) {
+	for _, step := range a.steps(loads...) {
+		at := *s
+		at.step = step
+		found = append(found, &at)
+	}
+	return found
+}
+
+// zones returns a function that returns the measured zones that satisfy is.
+func zones(is func(*Zone) bool) func(*analysis) []*subject {
+	return func(a *analysis) (found []*subject) {
+		for _, z := range a.Zones {
+			if isMeasured(z) && is(z) {
+				found = append(found, &subject{name: fmt.Sprintf("%s %s", z.Meter, z.ID), zones: []*Zone{z}})
+			}
+		}
+		return found
+	}
+}
+
+func isMeasured(z *Zone) bool { return z.Method == power.Measured }
+
+// followsCPUs reports whether the power of a zone rises with the load of the CPUs.
+func followsCPUs(z *Zone) bool {
+	return slices.Contains([]power.Kind{power.Package, power.Core, power.Platform, power.PSys}, z.Kind)
+}
+
+// counts reports whether a zone always uses energy, other than graphics.
+func counts(z *Zone) bool { return followsCPUs(z) || z.Kind == power.DRAM }
+
+func hasCounter(z *Zone) bool { return len(z.Raw) > 1 }
+
+// alwaysChanges reports whether a zone uses energy all the time: cores at rest may use no energy.
+func alwaysChanges(z *Zone) bool {
+	return counts(z) && z.Kind != power.Core && len(changes(z.Points)) > 2
+}
+
+func isPower(z *Zone) bool { return len(z.Raw) == 0 }
 
 // zero checks that counters count. Many servers have a psys without a sensor.
 func zero(j *judge) {
@@ -35,22 +75,6 @@ func zero(j *judge) {
 	j.known = true
 }
 
-func standstill(j *judge) {
-	z := j.zones[0]
-	changed := changes(z.Points)
-	if len(changed) < 3 || z.Kind == power.Core { // cores at rest may use no energy
-		return
-	}
-	longest, since := 0., 0.
-	changed = append(changed, Point{At: j.Steps[len(j.Steps)-1].To})
-	for i := 1; i < len(changed); i++ {
-		if gap := changed[i].At - changed[i-1].At; gap > longest {
-			longest, since = gap, changed[i-1].At
-		}
-	}
-	j.atMost(longest, max(8, 5*period(z.Points)), "%s stood still for %.0f s, from %.0f s after the start", j.name, longest, since)
-}
-
 // unit checks that the highest power is possible.
 func unit(j *judge) {
 	z := j.zones[0]
@@ -62,10 +86,10 @@ func unit(j *judge) {
 	least, most, hardware := j.possible(z)
 	for _, factor := range []float64{1e6, 1e3, 1e-3, 1e-6} {
 		if w := highest * factor; w >= 2*least && w <= most/2 {
-			hint = fmt.Sprintf(". The unit may be swapped: it would be %s if it read %g times as much", inWatts(w), factor)
+			hint = fmt.Sprintf(". The unit may be swapped: it would be %s if it read %g times as much", figure.Watts(w), factor)
 		}
 	}
-	j.between(highest, least, most, "%s reads %s at most, which %s cannot draw%s", j.name, inWatts(highest), hardware, hint)
+	j.between(highest, least, most, "%s reads %s at most, which %s cannot draw%s", j.name, figure.Watts(highest), hardware, hint)
 }
 
 // possible returns the range of possible powers of a zone under the highest load, and its hardware.
@@ -153,24 +177,6 @@ func lagSetting(meter string, lag float64) string {
 	return ""
 }
 
-// following checks that power rises with the load, and is in between under a part of it.
-func following(j *judge) {
-	idle, busy := j.rest(j.zones...), j.mean(j.full(), j.zones...)
-	wrong := j.name + " does not follow the load: "
-	j.atLeast(100*(busy/idle-1), 5, wrong+"%s at rest, %s with all CPUs busy", inWatts(idle), inWatts(busy))
-	for _, s := range j.steps(Spin) {
-		w := j.watts(s, j.zones...)
-		j.between(w, 0.9*idle, 1.25*busy, wrong+"%s in step %q, %s at rest and %s with all CPUs busy",
-			inWatts(w), s.Name, inWatts(idle), inWatts(busy))
-	}
-}
-
-func noise(j *judge) {
-	f := j.figures[j.zones[0]]
-	f.Noise = j.noiseOf(j.zones[0])
-	j.atMost(100*f.Noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*f.Noise)
-}
-
 // packages returns the packages of meters that read sockets one by one.
 func packages(a *analysis) []*subject {
 	return slices.DeleteFunc(a.groups(power.Package), func(s *subject) bool { return s.zones[0].Socket < 0 })
@@ -200,8 +206,8 @@ func sockets(j *judge) {
 	}
 	if len(rises) > 0 {
 		least, most := slices.Min(rises), slices.Max(rises)
-		j.atMost(most/least, 1.67, "%s: the sockets do not count alike: the same load raised one by %s and another by %s",
-			j.name, inWatts(least), inWatts(most))
+		j.atMost(most/max(least, 1e-9), 1.67, "%s: the sockets do not count alike: the same load raised one by %s and another by %s",
+			j.name, figure.Watts(least), figure.Watts(most))
 	}
 }
 
@@ -215,10 +221,10 @@ func (j *judge) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64
 		case number == socket:
 		case r > 2*own && r > 0.05*j.rest(z):
 			j.fail(Fault, "%s: sockets %d and %d are swapped: the load of socket %d raised %s by %s and %s by %s",
-				j.name, socket, number, socket, loaded.ID, inWatts(own), z.ID, inWatts(r))
+				j.name, socket, number, socket, loaded.ID, figure.Watts(own), z.ID, figure.Watts(r))
 		case r > 0.97*own && own > 0.05*j.rest(loaded):
 			j.fail(Fault, "%s: %s and %s are the same counter: the load of socket %d raised both by %s",
-				j.name, loaded.ID, z.ID, socket, inWatts(own))
+				j.name, loaded.ID, z.ID, socket, figure.Watts(own))
 		}
 	}
 	return own
@@ -234,18 +240,6 @@ func pairs(a *analysis) (found []*subject) {
 		}
 	}
 	return found
-}
-
-// agreement compares the energy of two meters of the same thing over the steps that both cover.
-func agreement(j *judge) {
-	own, other := j.both(j.Steps, j.zones, j.other.zones)
-	ratio, most := stat.Mean(own, nil)/stat.Mean(other, nil), 3.
-	if j.zones[0].Kind == power.Platform {
-		most = 20 // one may be before the power supply, the other one after it
-	}
-	j.between(ratio, 1/(1+most/100), 1+most/100, "Two meters disagree: %s reads %.3g times as much as %s",
-		j.name, ratio, j.other.name)
-	j.list("%s against %s: %+.1f %%", j.name, j.other.name, 100*(ratio-1))
 }
 
 // partsAndWholes returns groups with the parts that they include. Not every psys includes the memory.
@@ -270,16 +264,6 @@ func partsAndWholes(a *analysis) (found []*subject) {
 	return found
 }
 
-// parts checks that the whole is no less than its parts in any step.
-func parts(j *judge) {
-	for _, s := range j.steps(Idle, Spin, Memory) {
-		whole, parts := j.watts(s, j.zones...), j.watts(s, j.other.zones...)
-		j.atMost(100*(parts/whole-1), 3, "The parts exceed the whole: %s reads %s in step %q, %s read %s",
-			j.name, inWatts(whole), s.Name, j.other.name, inWatts(parts))
-	}
-	j.list("%s ≥ %s", j.name, j.other.name)
-}
-
 // memory returns the preferred meter of DRAM.
 func memory(a *analysis) (found []*subject) {
 	if g := a.first(power.DRAM); g != nil {
@@ -293,7 +277,7 @@ func dram(j *judge) {
 	idle, spinning := j.rest(j.zones...), j.mean(j.full(), j.zones...)
 	accessed := j.mean(j.steps(Memory), j.zones...)
 	j.atLeast(min(accessed/idle/1.05, accessed/spinning/1.03), 1, "%s does not follow memory accesses: "+
-		"%s at rest, %s with spinning CPUs, %s with memory-bound programs", j.name, inWatts(idle), inWatts(spinning), inWatts(accessed))
+		"%s at rest, %s with spinning CPUs, %s with memory-bound programs", j.name, figure.Watts(idle), figure.Watts(spinning), figure.Watts(accessed))
 	j.list("it follows memory accesses")
 	share, deviation := j.dramShare(j.zones)
 	if !j.failed && (math.IsNaN(share) || deviation > 0.25) {
@@ -313,28 +297,4 @@ func platforms(a *analysis) []*subject {
 	return slices.DeleteFunc(partsAndWholes(a), func(s *subject) bool {
 		return s.zones[0].Kind != power.Platform || a.first(power.Package) == nil
 	})
-}
-
-// closure checks that the meters of the whole machine and of its parts see the same changes.
-// Supplies and regulators lose energy, and fans turn faster.
-func closure(j *judge) {
-	slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
-	j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W (0.9 to 2.0 is possible)",
-		j.other.name, j.name, slope)
-	j.atMost(100*unexplained, 50, "The balance does not close: %s does not explain %.0f %% of the changes of %s",
-		j.other.name, 100*unexplained, j.name)
-	j.list("%s rises by %.2f W for 1 W of %s", j.name, slope, j.other.name)
-}
-
-// inWatts formats a power.
-func inWatts(w float64) string {
-	switch {
-	case math.IsNaN(w):
-		return "-"
-	case math.Abs(w) >= 10_000:
-		return fmt.Sprintf("%.0f kW", w/1000)
-	case math.Abs(w) < 0.1 && w != 0:
-		return fmt.Sprintf("%.3g mW", 1000*w)
-	}
-	return fmt.Sprintf("%.3g W", w)
 }

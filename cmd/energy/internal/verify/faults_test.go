@@ -253,7 +253,7 @@ var plantedFaults = []planted{
 		}
 	})},
 	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.BPF *= 0.9 })},
-	{"the power of another GPU", "gpu", "GPU 1 draws 60 W", "server with a GPU", nil, func(o *Observation) {
+	{"the power of another GPU", "gpu", "GPU 1 draws 60.0 W", "server with a GPU", nil, func(o *Observation) {
 		for _, e := range o.Entries {
 			e.GPUs["GPU-1b9f"] = GPU{Watts: 60, Utilization: e.GPUs["GPU-1b9f"].Utilization}
 		}

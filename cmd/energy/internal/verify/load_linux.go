@@ -72,14 +72,6 @@ func stream(words []uint64) {
 	}
 }
 
-// The memory that a memory-bound program uses: more than its share of the largest caches.
-const (
-	memoryOfAll  = 1 << 30
-	leastMemory  = 16 << 20
-	mostMemory   = 128 << 20
-	memoryShares = 4 // at most this part of the machine's memory
-)
-
 // processes is the Loader of this machine.
 type processes struct{}
 
@@ -102,10 +94,11 @@ func (*processes) CPUs() (cpus []int) {
 
 // Start implements Loader.
 func (*processes) Start(load Load, cpus []int) (Programs, error) {
+	// The memory is more than a program's share of the largest caches, and a quarter of the machine's at most.
+	size := min(max(1<<30/len(cpus), 16<<20), 128<<20)
 	var info unix.Sysinfo_t
-	size := min(max(memoryOfAll/len(cpus), leastMemory), mostMemory)
 	if unix.Sysinfo(&info) == nil {
-		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/memoryShares)/len(cpus)) //nolint:unconvert // the types differ by architecture
+		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/4)/len(cpus)) //nolint:unconvert // the types differ by architecture
 	}
 	running := &children{}
 	for _, cpu := range cpus {

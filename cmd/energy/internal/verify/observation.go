@@ -71,17 +71,18 @@ type Backend struct{ Name, Version, Err string }
 
 // Zone is a zone as one meter reads it.
 type Zone struct {
-	Meter, ID string
-	Kind      power.Kind
-	Socket    int // -1 if the zone measures several
-	Method    power.Method
-	Prompt    bool    // see power.Zone
-	Chosen    bool    // the receiver reads the kind from this meter
-	Range     float64 // largest value of the raw counter, 0 if it is not stated
-	Points    []Point // cumulative energy, by the time that the meter gives it
-	Raw       []Point // raw counter by the time of the read, empty without a counter
-	Reads     int
-	Failed    int
+	Meter  string       `json:"meter"`
+	ID     string       `json:"id"`
+	Kind   power.Kind   `json:"kind"`
+	Method power.Method `json:"method"`
+	Chosen bool         `json:"chosen"` // the receiver reads the kind from this meter
+	Reads  int          `json:"reads"`
+	Failed int          `json:"failed_reads"`
+	Socket int          `json:"-"` // -1 if the zone measures several
+	Prompt bool         `json:"-"` // see power.Zone
+	Range  float64      `json:"-"` // largest value of the raw counter, 0 if it is not stated
+	Points []Point      `json:"-"` // cumulative energy, by the time that the meter gives it
+	Raw    []Point      `json:"-"` // raw counter by the time of the read, empty without a counter
 }
 
 // Load is a kind of load.

@@ -5,7 +5,6 @@ package verify
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
 // Report is the result of a run. It contains no names and no serial numbers.
@@ -30,22 +28,16 @@ type Report struct {
 
 // ZoneRow is a zone of a report. A figure is nil if it could not be measured.
 type ZoneRow struct {
-	Meter    string       `json:"meter"`
-	ID       string       `json:"id"`
-	Kind     power.Kind   `json:"kind"`
-	Method   power.Method `json:"method"`
-	Chosen   bool         `json:"chosen"`
-	Socket   *int         `json:"socket"`
-	Idle     *float64     `json:"idle_watts"`
-	Full     *float64     `json:"full_watts"`
-	Update   *float64     `json:"update_seconds"`
-	Unit     *float64     `json:"unit_joules"`
-	Range    *float64     `json:"range_joules"`
-	Lag      *float64     `json:"lag_seconds"`
-	Average  *float64     `json:"average_seconds"`
-	Noise    *float64     `json:"noise"`
-	Reads    int          `json:"reads"`
-	Failures int          `json:"failed_reads"`
+	*Zone
+	Socket  *int     `json:"socket"`
+	Range   *float64 `json:"range_joules"`
+	Idle    *float64 `json:"idle_watts"`
+	Full    *float64 `json:"full_watts"`
+	Update  *float64 `json:"update_seconds"`
+	Unit    *float64 `json:"unit_joules"`
+	Lag     *float64 `json:"lag_seconds"`
+	Average *float64 `json:"average_seconds"`
+	Noise   *float64 `json:"noise"`
 }
 
 const schema = 1
@@ -62,9 +54,7 @@ func NewReport(o *Observation, version string) *Report {
 	for _, z := range o.Zones {
 		f := figures[z]
 		row := ZoneRow{
-			Meter: z.Meter, ID: z.ID, Kind: z.Kind, Method: z.Method, Chosen: z.Chosen,
-			Reads: z.Reads, Failures: z.Failed,
-			Idle: rounded(f.Idle), Full: rounded(f.Full), Update: rounded(f.Update), Unit: rounded(f.Unit),
+			Zone: z, Idle: rounded(f.Idle), Full: rounded(f.Full), Update: rounded(f.Update), Unit: rounded(f.Unit),
 			Lag: rounded(f.Lag), Average: rounded(f.Average), Noise: rounded(f.Noise),
 		}
 		if z.Socket >= 0 {
@@ -95,28 +85,16 @@ func (r *Report) with(status Status) []Verdict {
 	return slices.DeleteFunc(slices.Clone(r.Verdicts), func(v Verdict) bool { return v.Status != status })
 }
 
-// WriteJSON writes the report for programs.
-func (r *Report) WriteJSON(to io.Writer) error {
-	e := json.NewEncoder(to)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(r)
+// JSON returns the report for programs.
+func (r *Report) JSON() ([]byte, error) { return json.MarshalIndent(r, "", "  ") }
+
+// Markdown returns the report for an issue.
+func (r *Report) Markdown() string {
+	return fmt.Sprintf("## energy verify %s\n\n```text\n%s```\n", r.Version, r.Text())
 }
 
-// WriteMarkdown writes the report for an issue.
-func (r *Report) WriteMarkdown(to io.Writer) error {
-	_, err := fmt.Fprintf(to, "## energy verify %s\n\n```text\n%s```\n", r.Version, r.text())
-	return err
-}
-
-// WriteText writes the report for a terminal.
-func (r *Report) WriteText(to io.Writer) error {
-	_, err := io.WriteString(to, r.text())
-	return err
-}
-
-// text returns the report for people. What matters most is at the end.
-func (r *Report) text() string {
+// Text returns the report for people. What matters most is at the end.
+func (r *Report) Text() string {
 	var b strings.Builder
 	m, what := &r.Machine, "machine"
 	if m.Virtual {

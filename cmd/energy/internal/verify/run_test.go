@@ -3,7 +3,6 @@
 package verify
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"sync"
@@ -114,16 +113,16 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	for _, v := range r.Verdicts {
 		assert.NotEqual(t, Fault, v.Status, "%+v", v)
 	}
-	var page, document bytes.Buffer
-	require.NoError(t, r.WriteMarkdown(&page))
+	page := r.Markdown()
 	for _, check := range []string{"load", "sums", "totals", "sockets", "symmetry", "load following", "parts and whole", "wrap", "cpu time"} {
-		assert.Contains(t, page.String(), "\nOK "+check+": ")
+		assert.Contains(t, page, "\nOK "+check+": ")
 	}
-	assert.Contains(t, page.String(), "powercap (used for package, dram, psys): it is the first of")
-	assert.Regexp(t, `\npowercap +intel-rapl:0 +package +40 W +1[23]\d W +0.2 s +61 µJ +0 s `, page.String())
-	require.NoError(t, r.WriteJSON(&document))
+	assert.Contains(t, page, "powercap (used for package, dram, psys): it is the first of")
+	assert.Regexp(t, `\npowercap +intel-rapl:0 +package +40 W +1[23]\d W +0.2 s +61 µJ +0 s `, page)
+	document, err := r.JSON()
+	require.NoError(t, err)
 	var again Report
-	require.NoError(t, json.Unmarshal(document.Bytes(), &again))
+	require.NoError(t, json.Unmarshal(document, &again))
 	assert.Equal(t, r.Verdicts, again.Verdicts)
 }
 

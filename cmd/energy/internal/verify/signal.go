@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
@@ -156,31 +157,26 @@ func (a *analysis) dramShare(dram []*Zone) (share, deviation float64) {
 	if whole == nil || pkg == nil {
 		return math.NaN(), math.NaN()
 	}
-	all := slices.Concat(pkg.zones, dram, whole.zones) // for the same steps
-	p, _ := a.both(a.steps(Idle, Spin, Memory), pkg.zones, all)
-	d, _ := a.both(a.steps(Idle, Spin, Memory), dram, all)
-	w, _ := a.both(a.steps(Idle, Spin, Memory), whole.zones, all)
-	if len(p) < 6 {
+	var x, y []float64
+	for _, s := range a.steps(Idle, Spin, Memory) {
+		p, d, w := a.watts(s, pkg.zones...), a.watts(s, dram...), a.watts(s, whole.zones...)
+		if !math.IsNaN(p + d + w) {
+			x, y = append(x, 1, p, d), append(y, w)
+		}
+	}
+	if len(y) < 6 {
 		return math.NaN(), math.NaN()
 	}
-	// The slope of one of two variables is that over its residuals (Frisch and Waugh, 1933).
-	own := residuals(p, d)
-	_, byDRAM := stat.LinearRegression(own, w, nil, false)
-	for i := range w {
-		w[i] -= byDRAM * d[i]
+	design, watts := mat.NewDense(len(y), 3, x), mat.NewVecDense(len(y), y)
+	var slopes, off mat.VecDense
+	var covariance mat.Dense
+	covariance.Mul(design.T(), design)
+	if slopes.SolveVec(design, watts) != nil || covariance.Inverse(&covariance) != nil {
+		return math.NaN(), math.NaN()
 	}
-	_, byPackage := stat.LinearRegression(p, w, nil, false)
-	n := float64(len(p))
-	variance := stat.PopVariance(residuals(p, w), nil) * n / (n - 3)
-	return byDRAM / byPackage, math.Sqrt(variance/(stat.PopVariance(own, nil)*n)) / math.Abs(byPackage)
-}
-
-// residuals returns the deviations of y from a straight line over x.
-func residuals(x, y []float64) []float64 {
-	alpha, beta := stat.LinearRegression(x, y, nil, false)
-	off := make([]float64, len(x))
-	for i := range x {
-		off[i] = y[i] - alpha - beta*x[i]
-	}
-	return off
+	off.MulVec(design, &slopes)
+	off.SubVec(watts, &off)
+	variance := mat.Dot(&off, &off) / float64(len(y)-3)
+	pkgSlope := slopes.AtVec(1)
+	return slopes.AtVec(2) / pkgSlope, math.Sqrt(variance*covariance.At(2, 2)) / math.Abs(pkgSlope)
 }
