@@ -206,26 +206,10 @@ func (a *analysis) groups(kind power.Kind) (groups []*subject) {
 	return groups
 }
 
-// first returns the preferred group of a kind, or nil.
-func (a *analysis) first(kind power.Kind) *subject {
-	if groups := a.groups(kind); len(groups) > 0 {
-		return groups[0]
-	}
-	return nil
-}
-
-// together returns groups as one, nil without groups.
-func together(groups ...*subject) *subject {
-	var all *subject
-	for _, g := range groups {
-		switch {
-		case all == nil:
-			all = g
-		case g != nil:
-			all = &subject{name: all.name + " + " + g.name, zones: slices.Concat(all.zones, g.zones)}
-		}
-	}
-	return all
+// preferred returns the preferred group of a kind, if there is one.
+func (a *analysis) preferred(kind power.Kind) []*subject {
+	groups := a.groups(kind)
+	return groups[:min(len(groups), 1)]
 }
 
 // settle is the time after a change of load that is not evaluated.

@@ -29,8 +29,10 @@ func classes(a *analysis) (found []*subject) {
 func measuredClasses(a *analysis) (found []*subject) {
 	for _, c := range classes(a) {
 		for _, kind := range power.Kinds {
-			if g := a.first(kind); g != nil && c.class == classID(power.Class{Zone: kind, Method: power.Measured}) {
-				found = append(found, &subject{name: string(kind), zones: g.zones, class: c.class})
+			for _, g := range a.preferred(kind) {
+				if c.class == classID(power.Class{Zone: kind, Method: power.Measured}) {
+					found = append(found, &subject{name: string(kind), zones: g.zones, class: c.class})
+				}
 			}
 		}
 	}

@@ -244,33 +244,38 @@ func pairs(a *analysis) (found []*subject) {
 
 // partsAndWholes returns groups with the parts that they include. Not every psys includes the memory.
 func partsAndWholes(a *analysis) (found []*subject) {
-	add := func(whole, parts *subject) {
-		if parts != nil {
-			found = append(found, &subject{name: whole.name, zones: whole.zones, other: parts})
+	add := func(whole *subject, parts ...*subject) {
+		if len(parts) == 0 {
+			return
 		}
+		all := *parts[0]
+		for _, p := range parts[1:] {
+			all.name, all.zones = all.name+" + "+p.name, slices.Concat(all.zones, p.zones)
+		}
+		found = append(found, &subject{name: whole.name, zones: whole.zones, other: &all})
 	}
 	for _, g := range a.groups(power.Package) {
-		inside := slices.DeleteFunc(slices.Concat(a.groups(power.Core), a.groups(power.Uncore)), func(part *subject) bool {
-			return part.zones[0].Meter != g.zones[0].Meter
-		})
-		add(g, together(inside...))
+		isOfAnother := func(part *subject) bool { return part.zones[0].Meter != g.zones[0].Meter }
+		add(g, slices.DeleteFunc(slices.Concat(a.groups(power.Core), a.groups(power.Uncore)), isOfAnother)...)
 	}
 	for _, g := range a.groups(power.PSys) {
-		add(g, a.first(power.Package))
+		add(g, a.preferred(power.Package)...)
 	}
 	for _, g := range a.groups(power.Platform) {
-		add(g, together(a.first(power.Package), a.first(power.DRAM)))
+		add(g, slices.Concat(a.preferred(power.Package), a.preferred(power.DRAM))...)
 	}
 	return found
 }
 
-// memory returns the preferred meter of DRAM.
-func memory(a *analysis) (found []*subject) {
-	if g := a.first(power.DRAM); g != nil {
-		found = append(found, g)
-	}
-	return found
+// platforms returns the meters of the whole machine with its parts.
+func platforms(a *analysis) []*subject {
+	return slices.DeleteFunc(partsAndWholes(a), func(s *subject) bool {
+		return s.zones[0].Kind != power.Platform || len(a.preferred(power.Package)) == 0
+	})
 }
+
+// memory returns the preferred meter of DRAM.
+func memory(a *analysis) []*subject { return a.preferred(power.DRAM) }
 
 // dram checks that DRAM follows memory accesses, and that the package does not include its energy.
 func dram(j *judge) {
@@ -290,11 +295,4 @@ func dram(j *judge) {
 	j.atLeast(share, 0.5, "%s counts about %.0f times too much"+wrongUnit, j.name, 1/share)
 	j.atMost(share, 2, "%s counts about %.0f times too little"+wrongUnit, j.name, share)
 	j.list("it follows memory accesses, and the package does not include it")
-}
-
-// platforms returns the meters of the whole machine with its parts.
-func platforms(a *analysis) []*subject {
-	return slices.DeleteFunc(partsAndWholes(a), func(s *subject) bool {
-		return s.zones[0].Kind != power.Platform || a.first(power.Package) == nil
-	})
 }

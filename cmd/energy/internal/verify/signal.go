@@ -153,13 +153,13 @@ func (a *analysis) noiseOf(z *Zone) float64 {
 // dramShare returns the power that a watt of DRAM adds to the whole machine, relative to a watt of
 // the package, and its standard error. It is a regression of the whole machine over both.
 func (a *analysis) dramShare(dram []*Zone) (share, deviation float64) {
-	whole, pkg := a.first(power.Platform), a.first(power.Package)
-	if whole == nil || pkg == nil {
+	whole, pkg := a.preferred(power.Platform), a.preferred(power.Package)
+	if len(whole) == 0 || len(pkg) == 0 {
 		return math.NaN(), math.NaN()
 	}
 	var x, y []float64
 	for _, s := range a.steps(Idle, Spin, Memory) {
-		p, d, w := a.watts(s, pkg.zones...), a.watts(s, dram...), a.watts(s, whole.zones...)
+		p, d, w := a.watts(s, pkg[0].zones...), a.watts(s, dram...), a.watts(s, whole[0].zones...)
 		if !math.IsNaN(p + d + w) {
 			x, y = append(x, 1, p, d), append(y, w)
 		}

@@ -291,9 +291,11 @@ func (s *sim) report() {
 	classes := map[string][]*Zone{}
 	a := &analysis{Observation: s.o, blamed: map[any]bool{}}
 	for _, kind := range []power.Kind{power.Package, power.DRAM, power.Platform} {
-		if g := a.first(kind); g != nil && (kind != power.Platform || len(classes) == 0) {
-			class := classID(power.Class{Zone: kind, Method: power.Measured})
-			classes[class], s.o.Trained[class] = g.zones, true
+		class := classID(power.Class{Zone: kind, Method: power.Measured})
+		for _, g := range a.preferred(kind) {
+			if kind != power.Platform || len(classes) == 0 {
+				classes[class], s.o.Trained[class] = g.zones, true
+			}
 		}
 	}
 	if len(classes) == 0 {
