@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,13 +81,12 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 		if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // a report is no secret
 			return err
 		}
-		if err := refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md")); err != nil {
+		if err := refuseExisting(o.force, o.file("json"), o.file("md")); err != nil {
 			return err
 		}
 	}
-	run := verify.Options{Config: cfg, Length: o.length, Loader: verify.NewLoader(), Say: func(format string, args ...any) {
-		fmt.Fprintf(messages, "energy verify: "+format+"\n", args...)
-	}}
+	run := verify.Options{Config: cfg, Length: o.length, Loader: verify.NewLoader()}
+	run.Say = func(format string, args ...any) { fmt.Fprintf(messages, "energy verify: "+format+"\n", args...) }
 	if o.backend != "" {
 		run.Backend = verify.AskBackend(ctx, o.backend)
 	}
@@ -125,12 +123,22 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 	return cfg, cfg.Validate()
 }
 
+// file returns a file of the report.
+func (o *verifyOptions) file(extension string) string {
+	return filepath.Join(o.out, "verify."+extension)
+}
+
 // write writes the report to the directory of --output.
 func (o *verifyOptions) write(report *verify.Report) error {
 	if o.out == "" {
 		return nil
 	}
 	document, err := report.JSON()
-	return cmp.Or(err, os.WriteFile(filepath.Join(o.out, "verify.json"), append(document, '\n'), 0o644), //nolint:gosec // a report is no secret
-		os.WriteFile(filepath.Join(o.out, "verify.md"), []byte(report.Markdown()), 0o644)) //nolint:gosec // as above
+	if err == nil {
+		err = os.WriteFile(o.file("json"), append(document, '\n'), 0o644) //nolint:gosec // a report is no secret
+	}
+	if err == nil {
+		err = os.WriteFile(o.file("md"), []byte(report.Markdown()), 0o644) //nolint:gosec // as above
+	}
+	return err
 }

@@ -111,8 +111,8 @@ var checks = []check{
 	{name: "closure", meter: true, on: platforms, ok: "The balance closes",
 		otherwise: "No meters read both the whole machine and its parts", judge: func(j *judge) {
 			slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
-			j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W (0.9 to 2.0 is possible)",
-				j.other.name, j.name, slope)
+			j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W "+
+				"(0.9 to 2.0 is possible)", j.other.name, j.name, slope)
 			j.atMost(100*unexplained, 50, "The balance does not close: %s does not explain %.0f %% of the changes of %s",
 				j.other.name, 100*unexplained, j.name)
 			j.list("%s rises by %.2f W for 1 W of %s", j.name, slope, j.other.name)
@@ -170,5 +170,6 @@ var checks = []check{
 	{name: "cpu time", on: timeSources, judge: cpuTime, ok: "CPU times of the sources agree with the kernel's own",
 		otherwise: "No load ran"},
 
-	{name: "gpu", on: gpus, judge: usedGPU, ok: "GPU power follows GPU time", otherwise: "This machine has no GPU that can be read"},
+	{name: "gpu", on: gpus, judge: usedGPU, ok: "GPU power follows GPU time",
+		otherwise: "This machine has no GPU that can be read"},
 }

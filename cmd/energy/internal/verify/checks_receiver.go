@@ -70,7 +70,8 @@ func totals(j *judge) {
 	}
 	receiver := (y.Active + y.Idle - x.Active - x.Idle).Joules() / seconds
 	off, most := 100*(receiver/meter-1), 2+200*orZero(j.figures[j.zones[0]].Update)/seconds
-	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s", figure.Watts(receiver), j.name, figure.Watts(meter))
+	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s",
+		figure.Watts(receiver), j.name, figure.Watts(meter))
 	j.list("%s %+.2f %%", j.name, off)
 }
 
@@ -143,8 +144,8 @@ func cpuTime(j *judge) {
 				continue
 			}
 			n++
-			j.atMost(math.Abs(seconds-p.Waited), 0.01*p.Waited+0.1, "CPU times differ: %s counts %.2f s of a program in step %q, "+
-				"the kernel %.2f s", j.name, seconds, s.Name, p.Waited)
+			j.atMost(math.Abs(seconds-p.Waited), 0.01*p.Waited+0.1, "CPU times differ: %s counts %.2f s of a program "+
+				"in step %q, the kernel %.2f s", j.name, seconds, s.Name, p.Waited)
 		}
 	}
 	j.list("%s: %d programs within 1 %% and 0.1 s", j.name, n)

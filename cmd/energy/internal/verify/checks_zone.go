@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -114,6 +115,9 @@ func (a *analysis) possible(z *Zone) (least, most float64, hardware string) {
 func temperature(j *judge) {
 	changed := changes(j.zones[0].Points)
 	for _, celsius := range j.Temperatures {
+		if len(celsius) == 0 { // the sensor could not be read
+			continue
+		}
 		var off, values []float64
 		for i := 1; i < len(changed); i++ {
 			p, q := changed[i-1], changed[i]
@@ -134,8 +138,9 @@ func wrap(j *judge) {
 	unit := unitOf(z.Raw)
 	j.figures[z].Unit = unit
 	wrong := j.name + " wraps at the wrong range: "
-	for i := 0; i < len(z.Raw) && z.Range > 0; i++ {
-		j.atMost(z.Raw[i].Value, z.Range*(1+1e-6), wrong+"it reads %.0f J, above its stated range of %.0f J", z.Raw[i].Value, z.Range)
+	highest := slices.MaxFunc(z.Raw, func(p, q Point) int { return cmp.Compare(p.Value, q.Value) }).Value
+	if z.Range > 0 {
+		j.atMost(highest, z.Range*(1+1e-6), wrong+"it reads %.0f J, above its stated range of %.0f J", highest, z.Range)
 	}
 	switch last, now, register := backstep(z); {
 	case register > 0:
@@ -144,8 +149,8 @@ func wrap(j *judge) {
 		j.fail(Fault, "%s stepped back from %.0f J to %.0f J, which is no wrap: the counter was reset", j.name, last, now)
 	}
 	if full := unit * (1 << 32); z.Range > 0 {
-		j.between(100*(z.Range/full-1), -0.1, 0.1, wrong+"its unit of %.1f µJ gives a range of %.0f J, but it states %.0f J. "+
-			"Energy is wrong after each wrap", 1e6*unit, full, z.Range)
+		j.between(100*(z.Range/full-1), -0.1, 0.1, wrong+"its unit of %.1f µJ gives a range of %.0f J, "+
+			"but it states %.0f J. Energy is wrong after each wrap", 1e6*unit, full, z.Range)
 	}
 	j.known = true
 }
@@ -200,14 +205,15 @@ func sockets(j *judge) {
 	var rises []float64
 	for _, s := range j.steps(Spin) {
 		socket := j.Machine.cpu(s.CPUs[0]).Socket
-		if !j.failed && len(j.zones) > 1 && len(j.zones) == j.Machine.Sockets && slices.Equal(s.CPUs, j.Machine.sockets()[socket]) {
+		single := j.Machine.Sockets > 1 && slices.Equal(s.CPUs, j.Machine.sockets()[socket])
+		if single && !j.failed && len(j.zones) == j.Machine.Sockets {
 			rises = append(rises, j.loadedSocket(s, of, socket))
 		}
 	}
 	if len(rises) > 0 {
 		least, most := slices.Min(rises), slices.Max(rises)
-		j.atMost(most/max(least, 1e-9), 1.67, "%s: the sockets do not count alike: the same load raised one by %s and another by %s",
-			j.name, figure.Watts(least), figure.Watts(most))
+		j.atMost(most/max(least, 1e-9), 1.67, "%s: the sockets do not count alike: the same load raised one by %s "+
+			"and another by %s", j.name, figure.Watts(least), figure.Watts(most))
 	}
 }
 
@@ -282,7 +288,8 @@ func dram(j *judge) {
 	idle, spinning := j.rest(j.zones...), j.mean(j.full(), j.zones...)
 	accessed := j.mean(j.steps(Memory), j.zones...)
 	j.atLeast(min(accessed/idle/1.05, accessed/spinning/1.03), 1, "%s does not follow memory accesses: "+
-		"%s at rest, %s with spinning CPUs, %s with memory-bound programs", j.name, figure.Watts(idle), figure.Watts(spinning), figure.Watts(accessed))
+		"%s at rest, %s with spinning CPUs, %s with memory-bound programs", j.name,
+		figure.Watts(idle), figure.Watts(spinning), figure.Watts(accessed))
 	j.list("it follows memory accesses")
 	share, deviation := j.dramShare(j.zones)
 	if !j.failed && (math.IsNaN(share) || deviation > 0.25) {

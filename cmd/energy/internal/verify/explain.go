@@ -41,7 +41,8 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 				m.Chosen = append(m.Chosen, kind)
 			}
 		}
-		leader := slices.IndexFunc(status, func(o power.Status) bool { return o.Family != "" && o.Family == s.Family && o.InUse })
+		leads := func(o power.Status) bool { return o.Family != "" && o.Family == s.Family && o.InUse }
+		leader := slices.IndexFunc(status, leads)
 		switch {
 		case len(m.Chosen) > 0 && s.StandsIn:
 			m.Why = fmt.Sprintf("it estimates %s, which no meter reads", names(m.Chosen))
@@ -102,7 +103,8 @@ func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 	case denied["powercap"]:
 		need(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
 	case denied["perf"]:
-		need(false, "The energy counters of perf may not be read (kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
+		need(false, "The energy counters of perf may not be read "+
+			"(kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
 	case absent && !m.Virtual && m.Arch == "amd64":
 		found = append(found, Lack{What: "The kernel's RAPL driver is not loaded", Grant: "sudo modprobe intel_rapl_msr"})
 	}
@@ -110,13 +112,14 @@ func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 		need(true, "BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
 	}
 	slices.Sort(capabilities)
+	all := strings.Join(slices.Compact(capabilities), ",")
 	for i := range found {
 		if found[i].Grant == "" { // one command: setcap replaces the capabilities
-			found[i].Grant = fmt.Sprintf(`sudo setcap %s+ep "$(command -v energy)"`, strings.Join(slices.Compact(capabilities), ","))
+			found[i].Grant = fmt.Sprintf(`sudo setcap %s+ep "$(command -v energy)"`, all)
 		}
 	}
 	if denied["ipmi"] {
-		found = append(found, Lack{What: "The BMC's device may not be opened", Grant: `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, Optional: true})
+		found = append(found, Lack{"The BMC's device may not be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, true})
 	}
 	return found
 }

@@ -98,7 +98,7 @@ func (*processes) Start(load Load, cpus []int) (Programs, error) {
 	size := min(max(1<<30/len(cpus), 16<<20), 128<<20)
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/4)/len(cpus)) //nolint:unconvert // the types differ by architecture
+		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/4)/len(cpus)) //nolint:unconvert // types differ by architecture
 	}
 	running := &children{}
 	for _, cpu := range cpus {

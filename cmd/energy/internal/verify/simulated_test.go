@@ -131,7 +131,7 @@ func (s *sim) draw() {
 	for _, kind := range []power.Kind{power.Package, power.Core, power.DRAM, power.Platform} {
 		sums[kind], s.truth[kind] = make([]float64, s.sockets), make([][]Point, s.sockets)
 	}
-	s.o.Temperatures = make([][]Point, 1)
+	s.o.Temperatures = make([][]Point, 2) // the second sensor cannot be read
 	for i := range int(steps) {
 		at := float64(i) * simulatedStep
 		step := s.at(at)
