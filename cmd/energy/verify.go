@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,13 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	}
 	info, _ := debug.ReadBuildInfo()
 	report := verify.NewReport(observed, strings.Fields(version(info))[1])
-	if _, err := io.WriteString(figure.Writer(out), report.Text()); err != nil {
+	var b strings.Builder
+	_, _ = io.WriteString(figure.Writer(&b), report.Text()) // a strings.Builder has no errors
+	text := b.String()
+	if hasColors(out) {
+		text = painter.Replace(text)
+	}
+	if _, err := io.WriteString(out, text); err != nil {
 		return err
 	}
 	if err := o.write(report); err != nil {
@@ -122,6 +129,16 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 	}
 	return cfg, cfg.Validate()
 }
+
+// hasColors reports whether out is a terminal with colors.
+func hasColors(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && isTerminal(f) && os.Getenv("NO_COLOR") == "" && !slices.Contains([]string{"", "dumb"}, os.Getenv("TERM"))
+}
+
+// painter colors the result at the start of a line.
+var painter = strings.NewReplacer("\nFAULT ", "\n\x1b[1;31mFAULT\x1b[m ", "\nNOTE ", "\n\x1b[33mNOTE\x1b[m ",
+	"\nOK ", "\n\x1b[32mOK\x1b[m ")
 
 // file returns a file of the report.
 func (o *verifyOptions) file(extension string) string {

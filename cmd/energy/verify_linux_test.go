@@ -27,7 +27,8 @@ func TestVerifyOfThisMachine(t *testing.T) {
 		require.ErrorIs(t, err, errFaults)
 	}
 	assert.Contains(t, messages.String(), "energy verify: step 1 of ")
-	assert.Contains(t, out.String(), "OK sums: The receiver's sums hold to the microjoule")
+	assert.Contains(t, out.String(), "\nOK sums: The receiver's sums hold to the microjoule")
+	assert.Contains(t, painter.Replace(out.String()), "\n\x1b[32mOK\x1b[m sums: ")
 	document, err := os.ReadFile(filepath.Join(dir, "verify.json"))
 	require.NoError(t, err)
 	var report verify.Report
