@@ -72,69 +72,65 @@ func Check(o *Observation) ([]Verdict, map[*Zone]*Figures) {
 type check struct {
 	name  string
 	meter bool // it needs a meter
-	on    func(*analysis) []*subject
+	on    func(*analysis) []*judgment
 	// judge compares figures of a subject with their bounds.
-	judge func(*judge)
+	judge func(*judgment)
 	// ok is the sentence if all figures are within their bounds, otherwise if there was no figure.
 	ok, otherwise string
 }
 
-// subject is the zones, the class, the step or the GPU that a check is about.
-type subject struct {
+// judgment is the result of a check for one subject: zones, a class, a step or a GPU.
+type judgment struct {
+	*analysis
 	name  string
 	zones []*Zone // of one meter and kind
 	class string  // of the receiver's energy
 	step  *Step
-	other *subject // to compare with
-	gpu   string   // ID
-}
+	other *judgment // to compare with
+	gpu   string    // ID
 
-// keys returns the parts of a subject that a fault makes unusable: its zones and its class, or else its step.
-func (s *subject) keys() (keys []any) {
-	for _, z := range s.zones {
-		keys = append(keys, z)
-	}
-	if s.class != "" {
-		keys = append(keys, s.class)
-	}
-	if len(keys) == 0 && s.step != nil {
-		keys = append(keys, s.step)
-	}
-	return keys
-}
-
-func (a *analysis) isBlamed(s *subject) bool {
-	return s.step != nil && a.blamed[s.step] || slices.ContainsFunc(s.keys(), func(key any) bool { return a.blamed[key] })
-}
-
-// judge judges a subject.
-type judge struct {
-	*analysis
-	*subject
 	check  string
 	listed string // in the list of subjects without a fault
 	known  bool   // a figure could be compared
 	failed bool
 }
 
+// keys returns the parts of a subject that a fault makes unusable: its zones and its class, or else its step.
+func (j *judgment) keys() (keys []any) {
+	for _, z := range j.zones {
+		keys = append(keys, z)
+	}
+	if j.class != "" {
+		keys = append(keys, j.class)
+	}
+	if len(keys) == 0 && j.step != nil {
+		keys = append(keys, j.step)
+	}
+	return keys
+}
+
+func (a *analysis) isBlamed(j *judgment) bool {
+	return j.step != nil && a.blamed[j.step] || slices.ContainsFunc(j.keys(), func(key any) bool { return a.blamed[key] })
+}
+
 // between adds a fault if a figure is out of bounds, unless it is NaN. The first fault of a subject counts.
-func (j *judge) between(figure, least, most float64, words string, args ...any) {
+func (j *judgment) between(figure, least, most float64, words string, args ...any) {
 	j.known = j.known || !math.IsNaN(figure)
 	if figure < least || figure > most {
 		j.fail(Fault, words, args...)
 	}
 }
 
-func (j *judge) atLeast(figure, least float64, words string, args ...any) {
+func (j *judgment) atLeast(figure, least float64, words string, args ...any) {
 	j.between(figure, least, math.Inf(1), words, args...)
 }
 
-func (j *judge) atMost(figure, most float64, words string, args ...any) {
+func (j *judgment) atMost(figure, most float64, words string, args ...any) {
 	j.between(figure, math.Inf(-1), most, words, args...)
 }
 
 // fail adds a verdict. Later checks leave out the subject.
-func (j *judge) fail(status Status, words string, args ...any) {
+func (j *judgment) fail(status Status, words string, args ...any) {
 	if j.failed {
 		return
 	}
@@ -146,12 +142,12 @@ func (j *judge) fail(status Status, words string, args ...any) {
 }
 
 // say adds a verdict that has no consequence.
-func (j *judge) say(status Status, words string, args ...any) {
+func (j *judgment) say(status Status, words string, args ...any) {
 	j.verdicts = append(j.verdicts, Verdict{j.check, status, fmt.Sprintf(words, args...)})
 }
 
 // list sets how the list of subjects without a fault has this one.
-func (j *judge) list(format string, args ...any) { j.listed = fmt.Sprintf(format, args...) }
+func (j *judgment) list(format string, args ...any) { j.listed = fmt.Sprintf(format, args...) }
 
 // mostListed is how many subjects a verdict lists.
 const mostListed = 4
@@ -160,11 +156,11 @@ const mostListed = 4
 func (a *analysis) run(c *check) {
 	before := len(a.verdicts)
 	var done []string
-	for _, s := range c.on(a) {
-		if a.isBlamed(s) {
+	for _, j := range c.on(a) {
+		if a.isBlamed(j) {
 			continue
 		}
-		j := &judge{analysis: a, subject: s, check: c.name, listed: s.name}
+		j.analysis, j.check, j.listed = a, c.name, j.name
 		c.judge(j)
 		if j.known && !j.failed {
 			done = append(done, j.listed)
@@ -186,28 +182,28 @@ func (a *analysis) run(c *check) {
 }
 
 // groups returns the zones of each meter that reads a kind without a fault, the receiver's choice first.
-func (a *analysis) groups(kind power.Kind) (groups []*subject) {
+func (a *analysis) groups(kind power.Kind) (groups []*judgment) {
 	for _, z := range a.Zones {
 		if !isMeasured(z) || z.Kind != kind {
 			continue
 		}
 		name := fmt.Sprintf("%s %s", z.Meter, kind)
-		i := slices.IndexFunc(groups, func(g *subject) bool { return g.name == name })
+		i := slices.IndexFunc(groups, func(g *judgment) bool { return g.name == name })
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, &subject{name: name})
+			groups = append(groups, &judgment{name: name})
 		}
 		groups[i].zones = append(groups[i].zones, z)
 	}
 	groups = slices.DeleteFunc(groups, a.isBlamed)
-	if i := slices.IndexFunc(groups, func(g *subject) bool { return g.zones[0].Chosen }); i > 0 {
+	if i := slices.IndexFunc(groups, func(g *judgment) bool { return g.zones[0].Chosen }); i > 0 {
 		groups[0], groups[i] = groups[i], groups[0]
 	}
 	return groups
 }
 
 // preferred returns the preferred group of a kind, if there is one.
-func (a *analysis) preferred(kind power.Kind) []*subject {
+func (a *analysis) preferred(kind power.Kind) []*judgment {
 	groups := a.groups(kind)
 	return groups[:min(len(groups), 1)]
 }

@@ -13,7 +13,7 @@ import (
 
 // checks are all checks, those first that others depend on.
 var checks = []check{
-	{name: "permissions", on: machine, ok: "No permission is missing", judge: func(j *judge) {
+	{name: "permissions", on: machine, ok: "No permission is missing", judge: func(j *judgment) {
 		for _, l := range j.Lacks {
 			status := Fault
 			if l.Optional {
@@ -30,14 +30,14 @@ var checks = []check{
 
 	{name: "load", on: loads, judge: load, ok: "Each load kept its CPUs busy", otherwise: "No load ran"},
 
-	{name: "reads", meter: true, on: zones(isMeasured), ok: "Reads do not fail", judge: func(j *judge) {
+	{name: "reads", meter: true, on: zones(isMeasured), ok: "Reads do not fail", judge: func(j *judgment) {
 		z := j.zones[0]
 		j.atMost(100*float64(z.Failed)/float64(z.Reads), 1, "%d of %d reads of %s failed", z.Failed, z.Reads, j.name)
 	}},
 
 	{name: "zero", meter: true, on: zones(counts), judge: zero, ok: "Every meter reports energy"},
 
-	{name: "standstill", meter: true, on: zones(alwaysChanges), ok: "Readings change all the time", judge: func(j *judge) {
+	{name: "standstill", meter: true, on: zones(alwaysChanges), ok: "Readings change all the time", judge: func(j *judgment) {
 		changed := append(changes(j.zones[0].Points), Point{At: j.Steps[len(j.Steps)-1].To})
 		longest, since := 0., 0.
 		for i := 1; i < len(changed); i++ {
@@ -62,7 +62,7 @@ var checks = []check{
 		otherwise: "The load did not change long enough to measure a lag"},
 
 	{name: "load following", meter: true, on: zones(followsCPUs), ok: "Power follows the load",
-		otherwise: "The machine was not at rest and under full load", judge: func(j *judge) {
+		otherwise: "The machine was not at rest and under full load", judge: func(j *judgment) {
 			idle, busy := j.rest(j.zones...), j.mean(j.full(), j.zones...)
 			wrong := j.name + " does not follow the load: "
 			j.atLeast(100*(busy/idle-1), 5, wrong+"%s at rest, %s with all CPUs busy", figure.Watts(idle), figure.Watts(busy))
@@ -74,7 +74,7 @@ var checks = []check{
 		}},
 
 	{name: "noise", meter: true, on: zones(followsCPUs), ok: "Readings are steady under a constant load",
-		otherwise: "The steps of constant load are too short", judge: func(j *judge) {
+		otherwise: "The steps of constant load are too short", judge: func(j *judgment) {
 			noise := j.noiseOf(j.zones[0])
 			j.figures[j.zones[0]].Noise = noise
 			j.atMost(100*noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*noise)
@@ -84,7 +84,7 @@ var checks = []check{
 		otherwise: "No meter reads sockets one by one"},
 
 	{name: "agreement", meter: true, on: pairs, ok: "Meters of the same thing agree",
-		otherwise: "No two meters read the same thing", judge: func(j *judge) {
+		otherwise: "No two meters read the same thing", judge: func(j *judgment) {
 			own, other := j.both(j.Steps, j.zones, j.other.zones)
 			ratio, most := stat.Mean(own, nil)/stat.Mean(other, nil), 3.
 			if j.zones[0].Kind == power.Platform {
@@ -96,7 +96,7 @@ var checks = []check{
 		}},
 
 	{name: "parts and whole", meter: true, on: partsAndWholes, ok: "No part exceeds its whole",
-		otherwise: "No meter reads both a whole and its parts", judge: func(j *judge) {
+		otherwise: "No meter reads both a whole and its parts", judge: func(j *judgment) {
 			for _, s := range j.steps(Idle, Spin, Memory) {
 				whole, parts := j.watts(s, j.zones...), j.watts(s, j.other.zones...)
 				j.atMost(100*(parts/whole-1), 3, "The parts exceed the whole: %s reads %s in step %q, %s read %s",
@@ -109,7 +109,7 @@ var checks = []check{
 
 	// Supplies and regulators lose energy, and fans turn faster.
 	{name: "closure", meter: true, on: platforms, ok: "The balance closes",
-		otherwise: "No meters read both the whole machine and its parts", judge: func(j *judge) {
+		otherwise: "No meters read both the whole machine and its parts", judge: func(j *judgment) {
 			slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
 			j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W "+
 				"(0.9 to 2.0 is possible)", j.other.name, j.name, slope)
@@ -119,7 +119,7 @@ var checks = []check{
 		}},
 
 	{name: "sums", on: classes, ok: "The receiver's sums hold to the microjoule",
-		otherwise: "The receiver reported no energy", judge: func(j *judge) {
+		otherwise: "The receiver reported no energy", judge: func(j *judgment) {
 			n := 0
 			for _, e := range j.Entries {
 				k, ok := e.Classes[j.class]
@@ -144,7 +144,7 @@ var checks = []check{
 		otherwise: "No step that can be evaluated has two equal programs with energy"},
 
 	{name: "static power", meter: true, on: measuredClasses, ok: "Trained static power is the power at rest",
-		otherwise: "The receiver separates no static power of a meter", judge: func(j *judge) {
+		otherwise: "The receiver separates no static power of a meter", judge: func(j *judgment) {
 			static, idle, _ := j.static()
 			off := 100 * (static/idle - 1)
 			if !j.Trained[j.class] && !math.IsNaN(off) {
@@ -158,7 +158,7 @@ var checks = []check{
 		}},
 
 	{name: "standard error", meter: true, on: measuredClasses, ok: "The standard error covers the deviation",
-		otherwise: "The receiver reported no standard error in this time", judge: func(j *judge) {
+		otherwise: "The receiver reported no standard error in this time", judge: func(j *judgment) {
 			static, idle, uncertainty := j.static()
 			if off := math.Abs(static - idle); uncertainty > 0 && j.Trained[j.class] {
 				j.atMost(off, 3*uncertainty+0.02*idle, "The standard error of %s is too small: static power is off by %s, "+

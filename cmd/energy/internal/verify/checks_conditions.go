@@ -9,7 +9,7 @@ import (
 )
 
 // machine returns the machine as a whole.
-func machine(*analysis) []*subject { return []*subject{{}} }
+func machine(*analysis) []*judgment { return []*judgment{{}} }
 
 // minimal has the oldest version of each backend that works with OTLP, and with scraping.
 var minimal = map[string]struct{ otlp, scrape string }{
@@ -18,7 +18,7 @@ var minimal = map[string]struct{ otlp, scrape string }{
 }
 
 // versionOfBackend compares the version of the backend with the supported ones.
-func versionOfBackend(j *judge) {
+func versionOfBackend(j *judgment) {
 	b := j.Backend
 	if b == nil {
 		return
@@ -51,13 +51,13 @@ func older(version, than string) bool {
 }
 
 // loads returns all steps, and then the machine as a whole.
-func loads(a *analysis) []*subject {
-	return append(inSteps(a, &subject{}, Spin, Memory, Idle), &subject{})
+func loads(a *analysis) []*judgment {
+	return append(inSteps(a, &judgment{}, Spin, Memory, Idle), &judgment{})
 }
 
 // load checks that the loads ran and that the machine rested in between. Steps that did not are not
 // evaluated.
-func load(j *judge) {
+func load(j *judgment) {
 	if s := j.step; s == nil {
 		if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
 			j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)

@@ -14,24 +14,24 @@ import (
 )
 
 // classes returns the classes of energy that the receiver attributes.
-func classes(a *analysis) (found []*subject) {
+func classes(a *analysis) (found []*judgment) {
 	all := map[string]Sums{}
 	for _, e := range a.Entries {
 		maps.Copy(all, e.Classes)
 	}
 	for _, class := range slices.Sorted(maps.Keys(all)) {
-		found = append(found, &subject{name: class, class: class})
+		found = append(found, &judgment{name: class, class: class})
 	}
 	return found
 }
 
 // measuredClasses returns the measured classes with the zones of their meters.
-func measuredClasses(a *analysis) (found []*subject) {
+func measuredClasses(a *analysis) (found []*judgment) {
 	for _, c := range classes(a) {
 		for _, kind := range power.Kinds {
 			for _, g := range a.preferred(kind) {
 				if c.class == classID(power.Class{Zone: kind, Method: power.Measured}) {
-					found = append(found, &subject{name: string(kind), zones: g.zones, class: c.class})
+					found = append(found, &judgment{name: string(kind), zones: g.zones, class: c.class})
 				}
 			}
 		}
@@ -40,13 +40,13 @@ func measuredClasses(a *analysis) (found []*subject) {
 }
 
 // chosenClasses returns the measured classes whose meter the receiver uses.
-func chosenClasses(a *analysis) []*subject {
-	return slices.DeleteFunc(measuredClasses(a), func(s *subject) bool { return !s.zones[0].Chosen })
+func chosenClasses(a *analysis) []*judgment {
+	return slices.DeleteFunc(measuredClasses(a), func(s *judgment) bool { return !s.zones[0].Chosen })
 }
 
 // span returns the sums of the class in the first and the last collection within a time, the time of
 // the first, and the seconds in between. The seconds are NaN without two collections.
-func (j *judge) span(from, to float64) (x, y Sums, begin, seconds float64) {
+func (j *judgment) span(from, to float64) (x, y Sums, begin, seconds float64) {
 	begin, seconds = math.NaN(), math.NaN()
 	for _, e := range j.Entries {
 		sums, ok := e.Classes[j.class]
@@ -62,7 +62,7 @@ func (j *judge) span(from, to float64) (x, y Sums, begin, seconds float64) {
 }
 
 // totals compares the receiver's totals with its meters.
-func totals(j *judge) {
+func totals(j *judgment) {
 	x, y, begin, seconds := j.span(0, math.Inf(1))
 	meter := 0.
 	for _, z := range j.zones {
@@ -76,7 +76,7 @@ func totals(j *judge) {
 }
 
 // classesInSteps returns each class in each step of several programs.
-func classesInSteps(a *analysis) (found []*subject) {
+func classesInSteps(a *analysis) (found []*judgment) {
 	for _, class := range classes(a) {
 		found = append(found, inSteps(a, class, Spin, Memory)...)
 	}
@@ -85,7 +85,7 @@ func classesInSteps(a *analysis) (found []*subject) {
 
 // symmetry checks that equal programs get equal energy. Only CPUs of one socket and kind are
 // compared: others may draw different power. Programs without a series are left out.
-func symmetry(j *judge) {
+func symmetry(j *judgment) {
 	equal := map[[2]int][]Program{}
 	for _, p := range j.step.Programs {
 		if at := j.Machine.cpu(p.CPU); p.Energy[j.class] > 0 && len(j.step.CPUs) > 1 {
@@ -115,7 +115,7 @@ func symmetry(j *judge) {
 
 // static returns the static power of the class under the last load, the power at rest and the
 // reported standard error.
-func (j *judge) static() (static, idle, uncertainty float64) {
+func (j *judgment) static() (static, idle, uncertainty float64) {
 	steps := j.steps(Spin, Memory)
 	if len(steps) == 0 {
 		return math.NaN(), math.NaN(), math.NaN()
@@ -126,10 +126,10 @@ func (j *judge) static() (static, idle, uncertainty float64) {
 }
 
 // timeSources returns the sources of CPU times.
-func timeSources(*analysis) []*subject { return []*subject{{name: "BPF"}, {name: "procfs"}} }
+func timeSources(*analysis) []*judgment { return []*judgment{{name: "BPF"}, {name: "procfs"}} }
 
 // cpuTime compares the CPU times of the loads by a source with wait4(2).
-func cpuTime(j *judge) {
+func cpuTime(j *judgment) {
 	n := 0
 	for _, s := range j.Steps {
 		for _, p := range s.Programs {
@@ -152,19 +152,19 @@ func cpuTime(j *judge) {
 }
 
 // gpus returns the GPUs.
-func gpus(a *analysis) (found []*subject) {
+func gpus(a *analysis) (found []*judgment) {
 	ids := map[string]GPU{}
 	for _, e := range a.Entries {
 		maps.Copy(ids, e.GPUs)
 	}
 	for i, id := range slices.Sorted(maps.Keys(ids)) {
-		found = append(found, &subject{name: fmt.Sprintf("GPU %d", i+1), gpu: id})
+		found = append(found, &judgment{name: fmt.Sprintf("GPU %d", i+1), gpu: id})
 	}
 	return found
 }
 
 // usedGPU checks that a GPU in use draws more power.
-func usedGPU(j *judge) {
+func usedGPU(j *judgment) {
 	var rest, used []float64
 	for _, e := range j.Entries {
 		if g, ok := e.GPUs[j.gpu]; ok && g.Utilization < 0.05 {

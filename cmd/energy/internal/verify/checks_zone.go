@@ -14,7 +14,7 @@ import (
 )
 
 // inSteps returns a subject in each step with one of these loads that can be evaluated.
-func inSteps(a *analysis, s *subject, loads ...Load) (found []*subject) {
+func inSteps(a *analysis, s *judgment, loads ...Load) (found []*judgment) {
 	for _, step := range a.steps(loads...) {
 		at := *s
 		at.step = step
@@ -24,11 +24,11 @@ func inSteps(a *analysis, s *subject, loads ...Load) (found []*subject) {
 }
 
 // zones returns a function that returns the measured zones that satisfy is.
-func zones(is func(*Zone) bool) func(*analysis) []*subject {
-	return func(a *analysis) (found []*subject) {
+func zones(is func(*Zone) bool) func(*analysis) []*judgment {
+	return func(a *analysis) (found []*judgment) {
 		for _, z := range a.Zones {
 			if isMeasured(z) && is(z) {
-				found = append(found, &subject{name: fmt.Sprintf("%s %s", z.Meter, z.ID), zones: []*Zone{z}})
+				found = append(found, &judgment{name: fmt.Sprintf("%s %s", z.Meter, z.ID), zones: []*Zone{z}})
 			}
 		}
 		return found
@@ -55,7 +55,7 @@ func alwaysChanges(z *Zone) bool {
 func isPower(z *Zone) bool { return len(z.Raw) == 0 }
 
 // zero checks that counters count. Many servers have a psys without a sensor.
-func zero(j *judge) {
+func zero(j *judgment) {
 	z, hint := j.zones[0], ""
 	n := len(z.Points)
 	if n < 2 {
@@ -77,7 +77,7 @@ func zero(j *judge) {
 }
 
 // unit checks that the highest power is possible.
-func unit(j *judge) {
+func unit(j *judgment) {
 	z := j.zones[0]
 	watts := j.powers(j.Steps, z)
 	if len(watts) == 0 {
@@ -112,7 +112,7 @@ func (a *analysis) possible(z *Zone) (least, most float64, hardware string) {
 }
 
 // temperature checks that no power in W is a temperature in °C.
-func temperature(j *judge) {
+func temperature(j *judgment) {
 	changed := changes(j.zones[0].Points)
 	for _, celsius := range j.Temperatures {
 		if len(celsius) == 0 { // the sensor could not be read
@@ -133,7 +133,7 @@ func temperature(j *judge) {
 }
 
 // wrap checks the range of a counter, and each step back.
-func wrap(j *judge) {
+func wrap(j *judgment) {
 	z := j.zones[0]
 	unit := unitOf(z.Raw)
 	j.figures[z].Unit = unit
@@ -156,7 +156,7 @@ func wrap(j *judge) {
 }
 
 // lag checks when a change of load shows. A prompt meter reads the moment of the read.
-func lag(j *judge) {
+func lag(j *judgment) {
 	z, f, most := j.zones[0], j.figures[j.zones[0]], 3.
 	f.Lag, f.Average = j.delay(z)
 	if z.Prompt {
@@ -183,12 +183,12 @@ func lagSetting(meter string, lag float64) string {
 }
 
 // packages returns the packages of meters that read sockets one by one.
-func packages(a *analysis) []*subject {
-	return slices.DeleteFunc(a.groups(power.Package), func(s *subject) bool { return s.zones[0].Socket < 0 })
+func packages(a *analysis) []*judgment {
+	return slices.DeleteFunc(a.groups(power.Package), func(s *judgment) bool { return s.zones[0].Socket < 0 })
 }
 
 // sockets checks that each package is read once and follows the load of its own socket.
-func sockets(j *judge) {
+func sockets(j *judgment) {
 	of, missing, hint := map[int]*Zone{}, []int(nil), ""
 	for _, z := range j.zones {
 		of[z.Socket] = z
@@ -218,7 +218,7 @@ func sockets(j *judge) {
 }
 
 // loadedSocket compares the rises of all sockets in a step that loads one. It returns the rise of its own.
-func (j *judge) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64) {
+func (j *judgment) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64) {
 	rise := func(z *Zone) float64 { return j.watts(s, z) - j.rest(z) }
 	loaded := of[socket]
 	own = rise(loaded)
@@ -237,11 +237,11 @@ func (j *judge) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64
 }
 
 // pairs returns the meters of each kind with the preferred meter of the kind.
-func pairs(a *analysis) (found []*subject) {
+func pairs(a *analysis) (found []*judgment) {
 	for _, kind := range power.Kinds {
 		for i, g := range a.groups(kind) {
 			if i > 0 && kind != power.GPU {
-				found = append(found, &subject{name: g.name, zones: g.zones, other: a.groups(kind)[0]})
+				found = append(found, &judgment{name: g.name, zones: g.zones, other: a.groups(kind)[0]})
 			}
 		}
 	}
@@ -249,8 +249,8 @@ func pairs(a *analysis) (found []*subject) {
 }
 
 // partsAndWholes returns groups with the parts that they include. Not every psys includes the memory.
-func partsAndWholes(a *analysis) (found []*subject) {
-	add := func(whole *subject, parts ...*subject) {
+func partsAndWholes(a *analysis) (found []*judgment) {
+	add := func(whole *judgment, parts ...*judgment) {
 		if len(parts) == 0 {
 			return
 		}
@@ -258,10 +258,10 @@ func partsAndWholes(a *analysis) (found []*subject) {
 		for _, p := range parts[1:] {
 			all.name, all.zones = all.name+" + "+p.name, slices.Concat(all.zones, p.zones)
 		}
-		found = append(found, &subject{name: whole.name, zones: whole.zones, other: &all})
+		found = append(found, &judgment{name: whole.name, zones: whole.zones, other: &all})
 	}
 	for _, g := range a.groups(power.Package) {
-		isOfAnother := func(part *subject) bool { return part.zones[0].Meter != g.zones[0].Meter }
+		isOfAnother := func(part *judgment) bool { return part.zones[0].Meter != g.zones[0].Meter }
 		add(g, slices.DeleteFunc(slices.Concat(a.groups(power.Core), a.groups(power.Uncore)), isOfAnother)...)
 	}
 	for _, g := range a.groups(power.PSys) {
@@ -274,17 +274,17 @@ func partsAndWholes(a *analysis) (found []*subject) {
 }
 
 // platforms returns the meters of the whole machine with its parts.
-func platforms(a *analysis) []*subject {
-	return slices.DeleteFunc(partsAndWholes(a), func(s *subject) bool {
+func platforms(a *analysis) []*judgment {
+	return slices.DeleteFunc(partsAndWholes(a), func(s *judgment) bool {
 		return s.zones[0].Kind != power.Platform || len(a.preferred(power.Package)) == 0
 	})
 }
 
 // memory returns the preferred meter of DRAM.
-func memory(a *analysis) []*subject { return a.preferred(power.DRAM) }
+func memory(a *analysis) []*judgment { return a.preferred(power.DRAM) }
 
 // dram checks that DRAM follows memory accesses, and that the package does not include its energy.
-func dram(j *judge) {
+func dram(j *judgment) {
 	idle, spinning := j.rest(j.zones...), j.mean(j.full(), j.zones...)
 	accessed := j.mean(j.steps(Memory), j.zones...)
 	j.atLeast(min(accessed/idle/1.05, accessed/spinning/1.03), 1, "%s does not follow memory accesses: "+
