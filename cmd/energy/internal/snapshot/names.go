@@ -28,7 +28,7 @@ var nodeMetrics = []metric{
 	{"system.unattributed.energy", "J", true, (*reader).unattributed},
 	{"system.power", "W", false, (*reader).nodePower},
 	{"system.power.uncertainty", "W", false, (*reader).uncertainty},
-	{"system.cpu.busy", "1", false, func(r *reader, p *point) { r.Busy = p.value }},
+	{"system.cpu.busy", "1", false, (*reader).utilization},
 	{"hw.energy", "J", true, (*reader).meterEnergy},
 	{"hw.host.energy", "J", true, (*reader).meterEnergy},
 	{"hw.power", "W", false, (*reader).meterPower},

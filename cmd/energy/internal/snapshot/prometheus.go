@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -119,7 +120,7 @@ func fromFamilies(found families, now time.Time) (*Snapshot, error) {
 			return nil, errOldKepler
 		}
 	}
-	if s.At.IsZero() && len(s.Zones) > 0 {
+	if s.At.IsZero() && (len(s.Zones) > 0 || !math.IsNaN(s.Busy)) {
 		s.At, s.Untimed = now, true
 	}
 	return s, nil

@@ -126,6 +126,11 @@ func (r *reader) expectedError(p *point) {
 	r.expected[power.Class{Zone: power.Kind(p.labels[attrZone]), Method: power.Modeled}] = p.value
 }
 
+func (r *reader) utilization(p *point) {
+	r.Busy = p.value
+	r.At = latest(r.At, p.at)
+}
+
 func (r *reader) condition(p *point) {
 	note := fmt.Sprintf("The receiver has the condition %q: see the log of the collector", p.labels[attrCondition])
 	if p.value > 0 && !slices.Contains(r.Notes, note) {
