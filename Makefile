@@ -37,7 +37,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,12 +53,6 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 
 top: $(ENERGY) ## show the top consumers, of the running collector or else of this machine without one
 	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,--endpoint http://$(ENDPOINT)/metrics) --for $(RUN_SECONDS)s
-
-calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="--for 55m --wall wall.csv"
-	@$(ENERGY) calibrate --endpoint http://$(ENDPOINT)/metrics $(FLAGS)
-
-train: $(ENERGY) ## train a power model on a machine with meters: FLAGS="--for 60m -o node.json"
-	@$(ENERGY) train --endpoint http://$(ENDPOINT)/metrics $(FLAGS)
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 

@@ -161,8 +161,8 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
 	for _, args := range [][]string{
 		{"measure", "-o", file, "touch", started}, {"measure", "--plot", file, "touch", started}, {"measure", "--flame", file, "touch", started},
-		{"measure", "--profile", file, "touch", started}, {"verify", "--for", "20s", "-o", dir}, {"train", "-o", file}, {"train", "-o", started, "--record", file},
-		{"calibrate", "--record", file},
+		{"measure", "--profile", file, "touch", started}, {"verify", "--for", "20s", "-o", dir}, {"model", "-o", file},
+		{"model", "-o", started, "--record", file},
 	} {
 		status, _, stderr := said(t, args...)
 		assert.NotZero(t, status)

@@ -5,8 +5,7 @@
 //	energy measure [flags] [--] COMMAND...    what energy a command used
 //	energy top [flags]                        a table of a collector that runs already, or else of this machine
 //	energy phase begin NAME | end             begins or ends a phase of a measured command
-//	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
-//	energy train [flags]                      a power model for machines that have no meter, from one that has
+//	energy model [flags]                      a power model, trained with meters or fitted to a wall meter
 //	energy verify [flags]                     checks of the meters of this machine and of the receiver's figures
 //	energy version                            the version of this program
 //
@@ -55,8 +54,8 @@ func rootCommand() *cobra.Command {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
 	root.SetUsageFunc(func(c *cobra.Command) error { writeHelp(c.OutOrStderr(), c); return nil })
 	root.AddCommand(
-		(&measureOptions{}).subcommand(), (&options{}).subcommand(), phaseCommand(), (&calibrateOptions{}).subcommand(),
-		(&trainOptions{}).subcommand(), (&verifyOptions{}).subcommand(), versionCommand(), manCommand(),
+		(&measureOptions{}).subcommand(), (&options{}).subcommand(), phaseCommand(),
+		(&modelOptions{}).subcommand(), (&verifyOptions{}).subcommand(), versionCommand(), manCommand(),
 	)
 	addHelpAndCompletion(root)
 	return root

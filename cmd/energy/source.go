@@ -33,6 +33,7 @@ type source struct {
 	first   time.Duration // time until the first figures
 	reread  bool          // a snapshot may be incomplete
 	read    func(context.Context) (*snapshot.Snapshot, error)
+	waits   func() bool // whether a meter has not answered yet; nil for a collector
 	notes   func() []string
 	hint    func(error) string
 	close   func() error
@@ -152,6 +153,7 @@ func openReceiver(ctx context.Context, cfg *energyreceiver.Config) (*source, *no
 			read.SetExpectedErrors(receiver.ExpectedErrors())
 			return read, nil
 		},
+		waits: receiver.Waits,
 		notes: func() []string {
 			lines := said.Lines()
 			if said.Denied() && os.Geteuid() != 0 {

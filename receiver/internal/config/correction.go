@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// CorrectionConfig corrects a meter as energy calibrate prints it. The corrected power is factor
+// CorrectionConfig corrects a meter as energy model prints it. The corrected power is factor
 // times the meter's power, plus offset.
 type CorrectionConfig struct {
 	// Lag is how late the meter shows the power, from 0s to 2m. Energy is attributed by the usage

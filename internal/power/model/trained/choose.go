@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one of Kepler Model
+	// maxSize bounds a file, in bytes. One of energy model has a few kilobytes, one of Kepler Model
 	// Server with 100 trees of XGBoost in each zone up to 900,000.
 	maxSize = 1 << 20
 	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time

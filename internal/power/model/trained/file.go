@@ -19,7 +19,7 @@ import (
 // version is that of the format. A reader refuses others.
 const version = 1
 
-// Model is a model of energy train.
+// Model is a model of energy model.
 type Model struct {
 	// Created is when it was trained.
 	Created time.Time
@@ -127,7 +127,7 @@ func ParseMachine(data []byte) (machine.Machine, error) {
 	return m.machine(), m.check()
 }
 
-// Parse reads a model of energy train.
+// Parse reads a model of energy model.
 func Parse(data []byte) (*Model, error) {
 	if err := wellFormed(data); err != nil {
 		return nil, err

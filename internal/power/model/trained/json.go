@@ -125,7 +125,7 @@ func parse(data []byte, path string) (*trainedModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trainedModel{name: name, by: "energy train", machine: m.Machine, zones: map[power.Kind]zone{}}
+	t := &trainedModel{name: name, by: "energy model", machine: m.Machine, zones: map[power.Kind]zone{}}
 	for k, z := range m.Zones {
 		t.zones[k] = &z
 	}

@@ -200,7 +200,7 @@ func (s *specJSON) machine() (machine.Machine, error) {
 }
 
 var (
-	errNoModel = errors.New("it is neither a model of energy train, which has a version, nor one of Kepler Model Server, which has All_Weights")
+	errNoModel = errors.New("it is neither a model of energy model, which has a version, nor one of Kepler Model Server, which has All_Weights")
 	errArchive = errors.New("it has no All_Weights, as in the archives of the trainers without JSON weights, which are read by Python only: " +
 		"convert the archive with dev/kepler/export.py (KNeighbors and SVR cannot be converted), or use a model of another trainer")
 )

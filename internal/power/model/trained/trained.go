@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package trained reads and writes power models that were trained on a machine with meters: those
-// of the command energy train, and those that Kepler Model Server publishes. Of several it chooses
+// of the command energy model, and those that Kepler Model Server publishes. Of several it chooses
 // the one that fits a machine.
 package trained
 
@@ -118,7 +118,7 @@ func setIdle(curves, dynamics []model.ZoneCurve, name string) {
 // trainedModel is a model with the file that it is from.
 type trainedModel struct {
 	name    string // of the file
-	by      string // the trainer: "energy train"
+	by      string // the trainer: "energy model"
 	machine machine.Machine
 	zones   map[power.Kind]zone
 	refused error // why zones of the file are not among zones

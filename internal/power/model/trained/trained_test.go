@@ -113,7 +113,7 @@ func TestAMalformedModelIsRefused(t *testing.T) {
 		"two objects":          {good + good, "more after"},
 		"another version":      {replaced(`"version": 1`, `"version": 2`), `version "2" of the format is not known`},
 		"version of no kind":   {replaced(`"version": 1`, `"version": "x"`), "invalid number literal"},
-		"no version":           {replaced(`"version": 1,`, ``), "neither a model of energy train"},
+		"no version":           {replaced(`"version": 1,`, ``), "neither a model of energy model"},
 		"unknown field":        {replaced(`"version": 1`, `"version": 1, "more": 1`), `unknown field "more"`},
 		"not a number":         {replaced(`[0,60]`, `[0,NaN]`), "invalid character 'N'"},
 		"too large a number":   {replaced(`[0,60]`, `[0,1e999]`), "cannot unmarshal number 1e999"},
@@ -220,7 +220,7 @@ func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
 	assert.InDelta(t, 300*8./96, curves[0].Curve.Watts(0.5), 1e-9)
 	assert.Equal(t, power.DRAM, curves[1].Kind)
 	assert.InDelta(t, 80*64./384, curves[1].Curve.Watts(1), 1e-9)
-	assert.Equal(t, "model a.json of energy train, trained on the same CPU, for 8 threads in place of 96", curves[0].Basis)
+	assert.Equal(t, "model a.json of energy model, trained on the same CPU, for 8 threads in place of 96", curves[0].Basis)
 }
 
 func TestMemoryOfUnknownSizeIsInProportionToThreads(t *testing.T) {

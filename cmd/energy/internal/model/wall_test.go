@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package calibration
+package model
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,24 +26,23 @@ func TestWallMetersWriteTheirTimesAndWattsInManyWays(t *testing.T) {
 		"quotes":              "\"Timestamp\",\"Current A\",\"Active power (W)\"\n\"2026-01-01 00:00:00\",\"0.2\",\"61.5\"\n\"2026-01-01 00:00:01\",\"0.2\",\"62\"\n",
 		"kilowatts":           "time;kW\n1767225600;0,0615\n1767225601;0,062\n",
 		"comments, blanks":    "\ufeff# a plug\n\ntime,W\n\n1767225600,61.5\r\n1767225601,62\r\n",
+		"number first":        "1,1767225600,61.5\n2,1767225601,62\n",
 		"power first":         "power,timestamp\n61.5,1767225600\n62,1767225601\n",
 	} {
-		w, err := ReadWall(strings.NewReader(text), time.UTC)
+		points, _, err := readWall([]byte(text), time.UTC)
 		require.NoError(t, err, name)
-		require.Len(t, w.Points, 2, name)
-		assert.InDelta(t, newYear, w.Points[0].Time, 1e-6, name)
-		assert.InDelta(t, newYear+1, w.Points[1].Time, 1e-6, name)
-		assert.InDelta(t, 61.5, w.Points[0].Value, 1e-9, name)
-		assert.InDelta(t, 62, w.Points[1].Value, 1e-9, name)
+		require.Len(t, points, 2, name)
+		assert.InDelta(t, newYear, points[0].Time, 1e-6, name)
+		assert.InDelta(t, newYear+1, points[1].Time, 1e-6, name)
+		assert.InDelta(t, 61.5, points[0].Value, 1e-9, name)
+		assert.InDelta(t, 62, points[1].Value, 1e-9, name)
 	}
 }
 
 func TestMissingReadingsAreCounted(t *testing.T) {
-	w, err := ReadWall(strings.NewReader("1767225600,61\n1767225601,NaN\n1767225602,\n1767225603,-\n1767225604,60\n"), time.UTC)
+	_, missing, err := readWall([]byte("1767225600,61\n1767225601,NaN\n1767225602,\n1767225603,-\n1767225604,60\n"), time.UTC)
 	require.NoError(t, err)
-	assert.Equal(t, 3, w.Missing)
-	s := Samples(w.Points)
-	assert.True(t, s.Empty(), "both neighbors are missing")
+	assert.Equal(t, 3, missing)
 }
 
 func TestWhatIsNoReadingIsAnErrorThatNamesItsLine(t *testing.T) {
@@ -53,7 +51,7 @@ func TestWhatIsNoReadingIsAnErrorThatNamesItsLine(t *testing.T) {
 		"1767225601,61\n1767225600,61\n": "line 2: the time goes back", "1767225600,61\n1767225601,-5\n": "line 2",
 		"1767225600,61\n1767225601,Inf\n": "line 2", "1767225600,61\n12,62\n": "line 2", "": "no reading", "time,W\n": "no reading",
 	} {
-		_, err := ReadWall(strings.NewReader(text), time.UTC)
+		_, _, err := readWall([]byte(text), time.UTC)
 		require.ErrorContains(t, err, want, text)
 	}
 }
@@ -63,13 +61,13 @@ func FuzzReadWall(f *testing.F) {
 	f.Add("Zeit;kW\n01.01.2026 00:00:00;0,5\n")
 	f.Add("a\tb\n2026-01-01\t00:00:00\t1\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		w, err := ReadWall(strings.NewReader(text), time.UTC)
+		points, _, err := readWall([]byte(text), time.UTC)
 		if err != nil {
 			return
 		}
-		for i, p := range w.Points {
-			if math.IsInf(p.Value, 0) || p.Value < 0 || i > 0 && p.Time < w.Points[i-1].Time {
-				t.Fatalf("%q: %v", text, w.Points)
+		for i, p := range points {
+			if math.IsInf(p.Value, 0) || p.Value < 0 || i > 0 && p.Time < points[i-1].Time {
+				t.Fatalf("%q: %v", text, points)
 			}
 		}
 	})

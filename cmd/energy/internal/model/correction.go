@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// hostSections are the sections of the meters that can have the ID host.
+var hostSections = []string{"ipmi", "redfish", "hwmon", "http/NAME"}
+
+// uncorrected matches the hw.id of meters without the settings lag, factor and offset. A PCI device is
+// not the whole machine.
+var uncorrected = regexp.MustCompile(
+	`^([0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*):`)
+
+// sectionOf returns the section of the receiver's setting meters that corrects the meter with a hw.id. It
+// may be empty, and is host for an ID that does not name the section.
+func sectionOf(id string) string {
+	scheme, name, named := strings.Cut(id, ":")
+	switch {
+	case id == host, scheme == "redfish" && named:
+		return scheme
+	case strings.TrimRight(id, "0123456789") == "ipmi":
+		return "ipmi"
+	case scheme == "http" && named:
+		return "http/" + name
+	case !named || uncorrected.MatchString(id):
+		return ""
+	}
+	return "hwmon"
+}
+
+// lagSetting returns a lag in seconds as a setting, empty if it is too short to be worth one.
+func lagSetting(lag float64) string {
+	if lag < 0.5 {
+		return ""
+	}
+	return strconv.FormatFloat(rounded(min(lag, power.MaxLag.Seconds()), 10), 'f', -1, 64) + "s"
+}
+
+// writeMeters writes the comparison of the meters, and the settings that correct them.
+func (f *Fitted) writeMeters(out io.Writer) {
+	fmt.Fprint(out, "\nMETER                       ERROR   FACTOR    OFFSET   ERROR LEFT: MEDIAN         LAG\n")
+	for _, m := range f.meters {
+		if m.err != nil {
+			fmt.Fprintf(out, "%-24s %v\n", m.name, m.err)
+			continue
+		}
+		fmt.Fprintf(out, "%-24s %+7.1f%% %8.4f %+7.1f W   %-26s %+.1f s\n",
+			m.name, 100*m.before, m.factor, m.offset, errorText(m.errs), m.lag)
+	}
+	fmt.Fprintf(out, "The reference is FACTOR x the meter + OFFSET.\n")
+	f.writeCorrections(out)
+}
+
+// writeCorrections writes the settings that correct the meters, and the meters that cannot be
+// corrected. Meters that share a section are left out, because no setting fits all of them.
+func (f *Fitted) writeCorrections(out io.Writer) {
+	meters := map[string]int{} // by section
+	for _, m := range f.meters {
+		if m.err == nil {
+			meters[sectionOf(m.name)]++
+		}
+	}
+	header, notes := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n", ""
+	for _, m := range f.meters {
+		section := sectionOf(m.name)
+		if section == "" || m.err != nil {
+			continue
+		}
+		if reason := m.outOfBounds(); reason != "" {
+			notes += fmt.Sprintf("\n%s cannot be corrected: %s.\n", m.name, reason)
+		} else if meters[section] == 1 {
+			fmt.Fprint(out, header, m.settings(section))
+			header = ""
+		}
+	}
+	fmt.Fprint(out, notes)
+}
+
+// outOfBounds returns why the receiver would reject the correction of a meter, empty if it would not.
+func (m *comparison) outOfBounds() string {
+	const least, most = float64(power.MinFactor) / power.Unscaled, power.MaxFactor / power.Unscaled
+	const watts = float64(power.MaxOffset) / 1e6
+	switch {
+	case !(m.factor >= least && m.factor <= most):
+		return fmt.Sprintf("the factor %.4f is not between %g and %d", m.factor, least, most)
+	case !(math.Abs(m.offset) <= watts):
+		return fmt.Sprintf("the offset %.1f W is not between %.0f and %.0f W", m.offset, -watts, watts)
+	}
+	return ""
+}
+
+// settings returns the lines that correct the meter of a section. For host they are comments.
+func (m *comparison) settings(section string) string {
+	settings := fmt.Sprintf("factor: %.4f, offset: %.1f", m.factor, m.offset)
+	if lag := lagSetting(m.lag); lag != "" {
+		settings = "lag: " + lag + ", " + settings
+	}
+	if section != host {
+		return fmt.Sprintf("      %s: {%s}\n", section, settings)
+	}
+	lines := `      # Uncomment the meter that the receiver's log names for the zone platform ("Meter selected"):` + "\n"
+	for _, section := range hostSections {
+		lines += fmt.Sprintf("      # %s: {%s}\n", section, settings)
+	}
+	return lines
+}

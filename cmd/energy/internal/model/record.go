@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// counter identifies a series of a Record: energy in joules, or the CPU utilization. A sensor has its
+// type and ID, and all zones of a kind together the kind and the method.
+type counter struct {
+	kind, id string
+	part     bool // of another sensor of its type: cores
+}
+
+// The kinds of counters that are no types of sensors. A host measures the whole machine.
+const (
+	host, sumOfZones = "host", "zone"
+)
+
+var utilization = counter{kind: "utilization"}
+
+// Record holds the CPU utilization of a machine and the energy of its meters over some time.
+type Record struct {
+	// Machine is nil if the record is not of this machine.
+	Machine *machine.Machine
+	series  map[counter][]point
+}
+
+// add adds a point, unless it is not later than the last one.
+func (r *Record) add(c counter, p point) {
+	if n := len(r.series[c]); n == 0 || p.Time > r.series[c][n-1].Time {
+		if r.series == nil {
+			r.series = map[counter][]point{}
+		}
+		r.series[c] = append(r.series[c], p)
+	}
+}
+
+// Add adds the figures of a snapshot that are new. A collector is read more often than it measures,
+// and a meter more often than it counts.
+func (r *Record) Add(s *snapshot.Snapshot) {
+	isNew := func(c counter, v float64) bool {
+		n := len(r.series[c])
+		return n == 0 || v != r.series[c][n-1].Value
+	}
+	anyNew := isNew(utilization, s.Busy)
+	at := float64(s.At.UnixMilli()) / 1e3
+	add := func(c counter, energy units.Energy) {
+		if v := energy.Joules(); isNew(c, v) {
+			anyNew = true
+			r.add(c, point{at, v})
+		}
+	}
+	for i := range s.Zones {
+		z := &s.Zones[i]
+		add(zones(z.Zone, z.Method), z.Active+z.Idle)
+	}
+	for i := range s.Meters {
+		m := &s.Meters[i]
+		if m.Method == power.Modeled {
+			continue
+		}
+		kind := cmp.Or(m.Type, "other")
+		if kind == "enclosure" || kind == "power_supply" {
+			kind = host
+		}
+		add(counter{kind, m.ID, m.Part}, m.Energy)
+	}
+	if (anyNew || !s.Untimed) && s.Busy >= 0 && s.Busy <= 1 {
+		r.add(utilization, point{at, s.Busy})
+	}
+}
+
+// zones returns the counter of all zones of a kind with a method.
+func zones(k power.Kind, m power.Method) counter {
+	return counter{kind: sumOfZones, id: string(k) + " " + string(m)}
+}
+
+var (
+	// ErrNoMeter is the error of Collect if the machine has no meter.
+	ErrNoMeter       = errors.New("no energy of this machine is measured")
+	errNoUtilization = errors.New("the record has no CPU utilization")
+)
+
+// silence is the maximum time without an answer after the first.
+const silence = time.Minute
+
+// Source is the source of a record.
+type Source struct {
+	Read     func(ctx context.Context) (*snapshot.Snapshot, error)
+	Every    time.Duration // between two calls of Read
+	Meters   bool          // a record without measured energy is useless
+	Progress func(*snapshot.Snapshot)
+}
+
+// Collect adds snapshots to the record until ctx ends. If the first snapshot cannot be read or has no
+// meter, Collect returns the reason at once.
+func (r *Record) Collect(ctx context.Context, from Source) error {
+	ticker := time.NewTicker(from.Every)
+	defer ticker.Stop()
+	var answered time.Time
+	for {
+		s, err := from.Read(ctx)
+		switch {
+		case err == nil && answered.IsZero() && from.Meters && !slices.ContainsFunc(s.Zones, isMeasured):
+			return ErrNoMeter
+		case err == nil:
+			answered = time.Now()
+			r.Add(s)
+			from.Progress(s)
+		case ctx.Err() != nil && !answered.IsZero():
+			return nil
+		case answered.IsZero():
+			return err
+		case time.Since(answered) >= silence:
+			return fmt.Errorf("no answer for %v: %w", silence, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func isMeasured(z snapshot.Zone) bool { return z.Method == power.Measured }
+
+// IsEmpty reports whether the record has no figures.
+func (r *Record) IsEmpty() bool { return len(r.series) == 0 }
+
+// String returns the number of meters and of CPU utilizations.
+func (r *Record) String() string {
+	return fmt.Sprintf("%d meters and %d CPU utilizations", len(r.sensors()), len(r.series[utilization]))
+}
+
+const (
+	// recordVersion is the first line of a record.
+	recordVersion = "# energy record 1"
+	// machineMark begins the line that describes the machine.
+	machineMark = "# machine "
+)
+
+var recordHeader = []string{"time", "kind", "part", "id", "value"}
+
+// Write writes the record as CSV: a line for each point, after comments with the version of the
+// format and the machine.
+func (r *Record) Write(w io.Writer) error {
+	head := recordVersion + "\n"
+	if r.Machine != nil {
+		text, err := trained.EncodeMachine(r.Machine)
+		if err != nil {
+			return err
+		}
+		head += machineMark + string(text) + "\n"
+	}
+	if _, err := io.WriteString(w, head); err != nil {
+		return err
+	}
+	lines := [][]string{recordHeader}
+	for _, c := range r.counters() {
+		for _, p := range r.series[c] {
+			at, value := strconv.FormatFloat(p.Time, 'f', 3, 64), strconv.FormatFloat(p.Value, 'f', -1, 64)
+			lines = append(lines, []string{at, c.kind, strconv.FormatBool(c.part), c.id, value})
+		}
+	}
+	return csv.NewWriter(w).WriteAll(lines)
+}
+
+// counters returns the counters of the record, beginning with the meters of the whole machine.
+func (r *Record) counters() []counter {
+	rank := map[bool]int{true: -1}
+	return slices.SortedFunc(maps.Keys(r.series), func(a, b counter) int {
+		return cmp.Or(rank[a.kind == host]-rank[b.kind == host], cmp.Compare(a.id, b.id), cmp.Compare(a.kind, b.kind))
+	})
+}
+
+// sensors returns the counters of sensors.
+func (r *Record) sensors() []counter {
+	return slices.DeleteFunc(r.counters(), func(c counter) bool { return c == utilization || c.kind == sumOfZones })
+}
+
+// ReadRecord reads the output of Write.
+func ReadRecord(data []byte) (*Record, error) {
+	r := &Record{}
+	text := string(data)
+	rest, ok := strings.CutPrefix(text, recordVersion+"\n")
+	if !ok {
+		return nil, fmt.Errorf("not a record of energy model, which begins with %q", recordVersion)
+	}
+	if line, _, _ := strings.Cut(rest, "\n"); strings.HasPrefix(line, machineMark) {
+		m, err := trained.ParseMachine([]byte(line[len(machineMark):]))
+		if err != nil {
+			return nil, fmt.Errorf("line 2: %w", err)
+		}
+		r.Machine = &m
+	}
+	lines := csv.NewReader(strings.NewReader(text))
+	lines.Comment, lines.FieldsPerRecord = '#', len(recordHeader)
+	for first := true; ; first = false {
+		fields, err := lines.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return r, nil
+		case err != nil: // names the line
+			return nil, err
+		case first:
+			continue
+		}
+		if err := r.parse(fields); err != nil {
+			n, _ := lines.FieldPos(0)
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+}
+
+// parse adds the point of a line.
+func (r *Record) parse(fields []string) error {
+	seconds, err := strconv.ParseFloat(fields[0], 64)
+	value, err2 := strconv.ParseFloat(fields[4], 64)
+	c := counter{kind: fields[1], part: fields[2] == "true", id: fields[3]}
+	most := 1e15
+	if c == utilization {
+		most = 1
+	}
+	if err := cmp.Or(err, err2); err != nil {
+		return err
+	}
+	if !(seconds > 0 && seconds < lastUnix && value >= 0 && value <= most) {
+		return fmt.Errorf("%q is no time and value", fields)
+	}
+	r.add(c, point{seconds, value})
+	return nil
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
+	snap "github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+type modelOptions struct {
+	model.FitOptions
+	endpoint         string // of a collector, empty for the embedded receiver
+	config, receiver string
+	interval, length time.Duration
+	record, from     string
+	out              string // file of the trained model
+	force            bool
+}
+
+// subcommand returns the command model.
+func (o *modelOptions) subcommand() *cobra.Command {
+	o.Local = time.Local
+	c := &cobra.Command{
+		Use: "model [flags]", Short: "make a power model for machines without meters",
+		Long: `Records the CPU utilization and the energy of this machine and makes a power model. The meters of
+this machine train a model file for machines with the same CPU. With --wall, the power curve of a
+wall meter and corrections of the meters are printed.`,
+		Example: `  energy model --for 3h -o node.json               trains a model
+  energy model --for 55m --record node.csv         records
+  energy model --from node.csv --wall wall.csv     fits the record to a wall meter
+  energy model --from node.csv --zone A,B          fits the record to sensors`,
+		Args: noArguments(o.check),
+		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout, os.Stderr) }),
+	}
+	flagGroup(c, "Record", func(f *pflag.FlagSet) {
+		f.DurationVar(&o.length, "for", time.Hour, "how long to record; Ctrl-C ends it early")
+		f.DurationVar(&o.interval, "interval", time.Second, "time between two readings")
+		f.StringVar(&o.record, "record", "", "`file` to write the record to")
+		f.StringVar(&o.from, "from", "", "`file` of an earlier --record to use")
+		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the Prometheus exporter of a collector to read")
+		f.StringVar(&o.config, "config", "", "`file` with the configuration of the receiver or a collector, for its meters")
+		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
+	})
+	flagGroup(c, "Model", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.out, "output", "o", "", "`file` to write the trained model to (default model.json)")
+		forceFlag(f, &o.force)
+		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter to fit to: time and watts")
+		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to in place of a wall meter, separated by commas")
+		f.StringVar(&o.Over, "over", "", "hw.id of the `sensors` over whose power to fit, in place of utilization")
+		f.DurationVar(&o.Plateau, "plateau", time.Minute, "minimum length of steady load without --settle")
+		f.DurationVar(&o.Settle, "settle", 30*time.Second, "time left out at both ends: averaging period of the slowest meter")
+		f.DurationVar(&o.MaxLag, "max-lag", 2*time.Minute, "maximum lag of a meter behind the load")
+	})
+	return c
+}
+
+func (o *modelOptions) check() error {
+	same := func(a, b string) bool { return a != "" && filepath.Clean(a) == filepath.Clean(b) }
+	fits := o.Wall != "" || o.Zone != ""
+	switch {
+	case o.Wall != "" && o.Zone != "":
+		return errors.New("--wall and --zone exclude each other")
+	case fits && o.out != "":
+		return errors.New("-o is the file of a trained model, and --wall and --zone print settings")
+	case o.Over != "" && !fits:
+		return errors.New("--over needs --wall or --zone")
+	case o.from != "" && (o.record != "" || o.endpoint != "" || o.config != ""):
+		return errors.New("--from excludes --record, --endpoint and --config")
+	case o.endpoint != "" && o.config != "":
+		return errors.New("--endpoint and --config exclude each other")
+	case same(o.Wall, o.record) || same(o.Wall, o.from) || same(o.out, o.record) || same(o.out, o.from):
+		return errors.New("two of the files are the same")
+	case o.interval <= 0 || o.Plateau <= 0 || o.MaxLag <= 0:
+		return errors.New("--interval, --plateau and --max-lag must be above 0")
+	case o.length < 0 || o.Settle < 0:
+		return errors.New("--for and --settle must not be below 0")
+	}
+	if !fits && o.record == "" {
+		o.out = cmp.Or(o.out, "model.json")
+	}
+	return refuseExisting(o.force, o.record, o.out)
+}
+
+func (o *modelOptions) run(ctx context.Context, out, messages io.Writer) error {
+	record, err := create(context.WithoutCancel(ctx), o.record) // before the time is spent
+	if err != nil {
+		return err
+	}
+	defer record.discard()
+	file, err := create(context.WithoutCancel(ctx), o.out)
+	if err != nil {
+		return err
+	}
+	defer file.discard()
+	if _, err := os.Stat(o.Wall); o.Wall != "" && err != nil {
+		return err
+	}
+	r, err := o.obtain(ctx, messages)
+	if r != nil && !r.IsEmpty() && record != nil { // also a record that ended early
+		err = errors.Join(err, record.save(r.Write))
+	}
+	if err == nil {
+		err = o.model(r, file, out)
+	}
+	if err != nil && r != nil && !r.IsEmpty() && o.from == "" && record == nil {
+		err = keep(r, err)
+	}
+	return err
+}
+
+// model makes the model of a record.
+func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error {
+	if o.Wall != "" || o.Zone != "" {
+		fitted, err := r.Fit(o.FitOptions)
+		if err == nil {
+			fitted.WriteText(out)
+		}
+		return err
+	}
+	if file == nil {
+		fmt.Fprintf(out, "Recorded %v in %s\n", r, o.record)
+		return nil
+	}
+	trained, err := r.Train(o.MaxLag, time.Now())
+	if trained != nil {
+		trained.WriteText(out)
+	}
+	if err == nil {
+		err = file.save(trained.Write)
+	}
+	if err == nil {
+		fmt.Fprintf(out, "\nWritten to %s\n", o.out)
+	}
+	return err
+}
+
+// keep writes a record to a temporary file, and adds its name to an error.
+func keep(r *model.Record, err error) error {
+	f, failed := os.CreateTemp("", "energy-record-*.csv")
+	if failed == nil {
+		failed = errors.Join(r.Write(f), f.Close())
+	}
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	return fmt.Errorf("%w; the record is kept: --from %s", err, f.Name())
+}
+
+// obtain reads the record or records.
+func (o *modelOptions) obtain(ctx context.Context, messages io.Writer) (*model.Record, error) {
+	if o.from == "" {
+		return patience.Call(ctx, endsWithin, func() (*model.Record, error) { return o.collect(ctx, messages) })
+	}
+	data, err := os.ReadFile(o.from)
+	if err != nil {
+		return nil, err
+	}
+	r, err := model.ReadRecord(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.from, err)
+	}
+	return r, nil
+}
+
+var (
+	errElsewhere = errors.New("the collector is on another machine: train on the machine that has the meters")
+	errNotBusy   = errors.New("the collector does not report system.cpu.busy, or only from its second collection on: " +
+		"the receiver needs `metrics: {system.cpu.busy: {enabled: true}}`")
+)
+
+// collect records this machine or a collector.
+func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *model.Record, err error) {
+	f, isFile := messages.(*os.File)
+	isTTY := isFile && isTerminal(f)
+	source := model.Source{
+		Read: o.scrape, Every: o.interval, Meters: o.out != "" || o.Zone != "", Progress: o.progress(messages, isTTY),
+	}
+	root, reasons := "/", []string{""}
+	if o.endpoint == "" {
+		machine, cfg, err := o.openMachine(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = machine.close() }()
+		source.Read, root, reasons = machine.read, cfg.RootPath, append(reasons, machine.notes()...)
+	}
+	r = &model.Record{}
+	m, err := machine.Read(root, os.Getenv)
+	if err == nil && !isHere(o.endpoint) {
+		err = errElsewhere
+	}
+	if err == nil {
+		r.Machine = &m
+	} else if o.out != "" {
+		return nil, err
+	}
+	if o.length > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.length)
+		defer stop()
+	}
+	err = r.Collect(ctx, source)
+	if isTTY && !r.IsEmpty() {
+		fmt.Fprintln(messages)
+	}
+	if errors.Is(err, model.ErrNoMeter) {
+		const advice = "train on a machine with meters, or fit to a wall meter with --wall"
+		err = fmt.Errorf("%w: %s%s", err, advice, strings.Join(reasons, "\n  "))
+	}
+	return r, err
+}
+
+// scrape reads the collector.
+func (o *modelOptions) scrape(ctx context.Context) (*snap.Snapshot, error) {
+	s, err := snap.Scrape(ctx, http.DefaultClient, o.endpoint)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.At.IsZero():
+		return nil, fmt.Errorf("%s has no figures of an energy receiver", o.endpoint)
+	case math.IsNaN(s.Busy):
+		return nil, errNotBusy
+	}
+	return s, nil
+}
+
+// answerWithin is the maximum time until the first reading of a slow meter.
+const answerWithin = 8 * time.Second
+
+// openMachine starts the embedded receiver and waits for its meters.
+func (o *modelOptions) openMachine(ctx context.Context) (s *source, cfg *energyreceiver.Config, err error) {
+	cfg = energyreceiver.DefaultConfig()
+	if o.config != "" {
+		if cfg, _, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
+			return nil, nil, err
+		}
+	}
+	_ = readGPUs(cfg, nil)
+	cfg.CollectionInterval, cfg.InitialDelay, cfg.Window, cfg.Storage = o.interval, 0, 0, ""
+	for _, k := range trained.Kinds {
+		if !slices.Contains(cfg.Zones, k) {
+			cfg.Zones = append(cfg.Zones, k)
+		}
+	}
+	m := &cfg.Metrics
+	m.SystemCPUBusy.Enabled, m.SystemEnergy.Enabled, m.SystemPower.Enabled = true, true, true
+	m.HwEnergy.Enabled, m.HwHostEnergy.Enabled = true, true
+	if err = errors.Join(selectModel(cfg, "none", ""), cfg.Validate()); err != nil {
+		return nil, nil, err
+	}
+	if s, _, err = openReceiver(ctx, cfg); err != nil {
+		return nil, nil, err
+	}
+	_, err = s.read(ctx) // the first collection has no utilization
+	for deadline := time.Now().Add(answerWithin); err == nil && s.waits() && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+		_, err = s.read(ctx)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return s, cfg, nil
+}
+
+// isHere reports whether an endpoint is on this machine. The empty endpoint is.
+func isHere(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(u.Hostname(), "0")) // fails with the address of another machine
+	return err == nil && l.Close() == nil
+}
+
+// progress returns a function that shows the progress of a recording: one sentence, and on a terminal
+// the figures of now on one line.
+func (o *modelOptions) progress(to io.Writer, isTTY bool) func(*snap.Snapshot) {
+	var once sync.Once
+	began, text := time.Now(), "Recording until Ctrl-C"
+	if o.length > 0 {
+		text = fmt.Sprintf("Recording for %v, Ctrl-C ends it early", o.length)
+	}
+	return func(s *snap.Snapshot) {
+		once.Do(func() { fmt.Fprintln(to, text) })
+		if !isTTY {
+			return
+		}
+		line := fmt.Sprintf("%v, CPU %.0f %%", time.Since(began).Round(time.Second), 100*s.Busy)
+		for _, z := range s.Zones {
+			if z.Method == power.Measured {
+				line += fmt.Sprintf(", %s %.1f W", z.Zone, z.ActiveWatts+z.IdleWatts)
+			}
+		}
+		fmt.Fprintf(to, "\r%.79s\x1b[K", line)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	snap "github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// modelOf returns the options of energy model with flags, in an empty directory.
+func modelOf(t *testing.T, args ...string) (*modelOptions, error) {
+	t.Helper()
+	o := &modelOptions{}
+	c := o.subcommand()
+	require.NoError(t, c.ParseFlags(args))
+	return o, c.Args(c, c.Flags().Args())
+}
+
+// simulatedConfig writes the configuration of a receiver on a simulated machine with zones.
+func simulatedConfig(t *testing.T, zones map[string]*hostsim.Zone) *hostsim.Host {
+	t.Helper()
+	h := hostsim.New(t.TempDir())
+	h.CPUs, h.Zones, h.Cached = 10, zones, true
+	h.Topology = make([]hostsim.Place, h.CPUs)
+	h.Files["proc/cpuinfo"] = "processor: 0\nvendor_id: GenuineIntel\ncpu family: 6\nmodel: 85\nmodel name: Simulated CPU\n"
+	h.Processes[70] = &hostsim.Process{Comm: "work", Exe: "/work", Parent: 1}
+	require.NoError(t, h.Render())
+	config := fmt.Sprintf("energy: {root_path: %s, cpu_time: procfs}\n", h.Root())
+	require.NoError(t, os.WriteFile("config.yaml", []byte(config), 0o600))
+	return h
+}
+
+func TestAModelIsTrainedWithoutACollector(t *testing.T) {
+	t.Chdir(t.TempDir())
+	h := simulatedConfig(t, map[string]*hostsim.Zone{"intel-rapl:0": {Name: "package-0", Max: 262_143_328_850}})
+	o, err := modelOf(t, "--for", "10m", "--config", "config.yaml", "--record", "record.csv")
+	require.NoError(t, err)
+	o.out = "node.json"
+	var out, messages bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		var done atomic.Bool
+		go func() { // 0 to 10 busy CPUs, with 20 to 120 W
+			for second := 0; !done.Load(); second++ {
+				time.Sleep(time.Second)
+				busy := int64(second / 12 % 11)
+				h.Run(time.Second, map[int]int64{70: 100 * busy})
+				h.Zones["intel-rapl:0"].Energy += uint64(20+10*busy) * 1_000_000
+				assert.NoError(t, h.Render())
+			}
+		}()
+		time.Sleep(time.Second / 2)
+		assert.NoError(t, o.run(t.Context(), &out, &messages))
+		done.Store(true)
+		time.Sleep(time.Second)
+	})
+	assert.Contains(t, out.String(), "Simulated CPU")
+	assert.Contains(t, out.String(), "\nWritten to node.json\n")
+	assert.Equal(t, "Recording for 10m0s, Ctrl-C ends it early\n", messages.String(), "one sentence where there is no terminal")
+	data, err := os.ReadFile("node.json")
+	require.NoError(t, err)
+	m, err := trained.Parse(data)
+	require.NoError(t, err)
+	for _, u := range []float64{0, 0.5, 1} {
+		assert.InDelta(t, 20+100*u, m.Zones[power.Package].Curve.Watts(u), 1)
+	}
+
+	o, err = modelOf(t, "--from", "record.csv", "-o", "again.json")
+	require.NoError(t, err)
+	require.NoError(t, o.run(t.Context(), io.Discard, io.Discard))
+	assert.FileExists(t, "again.json")
+
+	o, err = modelOf(t, "--from", "record.csv", "--zone", "intel-rapl:0", "--plateau", "1h")
+	require.NoError(t, err)
+	require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), "the load was never steady for long enough")
+}
+
+func TestWithoutMetersTheReasonIsGivenAtOnce(t *testing.T) {
+	t.Chdir(t.TempDir())
+	simulatedConfig(t, map[string]*hostsim.Zone{})
+	o, err := modelOf(t, "--config", "config.yaml")
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := o.run(t.Context(), io.Discard, io.Discard)
+		require.ErrorContains(t, err, "no energy of this machine is measured")
+		require.ErrorContains(t, err, "no energy sensor found")
+		assert.Zero(t, time.Since(began))
+	})
+	assert.NoFileExists(t, "model.json")
+
+	o, err = modelOf(t, "--config", "config.yaml", "--for", "5s", "--record", "record.csv")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	synctest.Test(t, func(t *testing.T) { require.NoError(t, o.run(t.Context(), &out, io.Discard)) })
+	assert.Contains(t, out.String(), "Recorded 0 meters and ", "enough for a wall meter")
+}
+
+func TestWithoutACollectorAnEarlierRecordStays(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("record.csv", []byte("earlier"), 0o600))
+	address := freeAddress(t)
+	for _, file := range []string{"record.csv", "new.csv"} {
+		o, err := modelOf(t, "--endpoint", address, "--force", "--record", file)
+		require.NoError(t, err)
+		require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), "listens on "+address)
+	}
+	assert.Equal(t, "earlier", read(t, "record.csv"))
+	assert.NoFileExists(t, "new.csv")
+}
+
+func TestACollectorWithoutFiguresForAModelIsReportedAtOnce(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for text, want := range map[string]string{
+		"": "has no figures of an energy receiver",
+		"# TYPE hw_energy_joules_total counter\nhw_energy_joules_total{hw_id=\"a\",hw_type=\"cpu\"} 5\n":          "has no figures",
+		`system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state="idle"} 5` + "\n": "{system.cpu.busy: {enabled: true}}",
+		"system_cpu_busy_ratio 0.5\n": "no energy of this machine is measured",
+	} {
+		served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
+		o, err := modelOf(t, "--endpoint", served.URL)
+		require.NoError(t, err)
+		require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), want, text)
+		served.Close()
+	}
+}
+
+func TestARecordIsKeptIfNoModelCanBeMade(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	h := simulatedConfig(t, map[string]*hostsim.Zone{"intel-rapl:0": {Name: "package-0", Max: 262_143_328_850}})
+	require.NoError(t, os.WriteFile("wall.csv", []byte("time,W\n"), 0o600))
+	o, err := modelOf(t, "--for", "5s", "--config", "config.yaml", "--wall", "wall.csv")
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		go func() {
+			time.Sleep(time.Second)
+			h.Run(time.Second, nil)
+			assert.NoError(t, h.Render())
+		}()
+		err = o.run(t.Context(), io.Discard, io.Discard)
+	})
+	require.ErrorContains(t, err, "wall.csv: no reading of a power")
+	assert.Regexp(t, `the record is kept: --from .*/energy-record-\d+\.csv$`, err.Error())
+}
+
+func TestOnlyThisMachineIsTrained(t *testing.T) {
+	for endpoint, here := range map[string]bool{
+		"": true, "http://127.0.0.1:8889/metrics": true, "http://[::1]:8889/metrics": true,
+		"http://192.0.2.1:8889/metrics": false, "http://[2001:db8::1]/": false, ":": false,
+	} {
+		assert.Equal(t, here, isHere(endpoint), endpoint)
+	}
+	t.Chdir(t.TempDir())
+	o, err := modelOf(t, "--endpoint", "http://192.0.2.1/metrics")
+	require.NoError(t, err)
+	require.ErrorIs(t, o.run(t.Context(), io.Discard, io.Discard), errElsewhere)
+}
+
+func TestInvalidModelArgumentsAreRejected(t *testing.T) {
+	for _, args := range [][]string{
+		{"a"}, {"--wall", "a", "--zone", "b"}, {"--wall", "a", "-o", "b"}, {"--over", "a"}, {"--from", "a", "--record", "b"},
+		{"--from", "a", "--endpoint", "b"}, {"--endpoint", "a", "--config", "b"}, {"--wall", "a", "--record", "./a"},
+		{"-o", "a", "--record", "a"}, {"-o", "a", "--from", "./a"}, {"--interval", "0s"}, {"--for", "-1s"},
+		{"--plateau", "0s"}, {"--settle", "-1s"}, {"--max-lag", "0s"},
+	} {
+		_, err := modelOf(t, args...)
+		require.Error(t, err, "%q", args)
+	}
+}
+
+func TestATerminalShowsOneLineOfProgress(t *testing.T) {
+	var text bytes.Buffer
+	o := &modelOptions{length: time.Hour}
+	o.progress(&text, true)(&snap.Snapshot{Busy: 0.34})
+	assert.Equal(t, "Recording for 1h0m0s, Ctrl-C ends it early\n\r0s, CPU 34 %\x1b[K", text.String())
+}
