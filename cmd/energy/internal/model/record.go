@@ -56,6 +56,9 @@ func (r *Record) add(c counter, p point) {
 // Add adds the figures of a snapshot that are new. A collector is read more often than it measures,
 // and a meter more often than it counts.
 func (r *Record) Add(s *snapshot.Snapshot) {
+	if s.Partial {
+		return
+	}
 	isNew := func(c counter, v float64) bool {
 		n := len(r.series[c])
 		return n == 0 || v != r.series[c][n-1].Value

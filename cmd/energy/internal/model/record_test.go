@@ -71,8 +71,12 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestAUtilizationThatCannotBeIsLeftOut(t *testing.T) {
+func TestFiguresThatCannotBeUsedAreLeftOut(t *testing.T) {
 	r := &Record{}
+	partial := snapshotAt(0, 0.5, power.Measured, 1, 2, 3)
+	partial.Partial = true
+	r.Add(partial)
+	assert.True(t, r.IsEmpty(), "energies of two collections")
 	for i, u := range []float64{1.5, math.NaN(), -1, math.Inf(1)} {
 		r.Add(snapshotAt(i, u, power.Measured, float64(i), 0, 0))
 	}

@@ -28,14 +28,13 @@ type trainedZone struct {
 	trained.Zone
 	bins       int
 	lag        float64
-	meter      string // section of the setting meters, empty if it is ambiguous
-	impossible int    // powers that were left out
-	err        error  // if the zone is not trained
+	impossible int   // powers that were left out
+	err        error // if the zone is not trained
 }
 
 var (
 	errNoMachine = errors.New("the record does not describe the machine: record on the machine itself")
-	errNoZones   = errors.New("the collector does not report system.energy: enable that metric")
+	errNoZones   = errors.New("the record has no energy: record on a machine with meters")
 	errUntrained = errors.New("no zone can be trained")
 )
 
@@ -43,7 +42,7 @@ var (
 // whole machine. If no zone can be trained, Train returns the result with an error.
 func (r *Record) Train(maxLag time.Duration, now time.Time) (*Trained, error) {
 	methods := map[power.Kind]power.Method{}
-	for c := range r.series {
+	for _, c := range r.counters() {
 		if k, method, _ := strings.Cut(c.id, " "); c.kind == sumOfZones && methods[power.Kind(k)] != power.Measured {
 			methods[power.Kind(k)] = power.Method(method)
 		}
@@ -90,7 +89,6 @@ func (z *trainedZone) train(r *Record, load series, maxLag time.Duration) {
 		return
 	}
 	if z.kind == power.Platform { // its meter may be slow; the others are read with the CPU times
-		z.meter = r.hostSection()
 		if z.lag, _, z.err = align(load, watts, maxLag.Seconds()); z.err != nil {
 			return
 		}
@@ -178,20 +176,6 @@ func trainCurve(windows []window) (zone trained.Zone, bins int, err error) {
 // rounded returns a value to a part of 1.
 func rounded(v, parts float64) float64 { return math.Round(v*parts) / parts }
 
-// hostSection returns the section of the meters of the whole machine, empty if there are several.
-func (r *Record) hostSection() (section string) {
-	for _, c := range r.sensors() {
-		switch of := sectionOf(c.id); {
-		case c.kind != host || section == of:
-		case section != "":
-			return ""
-		default:
-			section = of
-		}
-	}
-	return section
-}
-
 // Write writes the file of the model.
 func (t *Trained) Write(to io.Writer) error {
 	data, err := t.Model.Encode()
@@ -251,11 +235,8 @@ func (z *trainedZone) notes() (notes []string) {
 		add("%d powers that are impossible were left out", z.impossible)
 	}
 	if z.lag >= 1 {
-		setting := fmt.Sprintf("meters: {%s: {lag: %s}}", z.meter, lagSetting(z.lag))
-		if z.meter == "" || z.meter == host {
-			setting = "lag: " + lagSetting(z.lag) + " in the section of that meter: " + strings.Join(hostSections, ", ")
-		}
-		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with %s", z.lag, setting)
+		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with lag: %s in the section "+
+			"of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections, ", "))
 	}
 	return notes
 }

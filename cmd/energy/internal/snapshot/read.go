@@ -90,6 +90,9 @@ func (r *reader) zoneIndex(p *point) int {
 }
 
 func (r *reader) nodeEnergy(p *point) {
+	if i := r.zoneIndex(p); i >= 0 && !r.Zones[i].At.Equal(p.at) {
+		r.Partial = true // active and idle energy are of two collections
+	}
 	z := r.zone(p)
 	z.Start = latest(z.Start, p.start)
 	if isIdle(p) {
@@ -128,6 +131,7 @@ func (r *reader) expectedError(p *point) {
 
 func (r *reader) utilization(p *point) {
 	r.Busy = p.value
+	r.Partial = r.Partial || len(r.Zones) > 0 && !r.At.Equal(p.at)
 	r.At = latest(r.At, p.at)
 }
 

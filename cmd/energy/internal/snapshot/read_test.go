@@ -370,3 +370,21 @@ func TestOneMicrojouleOfAFigureIsKept(t *testing.T) {
 		assert.Equal(t, want, (&point{value: joules}).energy())
 	}
 }
+
+func TestFiguresOfTwoCollectionsArePartial(t *testing.T) {
+	const energy = `system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state=`
+	const idle = energy + "\"idle\"} 5 1000\n"
+	for text, partial := range map[string]bool{
+		idle + energy + "\"active\"} 5 1000\nsystem_cpu_busy_ratio 0.5 1000\n": false,
+		idle + energy + "\"active\"} 5 2000\nsystem_cpu_busy_ratio 0.5 2000\n": true,
+		idle + energy + "\"active\"} 5 1000\nsystem_cpu_busy_ratio 0.5 2000\n": true,
+		idle + energy + "\"active\"} 5 1000\n":                                 false,
+		"system_cpu_busy_ratio 0.5 2000\n":                                     false,
+	} {
+		assert.Equal(t, partial, parsed(t, text).Partial, text)
+	}
+	s := parsed(t, "system_cpu_busy_ratio 0.5 2000\n")
+	assert.InDelta(t, 0.5, s.Busy, 0)
+	assert.Equal(t, int64(2), s.At.Unix(), "also without a zone")
+	assert.True(t, parsed(t, "system_cpu_busy_ratio 0.5\n").Untimed)
+}
