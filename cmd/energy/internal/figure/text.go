@@ -125,14 +125,17 @@ func Pad(text string, columns int) string {
 const Columns = 80
 
 // Wrap writes a text in lines of at most Columns. All but the first are indented.
-func Wrap(b *strings.Builder, text string) {
+func Wrap(b *strings.Builder, text string) { WrapIn(b, text, Columns) }
+
+// WrapIn is Wrap with another number of columns.
+func WrapIn(b *strings.Builder, text string, columns int) {
 	const indent = "  "
 	column := 0
 	for i, word := range strings.Fields(text) {
 		n := Width(word)
 		switch {
 		case i == 0:
-		case column+1+n > Columns:
+		case column+1+n > columns:
 			b.WriteString("\n" + indent)
 			column = len(indent)
 		default:

@@ -35,49 +35,36 @@ func (g *Grid) SVG(title string) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n", escape(title))
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="8" fill="%s"/>`+"\n", paper)
-	b.WriteString(`<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">` + "\n")
+	b.WriteString(`<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" xml:space="preserve" style="white-space: pre">` + "\n")
 	for y := range g.height {
 		for x := 0; x < g.width; {
-			text, cells := g.run(x, y)
-			g.writeRun(&b, x, y, cells, text)
-			x += cells
+			x += g.writeRun(&b, x, y)
 		}
 	}
 	b.WriteString("</g>\n</svg>\n")
 	return b.String()
 }
 
-// run returns the text from a cell on that has its style, and of how many cells it is.
-func (g *Grid) run(x, y int) (text string, cells int) {
-	var b strings.Builder
+// writeRun writes the cells from one on that have its style, and returns their number. The length
+// of the text is explicit, so that the font of a viewer does not shift it.
+func (g *Grid) writeRun(b *strings.Builder, x, y int) (cells int) {
+	var text strings.Builder
 	style := g.At(x, y).Style
 	for ; x+cells < g.width && g.At(x+cells, y).Style == style; cells++ {
-		b.WriteString(g.At(x+cells, y).Text)
+		text.WriteString(g.At(x+cells, y).Text)
 	}
-	return b.String(), cells
-}
-
-// writeRun writes text of one style. Viewers show several spaces as one, so the text between them
-// is written separately, with an explicit length, so that a viewer's own font does not shift it.
-func (g *Grid) writeRun(b *strings.Builder, x, y, cells int, text string) {
-	style := inks[g.At(x, y).Style]
-	left, top := margin+cellWidth*float64(x), margin+cellHeight*float64(y)
-	if style.background != "" {
-		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`+"\n", left, top, cellWidth*float64(cells), cellHeight, style.background)
+	ink, left, top, bold := inks[style], margin+cellWidth*float64(x), margin+cellHeight*float64(y), ""
+	if ink.background != "" {
+		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`+"\n", left, top, cellWidth*float64(cells), cellHeight, ink.background)
 	}
-	weight := ""
-	if style.bold {
-		weight = ` font-weight="bold"`
+	if ink.bold {
+		bold = ` font-weight="bold"`
 	}
-	column := 0
-	for part := range strings.SplitSeq(text, "  ") {
-		if words := strings.Trim(part, " "); words != "" {
-			before := len(part) - len(strings.TrimLeft(part, " "))
-			fmt.Fprintf(b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s>%s</text>`+"\n",
-				left+cellWidth*float64(column+before), top+13, cellWidth*float64(figure.Width(words)), style.text, weight, escape(words))
-		}
-		column += figure.Width(part) + 2
+	if words := strings.TrimRight(text.String(), " "); words != "" {
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s>%s</text>`+"\n",
+			left, top+13, cellWidth*float64(figure.Width(words)), ink.text, bold, escape(words))
 	}
+	return cells
 }
 
 // escape returns text for XML.

@@ -21,9 +21,8 @@ type column[T any] struct {
 	left  bool // aligned to the left
 	graph bool // a bar or a sparkline, which plain text does not have
 	text  func(t *T, m *Model) string
-	// used reports whether a row needs the column. If it is nil, rows with a text do.
-	used  func(t *T) bool
-	order Order // by which the column sorts, 0 if it does not
+	order Order           // sorts by this column, 0 if the column cannot be sorted by
+	spare func(t *T) bool // the row does not need the column, nil if each row with a text does
 }
 
 // Order is the figure or text by which a table is sorted.
@@ -59,15 +58,15 @@ func compareFold(a, b string) int {
 
 // The columns of workloads. A column of width 0 is a bar, whose width depends on the terminal.
 var (
-	pid    = column[Row]{title: "PID", width: 8, order: ByPID, text: func(r *Row, _ *Model) string { return number(r.PID) }}
+	pid    = column[Row]{title: "PID", width: 8, order: ByPID, text: func(r *Row, _ *Model) string { return pidOf(r) }}
 	power  = column[Row]{title: "POWER", width: 9, order: ByPower, text: func(r *Row, _ *Model) string { return watts(r.Power) }}
-	gpu    = column[Row]{title: "GPU", width: 9, from: 90, text: func(r *Row, _ *Model) string { return some(r.GPU) }}
+	gpu    = column[Row]{title: "GPU", width: 9, from: 90, text: func(r *Row, _ *Model) string { return watts(cmp.Or(r.GPU, math.NaN())) }}
 	share  = column[Row]{title: "SHARE", width: 7, from: 50, text: func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) }}
 	bar    = column[Row]{from: 64, left: true, graph: true, text: func(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) }}
 	recent = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: func(r *Row, m *Model) string { return m.recent(r) }}
 	energy = column[Row]{title: "ENERGY", width: 9, order: ByEnergy, text: func(r *Row, m *Model) string { return m.energy(r.Energy) }}
 	total  = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: func(r *Row, m *Model) string { return m.energy(r.Total) },
-		used: func(r *Row) bool { return r.Total != r.Energy }}
+		spare: func(r *Row) bool { return r.Total == r.Energy }}
 	cpuTime = column[Row]{title: "CPU TIME", width: 9, from: 140, order: ByCPUTime, text: func(r *Row, _ *Model) string { return seconds(r) }}
 	busy    = column[Row]{title: "BUSY", width: 7, text: func(r *Row, _ *Model) string { return percent(r.Busy) }}
 	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: func(r *Row, _ *Model) string { return commandOf(r) }}
@@ -147,7 +146,7 @@ func sourceOf(z *Zone) string {
 
 // uncertainty returns " ±74 %", or an empty text if the error is not known.
 func uncertainty(u float64) string {
-	if !(u > 0) {
+	if !(u > 0) || math.IsInf(u, 0) {
 		return ""
 	}
 	return " ±" + strconv.FormatFloat(100*u, 'f', 0, 64) + " %"
@@ -159,27 +158,17 @@ func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []c
 		if c.from > width {
 			continue
 		}
-		used := c.used
-		if used == nil {
-			used = func(r *T) bool { text := c.text(r, m); return text != "" && text != "-" }
+		used := c.order == ByPower || c.order == ByEnergy || c.order == ByName || c.graph
+		for i := 0; i < len(rows) && !used; i++ {
+			text := c.text(&rows[i], m)
+			used = text != "" && text != "-" && (c.spare == nil || !c.spare(&rows[i]))
 		}
-		always := c.order == ByPower || c.order == ByEnergy || c.order == ByName || c.graph
-		if c.graph && m.plain || !always && !anyOf(rows, used) {
-			continue
+		if used && !(c.graph && m.plain) {
+			c.width = cmp.Or(c.width, m.bar)
+			columns = append(columns, c)
 		}
-		c.width = cmp.Or(c.width, m.bar)
-		columns = append(columns, c)
 	}
 	return columns
-}
-
-func anyOf[T any](rows []T, is func(*T) bool) bool {
-	for i := range rows {
-		if is(&rows[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 // commandOf returns the container or virtual machine of a program, and its command line.
@@ -194,11 +183,11 @@ func commandOf(r *Row) string {
 	return cmp.Or(place, line, r.Text[Unit])
 }
 
-func number(pid int32) string {
-	if pid == 0 {
+func pidOf(r *Row) string {
+	if r.PID == 0 {
 		return ""
 	}
-	return strconv.Itoa(int(pid))
+	return strconv.Itoa(int(r.PID))
 }
 
 func watts(w float64) string {
@@ -206,14 +195,6 @@ func watts(w float64) string {
 		return "-"
 	}
 	return figure.Watts(w)
-}
-
-// some returns a power, or "-" if it is 0.
-func some(w float64) string {
-	if w > 0 {
-		return figure.Watts(w)
-	}
-	return "-"
 }
 
 func percent(part float64) string {

@@ -61,9 +61,11 @@ const (
 	NumViews
 )
 
+// The names of the views, and the words for one row and for several rows.
 var (
 	viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
 	oneOf     = [NumViews]string{"program", "process", "user", "container", "pod", "namespace", "VM", "unit", "job", "GPU"}
+	manyOf    = [NumViews]string{"programs", "processes", "users", "containers", "pods", "namespaces", "VMs", "units", "jobs", "GPUs"}
 )
 
 // Row is a workload, or energy without one.

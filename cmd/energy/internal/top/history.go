@@ -8,173 +8,106 @@ import (
 	"time"
 )
 
-// A cell of a sparkline is the mean power of one step. The steps of all sparklines begin at the same times.
+// A cell of a sparkline is the mean power in one step. Steps are counted from 1970.
 const (
 	step      = 10 * time.Second
 	rowCells  = 12
 	nodeCells = 60
 )
 
-// history holds the power of the node and of all rows of the newest frame in the last minutes. Time
-// is that of the frames.
+// history holds energies of the last steps, in rings: of the node, and of the rows of the newest
+// frame. Time is the time of frames.
 type history struct {
 	at      time.Time
-	frames  uint64
-	seconds *trace // time with figures
-	node    *trace
-	rows    [NumViews]map[string]*trace
+	seconds [nodeCells]float64 // time with figures
+	node    [nodeCells]float64
+	rows    [NumViews]map[string]*[rowCells]float64 // NaN before the first frame with the row
 }
 
-// trace is a sum for each of the last steps, in a ring.
-type trace struct {
-	sums        []float64
-	first, last int64  // steps since 1970
-	frame       uint64 // the newest frame that has it
-}
+// stepOf returns the step that contains the moment before a time.
+func stepOf(t time.Time) int64 { return (t.UnixNano() - 1) / int64(step) }
 
-// part is a part of the time between two frames that is within one step.
-type part struct {
-	step    int64
-	seconds float64
-}
-
-func newTrace(cells int, first int64) *trace {
-	return &trace{sums: make([]float64, cells), first: first, last: first}
-}
-
-// add adds to a step, which is not before the last one.
-func (t *trace) add(step int64, v float64) {
-	n := int64(len(t.sums))
-	for s := max(t.last+1, step-n+1); s <= step; s++ {
-		t.sums[t.index(s)] = 0
-	}
-	t.last = max(t.last, step)
-	t.sums[t.index(step)] += v
-}
-
-// index returns the place of a step, which is negative before 1970.
-func (t *trace) index(step int64) int64 {
-	n := int64(len(t.sums))
-	return (step%n + n) % n
-}
-
-// of returns the sum of a step, and false if there is none.
-func (t *trace) of(step int64) (sum float64, ok bool) {
-	if t != nil && step >= t.first && step <= t.last && step > t.last-int64(len(t.sums)) {
-		return t.sums[t.index(step)], true
-	}
-	return 0, false
-}
+// ring returns the index of a step in a ring.
+func ring(s int64, cells int) int { return int((s%int64(cells) + int64(cells)) % int64(cells)) }
 
 // add adds a frame. A frame that is older than the last one begins a new history.
 func (h *history) add(f *Frame) {
-	if f.At.Before(h.at) || h.node == nil {
-		first := stepOf(f.At)
-		*h = history{at: f.At.Add(-time.Second), seconds: newTrace(nodeCells, first-1), node: newTrace(nodeCells, first-1)}
+	if h.at.IsZero() || f.At.Before(h.at) {
+		*h = history{at: f.At.Add(-time.Second)}
 	}
-	parts := partsOf(h.at, f.At)
-	if len(parts) == 0 {
-		return
-	}
-	h.at = f.At
-	h.frames++
-	node := sumOf(f.Zones)
-	for _, p := range parts {
-		h.seconds.add(p.step, p.seconds)
-		h.node.add(p.step, p.seconds*(node.Active+node.Idle))
-	}
-	for v := range f.Tables {
-		h.addRows(View(v), f.Tables[v], parts)
-	}
-}
-
-// addRows adds the rows of a view, and removes the traces of rows that are gone.
-func (h *history) addRows(v View, rows []Row, parts []part) {
-	if h.rows[v] == nil {
-		h.rows[v] = make(map[string]*trace, len(rows))
-	}
-	traces := h.rows[v]
-	for i := range rows {
-		r := &rows[i]
-		t := traces[r.Key]
-		if t == nil {
-			t = newTrace(rowCells, parts[0].step)
-			traces[r.Key] = t
-		}
-		t.frame = h.frames
-		for _, p := range parts {
-			t.add(p.step, zeroNaN(r.Power)*p.seconds)
-		}
-	}
-	for key, t := range traces {
-		if len(traces) == len(rows) {
-			break
-		}
-		if t.frame != h.frames {
-			delete(traces, key)
-		}
-	}
-}
-
-// stepOf returns the step that ends at or contains a time.
-func stepOf(t time.Time) int64 { return (t.UnixNano() - 1) / int64(step) }
-
-// partsOf divides the time between two frames by steps. Time before the oldest step is left out.
-func partsOf(from, to time.Time) (parts []part) {
-	last := stepOf(to)
-	for s := max(stepOf(from), last-nodeCells+1); s <= last; s++ {
-		begin, end := max(from.UnixNano(), s*int64(step)), min(to.UnixNano(), (s+1)*int64(step))
-		if end > begin {
-			parts = append(parts, part{s, time.Duration(end - begin).Seconds()})
-		}
-	}
-	return parts
-}
-
-// powers returns the mean power in so many steps until a time. Steps without figures are NaN.
-func (h *history) powers(t *trace, at time.Time, cells int) []float64 {
-	out := make([]float64, cells)
-	for i := range out {
-		s := stepOf(at) - int64(cells-1-i)
-		sum, ok := t.of(s)
-		seconds, _ := h.seconds.of(s)
-		if out[i] = sum / seconds; !ok || seconds == 0 {
-			out[i] = math.NaN()
-		}
-	}
-	return out
-}
-
-// bounds returns the least and the largest power, and how many there are.
-func bounds(powers []float64) (least, largest float64, n int) {
-	for _, p := range powers {
-		if math.IsNaN(p) {
+	sum, last := sumOf(f.Zones), stepOf(f.At)
+	for s := max(stepOf(h.at), last-nodeCells+1); s <= last; s++ {
+		begin, end := max(h.at.UnixNano(), s*int64(step)), min(f.At.UnixNano(), (s+1)*int64(step))
+		if end <= begin {
 			continue
 		}
-		if n++; n == 1 {
-			least, largest = p, p
+		seconds, at := time.Duration(end-begin).Seconds(), ring(s, nodeCells)
+		begins := s > stepOf(h.at)
+		if begins {
+			h.seconds[at], h.node[at] = 0, 0
 		}
-		least, largest = min(least, p), max(largest, p)
+		h.seconds[at] += seconds
+		h.node[at] += seconds * (sum.Active + sum.Idle)
+		for v := range f.Tables {
+			h.addRows(View(v), f.Tables[v], ring(s, rowCells), seconds, begins)
+		}
 	}
-	return least, largest, n
+	h.at = f.At
 }
 
-// sparkline draws powers between 0 and the largest of them. It is blank where there is no figure.
-func sparkline(powers []float64) string {
-	levels := []rune("▁▂▃▄▅▆▇")
-	_, largest, _ := bounds(powers)
-	var b strings.Builder
-	for _, p := range powers {
-		switch {
-		case math.IsNaN(p):
-			b.WriteByte(' ')
-		case !(largest > 0):
-			b.WriteRune(levels[0])
-		default:
-			b.WriteRune(levels[int(math.Round(max(p, 0)/largest*float64(len(levels)-1)))])
+// addRows adds energy in one step, and removes rows that are no longer in the table.
+func (h *history) addRows(v View, rows []Row, at int, seconds float64, begins bool) {
+	known := h.rows[v]
+	if known == nil || len(known) > len(rows) {
+		h.rows[v] = make(map[string]*[rowCells]float64, len(rows))
+	}
+	for i := range rows {
+		joules := known[rows[i].Key]
+		if joules == nil {
+			joules = new([rowCells]float64)
+			for c := range joules {
+				joules[c] = math.NaN()
+			}
+		}
+		if begins || math.IsNaN(joules[at]) {
+			joules[at] = 0
+		}
+		joules[at] += zeroNaN(rows[i].Power) * seconds
+		h.rows[v][rows[i].Key] = joules
+	}
+}
+
+// powers returns the mean power in each of the last steps until a time, NaN for steps without figures.
+func (h *history) powers(joules []float64, at time.Time, cells int) []float64 {
+	powers := make([]float64, cells)
+	for i := range powers {
+		s := stepOf(at) - int64(cells-1-i)
+		powers[i] = math.NaN()
+		if seconds := h.seconds[ring(s, nodeCells)]; len(joules) > 0 && seconds > 0 && s > stepOf(h.at)-int64(len(joules)) {
+			powers[i] = joules[ring(s, len(joules))] / seconds
 		}
 	}
-	return b.String()
+	return powers
+}
+
+// sparkline draws powers between 0 and the largest of them, and returns the range and the number of powers.
+func sparkline(powers []float64) (text string, least, largest float64, n int) {
+	least, largest = math.Inf(1), 0
+	for _, p := range powers {
+		if !math.IsNaN(p) {
+			least, largest, n = min(least, p), max(largest, p), n+1
+		}
+	}
+	levels := []rune("▁▂▃▄▅▆▇")
+	var b strings.Builder
+	for _, p := range powers {
+		if math.IsNaN(p) {
+			b.WriteByte(' ')
+		} else {
+			b.WriteRune(levels[int(zeroNaN(max(p, 0)/largest)*6+0.5)])
+		}
+	}
+	return b.String(), least, largest, n
 }
 
 // barOf draws a part of a whole in so many cells, with eighths. A part of 0.1 % is visible.
@@ -192,10 +125,7 @@ func barOf(part float64, cells int) string {
 
 // stackOf draws the active and the idle power of a zone next to each other.
 func stackOf(z *Zone, largest float64, cells int) string {
-	if !(largest > 0) || math.IsInf(largest, 0) {
-		return ""
-	}
-	length := func(w float64) int { return int(math.Round(max(min(zeroNaN(w)/largest, 1), 0) * float64(cells))) }
+	length := func(w float64) int { return int(zeroNaN(max(0, min(w/largest, 1)))*float64(cells) + 0.5) }
 	both := length(z.Active + z.Idle)
 	active := min(length(z.Active), both)
 	return strings.Repeat("█", active) + strings.Repeat("░", both-active)

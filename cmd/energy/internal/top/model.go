@@ -140,16 +140,22 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 	case "m":
 		m.mouse = !m.mouse
 	case "r", "I":
-		m.reverse, m.cursor, m.scroll = !m.reverse, 0, 0
-	case screen.KeyTab, screen.KeyBackTab:
-		m = m.turn(k == screen.KeyBackTab)
+		m = m.sort(m.order)
+	case screen.KeyTab:
+		m = m.show(beside(m.views(), m.view, 1))
+	case screen.KeyBackTab:
+		m = m.show(beside(m.views(), m.view, -1))
+	case screen.KeyLeft, "<":
+		m = m.sort(beside(m.sortable(), m.order, -1))
+	case screen.KeyRight, ">":
+		m = m.sort(beside(m.sortable(), m.order, 1))
 	default:
 		m = m.move(k)
 	}
 	return m, Nothing
 }
 
-// move moves the cursor or the column that sorts.
+// move moves the cursor.
 func (m Model) move(k screen.Key) Model {
 	switch k {
 	case screen.KeyUp, "k":
@@ -164,10 +170,6 @@ func (m Model) move(k screen.Key) Model {
 		m.cursor, m.scroll = 0, 0
 	case screen.KeyEnd, "G":
 		m.cursor = math.MaxInt / 2
-	case screen.KeyLeft, "<":
-		m = m.sortBeside(-1)
-	case screen.KeyRight, ">":
-		m = m.sortBeside(1)
 	default:
 		m = m.choose(string(k))
 	}
@@ -183,14 +185,11 @@ func (m Model) Click(e screen.Mouse) (Model, Action) {
 		m.help = false
 		return m, Nothing
 	case e.Wheel != 0:
-		const rows = 3
-		m.cursor = max(m.cursor+rows*e.Wheel, 0)
-		m.scroll = max(m.scroll+rows*e.Wheel, 0)
+		m.cursor, m.scroll = max(m.cursor+3*e.Wheel, 0), max(m.scroll+3*e.Wheel, 0)
 		return m, Nothing
+	case at >= 0 && at < m.height && m.scroll+at < m.count && m.cursor == m.scroll+at:
+		return m.enter(), Nothing
 	case at >= 0 && at < m.height && m.scroll+at < m.count:
-		if m.cursor == m.scroll+at {
-			return m.enter(), Nothing
-		}
 		m.cursor = m.scroll + at
 		return m, Nothing
 	}
@@ -203,31 +202,37 @@ func (m Model) Click(e screen.Mouse) (Model, Action) {
 	return m, Nothing
 }
 
-// sortBeside sorts by the next column that can sort, or the one before.
-func (m Model) sortBeside(by int) Model {
-	var there []Order
+// sortable returns the orders of the view's columns.
+func (m *Model) sortable() (orders []Order) {
 	for _, c := range tables[m.view] {
 		if c.order != unordered {
-			there = append(there, c.order)
+			orders = append(orders, c.order)
 		}
 	}
-	at := slices.Index(there, m.order) + by
-	m.order, m.reverse, m.cursor, m.scroll = there[(at+len(there))%len(there)], false, 0, 0
+	return orders
+}
+
+// beside returns the value that is by places after another one in a list.
+func beside[T comparable](list []T, of T, by int) T {
+	return list[(slices.Index(list, of)+by+len(list))%len(list)]
+}
+
+// sort sorts by a figure or text, in reverse if it already does.
+func (m Model) sort(by Order) Model {
+	m.reverse = m.order == by && !m.reverse
+	m.order, m.cursor, m.scroll = by, 0, 0
 	return m
 }
 
-// choose sorts by the column of a key, or the other way round if it does already, or shows the view of a digit.
+// choose sorts by the column of a key, or shows the view of a digit, of which 0 is the tenth.
 func (m Model) choose(key string) Model {
-	for order, o := range orders {
-		if o.key == key && key != "" {
-			m.reverse = m.order == Order(order) && !m.reverse
-			m.order, m.cursor, m.scroll = Order(order), 0, 0
+	for order := ByPower; order <= ByPID; order++ {
+		if orders[order].key == key {
+			return m.sort(order)
 		}
 	}
-	if n, err := strconv.Atoi(key); err == nil {
-		if there := m.views(); (n+9)%10 < len(there) { // 0 is the tenth
-			m = m.show(there[(n+9)%10])
-		}
+	if n, err := strconv.Atoi(key); err == nil && (n+9)%10 < len(m.views()) {
+		return m.show(m.views()[(n+9)%10])
 	}
 	return m
 }
@@ -247,11 +252,9 @@ func (m Model) edit(k screen.Key) Model {
 		}
 		_, last := utf8.DecodeLastRuneInString(m.filter)
 		m.filter = m.filter[:len(m.filter)-last]
-	case screen.KeyUp, screen.KeyDown, screen.KeyPageUp, screen.KeyPageDown, screen.KeyHome, screen.KeyEnd, screen.KeyTab, screen.KeyBackTab,
-		screen.KeyLeft, screen.KeyRight, screen.KeyHelp, screen.KeyFilter, screen.KeyQuit:
 	default:
 		const longest = 200
-		if len(m.filter)+len(k) <= longest {
+		if utf8.RuneCountInString(string(k)) == 1 && len(m.filter)+len(k) <= longest {
 			m.filter += string(k)
 		}
 	}
@@ -262,21 +265,10 @@ func (m Model) edit(k screen.Key) Model {
 // pause keeps what is shown, or goes on with the newest figures.
 func (m Model) pause() Model {
 	m.paused = !m.paused
-	if newest := m.newest; !m.paused && newest != nil {
-		m.newest = nil
-		m.frame = newest
+	if !m.paused && m.newest != nil {
+		m.frame, m.newest = m.newest, nil
 	}
 	return m
-}
-
-// turn shows the next view, or the one before.
-func (m Model) turn(back bool) Model {
-	there := m.views()
-	step := 1
-	if back {
-		step = len(there) - 1
-	}
-	return m.show(there[(slices.Index(there, m.view)+step)%len(there)])
 }
 
 // show shows a view from its first row on.
@@ -287,11 +279,11 @@ func (m Model) show(v View) Model {
 
 // enter shows the processes of the chosen program.
 func (m Model) enter() Model {
-	l := m.list(max(m.cursor, 0) + 1)
-	if m.view != Programs || len(l.rows) == 0 {
+	rows := m.list(m.cursor + 1).rows
+	if m.view != Programs || len(rows) == 0 {
 		return m
 	}
-	program := *l.rows[min(max(m.cursor, 0), len(l.rows)-1)]
+	program := *rows[len(rows)-1]
 	m.filter = "" // it may leave none of the processes
 	m = m.show(Processes)
 	m.program = &program
@@ -300,12 +292,10 @@ func (m Model) enter() Model {
 
 // leave clears the filter, or else goes back from the processes of a program to the programs.
 func (m Model) leave() Model {
-	switch {
-	case m.filter != "":
-		m.filter = ""
-	case m.program != nil:
+	if m.filter == "" && m.program != nil {
 		return m.show(Programs)
 	}
+	m.filter = ""
 	return m
 }
 
@@ -359,28 +349,19 @@ func (m *Model) list(k int) (l listing) {
 	if m.frame == nil {
 		return l
 	}
-	const few = 512 // more are sorted together
-	compare := m.compare()
-	all := m.frame.Tables[m.view]
-	for i := range all {
-		r := &all[i]
+	for i := range m.frame.Tables[m.view] {
+		r := &m.frame.Tables[m.view][i]
 		l.all.add(r)
 		switch {
-		case r.Pinned:
-			if !m.empty(r) {
-				l.pinned = append(l.pinned, r)
-			}
-		case !m.leaves(r):
-		case k > few:
+		case r.Pinned && !m.empty(r):
+			l.pinned = append(l.pinned, r)
+		case !r.Pinned && m.leaves(r):
 			l.matched.add(r)
-			l.rows = append(l.rows, r)
-		default:
-			l.matched.add(r)
-			l.rows = insert(l.rows, r, k, compare)
+			l.rows = m.insert(l.rows, r, k)
 		}
 	}
 	if k > few {
-		slices.SortFunc(l.rows, compare)
+		slices.SortFunc(l.rows, m.compare)
 		l.rows = l.rows[:min(k, len(l.rows))]
 	}
 	if m.filter != "" || m.program != nil {
@@ -389,31 +370,34 @@ func (m *Model) list(k int) (l listing) {
 	return l
 }
 
-// insert inserts a row into sorted rows, of which it keeps the first k.
-func insert(rows []*Row, r *Row, k int, compare func(a, b *Row) int) []*Row {
+// few is the number of rows up to which only the rows that are shown are sorted.
+const few = 512
+
+// insert inserts a row into sorted rows, of which it keeps the first k. More than few are not sorted.
+func (m *Model) insert(rows []*Row, r *Row, k int) []*Row {
+	if k > few {
+		return append(rows, r)
+	}
 	if len(rows) == k {
-		if k == 0 || compare(r, rows[k-1]) >= 0 {
+		if k == 0 || m.compare(r, rows[k-1]) >= 0 {
 			return rows
 		}
 		rows = rows[:k-1]
 	}
-	at, _ := slices.BinarySearchFunc(rows, r, compare)
+	at, _ := slices.BinarySearchFunc(rows, r, m.compare)
 	return slices.Insert(rows, at, r)
 }
 
-// compare returns how rows are sorted.
-func (m *Model) compare() func(a, b *Row) int {
-	by, reverse := orders[m.order].compare, m.reverse
-	return func(a, b *Row) int {
-		c := by(a, b)
-		switch {
-		case c == 0:
-			return strings.Compare(a.Key, b.Key)
-		case reverse:
-			return -c
-		}
-		return c
+// compare compares rows in the chosen order, and equal ones by their keys.
+func (m *Model) compare(a, b *Row) int {
+	c := orders[m.order].compare(a, b)
+	switch {
+	case c == 0:
+		return strings.Compare(a.Key, b.Key)
+	case m.reverse:
+		return -c
 	}
+	return c
 }
 
 // leaves reports whether a row is in the table: the filter leaves it, and it is not a row of 0.
@@ -446,10 +430,12 @@ func (m *Model) matching(all *sum) *Row {
 
 // recent returns the sparkline of a row.
 func (m *Model) recent(r *Row) string {
-	if r.Pinned && (m.filter != "" || m.program != nil) {
-		return ""
+	var joules []float64
+	if row := m.history.rows[m.view][r.Key]; row != nil {
+		joules = row[:]
 	}
-	return sparkline(m.history.powers(m.history.rows[m.view][r.Key], m.frame.At, rowCells))
+	text, _, _, _ := sparkline(m.history.powers(joules, m.frame.At, rowCells))
+	return text
 }
 
 func zeroNaN(v float64) float64 {
@@ -468,7 +454,7 @@ func plural(n int, one, more string) string {
 
 // matches reports whether all words of the filter are in the row's texts, in upper or lower case.
 func (m *Model) matches(r *Row) bool {
-	text := strings.ToLower(strings.Join(r.Text[:], "\n")) + "\n" + number(r.PID)
+	text := strings.ToLower(strings.Join(r.Text[:], "\n")) + "\n" + pidOf(r)
 	for word := range strings.FieldsSeq(strings.ToLower(m.filter)) {
 		if !strings.Contains(text, word) {
 			return false

@@ -544,8 +544,8 @@ func TestASparklineHasTheMeanOfEachStep(t *testing.T) {
 	show(45, 99, 9) // the same reading again
 	h := m.history
 	at = m.frame.At
-	assert.Equal(t, []float64{6, 6, 3, 3, 0}, h.powers(h.rows[Programs]["0"], at, 6)[1:])
-	assert.True(t, math.IsNaN(h.powers(h.rows[Programs]["0"], at, 6)[0]), "no figures yet")
+	assert.Equal(t, []float64{6, 6, 3, 3, 0}, h.powers(h.rows[Programs]["0"][:], at, 6)[1:])
+	assert.True(t, math.IsNaN(h.powers(h.rows[Programs]["0"][:], at, 6)[0]), "no figures yet")
 	assert.Equal(t, "       ▇▇▄▄▁", m.recent(&m.frame.Tables[Programs][0]))
 	assert.Equal(t, "         ▄▄▇", m.recent(&m.frame.Tables[Programs][1]), "a new row")
 	show(-3600, 5)

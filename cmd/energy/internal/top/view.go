@@ -5,7 +5,6 @@ package top
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,67 +13,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 )
 
-// tall is the height from which on zones and rows without a workload have lines of their own.
-const tall = 16
-
-// roomy is the height from which on a blank line separates the node from the workloads.
-const roomy = 30
-
-// Draw returns the screen, and the model that has its layout.
-func (m Model) Draw(width, height int) (*screen.Grid, Model) {
-	p := painter{Grid: screen.NewGrid(width, height), m: &m, width: width, height: height}
-	p.Mouse = m.mouse
-	m.layout = layout{width: width, bar: max(6, min(width/10, 24))}
-	switch {
-	case m.help:
-		p.help()
-	case m.frame == nil:
-		p.title()
-		p.explain()
-		p.hints()
-	default:
-		p.title()
-		p.zones()
-		if p.height >= roomy {
-			p.y++
-		}
-		p.tabs()
-		p.table()
-		p.hints()
-	}
-	return p.Grid, m
-}
+// Screens of fewer lines than tall have no lines for zones, sums and notes. Screens of at least
+// roomy lines have a blank line below the zones.
+const tall, roomy = 16, 30
 
 // plainWidth is the width of plain tables.
 const plainWidth = 130
-
-// Text returns the node's zones and the tables of all views as plain text, of each table the first rows.
-func (m Model) Text(rows int) string {
-	const around = 12 // lines besides the rows of a table
-	height := around + len(m.frame.Zones) + 10*len(m.notes)
-	for _, v := range m.views() {
-		height += around + min(rows, len(m.frame.Tables[v]))
-	}
-	p := painter{Grid: screen.NewGrid(plainWidth, height), m: &m, width: plainWidth, height: height}
-	m.layout = layout{plain: true, width: plainWidth}
-	p.title()
-	p.zones()
-	for _, m.view = range m.views() {
-		l := m.list(rows)
-		columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, &m)
-		p.y++
-		p.head(columns)
-		for _, r := range append(l.rows, l.pinned...) {
-			p.row(columns, r, false)
-		}
-		p.put(0, screen.Plain, m.sums(&l, l.rows))
-		p.y++
-	}
-	for _, n := range m.lines() {
-		p.wrap(n.text, n.style)
-	}
-	return strings.TrimRight(p.String(), "\n") + "\n"
-}
 
 // painter writes lines from the top down.
 type painter struct {
@@ -84,59 +28,127 @@ type painter struct {
 	y             int // the next line
 }
 
-// put writes a text from a column on, and returns the next column.
-func (p *painter) put(x int, style screen.Style, text string) int {
-	return x + p.Put(x, p.y, p.width-x, style, text)
-}
-
-// key writes a text at which a click is the same as a key.
-func (p *painter) key(x int, style screen.Style, text string, k screen.Key) int {
-	end := p.put(x, style, text)
-	p.m.spots = append(p.m.spots, spot{p.y, x, end, k})
-	return end
-}
-
-// title writes the source of the figures and their error, and then, as far as there is room, the
-// node and the time.
-func (p *painter) title() {
-	x := 0
-	if p.width >= 60 || p.m.frame == nil {
-		x = p.put(0, screen.Bold, "energy top") + 2
+// Draw returns the screen, and the model with its layout.
+func (m Model) Draw(width, height int) (*screen.Grid, Model) {
+	p := painter{Grid: screen.NewGrid(width, height), m: &m, width: width, height: height}
+	p.Mouse = m.mouse
+	m.layout = layout{width: width, bar: max(6, min(width/10, 24))}
+	switch {
+	case m.help:
+		p.help()
+		return p.Grid, m
+	case m.frame == nil:
+		p.line(screen.Bold, "energy top")
+		p.y++
+		p.wrap(m.statusStyle(screen.Bold), m.status)
+		p.y++
+		for _, n := range m.told.notes {
+			p.wrap(screen.Plain, n)
+		}
+	default:
+		p.title()
+		p.node()
+		if height >= roomy {
+			p.y++
+		}
+		p.tabs()
+		p.table()
 	}
-	if f := p.m.frame; f != nil {
-		word, style := origin(f.Zones)
-		x = p.put(x, style, word) + 2
-		if p.m.paused {
-			x = p.put(x, screen.Warning, "PAUSED") + 2
+	p.hints()
+	return p.Grid, m
+}
+
+// Text returns the node's zones, and the first rows of the tables of all views, as plain text.
+func (m Model) Text(rows int) string {
+	const around = 12 // lines besides the rows of a table
+	height := around + len(m.frame.Zones) + 10*len(m.told.notes)
+	for _, v := range m.views() {
+		height += around + min(rows, len(m.frame.Tables[v]))
+	}
+	p := painter{Grid: screen.NewGrid(plainWidth, height), m: &m, width: plainWidth, height: height}
+	m.layout = layout{plain: true, width: plainWidth}
+	p.title()
+	p.node()
+	for _, m.view = range m.views() {
+		l := m.list(rows)
+		columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, &m)
+		p.y++
+		p.head(columns)
+		for _, r := range append(l.rows, l.pinned...) {
+			p.row(columns, r, false)
 		}
-		clock := f.At.Format("15:04:05")
-		if figure.Width(f.Host)+len(clock)+2 <= p.width-x {
-			x = p.put(x, screen.Plain, f.Host) + 2
-		}
-		if room := p.width - x; p.m.plain {
-			p.put(x, screen.Plain, clock)
-		} else if room >= len(clock) {
-			p.PutRight(x, p.y, room, screen.Plain, clock)
-		}
+		p.line(screen.Plain, m.sums(&l, l.rows))
+	}
+	for _, n := range m.notes() {
+		p.wrap(n.style, n.text)
+	}
+	return strings.TrimRight(p.String(), "\n") + "\n"
+}
+
+// put writes a text from a column on, and returns the column two after it.
+func (p *painter) put(x int, style screen.Style, text string) int {
+	return x + p.Put(x, p.y, p.width-x, style, text) + 2
+}
+
+// end writes a text at the end of the line if there is room, in plain text from a column on.
+func (p *painter) end(x int, text string) {
+	if p.m.plain {
+		p.put(x, screen.Plain, text)
+	} else if figure.Width(text) <= p.width-x {
+		p.PutRight(x, p.y, p.width-x, screen.Plain, text)
 	}
 	p.y++
 }
 
-// origin returns the source of the figures of zones, and their expected error.
-func origin(zones []Zone) (string, screen.Style) {
-	var modeled, reported, measured bool
-	for i := range zones {
-		switch zones[i].Source {
-		case "modeled":
-			modeled = true
-		case "reported":
-			reported = true
-		case "measured":
-			measured = true
+// line writes a line.
+func (p *painter) line(style screen.Style, text string) {
+	p.put(0, style, text)
+	p.y++
+}
+
+// wrap writes the lines of a text, in as many lines as they need.
+func (p *painter) wrap(style screen.Style, text string) {
+	for paragraph := range strings.Lines(text) {
+		var b strings.Builder
+		figure.WrapIn(&b, paragraph, p.width)
+		for line := range strings.Lines(b.String()) {
+			p.line(style, strings.TrimSuffix(line, "\n"))
 		}
 	}
+}
+
+// key writes a text. A click on it is the same as a key.
+func (p *painter) key(x int, style screen.Style, text string, k screen.Key) int {
+	end := p.put(x, style, text) - 2
+	p.m.spots = append(p.m.spots, spot{p.y, x, end, k})
+	return end
+}
+
+// title writes the source of the figures and their error, and then the node and the time if there is room.
+func (p *painter) title() {
+	f, x := p.m.frame, 0
+	if p.width >= 60 {
+		x = p.put(x, screen.Bold, "energy top")
+	}
+	word, style := origin(f.Zones)
+	x = p.put(x, style, word)
+	if p.m.paused {
+		x = p.put(x, screen.Warning, "PAUSED")
+	}
+	clock := f.At.Format("15:04:05")
+	if figure.Width(f.Host)+len(clock)+2 <= p.width-x {
+		x = p.put(x, screen.Plain, f.Host)
+	}
+	p.end(x, clock)
+}
+
+// origin returns the source of the figures of zones and their expected error, and the style of bars.
+func origin(zones []Zone) (string, screen.Style) {
+	has := func(source string) bool {
+		return slices.ContainsFunc(zones, func(z Zone) bool { return z.Source == source })
+	}
 	within := uncertainty(sumOf(zones).Uncertainty)
-	switch {
+	switch modeled, reported, measured := has("modeled"), has("reported"), has("measured"); {
 	case modeled && (measured || reported):
 		return "PARTLY ESTIMATED" + within, screen.Warning
 	case modeled:
@@ -149,16 +161,9 @@ func origin(zones []Zone) (string, screen.Style) {
 	return "", screen.Plain
 }
 
-// tone is the style of bars and sparklines: that of the source of the figures.
-func tone(zones []Zone) screen.Style {
-	_, style := origin(zones)
-	return style
-}
-
-// sumOf returns the sum of the zones that are added. Its uncertainty is that of the zones that have one.
-func sumOf(zones []Zone) Zone {
-	var sum Zone
-	var watts, doubt float64
+// sumOf returns the sum of the zones that are added. Its uncertainty is the mean of the zones that have one.
+func sumOf(zones []Zone) (sum Zone) {
+	var watts, errors float64
 	for _, z := range zones {
 		if z.Besides != "" {
 			continue
@@ -167,33 +172,36 @@ func sumOf(zones []Zone) Zone {
 		sum.Idle += zeroNaN(z.Idle)
 		sum.Energy += z.Energy
 		sum.ActiveEnergy += z.ActiveEnergy
-		sum.Unattributed += z.Unattributed
 		if z.Uncertainty > 0 {
 			w := max(zeroNaN(z.Active+z.Idle), 1e-9)
 			watts += w
-			doubt += w * z.Uncertainty
+			errors += w * z.Uncertainty
 		}
 	}
-	if watts > 0 {
-		sum.Uncertainty = doubt / watts
-	}
+	sum.Uncertainty = errors / watts
 	return sum
 }
 
-// zones writes the node's power, and a row for each zone if there is room.
-func (p *painter) zones() {
+// node writes the node's power, its course and its energy, and a row for each zone. A low screen
+// has only the power.
+func (p *painter) node() {
 	f := p.m.frame
 	sum := sumOf(f.Zones)
 	both := figure.Watts(sum.Active + sum.Idle)
 	if p.height < tall {
-		p.put(0, screen.Plain, fmt.Sprintf("%s = %s active + %s idle", both, figure.Watts(sum.Active), figure.Watts(sum.Idle)))
-		p.y++
+		p.line(screen.Plain, fmt.Sprintf("%s = %s active + %s idle", both, figure.Watts(sum.Active), figure.Watts(sum.Idle)))
 		return
 	}
-	p.node(both)
-	zones := f.Zones
-	if most := max(1, p.height/5-1); len(zones) > most { // those that are not added are the first to go
-		zones = slices.Clone(zones)
+	x := p.put(0, screen.Bold, both)
+	h := p.m.history
+	course, least, largest, n := sparkline(h.powers(h.node[:], f.At, max(0, min(nodeCells, p.width-60))))
+	if n > 1 && !p.m.plain {
+		x = p.put(x, screen.Plain, strings.TrimLeft(course, " "))
+		x = p.put(x, screen.Dim, fmt.Sprintf("%s to %s in %s", figure.Watts(least), figure.Watts(largest), short(time.Duration(n)*step)))
+	}
+	p.end(x, p.m.energy(f.Node)+" since "+f.Since.Format("15:04:05"))
+	zones := slices.Clone(f.Zones)
+	if most := max(1, p.height/5-1); len(zones) > most { // zones that are not added are the first to go
 		slices.SortStableFunc(zones, func(a, b Zone) int { return len(a.Besides) - len(b.Besides) })
 		zones = zones[:most]
 	}
@@ -203,42 +211,8 @@ func (p *painter) zones() {
 	columns := fitting(zoneColumns, zones, p.width, p.m)
 	cells(p, columns, func(c *column[Zone]) (string, screen.Style) { return c.title, screen.Dim })
 	for i := range zones {
-		z := &zones[i]
-		cells(p, columns, func(c *column[Zone]) (string, screen.Style) {
-			switch {
-			case c.graph && z.Source == "modeled", c.title == "SOURCE" && z.Source == "modeled":
-				return c.text(z, p.m), screen.Warning
-			case z.Besides != "":
-				return c.text(z, p.m), screen.Dim
-			case c.graph:
-				return c.text(z, p.m), screen.Good
-			}
-			return c.text(z, p.m), screen.Plain
-		})
+		cells(p, columns, func(c *column[Zone]) (string, screen.Style) { return c.text(&zones[i], p.m), zoneStyle(&zones[i], c) })
 	}
-}
-
-// node writes the power of the node, its course, and its energy.
-func (p *painter) node(power string) {
-	x := p.put(0, screen.Bold, power) + 2
-	energy := p.m.energy(p.m.frame.Node) + " since " + p.m.frame.Since.Format("15:04:05")
-	powers := p.m.history.powers(p.m.history.node, p.m.frame.At, max(0, min(nodeCells, p.width-60)))
-	least, largest, n := bounds(powers)
-	if n > 1 && !p.m.plain {
-		x = p.put(x, screen.Plain, strings.TrimLeft(sparkline(powers), " ")) + 2
-		span := time.Duration(n) * step
-		course := figure.Watts(least) + " to " + figure.Watts(largest) + " in "
-		if figure.Watts(least) == figure.Watts(largest) {
-			course = "for "
-		}
-		x = p.put(x, screen.Dim, course+short(span)) + 2
-	}
-	if p.m.plain {
-		p.put(x, screen.Plain, energy)
-	} else if room := p.width - x; room >= figure.Width(energy) {
-		p.PutRight(x, p.y, room, screen.Plain, energy)
-	}
-	p.y++
 }
 
 // short returns a time in minutes, or in seconds below one.
@@ -247,6 +221,19 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	}
 	return fmt.Sprintf("%.0f min", d.Minutes())
+}
+
+// zoneStyle returns the style of a cell of a zone.
+func zoneStyle(z *Zone, c *column[Zone]) screen.Style {
+	switch marked := c.graph || c.title == "SOURCE"; {
+	case marked && z.Source == "modeled":
+		return screen.Warning
+	case z.Besides != "":
+		return screen.Dim
+	case marked:
+		return screen.Good
+	}
+	return screen.Plain
 }
 
 // tabs writes the views that have rows, and the filter and the order of the table.
@@ -258,117 +245,99 @@ func (p *painter) tabs() {
 	if p.m.filter != "" && !p.m.editing {
 		by = fmt.Sprintf("/%s  %s", p.m.filter, by)
 	}
-	x := 0
-	room := p.width - min(figure.Width(by), p.width/2) - 1
+	x, room := 0, p.width-min(figure.Width(by), p.width/2)-1
 	for i, v := range p.m.views() {
-		digit := string(rune('0' + (i+1)%10))
-		name := viewNames[v]
-		if v == p.m.view && p.m.program != nil {
-			name += " of " + p.m.program.Text[Name]
-		}
-		text, style := fmt.Sprintf(" %s %s ", digit, name), screen.Dim
+		digit, name, style := string(rune('0'+(i+1)%10)), viewNames[v], screen.Dim
 		if v == p.m.view {
-			text, style = figure.Fit(text, max(room-x, 0)), screen.Chosen
+			style = screen.Chosen
+			if p.m.program != nil {
+				name += " of " + p.m.program.Text[Name]
+			}
+			name = figure.Fit(name, max(room-x-4, 0))
 		}
-		if x+figure.Width(text) <= room {
+		if text := " " + digit + " " + name + " "; x+figure.Width(text) <= room {
 			x = p.key(x, style, text, screen.Key(digit))
 		}
 	}
-	if room := p.width - x - 1; room >= 10 {
-		p.PutRight(x+1, p.y, room, screen.Plain, by)
-	}
-	p.y++
+	p.end(x+1, by)
 }
 
 // table writes the rows of the view, and below them the rows without a workload, sums and notes.
 func (p *painter) table() {
-	columns := fitting(tables[p.m.view], p.m.frame.Tables[p.m.view], p.width, p.m)
+	m := p.m
+	columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, m)
 	p.head(columns)
-	p.m.first = p.y
-	most := max(p.height-p.y-1, 0) // without the last line
-	l := p.m.list(max(p.m.scroll, min(p.m.cursor, math.MaxInt/2)) + most + 1)
-	rows, below, notes := l.rows, l.pinned, p.notes()
-	p.m.height, p.m.count = most, l.matched.workloads
+	m.first, m.height = p.y, max(p.height-p.y-1, 0) // the last line has the keys
+	l := m.list(max(m.scroll, m.cursor) + m.height + 1)
+	rows, below, notes := l.rows, l.pinned, p.room(m.notes())
+	m.count = l.matched.workloads
 	if p.height >= tall {
-		p.m.height = max(most-len(below)-len(notes)-1, 0)
+		m.height = max(m.height-len(below)-len(notes)-1, 0)
 	} else { // they are the last rows
-		p.m.count += len(below)
+		m.count += len(below)
 		if len(rows) == l.matched.workloads {
 			rows = append(rows, below...)
 		}
 		below, notes = nil, nil
 	}
-	p.m.within()
-	rows = rows[min(p.m.scroll, len(rows)):min(p.m.scroll+p.m.height, len(rows))]
+	m.within()
+	rows = rows[min(m.scroll, len(rows)):min(m.scroll+m.height, len(rows))]
 	for i, r := range rows {
-		p.row(columns, r, p.m.scroll+i == p.m.cursor)
+		p.row(columns, r, m.scroll+i == m.cursor)
 	}
 	for _, r := range below {
 		p.row(columns, r, false)
 	}
 	if p.height >= tall {
-		p.put(0, screen.Dim, p.m.sums(&l, rows))
+		p.line(screen.Dim, m.sums(&l, rows))
 	}
 	p.y = p.height - 1 - len(notes)
 	for _, n := range notes {
-		p.put(0, n.style, n.text)
-		p.y++
+		p.line(n.style, n.text)
 	}
 }
 
-// plurals returns the word for the rows of a view.
-func plurals(v View) string {
-	if v == VMs || v == GPUs {
-		return viewNames[v]
-	}
-	return strings.ToLower(viewNames[v])
-}
-
-// head writes the titles of columns.
+// head writes the titles of columns. A click on a title sorts.
 func (p *painter) head(columns []column[Row]) {
 	p.Fill(p.y, screen.Head)
-	arrow := "▼"
-	if p.m.reverse {
-		arrow = "▲"
-	}
-	x, y := 0, p.y
+	x := 0
 	for _, c := range columns {
 		if c.order != unordered {
-			p.m.spots = append(p.m.spots, spot{y, x, x + c.width, screen.Key(orders[c.order].key)})
+			p.m.spots = append(p.m.spots, spot{p.y, x, x + c.width, screen.Key(orders[c.order].key)})
 		}
 		x += c.width + 1
 	}
 	cells(p, columns, func(c *column[Row]) (string, screen.Style) {
-		if c.order != unordered && c.order == p.m.order && !p.m.plain {
-			return c.title + arrow, screen.Chosen
+		switch {
+		case c.order == unordered || c.order != p.m.order || p.m.plain:
+			return c.title, screen.Head
+		case p.m.reverse:
+			return c.title + "▲", screen.Chosen
 		}
-		return c.title, screen.Head
+		return c.title + "▼", screen.Chosen
 	})
 }
 
 // row writes a row.
 func (p *painter) row(columns []column[Row], r *Row, chosen bool) {
-	style, graphs := screen.Plain, tone(p.m.frame.Zones)
+	text, bars, lines := screen.Plain, screen.Plain, screen.Dim
+	_, bars = origin(p.m.frame.Zones)
 	switch {
 	case chosen:
-		style, graphs = screen.Chosen, screen.Chosen
-		p.Fill(p.y, style)
-	case r.Pinned:
-		style, graphs = screen.Dim, screen.Dim
-	}
-	if r.Pinned { // its name takes all that is left
-		if at := slices.IndexFunc(columns, func(c column[Row]) bool { return c.order == ByName }); at >= 0 {
-			columns = columns[:at+1]
-		}
+		text, bars, lines = screen.Chosen, screen.Chosen, screen.Chosen
+		p.Fill(p.y, text)
+	case r.Pinned: // the name takes the rest of the line
+		text, bars = screen.Dim, screen.Dim
+		columns = columns[:slices.IndexFunc(columns, func(c column[Row]) bool { return c.order == ByName })+1]
 	}
 	cells(p, columns, func(c *column[Row]) (string, screen.Style) {
 		switch {
-		case !c.graph:
-			return c.text(r, p.m), style
-		case c.title == recent.title && !chosen:
-			return c.text(r, p.m), screen.Dim
+		case c.title == recent.title:
+			return c.text(r, p.m), lines
+		case c.graph:
+			return c.text(r, p.m), bars
 		}
-		return c.text(r, p.m), graphs
+		return c.text(r, p.m), text
 	})
 }
 
@@ -377,48 +346,47 @@ func cells[T any](p *painter, columns []column[T], text func(*column[T]) (string
 	x := 0
 	for i := range columns {
 		c := &columns[i]
-		written, style := text(c)
-		switch last := i == len(columns)-1; {
-		case last:
-			p.put(x, style, written)
-		case c.left:
-			p.Put(x, p.y, min(c.width, p.width-x), style, written)
-		default:
-			p.PutRight(x, p.y, min(c.width, p.width-x), style, written)
+		width := min(c.width, p.width-x)
+		if i == len(columns)-1 {
+			width = p.width - x
+		}
+		if written, style := text(c); c.left {
+			p.Put(x, p.y, width, style, written)
+		} else {
+			p.PutRight(x, p.y, width, style, written)
 		}
 		x += c.width + 1
 	}
 	p.y++
 }
 
-// sums says how the rows of the table compare to the active power, and what is not on the screen.
-func (m *Model) sums(l *listing, shown []*Row) string {
-	text := ""
-	switch sum, active := figure.Watts(l.all.Power), figure.Watts(m.frame.Active); {
+// sums compares the rows of the table with the active power, and counts the workloads that are not shown.
+func (m *Model) sums(l *listing, shown []*Row) (text string) {
+	sum, active := figure.Watts(l.all.Power), figure.Watts(m.frame.Active)
+	switch {
 	case m.view == GPUs:
 	case sum == active:
 		text = "Rows add up to the active power: " + active + ". "
 	default:
-		text = fmt.Sprintf("Rows add up to %s of %s active power. ", sum, active)
+		text = "Rows add up to " + sum + " of " + active + " active power. "
 	}
-	power, n := l.matched.Power, l.matched.workloads
-	if m.filter == "" && m.program == nil {
-		power, n = l.all.Power, l.all.workloads
-		for _, r := range l.pinned {
-			power -= zeroNaN(r.Power)
-		}
+	rest := l.all
+	if m.filter != "" || m.program != nil {
+		rest = l.matched
+	} else {
+		shown = slices.Concat(shown, l.pinned)
 	}
 	for _, r := range shown {
+		rest.Power -= zeroNaN(r.Power)
 		if !r.Pinned {
-			power -= zeroNaN(r.Power)
-			n--
+			rest.workloads--
 		}
 	}
-	if n > 0 {
-		if power < 5e-6 {
-			power = 0
-		}
-		text += "Not shown: " + plural(n, oneOf[m.view], plurals(m.view)) + ", " + figure.Watts(power) + "."
+	if rest.Power < 5e-6 {
+		rest.Power = 0
+	}
+	if rest.workloads > 0 {
+		text += "Not shown: " + plural(rest.workloads, oneOf[m.view], manyOf[m.view]) + ", " + figure.Watts(rest.Power) + "."
 	}
 	return text
 }
@@ -429,10 +397,11 @@ type note struct {
 	style screen.Style
 }
 
-// lines returns all that is to be said below the tables.
-func (m *Model) lines() (notes []note) {
-	if m.status != "" {
-		notes = append(notes, note{firstLine(m.status), screen.Bad})
+// notes returns the lines below the table.
+func (m *Model) notes() (notes []note) {
+	for line := range strings.Lines(m.status) {
+		notes = append(notes, note{strings.TrimSuffix(line, "\n"), m.statusStyle(screen.Warning)})
+		break
 	}
 	if m.frame.Wrong != "" {
 		notes = append(notes, note{m.frame.Wrong, screen.Bad})
@@ -443,25 +412,36 @@ func (m *Model) lines() (notes []note) {
 	return notes
 }
 
-// notes returns the lines below the table for which there is room.
-func (p *painter) notes() []note {
-	notes := p.m.lines()
+// statusStyle returns the style of the status, which is another one if it is an error.
+func (m *Model) statusStyle(style screen.Style) screen.Style {
+	if m.failed {
+		return screen.Bad
+	}
+	return style
+}
+
+// room returns the notes for which there is room.
+func (p *painter) room(notes []note) []note {
 	if most := max(1, p.height/12); len(notes) > most {
-		more := len(notes) - most
+		tail := fmt.Sprintf(" (%d more: ?)", len(notes)-most)
 		notes = notes[:most]
 		last := &notes[most-1]
-		tail := fmt.Sprintf(" (%d more: ?)", more)
 		last.text = figure.Fit(last.text, p.width-len(tail)) + tail
 	}
 	return notes
 }
 
+// last begins the last line, over what may be there on a low screen.
+func (p *painter) last() {
+	p.y = p.height - 1
+	p.put(0, screen.Plain, strings.Repeat(" ", p.width))
+}
+
 // hints writes the last line: the filter while it is written, or the most important keys.
 func (p *painter) hints() {
-	p.y = p.height - 1
-	p.put(0, screen.Plain, strings.Repeat(" ", p.width)) // a terminal of three rows has the table's head there
+	p.last()
 	if p.m.editing {
-		x := p.put(0, screen.Bold, "/"+p.m.filter)
+		x := p.put(0, screen.Bold, "/"+p.m.filter) - 2
 		p.put(x, screen.Chosen, " ")
 		p.put(x+2, screen.Dim, "Enter keeps the filter, Esc clears it")
 		return
@@ -481,53 +461,18 @@ func (p *painter) hints() {
 	}
 }
 
-// explain writes why there are no figures.
-func (p *painter) explain() {
-	style := screen.Bold
-	if p.m.failed {
-		style = screen.Bad
-	}
-	p.y++
-	p.wrap(p.m.status, style)
-	p.y++
-	for _, n := range p.m.told.notes {
-		p.wrap(n, screen.Plain)
-	}
-}
-
-// wrap writes the lines of a text, in as many lines as they need.
-func (p *painter) wrap(text string, style screen.Style) {
-	for paragraph := range strings.Lines(text) {
-		line := ""
-		for word := range strings.FieldsSeq(paragraph) {
-			if line != "" && figure.Width(line+" "+word) > p.width {
-				p.put(0, style, line)
-				p.y++
-				line = "  "
-			} else if line != "" {
-				line += " "
-			}
-			line += word
-		}
-		p.put(0, style, line)
-		p.y++
-	}
-}
-
 // help writes all keys, and all notes.
 func (p *painter) help() {
-	p.put(0, screen.Bold, "energy top: keys")
-	p.y++
+	p.line(screen.Bold, "energy top: keys")
 	for _, k := range keys {
 		p.Put(1, p.y, 14, screen.Bold, k[0])
 		p.put(16, screen.Plain, k[1])
 		p.y++
 	}
 	for _, n := range p.m.told.notes {
-		p.wrap(n, screen.Warning)
+		p.wrap(screen.Warning, n)
 	}
-	p.y = p.height - 1
-	p.put(0, screen.Plain, strings.Repeat(" ", p.width)) // a note may be there
+	p.last()
 	p.put(0, screen.Dim, "Any key goes back")
 }
 
@@ -547,9 +492,4 @@ var keys = [][2]string{
 	{"m", "mouse off or on: click a view, a column or a row. Shift and the"},
 	{"", "mouse select text"},
 	{"Ctrl-L, Ctrl-Z", "draw the screen again; stop until fg"},
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }
