@@ -85,7 +85,7 @@ func digits(v float64) string {
 	}
 }
 
-// Share returns a part of a whole in percent, "-" where there is no whole.
+// Share returns a part of a whole in percent, "-" if the whole is 0.
 func Share(part, whole units.Energy) string {
 	if whole == 0 {
 		return "-"

@@ -18,13 +18,13 @@ type Style uint8
 // The styles. A terminal without colors shows them bold, dim and reverse.
 const (
 	Plain   Style = iota
-	Dim           // what is less important
+	Dim           // less important text
 	Bold          // what stands out
 	Head          // the head of a table
 	Chosen        // the column that a table is sorted by, a selected view
 	Good          // a figure that was measured
 	Warning       // a figure that was not measured, a note
-	Bad           // what is wrong
+	Bad           // a fault
 )
 
 // Cell is one character as a terminal shows it.
@@ -61,7 +61,7 @@ func (g *Grid) Size() (width, height int) { return g.width, g.height }
 func (g *Grid) At(x, y int) Cell { return g.cells[y*g.width+x] }
 
 // Put writes a text from a cell on, in at most width columns, and returns how many it used. A text
-// that is longer ends with "…". What is not in the grid is left out.
+// that is longer ends with "…". Text outside of the grid is left out.
 func (g *Grid) Put(x, y, width int, style Style, text string) (used int) {
 	if y < 0 || y >= g.height || x < 0 {
 		return 0

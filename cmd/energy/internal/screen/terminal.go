@@ -71,8 +71,8 @@ type Lost struct{ Err error }
 
 func (Lost) event() {}
 
-// Terminal is this process's terminal while it shows cells in place of what was written to it. Its
-// methods must be called from one goroutine. It must be closed, also where the process panics, or
+// Terminal is this process's terminal while it shows cells in place of earlier output. Its methods
+// must be called from one goroutine. It must be closed, even if the process panics, or
 // the terminal stays unusable.
 type Terminal struct {
 	screen tcell.Screen
@@ -82,8 +82,8 @@ type Terminal struct {
 	mouse  bool // the terminal reports the mouse
 }
 
-// Open enters the alternate screen of the terminal. It fails, and changes nothing, if there is no
-// terminal, or its capabilities are unknown.
+// Open enters the alternate screen of the terminal. If there is no terminal, or terminfo lacks it,
+// Open fails without any change.
 func Open() (*Terminal, error) {
 	device, err := tcell.NewDevTty()
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *Terminal) listen() {
 	}
 }
 
-// keyOf returns a key, or nil for one that nothing is done at.
+// keyOf returns a key, or nil for other keys.
 func keyOf(e *tcell.EventKey) Event {
 	if k, known := keys[e.Key()]; known {
 		return k
@@ -213,7 +213,7 @@ func (t *Terminal) Draw(g *Grid) {
 // Redraw writes all cells again, for where another program has written to the terminal.
 func (t *Terminal) Redraw() { t.screen.Sync() }
 
-// undelivered is the time after which a signal that stops this process is taken for one that the kernel dropped.
+// undelivered is the time after which Suspend assumes that the kernel dropped the stop signal.
 const undelivered = 500 * time.Millisecond
 
 // Suspend gives the terminal back, stops the process group as the shell's key does, and shows the
@@ -239,7 +239,7 @@ func (t *Terminal) Suspend() error {
 	return stopped
 }
 
-// Close shows again what was on the terminal before. It may be called again.
+// Close restores the earlier content of the terminal. It may be called again.
 func (t *Terminal) Close() {
 	select {
 	case <-t.done:
@@ -250,8 +250,8 @@ func (t *Terminal) Close() {
 	t.screen.Fini()
 }
 
-// looks are the styles on a terminal. The colors are those of its palette, so that they fit its
-// background; where it has none, or NO_COLOR is set, the attributes remain.
+// looks are the styles on a terminal. Its palette has the colors, so that they fit its background.
+// Without colors, or with NO_COLOR, the attributes remain.
 var looks = [...]tcell.Style{
 	Plain:   tcell.StyleDefault,
 	Dim:     tcell.StyleDefault.Dim(true),

@@ -16,7 +16,7 @@ import (
 type column[T any] struct {
 	title string
 	width int // the last column of a table takes the width that is left
-	// from is the width of the terminal from which on the column is shown.
+	// from is the minimum width of a terminal that shows the column.
 	from  int
 	left  bool // aligned to the left
 	graph bool // a bar or a sparkline, which plain text does not have
@@ -25,7 +25,7 @@ type column[T any] struct {
 	spare func(t *T) bool // the row does not need the column, nil if each row with a text does
 }
 
-// Order is the figure or text by which a table is sorted.
+// Order is the sort key of a table.
 type Order uint8
 
 // The orders.
@@ -144,7 +144,7 @@ func sourceOf(z *Zone) string {
 	return text
 }
 
-// uncertainty returns " ±74 %", or an empty text if the error is not known.
+// uncertainty returns " ±74 %", or an empty text without an error.
 func uncertainty(u float64) string {
 	if !(u > 0) || math.IsInf(u, 0) {
 		return ""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top is the screen of energy top: what it shows, how its keys change that, and how it is
-// drawn. It reads nothing and has no clock.
+// Package top is the screen of energy top: its content, its keys and its layout. It reads no figures
+// and has no clock.
 package top
 
 import (
@@ -21,14 +21,14 @@ type Frame struct {
 	// Active is the active power that workloads share, in watts.
 	Active float64
 	Tables [NumViews][]Row
-	// Wrong says that sums do not add up, and is empty where they do.
+	// Wrong describes a contradiction between figures, if any.
 	Wrong string
 }
 
 // Zone is a zone kind of the node.
 type Zone struct {
 	Name string
-	// Besides is the zone kind with which this one overlaps, empty if it is added to the sum.
+	// Besides is the zone kind that overlaps with this one. It is empty if the zone is added to the sum.
 	Besides string
 	Source  string // measured, modeled or reported
 	// Active and Idle are powers in watts.
@@ -38,8 +38,8 @@ type Zone struct {
 	// ActiveEnergy is the active part of Energy, and Unattributed the part of ActiveEnergy that no
 	// workload has.
 	ActiveEnergy, Unattributed units.Energy
-	// Uncertainty is the expected relative error of the power, 0.74 for 74 %. It is 0 or NaN if it
-	// is not known.
+	// Uncertainty is the expected relative error of the power, 0.74 for 74 %. It is 0 or NaN if no
+	// source has it.
 	Uncertainty float64
 }
 
@@ -79,13 +79,13 @@ type Row struct {
 	PID    int32 // 0 if it is not a process
 	// Program is the key of the program that a process is of.
 	Program string
-	// Power and GPU are in watts, GPU that of GPUs alone. NaN is not known.
+	// Power and GPU are in watts, GPU is the power of GPUs alone. They may be NaN.
 	Power, GPU float64
-	// Busy is how much of a GPU is used, from 0 to 1. NaN is not known.
+	// Busy is the utilization of a GPU, from 0 to 1, or NaN.
 	Busy float64
 	// Energy is since the first reading, Total since the series began.
 	Energy, Total units.Energy
-	// CPUTime is below 0 where it is not known.
+	// CPUTime is negative if no source has it.
 	CPUTime time.Duration
 	Text    [numTexts]string
 }

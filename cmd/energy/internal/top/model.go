@@ -21,26 +21,26 @@ type Model struct {
 	frame   *Frame // nil before the first
 	newest  *Frame // while it is paused: shown afterwards
 	history *history
-	told
+	message
 	choice
 	layout
 }
 
-// told is what the program says besides figures.
-type told struct {
+// message is the text next to the figures.
+type message struct {
 	status string // the activity while there are no figures, or the reason why there are no newer ones
 	failed bool   // status is an error
 	notes  []string
 }
 
-// choice is what the keys have chosen.
+// choice is the state that keys change.
 type choice struct {
 	view    View
 	order   Order
 	reverse bool
 	filter  string
 	editing bool // keys are written to the filter
-	program *Row // whose processes are shown, nil if those of all programs are
+	program *Row // whose processes are shown, nil for all processes
 	zeros   bool // rows of 0 are shown
 	help    bool
 	paused  bool
@@ -62,7 +62,7 @@ type layout struct {
 	spots   []spot
 }
 
-// spot is a place on the screen at which a click is the same as a key.
+// spot is a place on the screen. A click on it is the same as a key.
 type spot struct {
 	y, from, to int
 	key         screen.Key
@@ -70,7 +70,7 @@ type spot struct {
 
 // New returns a model that shows the status until there are figures.
 func New(status string) Model {
-	return Model{history: &history{}, told: told{status: status}, choice: choice{order: ByPower, mouse: true}}
+	return Model{history: &history{}, message: message{status: status}, choice: choice{order: ByPower, mouse: true}}
 }
 
 // Action is a request of a key to the program, in addition to a changed model.
@@ -86,7 +86,7 @@ const (
 
 // Show shows the figures of a reading, and notes below them, each one line.
 func (m Model) Show(f *Frame, notes []string) Model {
-	m.told = told{notes: notes}
+	m.message = message{notes: notes}
 	m.history.add(f)
 	if m.paused && m.frame != nil {
 		m.newest = f
@@ -101,11 +101,11 @@ func (m Model) Show(f *Frame, notes []string) Model {
 
 // Explain shows the reason why there are no newer figures: the current activity, or an error.
 func (m Model) Explain(status string, failed bool, notes []string) Model {
-	m.told = told{status, failed, notes}
+	m.message = message{status, failed, notes}
 	return m
 }
 
-// Press returns what a key does.
+// Press returns the model after a key, and the action that the key requests.
 func (m Model) Press(k screen.Key) (Model, Action) {
 	switch {
 	case k == screen.KeyInterrupt:
@@ -142,13 +142,13 @@ func (m Model) Press(k screen.Key) (Model, Action) {
 	case "r", "I":
 		m = m.sort(m.order)
 	case screen.KeyTab:
-		m = m.show(beside(m.views(), m.view, 1))
+		m = m.show(neighbor(m.views(), m.view, 1))
 	case screen.KeyBackTab:
-		m = m.show(beside(m.views(), m.view, -1))
+		m = m.show(neighbor(m.views(), m.view, -1))
 	case screen.KeyLeft, "<":
-		m = m.sort(beside(m.sortable(), m.order, -1))
+		m = m.sort(neighbor(m.sortable(), m.order, -1))
 	case screen.KeyRight, ">":
-		m = m.sort(beside(m.sortable(), m.order, 1))
+		m = m.sort(neighbor(m.sortable(), m.order, 1))
 	default:
 		m = m.move(k)
 	}
@@ -177,7 +177,7 @@ func (m Model) move(k screen.Key) Model {
 	return m
 }
 
-// Click returns what a click or the wheel does.
+// Click returns the model after a click or a step of the wheel, and the action that it requests.
 func (m Model) Click(e screen.Mouse) (Model, Action) {
 	at := e.Y - m.first
 	switch {
@@ -212,8 +212,8 @@ func (m *Model) sortable() (orders []Order) {
 	return orders
 }
 
-// beside returns the value that is by places after another one in a list.
-func beside[T comparable](list []T, of T, by int) T {
+// neighbor returns the value that is by places after another one in a list, which is a ring.
+func neighbor[T comparable](list []T, of T, by int) T {
 	return list[(slices.Index(list, of)+by+len(list))%len(list)]
 }
 
@@ -224,7 +224,7 @@ func (m Model) sort(by Order) Model {
 	return m
 }
 
-// choose sorts by the column of a key, or shows the view of a digit, of which 0 is the tenth.
+// choose sorts by the column of a key, or shows the view of a digit. 0 is the tenth view.
 func (m Model) choose(key string) Model {
 	for order := ByPower; order <= ByPID; order++ {
 		if orders[order].key == key {
@@ -262,7 +262,7 @@ func (m Model) edit(k screen.Key) Model {
 	return m
 }
 
-// pause keeps what is shown, or goes on with the newest figures.
+// pause stops at the shown frame, or continues with the newest one.
 func (m Model) pause() Model {
 	m.paused = !m.paused
 	if !m.paused && m.newest != nil {
@@ -284,7 +284,7 @@ func (m Model) enter() Model {
 		return m
 	}
 	program := *rows[len(rows)-1]
-	m.filter = "" // it may leave none of the processes
+	m.filter = "" // it may not match the processes
 	m = m.show(Processes)
 	m.program = &program
 	return m
@@ -310,7 +310,7 @@ func (m Model) views() []View {
 	return views
 }
 
-// within moves the cursor into the rows, and scrolls as far as the chosen row requires.
+// within moves the cursor into the rows, and scrolls to the chosen row.
 func (m *Model) within() {
 	height := max(m.height, 1)
 	m.cursor = max(0, min(m.cursor, m.count-1))
@@ -370,10 +370,10 @@ func (m *Model) list(k int) (l listing) {
 	return l
 }
 
-// few is the number of rows up to which only the rows that are shown are sorted.
+// few is the maximum number of rows that insert keeps sorted.
 const few = 512
 
-// insert inserts a row into sorted rows, of which it keeps the first k. More than few are not sorted.
+// insert inserts a row into sorted rows and keeps the first k rows. It appends the row if k is above few.
 func (m *Model) insert(rows []*Row, r *Row, k int) []*Row {
 	if k > few {
 		return append(rows, r)

@@ -42,7 +42,7 @@ func (m Model) Draw(width, height int) (*screen.Grid, Model) {
 		p.y++
 		p.wrap(m.statusStyle(screen.Bold), m.status)
 		p.y++
-		for _, n := range m.told.notes {
+		for _, n := range m.message.notes {
 			p.wrap(screen.Plain, n)
 		}
 	default:
@@ -61,7 +61,7 @@ func (m Model) Draw(width, height int) (*screen.Grid, Model) {
 // Text returns the node's zones, and the first rows of the tables of all views, as plain text.
 func (m Model) Text(rows int) string {
 	const around = 12 // lines besides the rows of a table
-	height := around + len(m.frame.Zones) + 10*len(m.told.notes)
+	height := around + len(m.frame.Zones) + 10*len(m.message.notes)
 	for _, v := range m.views() {
 		height += around + min(rows, len(m.frame.Tables[v]))
 	}
@@ -406,7 +406,7 @@ func (m *Model) notes() (notes []note) {
 	if m.frame.Wrong != "" {
 		notes = append(notes, note{m.frame.Wrong, screen.Bad})
 	}
-	for _, n := range m.told.notes {
+	for _, n := range m.message.notes {
 		notes = append(notes, note{n, screen.Warning})
 	}
 	return notes
@@ -420,7 +420,7 @@ func (m *Model) statusStyle(style screen.Style) screen.Style {
 	return style
 }
 
-// room returns the notes for which there is room.
+// room returns the notes that fit below the table.
 func (p *painter) room(notes []note) []note {
 	if most := max(1, p.height/12); len(notes) > most {
 		tail := fmt.Sprintf(" (%d more: ?)", len(notes)-most)
@@ -431,7 +431,7 @@ func (p *painter) room(notes []note) []note {
 	return notes
 }
 
-// last begins the last line, over what may be there on a low screen.
+// last clears the last line, which may have text on a low screen.
 func (p *painter) last() {
 	p.y = p.height - 1
 	p.put(0, screen.Plain, strings.Repeat(" ", p.width))
@@ -469,7 +469,7 @@ func (p *painter) help() {
 		p.put(16, screen.Plain, k[1])
 		p.y++
 	}
-	for _, n := range p.m.told.notes {
+	for _, n := range p.m.message.notes {
 		p.wrap(screen.Warning, n)
 	}
 	p.last()
