@@ -14,7 +14,9 @@ import (
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
+	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -33,13 +35,17 @@ var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 type Embedded struct {
 	scraper    *energyScraper
 	extensions extensions
+	notes      *note.Collector
 }
+
+// Note is a remark on the quality of the figures.
+type Note = note.Note
 
 // EmbeddedOptions configures an Embedded, in place of a collector.
 type EmbeddedOptions struct {
 	// ID is EmbeddedID if it is not set. Those of one program need different ones for their feeds.
 	ID component.ID
-	// Logger receives all log messages. It must be set.
+	// Logger receives all log messages. It may be nil.
 	Logger *zap.Logger
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
 	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
@@ -71,10 +77,15 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if o.CPU != nil {
 		own.ShowContainer()
 	}
+	notes := note.NewCollector()
+	logger := zap.New(notes)
+	if o.Logger != nil {
+		logger = o.Logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return zapcore.NewTee(core, notes) }))
+	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
 		ID: cmp.Or(o.ID, EmbeddedID),
 		TelemetrySettings: component.TelemetrySettings{
-			Logger:         o.Logger,
+			Logger:         logger,
 			TracerProvider: nooptrace.NewTracerProvider(),
 			MeterProvider:  noopmetric.NewMeterProvider(),
 			Resource:       pcommon.NewResource(),
@@ -91,7 +102,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
 		}
 	}
-	return &Embedded{scraper: s, extensions: o.Extensions}, nil
+	return &Embedded{scraper: s, extensions: o.Extensions, notes: notes}, nil
 }
 
 // Start opens the meters and takes the baseline.
@@ -109,6 +120,9 @@ func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	e.scraper.delivered(delivery{all: err == nil, some: err == nil})
 	return md, err
 }
+
+// Notes returns the notes on the quality of the figures, as of the last measurement.
+func (e *Embedded) Notes() []Note { return e.notes.Notes() }
 
 // Shutdown closes what Start opened.
 func (e *Embedded) Shutdown(ctx context.Context) error { return e.scraper.shutdown(ctx) }

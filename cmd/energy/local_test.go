@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,10 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -62,7 +59,7 @@ func tableOf(t *testing.T, h *hostsim.Host, cfg *energyreceiver.Config) (text st
 		o.interval = time.Second
 		var out bytes.Buffer
 		err = follow(t.Context(), o, func(ctx context.Context, _ options) (*source, error) {
-			s, _, err := openReceiver(ctx, cfg)
+			s, err := openReceiver(ctx, cfg)
 			if err == nil {
 				s.first = firstWindow
 			}
@@ -139,25 +136,4 @@ func TestConfigurationOfATable(t *testing.T) {
 func TestLocalTakesNoCollector(t *testing.T) {
 	_, err := parsed[options]([]string{"--local", "--endpoint", defaultEndpoint})
 	require.ErrorContains(t, err, "--local")
-}
-
-func TestNotesKeepWhatHolds(t *testing.T) {
-	n := notes.New()
-	log := n.Logger()
-	log.Debug("Something small")
-	log.Info("CPU time source selected", zap.String("source", "bpf"))
-	assert.Empty(t, n.String(), "nothing is wrong")
-
-	log.Info("CPU time source selected", zap.String("source", "procfs"), zap.NamedError("rejected", errors.New("load: not permitted; load: again")))
-	log.Info("Power model selected", zap.String("zone", "package"), zap.String("basis", "a CPU"), zap.String("expected_error", "17 %"))
-	log.Warn("Collection degraded", zap.String("condition", "GPU usage"), zap.Error(errors.New("unknown")))
-	log.Warn("Collection degraded", zap.String("condition", "GPU usage"), zap.Error(errors.New("known\x1b[2J")))
-	log.Warn("Setting has no effect", zap.String("setting", "a"))
-	assert.Equal(t, `CPU time source selected: source procfs; rejected: load: not permitted (docs/permissions.md)
-package is modeled from a CPU; expected error 17 %
-GPU usage: known?[2J
-Setting has no effect: setting a`, n.String())
-
-	log.Info("Collection recovered", zap.String("condition", "GPU usage"))
-	assert.NotContains(t, n.String(), "GPU usage")
 }

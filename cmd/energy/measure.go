@@ -63,7 +63,8 @@ func (o *measureOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "measure [flags] [--] COMMAND [ARGUMENT...]", Short: "run a command and report its energy",
 		Long: `Runs a command, and reports the energy of it and of all processes that it starts. No collector is
-needed.
+needed. With --pid it measures a process that runs already, in place of a command, until the process
+ends or Ctrl-C is pressed.
 
 The exit status is the status of the command, or 128+n if signal n terminated it. It is 127 if the
 command is not found, and 126 if it cannot be executed. It is 125 if energy failed before the start
@@ -81,6 +82,7 @@ or could not write a result, and 124 if the command used more than --max-joules.
   energy measure --runs 10 --warmup 1 -- make test          mean, deviation, confidence interval
   energy measure --vs 'gzip -1 f' -- gzip -9 f              compares two commands, run in turn
   energy measure --plot power.svg -- make -j8               draws its power over time
+  energy measure --pid 4711 --for 1m                        a process that runs already
   energy measure --node -- ./scenario.sh                    the whole machine, by phase
   energy measure --node --by container -- ./scenario.sh     the containers of the machine, by phase
   energy measure --grid FRA --price 0.3 --currency EUR -- make
@@ -107,6 +109,8 @@ or could not write a result, and 124 if the command used more than --max-joules.
 }
 
 func (o *measureOptions) measuredFlags(f *pflag.FlagSet) {
+	f.IntVarP(&o.PID, "pid", "p", 0, "measure the process with this `ID` and its descendants, in place of a command")
+	f.DurationVar(&o.For, "for", 0, "with --pid: longest time to measure (0s: until the process ends)")
 	f.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
 	f.DurationVar(&o.Baseline, "baseline", 0,
 		"measure the static power of the node for this time before the command")
@@ -162,7 +166,11 @@ func (o *measureOptions) check() error {
 		is  bool
 		err string
 	}{
-		{len(o.Command) == 0, "a command is needed"},
+		{len(o.Command) == 0 && o.PID == 0, "a command or --pid is needed"},
+		{o.PID < 0 || o.PID > math.MaxInt32, "--pid must be the ID of a process"},
+		{len(o.Command) > 0 && o.PID != 0, "--pid and a command exclude each other"},
+		{o.For < 0 || o.For > 0 && o.PID == 0, "--for must not be below 0, and needs --pid"},
+		{o.PID != 0 && used, "--pid is for one run"},
 		{o.Interval < measure.MinInterval, fmt.Sprintf("--interval must be at least %v", measure.MinInterval)},
 		{o.Baseline < 0 || o.Wait < 0, "--baseline and --wait must not be below 0"},
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},

@@ -273,7 +273,7 @@ func (o *modelOptions) openMachine(ctx context.Context) (s *source, cfg *energyr
 	if err = errors.Join(selectModel(cfg, "none", ""), cfg.Validate()); err != nil {
 		return nil, nil, err
 	}
-	if s, _, err = openReceiver(ctx, cfg); err != nil {
+	if s, err = openReceiver(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
 	_, err = s.read(ctx) // the first collection has no utilization

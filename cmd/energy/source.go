@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -48,16 +47,18 @@ func openSource(ctx context.Context, o options) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, said, err := openReceiver(ctx, cfg)
+	s, err := openReceiver(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	for _, setting := range without {
-		said.Set(setting, setting+" is left out: extensions belong to a collector")
+	for i, setting := range without {
+		without[i] = setting + " is left out: extensions belong to a collector"
 	}
 	if !o.local {
-		said.Set(o.endpoint, fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint))
+		without = append(without, fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint))
 	}
+	ofReceiver := s.notes
+	s.notes = func() []string { return slices.Concat(without, ofReceiver()) }
 	s.first = firstWindow
 	if !o.plain {
 		s.first = firstRows
@@ -136,11 +137,10 @@ func telemetryOf(endpoint string) string {
 }
 
 // openReceiver returns the source of the receiver in this process after its baseline.
-func openReceiver(ctx context.Context, cfg *energyreceiver.Config) (*source, *notes.Notes, error) {
-	said := notes.New()
-	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: said.Logger(), Extensions: gpuLibraries})
+func openReceiver(ctx context.Context, cfg *energyreceiver.Config) (*source, error) {
+	receiver, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Extensions: gpuLibraries})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := &source{
 		name: "this machine", files: newProcessFiles(cfg.RootPath), account: snapshot.Account{Fresh: true},
@@ -154,22 +154,28 @@ func openReceiver(ctx context.Context, cfg *energyreceiver.Config) (*source, *no
 			return read, nil
 		},
 		waits: receiver.Waits,
-		notes: func() []string {
-			lines := said.Lines()
-			if said.Denied() && os.Geteuid() != 0 {
-				lines = slices.Insert(lines, 0, "A permission is missing: run this as root, or see docs/permissions.md")
-			}
-			return lines
-		},
-		hint: func(error) string { return "No sensor can be read. `--model auto` estimates the power of the machine." },
+		notes: func() []string { return linesOf(receiver.Notes()) },
+		hint:  func(error) string { return "No sensor can be read. `--model auto` estimates the power of the machine." },
 		// The end of the table must not keep the receiver from closing its files.
 		close: func() error { return receiver.Shutdown(context.Background()) },
 	}
 	s.host, _ = os.Hostname()
 	if err := receiver.Start(ctx); err != nil {
-		return nil, nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close())
 	}
-	return s, said, nil
+	return s, nil
+}
+
+// linesOf returns notes of the receiver, each on one line.
+func linesOf(notes []energyreceiver.Note) (lines []string) {
+	denied := false
+	for _, n := range notes {
+		lines, denied = append(lines, figure.Line(n.Text)), denied || n.Permission
+	}
+	if denied && os.Geteuid() != 0 {
+		lines = slices.Insert(lines, 0, "A permission is missing: run this as root, or see docs/permissions.md")
+	}
+	return lines
 }
 
 // localProcesses is the maximum number of processes that have a series each without a collector.

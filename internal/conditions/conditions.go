@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/note"
 )
 
 // Conditions holds what is wrong, by name. Its methods may be called concurrently.
@@ -135,10 +137,10 @@ func (c *Conditions) log(name string, err error) {
 	last := c.logged[name]
 	switch {
 	case err == nil && last.text != "":
-		c.logger.Info(c.what+" recovered", zap.String("condition", name))
+		c.logger.Info(c.what+" recovered", zap.String("condition", name), note.Note{About: name}.Field())
 		c.logged[name] = entry{at: last.at, waits: last.waits}
 	case err != nil && err.Error() != last.text && time.Since(last.at) >= quiet:
-		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err))
+		c.logger.Warn(c.what+" degraded", zap.String("condition", name), zap.Error(err), note.About(name, name+": "+err.Error(), err).Field())
 		c.logged[name] = entry{err.Error(), time.Now(), last.waits}
 	}
 }

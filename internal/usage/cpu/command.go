@@ -39,11 +39,11 @@ type Command struct {
 	group  Group
 	online onlineCPUs
 	clock  func(pid int32) (units.CPUTime, error) // nil: PIDs are those of another namespace
-	now    time.Time     // of the caller; zero: Command reads the clock
-	at     time.Time     // of the last ReadNode
-	total  Node          // what ReadNode returned last
-	had    units.CPUTime // by the CPUs, so far
-	stolen units.CPUTime // of that
+	now    time.Time                              // of the caller; zero: Command reads the clock
+	at     time.Time                              // of the last ReadNode
+	total  Node                                   // what ReadNode returned last
+	had    units.CPUTime                          // by the CPUs, so far
+	stolen units.CPUTime                          // of that
 
 	names *commandNames // nil if nothing provides the names of short-lived processes
 

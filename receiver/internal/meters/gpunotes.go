@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -86,10 +87,9 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	g.unread = true
 	message := "NVIDIA GPUs not read: no extension that meters::gpu::extensions names finds them"
 	if len(g.cfg.Meters.GPU.Extensions) == 0 {
-		message = "NVIDIA GPUs not read: run a collector with the extension nvml (make build-gpu), with deploy/docker/gpu.yaml as a " +
-			"second --config. See docs/gpus.md"
+		message = "NVIDIA GPUs not read: run a collector with the extension nvml (docs/gpus.md)"
 	}
-	g.logger.Info(message, zap.Strings("gpus", unread))
+	logGPUs(g.logger, message, unread)
 	return nil
 }
 
@@ -131,5 +131,10 @@ func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 			ids = append(ids, r.Zone.ID)
 		}
 	}
-	g.logger.Info("Energy of GPUs is unattributed: no driver or library reports their users", zap.Strings("gpus", ids))
+	logGPUs(g.logger, "Energy of GPUs is unattributed: no driver or library reports their users", ids)
+}
+
+func logGPUs(logger *zap.Logger, message string, ids []string) {
+	text := fmt.Sprintf("%s: %s", message, strings.Join(ids, ", "))
+	logger.Info(message, zap.Strings("gpus", ids), note.Note{About: message, Text: text}.Field())
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -155,9 +156,11 @@ func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 		if c.Function == nil {
 			most = watts(c.Curve.Watts(1))
 		}
-		logger.Info("Power model selected", zap.String("zone", string(c.Kind)), zap.String("basis", cmp.Or(c.Basis, "the configuration")),
+		kind, basis := string(c.Kind), cmp.Or(c.Basis, "the configuration")
+		logger.Info("Power model selected", zap.String("zone", kind), zap.String("basis", basis),
 			zap.String("machine", m.machine), zap.String("idle_power", watts(c.IdleWatts())), zap.String("max_power", most),
-			zap.String("expected_error", expected))
+			zap.String("expected_error", expected),
+			note.Note{About: kind, Text: kind + " is modeled from " + basis + "; expected error " + expected}.Field())
 	}
 }
 

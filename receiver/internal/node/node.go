@@ -4,6 +4,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/note"
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
@@ -84,7 +87,7 @@ func (n *Node) logSource(rejected error) {
 	source := n.CPU.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
 	if rejected != nil {
-		fields = append(fields, zap.NamedError("rejected", rejected))
+		fields = append(fields, zap.NamedError("rejected", rejected), rejection("CPU time source selected: "+source.Name(), rejected))
 	}
 	if partial, ok := source.(cpu.Partial); ok {
 		if err := partial.Lacks(); err != nil {
@@ -189,12 +192,20 @@ func (n *Node) Places() *numa.Places {
 	return numa.New(n.Cgroups, len(topology.Domains()), topology.Of)
 }
 
+// rejection attaches a note that something better was rejected. Of several errors the first one
+// says what is missing.
+func rejection(selected string, rejected error) zap.Field {
+	reason, _, _ := strings.Cut(oneline.Text(rejected), "; ")
+	return note.About(selected, selected+"; rejected: "+reason+" (docs/permissions.md)", rejected).Field()
+}
+
 // LogKeys logs the attribution weights that were selected since the last call.
 func (n *Node) LogKeys() {
 	for _, selected := range n.Keys.Selected() {
 		fields := []zap.Field{zap.String("key", string(selected.Key)), zap.String("by", selected.By)}
 		if selected.Rejected != nil {
-			fields = append(fields, zap.NamedError("rejected", selected.Rejected))
+			what := fmt.Sprintf("Allocation key selected: %s by %s", selected.Key, selected.By)
+			fields = append(fields, zap.NamedError("rejected", selected.Rejected), rejection(what, selected.Rejected))
 		}
 		n.logger.Info("Allocation key selected", fields...)
 	}

@@ -28,6 +28,8 @@ const (
 	CgroupV2   Method = "cgroup v2"
 	CgroupV1   Method = "cgroup v1"
 	ChildTimes Method = "child times"
+	// ProcessTree is the method of groups of processes that ran before.
+	ProcessTree Method = "process tree"
 )
 
 // Options configures a group.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,7 @@ type Group struct {
 	started  bool
 	untried  []Method
 	used     units.CPUTime // the most that the counter showed
+	at       time.Time     // when the counter was read last
 	ended    bool          // nothing is counted any more
 }
 
@@ -141,7 +143,10 @@ func (g *Group) Rejected() error {
 func (g *Group) Lost() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c, ok := g.counter.(*childTimes); ok {
+	switch c := g.counter.(type) {
+	case *childTimes:
+		return c.lost
+	case *treeTimes:
 		return c.lost
 	}
 	return nil
@@ -163,19 +168,20 @@ func (g *Group) Used() (units.CPUTime, error) {
 	if g.ended {
 		return g.used, nil
 	}
+	at := time.Now()
 	used, err := g.counter.Used()
 	if err != nil {
 		return g.used, err
 	}
-	g.used = max(g.used, used)
+	g.used, g.at = max(g.used, used), at
 	return g.used, nil
 }
 
-// Counted returns what the last Used returned.
-func (g *Group) Counted() units.CPUTime {
+// Counted returns the CPU time that the last Used returned, and when it was counted.
+func (g *Group) Counted() (units.CPUTime, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.used
+	return g.used, g.at
 }
 
 // End ends the counting: for the sources of the group it has no processes from now on, and uses

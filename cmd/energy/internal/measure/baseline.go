@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -27,7 +26,7 @@ func (emptyGroup) Processes(func(pid int32)) error { return nil }
 type Baseline struct {
 	watts       map[power.Class]float64 // of measured zones
 	unknown     []power.Class           // zones whose meter reported nothing
-	utilization float64                 // negative where it is not known
+	utilization float64                 // NaN if it is not known
 }
 
 // measureBaseline measures the node's mean power before the command: the static power of its measured zones.
@@ -35,27 +34,27 @@ type Baseline struct {
 // What others draw meanwhile is a part of it, because their dynamic power is not known.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
-	m, err := openMeter(ctx, o, cfg, nil, cpu.NewCommand(cfg.RootPath, emptyGroup{}), notes.New()) // what is wrong comes up again
+	m, err := openMeter(ctx, o, meterOptions{cfg: cfg, source: cpu.NewCommand(cfg.RootPath, emptyGroup{})})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	if o.Wait > 0 {
-		m.await(ctx, o.Wait, func() bool { return !m.waits() })
+		m.await(ctx, o.Wait, func() bool { return !m.waits })
 	}
-	if _, err := m.measure(ctx); err != nil {
+	if err := m.restart(ctx); err != nil {
 		return nil, err
 	}
-	before := m.attributed
+	before, from := m.attributed, m.at
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(o.Baseline):
 	}
-	if _, err := m.measure(ctx); err != nil {
+	if err := m.measure(ctx); err != nil {
 		return nil, err
 	}
-	b = &Baseline{utilization: m.last.utilization}
+	b = &Baseline{utilization: m.busy / m.at.Sub(from).Seconds()}
 	b.watts, b.unknown = watts(before, m.attributed)
 	return b, nil
 }

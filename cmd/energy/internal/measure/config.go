@@ -3,18 +3,24 @@
 package measure
 
 import (
+	"time"
+
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
+
+// collectEvery is the time between collections while a command runs. They release the memory of
+// workloads that ended and update the notes.
+const collectEvery = 10 * time.Second
 
 // embeddedConfig returns the configuration by which a command is measured, and what of it is left out.
 //
 // It is the given one without what a collector does for others, and with the metrics that this package reads.
 func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	defaults, own := energyreceiver.DefaultConfig(), *o.Config
-	own.CollectionInterval, own.InitialDelay = o.Interval, 0
-	if own.Window >= o.Interval {
-		own.Window = 0
+	own.CollectionInterval, own.InitialDelay = max(collectEvery, 2*o.Interval), 0
+	if window := own.WindowLength(); window == 0 || window > o.Interval {
+		own.Window = o.Interval
 	}
 	own.ResourceAttributes = defaults.ResourceAttributes
 	own.ResourceAttributes.ProcessOwner.Enabled = false
@@ -23,7 +29,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	var metrics energyreceiver.Config
 	own.Metrics = metrics.Metrics
 	own.Metrics.SystemEnergy.Enabled = true
-	own.Metrics.ContainerEnergy.Enabled = true
+	own.Metrics.ContainerEnergy.Enabled = o.By == ByContainer
 	own.Metrics.ProcessEnergy.Enabled = true
 	own.Metrics.SystemCPUBusy.Enabled = true
 
@@ -40,14 +46,13 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	return &own, notes
 }
 
-// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones,
-// and trained reports whether the kind's static power model is trained.
-func staticOf(cfg *energyreceiver.Config, measured map[power.Class]float64, kind power.Class, trained bool) Static {
-	_, ok := measured[kind]
-	switch model := cfg.StaticModel(kind); {
+// staticOf returns what the static power of a zone kind is known from.
+func (m *meter) staticOf(kind power.Class) Static {
+	_, ok := m.static[kind]
+	switch model := m.cfg.StaticModel(kind); {
 	case model == energyreceiver.StaticFixed:
 		return StaticConfiguration
-	case model != energyreceiver.StaticUtilization && trained:
+	case model != energyreceiver.StaticUtilization && m.trained[kind]:
 		return StaticLearned
 	case model != energyreceiver.StaticUtilization:
 		return StaticLearning

@@ -3,15 +3,12 @@
 package measure
 
 import (
-	"io/fs"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -19,8 +16,8 @@ import (
 // explained returns a run of ten seconds with a package.
 func explained(static Static) *run {
 	return &run{
-		Options: &Options{Baseline: 10 * time.Second}, notes: notes.New(),
-		result: &Result{Wall: 10 * time.Second, Zones: []Zone{{Name: "package", Source: "measured", Static: static}}},
+		Options: &Options{Baseline: 10 * time.Second},
+		result:  &Result{Wall: 10 * time.Second, Zones: []Zone{{Name: "package", Source: "measured", Static: static}}},
 	}
 }
 
@@ -51,7 +48,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 			want: []string{"The baseline of 10s is too short for the meter of package"}},
 		"late energy": {static: StaticConfiguration, missing: 2500 * time.Millisecond, set: func(r *run) {
 			r.late = map[power.Class]time.Time{packages: {}, platform: {}}
-			r.notes.Logger().Warn("Collection degraded", zap.String("condition", "energy sensor"), zap.Error(fs.ErrPermission))
+			r.notes.receiver = &meter{receiver: receiver{state: state{notes: []energyreceiver.Note{{Text: "denied", Permission: true}}}}}
 		}, want: []string{
 			"The meter of platform has not answered, so its energy is missing",
 			"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
@@ -80,9 +77,13 @@ func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	cfg.Attribution.Preset = energyreceiver.PresetKepler
 	kind := power.Class{Zone: power.Package, Method: power.Measured}
 	baseline := map[power.Class]float64{kind: 12}
-	assert.Equal(t, StaticUnknown, staticOf(cfg, nil, kind, false))
-	assert.Equal(t, StaticBaseline, staticOf(cfg, baseline, kind, false))
+	static := func(measured map[power.Class]float64, trained bool) Static {
+		m := &meter{receiver: receiver{state: state{trained: map[power.Class]bool{kind: trained}}}, meterOptions: meterOptions{cfg: cfg, static: measured}}
+		return m.staticOf(kind)
+	}
+	assert.Equal(t, StaticUnknown, static(nil, false))
+	assert.Equal(t, StaticBaseline, static(baseline, false))
 	cfg.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{energyreceiver.AllZones: {Model: energyreceiver.StaticTrained}}
-	assert.Equal(t, StaticLearning, staticOf(cfg, baseline, kind, false), "the baseline does not replace the model")
-	assert.Equal(t, StaticLearned, staticOf(cfg, baseline, kind, true))
+	assert.Equal(t, StaticLearning, static(baseline, false), "the baseline does not replace the model")
+	assert.Equal(t, StaticLearned, static(baseline, true))
 }

@@ -41,7 +41,7 @@ func TestAReadThatHangsDoesNotKeepTheResultFromBeingReported(t *testing.T) {
 	assert.Less(t, time.Since(began), 20*time.Second)
 	assert.Equal(t, 3, r.Exit)
 	assert.Less(t, r.Wall, 30*time.Second, "the command did not hang")
-	addsUp(t, r)
+	assertSamplesAddUp(t, r)
 	assert.True(t, noted(r, "Not measured at the end: the receiver hangs"), r.Notes)
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
@@ -82,8 +81,8 @@ func (r *run) take(ctx context.Context, m phase.Mark) error {
 	return <-done
 }
 
-// begin begins a phase, after it has measured until then. Where that fails, the phase has the
-// energy since the last sample, too.
+// begin begins a phase, after it has measured until then. If that fails, the phase has the energy
+// since the last sample, too.
 func (r *run) begin(ctx context.Context, name string) error {
 	if name == r.phase {
 		return nil
@@ -92,7 +91,9 @@ func (r *run) begin(ctx context.Context, name string) error {
 		r.note("A phase was refused: %v", err)
 		return err
 	}
-	err := r.sample(ctx, time.Since(r.result.Started))
+	r.record.mark(name)
+	err := r.collect(ctx)
+	r.record.marked()
 	r.phase = name
 	return err
 }

@@ -5,10 +5,16 @@ package measure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
+	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -21,58 +27,82 @@ const container = "command"
 // poll is how often a meter is looked at that has still to answer.
 const poll = 50 * time.Millisecond
 
-// meter is the receiver, measuring one group of processes.
+// meter is a receiver in this process with the energy of workloads since its baseline.
 type meter struct {
-	*receiver
-	cfg      *energyreceiver.Config
-	static   map[power.Class]float64 // of measured zones, in watts
-	last     totals
-	programs programTotals
-	at       time.Time // right before the last measurement
-	read     map[*power.Zone]time.Time
+	receiver
+	meterOptions
+	account snapshot.Account
+	at      time.Time // right before the last measurement
+	busy    float64   // utilization of the node times seconds, NaN if it is not available
+	windows *feed.Feed
+	reader  feed.Reader
 }
 
-// openMeter takes the first readings. static is the static power of measured zones in watts, nil
-// where energy need not be split. It closes source if it fails.
-func openMeter(ctx context.Context, o *Options, cfg *energyreceiver.Config, static map[power.Class]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
-	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
-		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static, Extensions: o.Extensions,
-	})
-	if err != nil {
-		return nil, errors.Join(err, source.Close())
-	}
-	m := &meter{receiver: &receiver{embedded: e, ctx: ctx}, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}, programs: programTotals{}}
-	if err := m.start(); err != nil {
-		return nil, errors.Join(err, m.close())
-	}
-	m.note()
-	return m, nil
+// meterOptions configure a meter.
+type meterOptions struct {
+	cfg    *energyreceiver.Config
+	static map[power.Class]float64 // static power of measured zones in watts, nil if energy need not be split
+	source cpu.Source              // of the command; nil: the whole machine is measured
+	take   func(*feed.Window)      // called with each window; may be nil
 }
 
-// measure brings the ledger up to date. It returns the zone kinds whose meters have reported energy
-// since the last measurement.
-func (m *meter) measure(ctx context.Context) (reported func(power.Class) bool, err error) {
-	m.at = time.Now()
-	md, err := m.collect(ctx)
+// opened counts meters. Each has a feed of its own, because a receiver that hung may publish later.
+var opened atomic.Uint64
+
+// openMeter takes the first readings. It closes the source if it fails.
+func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) {
+	options := energyreceiver.EmbeddedOptions{
+		ID:     component.NewIDWithName(energyreceiver.EmbeddedID.Type(), fmt.Sprintf("measure-%d", opened.Add(1))),
+		Logger: zap.NewNop(), StaticPower: m.static, Extensions: o.Extensions,
+	}
+	if m.source != nil {
+		options.CPU, options.Container = m.source, container
+	}
+	e, err := energyreceiver.Embed(m.cfg, options)
 	if err != nil {
+		if m.source != nil {
+			err = errors.Join(err, m.source.Close())
+		}
 		return nil, err
 	}
-	m.last = totalsOf(md)
-	m.programs.add(md)
-	return m.note(), nil
+	of := &meter{
+		receiver: newReceiver(ctx, e), meterOptions: m, account: snapshot.Account{FromZero: true}, at: time.Now(),
+		windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
+	}
+	if m.take != nil {
+		of.windows.Open(&of.reader)
+	}
+	if err := of.start(); err != nil {
+		return nil, errors.Join(err, of.close())
+	}
+	return of, nil
 }
 
-// note records when the zones were read, and returns the kinds of which all zones have reported
-// energy since the last note.
-func (m *meter) note() (reported func(power.Class) bool) {
-	silent := map[power.Class]bool{}
-	for _, r := range m.attributed {
-		if !r.At.After(m.read[r.Zone]) {
-			silent[kindOf(r.Zone)] = true
-		}
-		m.read[r.Zone] = r.At
+// close closes the receiver, unless a call of it hangs.
+func (m *meter) close() error {
+	m.windows.Close(&m.reader)
+	return m.receiver.close()
+}
+
+// measure brings the account up to date.
+func (m *meter) measure(ctx context.Context) error {
+	at := time.Now()
+	s, err := m.collect(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
 	}
-	return func(k power.Class) bool { return !silent[k] }
+	m.account.Add(s)
+	m.busy += s.Busy * at.Sub(m.at).Seconds()
+	m.at = at
+	return nil
+}
+
+// restart makes now the start of the account.
+func (m *meter) restart(ctx context.Context) error {
+	m.account = snapshot.Account{}
+	err := m.measure(ctx)
+	m.busy = 0
+	return err
 }
 
 func kindOf(z *power.Zone) power.Class { return power.Class{Zone: z.Kind, Method: z.Method} }
@@ -92,7 +122,7 @@ func (m *meter) pending(end time.Time) map[power.Class]time.Time {
 
 // answers reports whether one of these kinds has a zone that can be read.
 func (m *meter) answers(kinds map[power.Class]time.Time) bool {
-	return !m.hangs() && slices.ContainsFunc(m.attributed, func(r power.Reading) bool {
+	return !m.guard.Blocked() && slices.ContainsFunc(m.attributed, func(r power.Reading) bool {
 		_, ok := kinds[kindOf(r.Zone)]
 		return ok && r.Err == nil
 	})
@@ -100,37 +130,29 @@ func (m *meter) answers(kinds map[power.Class]time.Time) bool {
 
 // await measures until done reports so, or the time is over, or ctx ends. It reports whether done did.
 func (m *meter) await(ctx context.Context, most time.Duration, done func() bool) bool {
-	deadline := time.NewTimer(most)
-	defer deadline.Stop()
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for !done() {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-deadline.C:
-			return false
 		case <-ticker.C:
-			_, _ = m.measure(ctx) // the next one covers what it missed
+			_ = m.measure(ctx) // the next one covers what it missed
 		}
 	}
 	return true
 }
 
+// isRead reports whether a zone of a kind is attributed now and was read.
+func (m *meter) isRead(kind power.Class) bool {
+	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind && !r.At.IsZero() })
+}
+
 // isKnown reports whether any energy is measured or modeled.
 func (m *meter) isKnown() bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return !r.At.IsZero() })
-}
-
-// staticOf returns what the static power of a zone kind is known from.
-func (m *meter) staticOf(z *Zone) Static {
-	kind := zoneKind(z)
-	return staticOf(m.cfg, m.static, kind, m.trained[kind])
-}
-
-// isAttributed reports whether a zone of a kind is attributed now.
-func (m *meter) isAttributed(kind power.Class) bool {
-	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the

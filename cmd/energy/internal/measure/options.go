@@ -19,13 +19,18 @@ const MinInterval = 10 * time.Millisecond
 // Options say what is run, and how it is measured.
 type Options struct {
 	Command []string
+	// PID, if it is not 0, is a process that is measured with its descendants, in place of a command.
+	// It is measured until it ends, ctx ends, or For is over.
+	PID int
+	// For, if it is not 0, is how long PID is measured at most.
+	For time.Duration
 	// Stdin, Stdout and Stderr are the command's. Nil ones are closed.
 	Stdin, Stdout, Stderr *os.File
 	// Config is how the node is measured and attributed. It is valid.
 	Config *energyreceiver.Config
 	// Extensions has the extensions that Config names, by their IDs.
 	Extensions map[component.ID]component.Component
-	// Interval is the longest time between two measurements, at least MinInterval.
+	// Interval is the time between two measurements, at least MinInterval.
 	Interval time.Duration
 	// Baseline is how long the node is measured before the command starts, to learn its static
 	// power. 0 means not at all.

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -24,12 +25,20 @@ var errHangs = errors.New("the receiver hangs: a read of this machine does not r
 // hangsAfter, so that the end of the command and signals are noticed whatever hangs. A receiver is
 // not safe for concurrent use.
 type receiver struct {
-	embedded   embedded
-	ctx        context.Context      //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
-	hanging    chan struct{}        // closed when the call that hung has returned; nil if none hung
-	attributed []power.Reading      // as of the last call that returned
-	trained    map[power.Class]bool // likewise: the kinds whose static power model is trained
+	embedded embedded
+	ctx      context.Context //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
+	guard    patience.Guard
+	lost     bool // start hangs
+	state         // as of the last call that returned
+}
+
+// state is the state of the meters.
+type state struct {
+	attributed []power.Reading
+	trained    map[power.Class]bool // the kinds whose static power model is trained
 	expected   map[power.Class]float64
+	notes      []energyreceiver.Note
+	waits      bool // a meter whose energy would be attributed has not answered yet
 }
 
 // embedded is energyreceiver.Embedded.
@@ -39,96 +48,68 @@ type embedded interface {
 	Attributed() []power.Reading
 	Trained() map[power.Class]bool
 	ExpectedErrors() map[power.Class]float64
+	Notes() []energyreceiver.Note
 	Waits() bool
 	Shutdown(ctx context.Context) error
 }
 
 var _ embedded = (*energyreceiver.Embedded)(nil)
 
+func newReceiver(ctx context.Context, e embedded) receiver {
+	return receiver{embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter}}
+}
+
 // start takes the baseline. It waits for the meters until they are open or ctx ends.
 func (r *receiver) start() error {
 	_, err := patience.Call(r.ctx, hangsAfter, func() (struct{}, error) { return struct{}{}, r.embedded.Start(r.ctx) })
-	if errors.Is(err, patience.ErrBlocked) {
-		r.hanging = make(chan struct{}) // never closed: the receiver is not used any more
+	switch {
+	case errors.Is(err, patience.ErrBlocked):
+		r.lost = true
 		return context.Cause(r.ctx)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	var attributed []power.Reading
-	if err := r.call(func() { attributed = r.embedded.Attributed() }); err != nil {
-		return err
+	return r.call(r.look)
+}
+
+// look reads the state of the meters, and returns what sets it.
+func (r *receiver) look() (set func()) {
+	e := r.embedded
+	now := state{e.Attributed(), e.Trained(), e.ExpectedErrors(), e.Notes(), e.Waits()}
+	return func() { r.state = now }
+}
+
+// call calls do, and what it returns if it did not hang.
+func (r *receiver) call(do func() (set func())) error {
+	result := make(chan func(), 1)
+	if r.guard.Call(r.ctx, func() { result <- do() }) != nil {
+		return errHangs
 	}
-	r.attributed = attributed
+	(<-result)()
 	return nil
 }
 
-// call calls do. It returns errHangs if do, or an earlier call, hangs.
-func (r *receiver) call(do func()) error {
-	if r.hangs() {
-		select {
-		case <-r.hanging:
-		case <-r.ctx.Done():
-			return errHangs
-		case <-time.After(hangsAfter):
-			return errHangs
-		}
-	}
-	r.hanging = nil
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-time.After(hangsAfter):
-		r.hanging = done
-		return errHangs
-	}
-}
-
 // collect measures. After an error the next call covers what this one missed.
-func (r *receiver) collect(ctx context.Context) (md pmetric.Metrics, err error) {
-	var got pmetric.Metrics
-	var failed error
-	var attributed []power.Reading
-	var trained map[power.Class]bool
-	var expected map[power.Class]float64
-	if hangs := r.call(func() {
-		got, failed = r.embedded.Collect(ctx)
-		attributed, trained, expected = r.embedded.Attributed(), r.embedded.Trained(), r.embedded.ExpectedErrors()
+func (r *receiver) collect(ctx context.Context) (s *snapshot.Snapshot, err error) {
+	if hangs := r.call(func() func() {
+		md, failed := r.embedded.Collect(ctx)
+		set := r.look()
+		return func() { set(); s, err = snapshot.FromMetrics(md), failed }
 	}); hangs != nil {
-		return md, hangs
+		return nil, hangs
 	}
-	r.attributed, r.trained, r.expected = attributed, trained, expected
-	return got, failed
-}
-
-// waits reports whether a meter has not answered yet whose energy would be attributed.
-func (r *receiver) waits() bool {
-	waits := false
-	return r.call(func() { waits = r.embedded.Waits() }) == nil && waits
-}
-
-// hangs reports whether a call has not returned.
-func (r *receiver) hangs() bool {
-	select {
-	case <-r.hanging:
-		return false
-	default:
-		return r.hanging != nil
-	}
+	return s, err
 }
 
 // close closes what start opened, unless a call hangs.
-func (r *receiver) close() error {
-	if r.hangs() {
+func (r *receiver) close() (err error) {
+	if r.lost || r.guard.Blocked() {
 		return errHangs
 	}
-	var err error
-	if hangs := r.call(func() { err = r.embedded.Shutdown(context.WithoutCancel(r.ctx)) }); hangs != nil {
+	if hangs := r.call(func() func() {
+		failed := r.embedded.Shutdown(context.WithoutCancel(r.ctx))
+		return func() { err = failed }
+	}); hangs != nil {
 		return hangs
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // slow is a receiver whose calls are slow.
@@ -30,42 +31,30 @@ func (s *slow) Collect(context.Context) (pmetric.Metrics, error) {
 func (s *slow) Attributed() []power.Reading             { return make([]power.Reading, 1) }
 func (s *slow) Trained() map[power.Class]bool           { return nil }
 func (s *slow) ExpectedErrors() map[power.Class]float64 { return nil }
-func (s *slow) Waits() bool                             { time.Sleep(s.takes); return true }
+func (s *slow) Notes() []energyreceiver.Note            { return nil }
+func (s *slow) Waits() bool                             { return true }
 func (s *slow) Shutdown(context.Context) error          { s.closed = true; return nil }
 
 func TestACallThatHangsIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
-		ctx, stop := context.WithCancel(t.Context())
-		r := &receiver{embedded: s, ctx: ctx}
+		r := newReceiver(t.Context(), s)
 		require.NoError(t, r.start())
 		assert.Len(t, r.attributed, 1)
-		assert.True(t, r.waits())
-		assert.False(t, r.hangs())
+		assert.True(t, r.waits)
 
 		s.takes = time.Minute
 		began := time.Now()
-		_, err := r.collect(ctx)
+		_, err := r.collect(t.Context())
 		require.ErrorIs(t, err, errHangs)
 		assert.Equal(t, hangsAfter, time.Since(began))
-		assert.True(t, r.hangs())
 		assert.Len(t, r.attributed, 1, "as before")
-
-		began = time.Now()
-		assert.False(t, r.waits())
-		assert.Equal(t, hangsAfter, time.Since(began), "it may return yet")
-		stop()
-		began = time.Now()
-		_, err = r.collect(ctx)
-		require.ErrorIs(t, err, errHangs)
 		require.ErrorIs(t, r.close(), errHangs)
-		assert.Zero(t, time.Since(began), "after a signal nothing is waited for")
 		assert.False(t, s.closed)
 
 		time.Sleep(time.Minute)
-		assert.False(t, r.hangs())
 		s.takes = 0
-		_, err = r.collect(ctx)
+		_, err = r.collect(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, r.close())
 		assert.True(t, s.closed)
@@ -77,7 +66,7 @@ func TestASignalEndsAStartThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { stop(interrupted) })
-		r := &receiver{embedded: &slow{takes: time.Hour}, ctx: ctx}
+		r := newReceiver(ctx, &slow{takes: time.Hour})
 		began := time.Now()
 		assert.Equal(t, interrupted, r.start())
 		assert.Equal(t, time.Minute+hangsAfter, time.Since(began))

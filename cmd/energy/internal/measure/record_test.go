@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
+	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -19,121 +21,224 @@ var (
 	platform = power.Class{Zone: power.Platform, Method: power.Measured}
 )
 
-func always(power.Class) bool { return true }
-
-// ledger returns totals of one kind.
-func ledger(kind power.Class, used, active, idle units.Energy) totals {
-	return totals{kinds: map[power.Class]kindTotals{kind: {used: used, active: active, idle: idle}}}
+// history is a record with a package and a platform, in which windows end at times of the test.
+type history struct {
+	*record
+	used units.CPUTime
+	at   time.Time
 }
 
-// interval returns a sample of a second.
-func interval(cpu time.Duration, phase string) Sample {
-	return Sample{Wall: time.Second, CPU: cpu, Phase: phase}
+func newHistory() *history {
+	h := &history{at: time.Unix(1e9, 0)}
+	h.record = newRecord(time.Second, func() (units.CPUTime, time.Time) { return h.used, h.at })
+	return h
 }
 
-func result(r *record) *Result {
-	var res Result
-	r.result(&res, always)
-	return &res
+// window lets time pass and ends a window with the energy of the package and the platform.
+func (h *history) window(d time.Duration, cpu time.Duration, of ...amounts) {
+	h.end(d, cpu, false, of...)
 }
 
-func TestWhatWasUsedBeforeTheCommandIsNotTheCommands(t *testing.T) {
-	r := newRecord(ledger(packages, 7, 100, 200))
-	r.add(interval(time.Second, ""), ledger(packages, 10, 150, 230), always)
-
-	z := result(r).Zones[0]
-	assert.Equal(t, Zone{Name: "package", Source: "measured", Used: 3, Active: 50, Idle: 30}, z)
+// collection is a window that ends a collection.
+func (h *history) collection(d time.Duration, cpu time.Duration, of ...amounts) {
+	h.end(d, cpu, true, of...)
 }
 
-func TestEnergyThatIsToldLateIsOfTheIntervalsInWhichItWasUsed(t *testing.T) {
-	silent := func(power.Class) bool { return false }
-	r := newRecord(totals{})
-	r.add(interval(time.Second, ""), ledger(platform, 0, 0, 0), silent)
-	r.add(interval(3*time.Second, ""), ledger(platform, 0, 0, 0), silent)
-	r.add(interval(0, ""), ledger(platform, 8, 20, 10), always)
-	r.add(interval(time.Second, ""), ledger(platform, 9, 21, 11), always)
+func (h *history) end(d time.Duration, cpu time.Duration, collection bool, of ...amounts) {
+	w := &feed.Window{Start: h.at, End: h.at.Add(d), EndsCollection: collection}
+	h.at, h.used = w.End, h.used+units.CPUTime(cpu)
+	for i, kind := range []power.Class{packages, platform} {
+		var e amounts
+		if i < len(of) {
+			e = of[i]
+		}
+		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Method)})
+		w.Active, w.Idle = append(w.Active, uint64(e.active)), append(w.Idle, uint64(e.idle))
+		w.Unattributed = append(w.Unattributed, uint64(e.active-e.used))
+	}
+	h.take(w)
+}
 
-	got := result(r)
+// finish ends the last sample.
+func (h *history) finish(d time.Duration, cpu time.Duration, of ...amounts) *history {
+	h.stage, h.cut, h.wall = ended, true, h.at.Add(d).Sub(h.began)
+	h.collection(d, cpu, of...)
+	h.complete()
+	return h
+}
+
+func (h *history) fill() *Result {
+	var r Result
+	h.result(&r, func(kind power.Class) bool { return kind == packages })
+	return &r
+}
+
+func TestEnergyBeforeTheCommandIsNotTheCommands(t *testing.T) {
+	h := newHistory()
+	h.window(time.Second, time.Second, amounts{7, 100, 200})
+	h.start(h.at, h.used)
+	r := h.finish(time.Second, time.Second, amounts{3, 50, 30}).fill()
+	assert.Equal(t, []Zone{{Name: "package", Source: "measured", Used: 3, Active: 50, Idle: 30}}, r.Zones)
+	assert.Equal(t, time.Second, r.CPU)
+	assert.Equal(t, time.Second, r.Wall)
+}
+
+func TestWindowsAreAddedUpToSamplesOfTheInterval(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	for range 25 { // late by 1 ms each
+		h.window(101*time.Millisecond, 0, amounts{1, 1, 0})
+	}
+	h.window(3*time.Second, 0, amounts{1, 1, 0})
+	h.collection(400*time.Millisecond, 0, amounts{1, 1, 0}) // not of a mark
+	r := h.finish(100*time.Millisecond, 0, amounts{1, 1, 0}).fill()
+	var ends []time.Duration
+	for _, s := range r.Samples {
+		ends = append(ends, s.End)
+	}
+	ms := time.Millisecond
+	assert.Equal(t, []time.Duration{1010 * ms, 2020 * ms, 5525 * ms, 6025 * ms}, ends)
+	assert.Equal(t, units.Energy(10), r.Samples[0].Used[0])
+}
+
+func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	h.window(time.Second, time.Second)
+	h.window(time.Second, 3*time.Second)
+	h.window(time.Second, 0, amounts{}, amounts{8, 20, 10})
+	r := h.finish(time.Second, time.Second, amounts{}, amounts{1, 1, 1}).fill()
+	require.Len(t, r.Zones, 2)
 	for i, want := range []struct{ used, node units.Energy }{{2, 10}, {6, 10}, {0, 10}, {1, 2}} {
-		assert.Equal(t, want.used, got.Samples[i].Used[0], "used in %d", i)
-		assert.Equal(t, want.node, got.Samples[i].NodeUsed[0], "node in %d", i)
+		assert.Equal(t, want.used, r.Samples[i].Used[1], "used in %d", i)
+		assert.Equal(t, want.node, r.Samples[i].NodeUsed[1], "node in %d", i)
 	}
 }
 
-func TestEnergyAfterTheEndIsOfTheIntervalsThatWaitForIt(t *testing.T) {
-	r := newRecord(totals{})
-	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), always)
-	r.add(interval(time.Second, ""), ledger(platform, 5, 5, 0), func(power.Class) bool { return false })
-	r.settle(ledger(platform, 12, 12, 0), always)
-
-	got := result(r)
-	assert.Equal(t, units.Energy(5), got.Samples[0].Used[0])
-	assert.Equal(t, units.Energy(7), got.Samples[1].Used[0])
-	assert.Equal(t, units.Energy(12), got.Zones[0].Used)
+func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	h.window(time.Second, time.Second, amounts{1, 1, 0}, amounts{5, 5, 0})
+	h.finish(time.Second, time.Second, amounts{1, 1, 0})
+	h.collection(time.Second, 0, amounts{9, 9, 0}, amounts{7, 7, 0})
+	h.settleLate(func(k power.Class) bool { return k == platform })
+	got := h.fill()
+	assert.Equal(t, []units.Energy{1, 5}, got.Samples[0].Used)
+	assert.Equal(t, []units.Energy{1, 7}, got.Samples[1].Used)
+	assert.Equal(t, units.Energy(12), got.Zones[1].Used)
+	assert.Equal(t, units.Energy(2), got.Zones[0].Used, "its energy until the end was complete")
 }
 
 func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
-	r := newRecord(totals{})
-	r.samples = []Sample{{Wall: time.Second}, {Wall: 3 * time.Second}}
-	r.settle(ledger(packages, 4, 8, 0), always)
-
-	got := result(r)
-	assert.Equal(t, []units.Energy{1}, got.Samples[0].Used)
-	assert.Equal(t, []units.Energy{3}, got.Samples[1].Used)
+	for want, weights := range map[[2]units.Energy][2]time.Duration{{1, 3}: {1, 3}, {0, 4}: {0, 0}} {
+		parts := make([]units.Energy, 2)
+		divide(4, parts, func(int) time.Duration { return 0 }, func(i int) time.Duration { return weights[i] })
+		assert.Equal(t, want[:], parts)
+	}
 }
 
-func TestEnergyOfNoTimeIsNotLost(t *testing.T) {
-	r := newRecord(totals{})
-	r.add(Sample{}, ledger(packages, 4, 8, 0), always)
+func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	h.mark("build")
+	h.window(time.Millisecond, 0, amounts{1, 1, 0}) // before the collection
+	h.collection(time.Millisecond, 0, amounts{2, 2, 0})
+	h.window(time.Second, 0, amounts{3, 3, 0}) // before the mark was answered
+	h.marked()
+	h.mark("test")
+	h.marked() // the collection failed
+	r := h.finish(time.Second, 0, amounts{4, 4, 0}).fill()
+	require.Len(t, r.Phases, 3)
+	for i, want := range []Phase{{Name: phase.None, Used: []units.Energy{3}}, {Name: "build", Used: []units.Energy{3}}, {Name: "test", Used: []units.Energy{4}}} {
+		assert.Equal(t, want.Name, r.Phases[i].Name)
+		assert.Equal(t, want.Used, r.Phases[i].Used)
+	}
+}
 
-	assert.Equal(t, []units.Energy{4}, result(r).Samples[0].Used)
+func TestWithoutACollectionAtTheEndTheLastSampleEndsAnyway(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	h.window(time.Second/4, time.Second, amounts{1, 1, 0})
+	h.stage, h.cut, h.wall = ended, true, time.Minute
+	h.window(time.Second, time.Second, amounts{1, 1, 0})
+	h.complete()
+	r := h.fill()
+	require.Len(t, r.Samples, 1)
+	assert.Equal(t, time.Minute, r.Wall)
+	assert.Equal(t, 2*time.Second, r.CPU)
+	assert.Equal(t, units.Energy(2), r.Zones[0].Used)
 }
 
 // Sums are exact to the microjoule whatever meters report, and whenever.
 func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	phases := []string{"", "build", "test"}
+	phases := []string{phase.None, "build", "test"}
 	for range 200 {
-		kinds := []power.Class{packages, platform}
-		now := totals{kinds: map[power.Class]kindTotals{}}
-		for _, kind := range kinds {
-			now.kinds[kind] = kindTotals{used: units.Energy(rng.Uint64N(1e6)), active: 1e6}
-		}
-		r := newRecord(now)
-		for range 1 + rng.IntN(30) {
-			next := totals{kinds: map[power.Class]kindTotals{}}
-			telling := map[power.Class]bool{}
-			for _, kind := range kinds {
-				k := now.kinds[kind]
-				if telling[kind] = rng.IntN(3) == 0; telling[kind] {
-					used := units.Energy(rng.Uint64N(1e9))
-					k.used, k.active, k.idle = k.used+used, k.active+used+units.Energy(rng.Uint64N(1e9)), k.idle+units.Energy(rng.Uint64N(1e9))
+		h := newHistory()
+		h.start(h.at, 0)
+		var all [2]amounts
+		some := func() []amounts {
+			var of [2]amounts
+			for i := range of {
+				if rng.IntN(3) == 0 {
+					active := units.Energy(rng.Uint64N(1e9))
+					of[i] = amounts{units.Energy(rng.Uint64N(uint64(active) + 1)), active, units.Energy(rng.Uint64N(1e9))}
 				}
-				next.kinds[kind] = k
+				all[i].add(of[i])
 			}
-			now = next
-			s := interval(time.Duration(rng.Uint64N(2e9)), phases[rng.IntN(len(phases))])
-			r.add(s, now, func(k power.Class) bool { return telling[k] })
+			return of[:]
 		}
-		r.settle(now, always)
+		for range 1 + rng.IntN(30) {
+			d, cpu := time.Duration(rng.Uint64N(2e9)), time.Duration(rng.Uint64N(2e9))
+			if rng.IntN(4) == 0 {
+				h.mark(phases[rng.IntN(len(phases))])
+				h.collection(d, cpu, some()...)
+				h.marked()
+				continue
+			}
+			h.window(d, cpu, some()...)
+		}
+		h.finish(time.Second, 0, some()...)
+		h.collection(time.Second, 0, some()...)
+		h.settleLate(func(power.Class) bool { return true })
+		got := h.fill()
+		assertSamplesAddUp(t, got)
+		for i, kind := range []power.Class{packages, platform} {
+			for _, z := range got.Zones {
+				if zoneKind(&z) == kind {
+					require.Equal(t, all[i], amounts{z.Used, z.Active, z.Idle})
+				}
+			}
+		}
+	}
+}
 
-		got := result(r)
-		for z := range got.Zones {
-			var samples, node, byPhase, nodeByPhase units.Energy
-			for _, s := range got.Samples {
-				samples += s.Used[z]
-				node += s.NodeUsed[z]
+// assertSamplesAddUp checks that the samples and phases of a result add up to it.
+func assertSamplesAddUp(t *testing.T, r *Result) {
+	t.Helper()
+	parts := map[string][]Phase{"phases": r.Phases}
+	for _, s := range r.Samples {
+		parts["samples"] = append(parts["samples"], Phase{Wall: s.Wall, CPU: s.CPU, Used: s.Used, NodeUsed: s.NodeUsed})
+	}
+	for name, all := range parts {
+		if len(all) == 0 {
+			continue // it has no phases
+		}
+		sum := Phase{Used: make([]units.Energy, len(r.Zones)), NodeUsed: make([]units.Energy, len(r.Zones))}
+		for _, p := range all {
+			sum.Wall, sum.CPU = sum.Wall+p.Wall, sum.CPU+p.CPU
+			for z := range r.Zones {
+				sum.Used[z] += p.Used[z]
+				sum.NodeUsed[z] += p.NodeUsed[z]
 			}
-			for _, p := range got.Phases {
-				byPhase += p.Used[z]
-				nodeByPhase += p.NodeUsed[z]
-			}
-			require.Equal(t, got.Zones[z].Used, samples)
-			require.Equal(t, got.Zones[z].Node(), node)
-			if got.Phases != nil {
-				require.Equal(t, got.Zones[z].Used, byPhase)
-				require.Equal(t, got.Zones[z].Node(), nodeByPhase)
-			}
+		}
+		require.Equal(t, r.Wall, sum.Wall, name)
+		require.Equal(t, r.CPU, sum.CPU, name)
+		for i := range r.Zones {
+			z := &r.Zones[i]
+			require.Equal(t, z.Used, sum.Used[i], "%s of %s", name, z.Name)
+			require.Equal(t, z.Node(), sum.NodeUsed[i], "%s of %s", name, z.Name)
+			require.LessOrEqual(t, z.Used, z.Active, z.Name)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -15,10 +14,9 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -30,56 +28,46 @@ const CgroupVariable = "ENERGY_CGROUP"
 // ErrNoMeter is why a command with a limit is not started.
 var ErrNoMeter = errors.New("no joules are known here")
 
-// run is a command that is measured.
+// run is a command or a process that is measured.
 type run struct {
 	*Options
-	notes   *notes.Notes
-	group   *command.Group
-	meter   *meter
-	record  *record
-	machine *wholeMachine // nil unless its programs or containers are wanted
-	marks   chan mark
-	result  *Result
-	phase   string
-	begun   marked
-	used    units.CPUTime // until the last sample
-	// baseline is the measurement before the command, nil if there was none.
-	baseline *Baseline
+	notes    notes
+	group    *command.Group
+	process  *command.Process // nil if the process ran before
+	meter    *meter
+	record   *record
+	machine  *wholeMachine // nil unless its programs or containers are wanted
+	marks    chan mark
+	result   *Result
+	phase    string
+	begun    marked
+	baseline *Baseline // the measurement before the command, nil if there was none
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
 	// reported energy.
 	late map[power.Class]time.Time
-	// busy is the node's utilization times seconds of the samples.
+	// busy is the utilization of the node times seconds.
 	busy float64
 }
 
-// Run runs a command and measures what it used.
+// Run runs a command and measures what it used. With Options.PID it measures a process that runs.
 //
 // An error reports why the command was not started: command.ErrNotFound, command.ErrNotExecutable,
 // ErrNoMeter, that ctx ended, or what is wrong with the receiver. Once the command runs, nothing
 // changes what it does: what cannot be measured is in the notes of the result. Signals are passed
-// on to it, and ctx does not end it: it only ends the wait for slow meters.
+// on to it, and ctx does not end it: it only ends the wait for slow meters. The end of ctx ends the
+// measurement of a process that ran before.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	n := notes.New()
+	r := &run{Options: &o, marks: make(chan mark), phase: phase.None}
 	cfg, without := embeddedConfig(&o)
-	for _, text := range without {
-		n.Set(text, text)
+	r.notes.texts = without
+	if err := r.openGroup(cfg.RootPath); err != nil {
+		return nil, err
 	}
-	group, err := command.New(command.Options{Root: cfg.RootPath})
+	defer func() { _ = r.group.Close() }() // the command has ended: a remaining cgroup does no harm
+	static, err := r.measureBaseline(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = group.Close() }() // the command has ended: a remaining cgroup does no harm
-	static := map[power.Class]float64{}
-	before := o.Before
-	if o.Baseline > 0 && before == nil && isThere(o.Command[0]) {
-		if before, err = measureBaseline(ctx, &o, cfg); err != nil {
-			return nil, err
-		}
-	}
-	if before != nil {
-		static = before.watts
-	}
-	r := &run{Options: &o, baseline: before, notes: n, group: group, marks: make(chan mark), phase: phase.None}
 	if o.Node && (o.By == ByProgram || o.By == ByContainer) {
 		if r.machine, err = openWholeMachine(ctx, *cfg, static, &o); err != nil {
 			return nil, err
@@ -87,14 +75,44 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		defer func() { _ = r.machine.close() }()
 	}
 	// Last, because its baseline is that of the command.
-	if r.meter, err = openMeter(ctx, &o, cfg, static, sourceOf(group, &o, cfg), n); err != nil {
+	r.record = newRecord(o.Interval, r.group.Counted)
+	r.meter, err = openMeter(ctx, &o, meterOptions{cfg, static, sourceOf(r.group, &o, cfg), r.record.take})
+	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.meter.close() }() // its meters were only read
+	r.notes.receiver = r.meter
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
 	return r.run(ctx)
+}
+
+// openGroup makes the group of the command, or finds that of the process.
+func (r *run) openGroup(root string) (err error) {
+	if r.PID == 0 {
+		r.group, err = command.New(command.Options{Root: root})
+		return err
+	}
+	if r.group, err = command.Attach(command.Options{Root: root}, r.PID); err == nil {
+		r.Command = r.group.Args()
+	}
+	return err
+}
+
+// measureBaseline measures the node before the command, if that is wanted. It returns the static
+// power of measured zones.
+func (r *run) measureBaseline(ctx context.Context, cfg *energyreceiver.Config) (static map[power.Class]float64, err error) {
+	r.baseline = r.Before
+	if r.Baseline > 0 && r.baseline == nil && (r.PID != 0 || isThere(r.Command[0])) {
+		if r.baseline, err = measureBaseline(ctx, r.Options, cfg); err != nil {
+			return nil, err
+		}
+	}
+	if r.baseline != nil {
+		return r.baseline.watts, nil
+	}
+	return map[power.Class]float64{}, nil
 }
 
 // sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if
@@ -123,27 +141,21 @@ func (o *Options) say(format string, args ...any) {
 	}
 }
 
-// note adds to what the reader of the figures should know.
-func (r *run) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	r.notes.Set(text, text)
-}
-
-// prepare waits for the meters that are used, and begins the record.
+// prepare waits for the meters that are used.
 func (r *run) prepare(ctx context.Context) error {
 	m := r.meter
-	if r.Wait > 0 && m.waits() {
-		soon := func() bool { return !m.waits() }
+	if r.Wait > 0 && m.waits {
+		soon := func() bool { return !m.waits }
 		if !m.await(ctx, min(r.Wait, time.Second), soon) && ctx.Err() == nil {
 			r.say("waiting up to %v for the first answer of a meter", r.Wait)
 			m.await(ctx, r.Wait, soon)
 		}
-		if err := r.measure(ctx); err != nil {
+		if err := m.restart(ctx); err != nil {
 			r.note("Not measured before the command: %v", err)
 		}
 	}
 	if r.machine != nil {
-		r.machine.restart(ctx)
+		_ = r.machine.restart(ctx) // else its account begins with the receiver
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -151,122 +163,134 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.NeedsEnergy && !m.isKnown() {
 		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
 	}
-	r.record = newRecord(m.last)
-	r.used = r.group.Counted()
 	return nil
-}
-
-func (r *run) measure(ctx context.Context) error {
-	_, err := r.meter.measure(context.WithoutCancel(ctx))
-	return err
 }
 
 // run starts the command and measures it until it ends.
 func (r *run) run(ctx context.Context) (*Result, error) {
-	env := os.Environ()
-	if path := r.group.Path(); path != "" {
-		env = append(env, CgroupVariable+"="+path)
-	}
 	server, socket := r.serveMarks()
 	defer server.close()
-	if socket != "" {
-		env = append(env, phase.Variable+"="+socket)
-	}
 	if r.Profiler != nil {
 		if err := r.Profiler.Begin(r.group.Processes); err != nil {
 			return nil, err
 		}
 	}
+	used, _ := r.group.Counted()
 	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now()}
-	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
-	if err != nil {
-		return nil, err
-	}
-	stop := process.Relay()
-	defer stop()
-	ended := make(chan time.Duration, 1)
-	go func() {
-		if err := process.AwaitEnd(); err != nil {
-			r.note("The end of the command is not known: %v", err)
+	r.record.start(r.result.Started, used)
+	if r.PID == 0 {
+		if err := r.start(socket); err != nil {
+			return nil, err
 		}
-		ended <- time.Since(r.result.Started)
+		defer r.process.Relay()()
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.awaitEnd(ctx)
+		r.record.stop()
 	}()
-	ticker := time.NewTicker(r.Interval)
+	ticker := time.NewTicker(collectEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			_ = r.sample(ctx, time.Since(r.result.Started)) // the next one covers what it missed
+			_ = r.collect(ctx) // the next one covers what it missed
+		case used := <-r.record.sampled:
+			if r.Progress != nil {
+				r.Progress(time.Since(r.result.Started), used)
+			}
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
-		case wall := <-ended:
-			r.result.Wall = max(wall, r.record.end()) // a sample may have begun after the end
+		case <-ended:
 			server.close()
-			r.measureEnd(ctx)
-			status, err := process.Wait() // only now, so that the last sample includes the command itself
-			if err != nil {
-				r.note("The exit status is not known: %v", err)
-			}
-			r.result.Exit = status.Code
 			r.finish(ctx)
 			return r.result, nil
 		}
 	}
 }
 
-// sample ends an interval of the record, until a time since the start. After an error the next sample covers this one.
-func (r *run) sample(ctx context.Context, end time.Duration) error {
-	reported, err := r.meter.measure(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
+// start starts the command.
+func (r *run) start(socket string) (err error) {
+	env := os.Environ()
+	if path := r.group.Path(); path != "" {
+		env = append(env, CgroupVariable+"="+path)
 	}
-	r.add(end, reported)
+	if socket != "" {
+		env = append(env, phase.Variable+"="+socket)
+	}
+	r.process, err = r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
+	return err
+}
+
+// awaitEnd waits for the end of the command, or of the measurement of a process.
+func (r *run) awaitEnd(ctx context.Context) {
+	if r.process != nil {
+		if err := r.process.AwaitEnd(); err != nil {
+			r.note("The end of the command is not known: %v", err)
+		}
+		return
+	}
+	if r.For > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, r.For)
+		defer stop()
+	}
+	r.group.AwaitEnd(ctx)
+}
+
+// collect ends a window of the receivers.
+func (r *run) collect(ctx context.Context) error {
+	err := r.meter.measure(ctx)
 	if r.machine != nil {
 		r.machine.add(ctx, r.phase)
 	}
-	return nil
-}
-
-// add adds an interval to the record that ended at a time since the start.
-func (r *run) add(end time.Duration, reported func(power.Class) bool) {
-	began := r.record.end()
-	used := r.group.Counted()
-	r.record.add(Sample{
-		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,
-	}, r.meter.last, reported)
-	r.used = max(r.used, used)
-	r.busy += r.meter.last.utilization * (end - began).Seconds()
-	if r.Progress != nil {
-		r.Progress(end, r.record.energy())
-	}
+	return err
 }
 
 // lastAttempts is how often the last interval is measured at most.
 const lastAttempts = 3
 
-// measureEnd measures what is left.
-func (r *run) measureEnd(ctx context.Context) {
+// finish measures what is left, and fills the result.
+func (r *run) finish(ctx context.Context) {
 	var err error
 	for range lastAttempts {
-		if err = r.sample(ctx, r.result.Wall); err == nil {
+		if err = r.collect(ctx); err == nil {
 			break
 		}
 	}
 	if err != nil {
 		r.note("Not measured at the end: %v", err)
-		r.add(r.result.Wall, func(power.Class) bool { return false })
 	}
-}
-
-// finish fills the result.
-func (r *run) finish(ctx context.Context) {
+	r.record.complete()
+	r.leave()
 	end := r.meter.at
+	r.busy = r.meter.busy
 	r.group.End() // what is left behind is no longer measured
-	r.nameLeft()
 	r.late = r.awaitLate(ctx, end)
 	r.fill(end)
 	r.profile(ctx)
 	r.explain()
+}
+
+// leave sets the exit status of the command, which is waited for only now so that the last sample
+// includes it, and names the processes that it left behind.
+func (r *run) leave() {
+	if r.process == nil {
+		return
+	}
+	status, err := r.process.Wait()
+	if err != nil {
+		r.note("The exit status is not known: %v", err)
+	}
+	r.result.Exit = status.Code
+	left, err := r.group.Leftover()
+	if err != nil {
+		r.note("Not known what the command left behind: %v", err)
+	}
+	for _, p := range left {
+		r.result.Left = append(r.result.Left, Process(p))
+	}
 }
 
 // awaitLate waits for the meters whose energy is not complete until the end. For each kind that is
@@ -280,12 +304,8 @@ func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[power.C
 		r.say("waiting up to %v until the meter of %s has reported the energy of the end", r.Wait, names(late))
 		r.meter.await(ctx, r.Wait, func() bool { return !r.meter.answers(r.meter.pending(end)) })
 	}
-	missing = r.meter.pending(end)
-	since := r.meter.last
-	since.kinds = maps.Clone(since.kinds)
-	maps.DeleteFunc(since.kinds, func(k power.Class, _ kindTotals) bool { _, ok := late[k]; return !ok })
-	r.record.settle(since, func(k power.Class) bool { _, ok := missing[k]; return !ok })
-	return missing
+	r.record.settleLate(func(k power.Class) bool { _, ok := late[k]; return ok })
+	return r.meter.pending(end)
 }
 
 // names returns the names of zone kinds, for people.
@@ -300,22 +320,20 @@ func names(kinds map[power.Class]time.Time) string {
 
 // fill fills the result of a run that ended at a time.
 func (r *run) fill(end time.Time) {
-	r.record.result(r.result, r.meter.isAttributed)
-	for i := range r.result.Samples {
-		r.result.CPU += r.result.Samples[i].CPU
-	}
+	r.record.result(r.result, r.meter.isRead)
 	r.result.CPUTime = string(r.group.Method())
-	r.meter.programs.result(r.result)
+	r.result.Programs = programsOf(&r.meter.account, r.result)
 	if r.machine != nil {
 		r.machine.result(r.result)
 	}
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
-		z.Static, z.Uncertainty = r.meter.staticOf(z), math.NaN()
-		if expected, ok := r.meter.expected[zoneKind(z)]; ok {
+		kind := zoneKind(z)
+		z.Static, z.Uncertainty = r.meter.staticOf(kind), math.NaN()
+		if expected, ok := r.meter.expected[kind]; ok {
 			z.Uncertainty = expected
 		}
-		if until, ok := r.late[zoneKind(z)]; ok {
+		if until, ok := r.late[kind]; ok {
 			z.Missing = min(end.Sub(until), r.result.Wall)
 		}
 	}
@@ -333,13 +351,34 @@ func (r *run) profile(ctx context.Context) {
 	}
 }
 
-// nameLeft names the processes that the command left behind.
-func (r *run) nameLeft() {
-	left, err := r.group.Leftover()
-	if err != nil {
-		r.note("Not known what the command left behind: %v", err)
+// notes are remarks that readers of the figures should know.
+type notes struct {
+	texts    []string
+	receiver *meter // nil before it is open
+}
+
+// note adds a remark.
+func (r *run) note(format string, args ...any) {
+	r.notes.texts = append(r.notes.texts, fmt.Sprintf(format, args...))
+}
+
+// Lines returns the remarks of the receiver and of the run, each on one line and without control
+// characters.
+func (n *notes) Lines() (lines []string) {
+	if n.receiver != nil {
+		for _, note := range n.receiver.notes {
+			lines = append(lines, figure.Line(note.Text))
+		}
 	}
-	for _, p := range left {
-		r.result.Left = append(r.result.Left, Process(p))
+	for _, text := range n.texts {
+		if line := figure.Line(text); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
 	}
+	return lines
+}
+
+// Denied reports whether the receiver lacks a permission.
+func (n *notes) Denied() bool {
+	return n.receiver != nil && slices.ContainsFunc(n.receiver.notes, func(note energyreceiver.Note) bool { return note.Permission })
 }

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,30 +66,8 @@ func measured(t *testing.T, o Options) *Result {
 	t.Helper()
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	addsUp(t, r)
+	assertSamplesAddUp(t, r)
 	return r
-}
-
-// addsUp checks that the samples of a result add up to it.
-func addsUp(t *testing.T, r *Result) {
-	t.Helper()
-	var wall, cpu time.Duration
-	for _, s := range r.Samples {
-		wall += s.Wall
-		cpu += s.CPU
-	}
-	assert.Equal(t, r.Wall, wall)
-	assert.Equal(t, r.CPU, cpu)
-	for i, z := range r.Zones {
-		var used, node units.Energy
-		for _, s := range r.Samples {
-			used += s.Used[i]
-			node += s.NodeUsed[i]
-		}
-		assert.Equal(t, z.Used, used, z.Name)
-		assert.Equal(t, z.Node(), node, z.Name)
-		assert.LessOrEqual(t, z.Used, z.Active, z.Name)
-	}
 }
 
 // noted reports whether a note of a result has a text.
@@ -121,6 +101,32 @@ func TestACommandIsMeasured(t *testing.T) {
 	assert.Empty(t, r.Left)
 	assert.Equal(t, []Program{{"sh", []units.Energy{z.Used}}}, r.Programs, "it never forks, so it has no descendants")
 	assert.NotEmpty(t, r.CPUTime)
+}
+
+func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
+	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meters": map[string]any{"use": []any{}}}, "")
+	process := exec.Command("sh", "-c", "while :; do :; done")
+	require.NoError(t, process.Start())
+	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	o.Command, o.PID, o.For = nil, process.Process.Pid, 300*time.Millisecond
+	r := measured(t, o)
+
+	assert.Equal(t, process.Args, r.Command)
+	assert.GreaterOrEqual(t, r.Wall, o.For)
+	assert.Equal(t, []Program{{"sh", []units.Energy{r.Zones[0].Used}}}, r.Programs)
+	assert.Positive(t, r.CPU)
+	assert.Empty(t, r.Left)
+	require.NoError(t, process.Process.Signal(syscall.Signal(0)), "it still runs")
+
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, stop) // as Ctrl-C
+	o.For = 0
+	_, err := Run(ctx, o)
+	require.NoError(t, err)
+
+	time.AfterFunc(100*time.Millisecond, func() { _ = process.Process.Kill(); _ = process.Wait() })
+	r = measured(t, o)
+	assert.True(t, noted(r, "between the last measurement and its end"), r.Notes)
 }
 
 func TestTheRunIsDividedIntoSamples(t *testing.T) {
@@ -218,7 +224,7 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	late := 2 * (<-stoodStill).Seconds() // in J
 
 	require.NoError(t, err)
-	addsUp(t, r)
+	assertSamplesAddUp(t, r)
 	assert.Equal(t, StaticBaseline, r.Zones[0].Static)
 	static := r.Before.watts[power.Class{Zone: power.Package, Method: power.Measured}]
 	assert.InDelta(t, 2, static, 1+late/o.Baseline.Seconds())

@@ -43,6 +43,61 @@ func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error))
 	}
 }
 
+// Guard bounds calls that may never return, one after the other. While an earlier call is blocked,
+// others are not called. The zero Guard waits for nothing; a Guard is not safe for concurrent use.
+type Guard struct {
+	// Grace is how long a call is waited for.
+	Grace time.Duration
+
+	blocked chan struct{} // closed when the blocked call has returned; nil if none was blocked
+}
+
+// Call calls do. It returns ErrBlocked if do or an earlier call does not return in time; do may
+// continue then. After ctx has ended it does not wait for an earlier call.
+func (g *Guard) Call(ctx context.Context, do func()) error {
+	if g.Blocked() && !g.wait(ctx.Done()) {
+		return ErrBlocked
+	}
+	done := make(chan struct{})
+	g.blocked = done
+	go func() {
+		defer close(done)
+		do()
+	}()
+	if !g.wait(nil) {
+		return ErrBlocked
+	}
+	return nil
+}
+
+// wait waits until the current call has returned, and reports whether it did.
+func (g *Guard) wait(ended <-chan struct{}) bool {
+	timer := time.NewTimer(g.Grace)
+	defer timer.Stop()
+	select {
+	case <-g.blocked:
+		return true
+	default:
+	}
+	select {
+	case <-g.blocked:
+		return true
+	case <-ended:
+	case <-timer.C:
+	}
+	return false
+}
+
+// Blocked reports whether a call has not returned.
+func (g *Guard) Blocked() bool {
+	select {
+	case <-g.blocked:
+		return false
+	default:
+		return g.blocked != nil
+	}
+}
+
 // Writer writes like another writer until a write blocks for longer than grace after ctx has ended.
 // From then on it writes nothing, and returns ErrBlocked. It is not safe for concurrent use.
 type Writer struct {

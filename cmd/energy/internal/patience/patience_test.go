@@ -45,6 +45,30 @@ func TestACallIsWaitedForALittleAfterTheEnd(t *testing.T) {
 	}
 }
 
+func TestWhileACallIsBlockedNoOtherIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, calls, began := Guard{Grace: time.Second}, 0, time.Now()
+		call := func(ctx context.Context, takes time.Duration) error {
+			return g.Call(ctx, func() { calls++; time.Sleep(takes) })
+		}
+		require.NoError(t, call(t.Context(), time.Second/2))
+		require.ErrorIs(t, call(t.Context(), 3*time.Second), ErrBlocked)
+		require.ErrorIs(t, call(t.Context(), 0), ErrBlocked, "it may return yet")
+		assert.Equal(t, 2500*time.Millisecond, time.Since(began))
+		ended, stop := context.WithCancel(t.Context())
+		stop()
+		require.ErrorIs(t, call(ended, 0), ErrBlocked)
+		assert.Equal(t, 2500*time.Millisecond, time.Since(began), "after the end no call is waited for")
+		assert.True(t, g.Blocked())
+		assert.Equal(t, 2, calls)
+
+		time.Sleep(2 * time.Second)
+		assert.False(t, g.Blocked())
+		require.NoError(t, call(ended, 0))
+		assert.Equal(t, 3, calls)
+	})
+}
+
 func TestAfterABlockedWriteNothingIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, pipe := io.Pipe()

@@ -5,8 +5,7 @@ package screen
 import (
 	"bytes"
 	"context"
-	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -22,7 +21,9 @@ const takesWithin = 2 * time.Second
 type tty struct {
 	tcell.Tty
 
-	pending, lost atomic.Bool // a write is blocked; a later one was dropped
+	mu    sync.Mutex
+	guard patience.Guard
+	lost  bool // something was not written
 }
 
 // expired is a context that has ended.
@@ -34,21 +35,27 @@ var expired = func() context.Context {
 
 // Write implements io.Writer. It reports all of text as written, since a screen cannot write the rest later.
 func (t *tty) Write(text []byte) (int, error) {
-	if t.pending.Load() {
-		t.lost.Store(true)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.guard.Blocked() {
+		t.lost = true
 		return len(text), nil
 	}
-	own := bytes.Clone(text)
-	t.pending.Store(true)
-	_, err := patience.Call(expired, takesWithin, func() (int, error) {
-		defer t.pending.Store(false)
-		return t.Tty.Write(own)
-	})
-	if errors.Is(err, patience.ErrBlocked) {
-		err = nil
+	own, result := bytes.Clone(text), make(chan error, 1)
+	t.guard.Grace = takesWithin
+	if t.guard.Call(context.Background(), func() { _, err := t.Tty.Write(own); result <- err }) != nil {
+		return len(text), nil
 	}
-	return len(text), err
+	return len(text), <-result
 }
 
 // resumed reports whether the terminal accepts output again after it lost some. It reports so once.
-func (t *tty) resumed() bool { return !t.pending.Load() && t.lost.Swap(false) }
+func (t *tty) resumed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.lost || t.guard.Blocked() {
+		return false
+	}
+	t.lost = false
+	return true
+}

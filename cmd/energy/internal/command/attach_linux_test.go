@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// shell is a process that runs the lines that it is sent, and prints a line after each.
+type shell struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{Cmd: exec.Command("sh", "-c", `while read line; do eval "$line"; echo done; done`)}
+	var err error
+	s.in, err = s.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.StdoutPipe()
+	require.NoError(t, err)
+	s.out = bufio.NewReader(out)
+	require.NoError(t, s.Start())
+	t.Cleanup(func() { _ = s.in.Close(); _ = s.Wait() })
+	return s
+}
+
+func (s *shell) run(t *testing.T, line string) {
+	t.Helper()
+	_, err := io.WriteString(s.in, line+"\n")
+	require.NoError(t, err)
+	_, err = s.out.ReadString('\n')
+	require.NoError(t, err)
+}
+
+const loop = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
+
+func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) {
+	s := startShell(t)
+	s.run(t, loop)
+	g, err := Attach(Options{}, s.Process.Pid)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, g.Close()) }()
+	assert.Equal(t, s.Args, g.Args())
+	assert.Equal(t, ProcessTree, g.Method())
+
+	own := func() units.CPUTime { return clock(int32(^s.Process.Pid<<3 | 2)) }
+	before := own()
+	assert.Less(t, usedBy(t, g), before/2, "CPU time until now does not count")
+	counted := usedBy(t, g)
+	s.run(t, loop)
+	assert.InEpsilon(t, uint64(own()-before), uint64(usedBy(t, g)-counted), 0.1)
+
+	counted = usedBy(t, g)
+	s.run(t, "sh -c '"+loop+"; :'")
+	assert.Greater(t, usedBy(t, g)-counted, 2*units.Tick, "a child that was waited for")
+	require.NoError(t, g.Lost())
+}
+
+func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
+	s := startShell(t)
+	g, err := Attach(Options{}, s.Process.Pid)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, g.Close()) }()
+	file := filepath.Join(t.TempDir(), "runs")
+	fifo := file + ".fifo"
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	_, err = io.WriteString(s.in, "(sh -c 'touch "+file+"; while test -e "+file+"; do :; done' & echo $! >"+file+".pid; cat "+fifo+")\n")
+	require.NoError(t, err)
+	orphan := 0
+	require.Eventually(t, func() bool {
+		content, _ := os.ReadFile(file + ".pid") // the shell may not have written it
+		orphan, err = strconv.Atoi(strings.TrimSpace(string(content)))
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	usedBy(t, g) // its parent runs
+	require.NoError(t, os.WriteFile(fifo, nil, 0))
+	_, err = s.out.ReadString('\n')
+	require.NoError(t, err)
+	clockOf := func() units.CPUTime { return clock(int32(^orphan<<3 | 2)) }
+	from, counted := clockOf(), usedBy(t, g)
+	require.Eventually(t, func() bool { return clockOf() > from+100*units.CPUTime(time.Millisecond) }, time.Minute, time.Millisecond)
+	assert.GreaterOrEqual(t, usedBy(t, g)-counted, 100*units.CPUTime(time.Millisecond))
+	var members []int32
+	require.NoError(t, g.Processes(func(pid int32) { members = append(members, pid) }))
+	assert.Contains(t, members, int32(orphan))
+	require.NoError(t, os.Remove(file))
+}
+
+func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
+	s := startShell(t)
+	g, err := Attach(Options{}, s.Process.Pid)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, g.Close()) }()
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	assert.False(t, g.AwaitEnd(ended))
+	require.NoError(t, s.in.Close())
+	assert.True(t, g.AwaitEnd(t.Context()))
+	require.NoError(t, s.Wait())
+	usedBy(t, g)
+	require.ErrorContains(t, g.Lost(), "between the last measurement and its end")
+
+	_, err = Attach(Options{}, s.Process.Pid)
+	assert.ErrorIs(t, err, unix.ESRCH)
+}

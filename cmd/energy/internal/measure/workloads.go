@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// Program is the energy of the command's processes of one program.
+type Program struct {
+	// Name is the name of the program, or that of the command followed by " (descendants)".
+	Name string
+	Used []units.Energy // by the index of Result.Zones
+}
+
+// programsOf divides the energy of a command among its programs, by descending energy. The energy
+// that no program has is that of the command's descendants. It is empty if energy is not known.
+func programsOf(a *snapshot.Account, of *Result) (programs []Program) {
+	zones := a.Zones()
+	rest := make([]units.Energy, len(of.Zones))
+	for i := range of.Zones {
+		rest[i] = of.Zones[i].Used
+	}
+	byName := map[string][]units.Energy{}
+	for _, row := range a.Programs().Rows {
+		name := row.Identity[snapshot.Executable]
+		for z, amount := range row.Amounts {
+			i := slices.IndexFunc(of.Zones, func(to Zone) bool { return zoneKind(&to) == zones[z].Class })
+			if name == "" || i < 0 || amount.Used == 0 { // the overflow series has no name
+				continue
+			}
+			if byName[name] == nil {
+				byName[name] = make([]units.Energy, len(rest))
+			}
+			used := min(amount.Used, rest[i])
+			byName[name][i] += used
+			rest[i] -= used
+		}
+	}
+	if slices.Max(append(rest, 0)) > 0 {
+		byName[filepath.Base(of.Command[0])+" (descendants)"] = rest
+	}
+	for name, used := range byName {
+		programs = append(programs, Program{name, used})
+	}
+	slices.SortFunc(programs, func(a, b Program) int {
+		return cmp.Or(cmp.Compare(of.Added(b.Used), of.Added(a.Used)), cmp.Compare(a.Name, b.Name))
+	})
+	return programs
+}
+
+// By selects the rows of the table.
+type By string
+
+// The rows of the table. With none, the table has all of the command's programs and phases.
+const (
+	ByProgram   By = "program"
+	ByContainer By = "container"
+	ByPhase     By = "phase"
+)
+
+// Workload is the energy of one program or container of the machine in one phase.
+type Workload struct {
+	Name  string // Others and Idle are the rest
+	Phase string
+	Used  []units.Energy // by the index of Result.Zones
+}
+
+// The rows of a machine's energy that no program or container used.
+const (
+	Others = "(others)"
+	Idle   = "(idle)"
+)
+
+// wholeMachine divides the energy of the whole machine among its programs or containers. It has a
+// receiver of its own, because that of the command shows only the command's processes.
+type wholeMachine struct {
+	*meter
+	by     By
+	before map[workloadKind]units.Energy // until the last add
+	phases map[string]map[workloadKind]units.Energy
+}
+
+type workloadKind struct {
+	name string
+	kind power.Class
+}
+
+// openWholeMachine takes a baseline. static is the known static power, as that of the command's receiver.
+func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map[power.Class]float64, o *Options) (*wholeMachine, error) {
+	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
+	m, err := openMeter(ctx, o, meterOptions{cfg: &cfg, static: static})
+	return &wholeMachine{m, o.By, map[workloadKind]units.Energy{}, map[string]map[workloadKind]units.Energy{}}, err
+}
+
+// add adds what was used since the last call to a phase. After an error the next call does.
+func (m *wholeMachine) add(ctx context.Context, phase string) {
+	if m.measure(ctx) == nil {
+		m.divideSince(phase)
+	}
+}
+
+// divideSince adds to a phase what the account gained since the last call.
+func (m *wholeMachine) divideSince(phase string) {
+	of := m.phases[phase]
+	if of == nil {
+		of = map[workloadKind]units.Energy{}
+		m.phases[phase] = of
+	}
+	table := m.account.Programs()
+	if m.by == ByContainer {
+		table = m.account.Workloads(snapshot.Container)
+	}
+	used := map[workloadKind]units.Energy{}
+	zones := m.account.Zones()
+	for i, zone := range zones {
+		for _, row := range table.Rows {
+			used[workloadKind{m.nameOf(&row.Identity), zone.Class}] += row.Amounts[i].Used
+		}
+		rest := workloadKind{Others, zone.Class}
+		delete(used, rest)
+		active, idle, _ := m.account.ZoneUsed(i)
+		used[workloadKind{Idle, zone.Class}] = idle.Used
+		others := m.since(workloadKind{"", zone.Class}, active.Used)
+		for row, e := range used {
+			if row.kind == zone.Class {
+				e = m.since(row, e)
+				of[row] += e
+				if row.name != Idle {
+					others -= min(others, e)
+				}
+			}
+		}
+		of[rest] += others
+	}
+}
+
+// since returns the energy of a row since the last call, of which used is the sum.
+func (m *wholeMachine) since(row workloadKind, used units.Energy) units.Energy {
+	d := units.Advance(m.before[row], used)
+	m.before[row] = used
+	return d
+}
+
+// nameOf returns the name of a workload, that of Others if it has none.
+func (m *wholeMachine) nameOf(of *snapshot.Identity) string {
+	if m.by == ByProgram {
+		return cmp.Or(of[snapshot.Executable], Others)
+	}
+	name, id := of[snapshot.ContainerName], of[snapshot.ContainerID]
+	if pod := of[snapshot.PodName]; pod != "" && name != "" {
+		name = pod + "/" + name
+	}
+	return cmp.Or(name, id[:min(len(id), 12)], Others)
+}
+
+// result fills the workloads of a result whose phases are filled. They add up to the energy of the
+// node in each zone and phase, whose meters another receiver has read at almost the same time.
+func (m *wholeMachine) result(into *Result) {
+	parts := into.Phases
+	if len(parts) == 0 {
+		whole := Phase{Name: "none", NodeUsed: make([]units.Energy, len(into.Zones))}
+		for i := range into.Zones {
+			whole.NodeUsed[i] = into.Zones[i].Node()
+		}
+		parts = []Phase{whole}
+	}
+	for i := range parts {
+		into.Workloads = append(into.Workloads, m.divide(into, &parts[i])...)
+	}
+}
+
+func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
+	used := m.phases[p.Name]
+	names := map[string]bool{Others: true}
+	for row := range used {
+		names[row.name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		rows = append(rows, Workload{name, p.Name, make([]units.Energy, len(of.Zones))})
+	}
+	others := slices.IndexFunc(rows, func(w Workload) bool { return w.Name == Others })
+	for z := range of.Zones {
+		division := units.Division{Amount: uint64(p.NodeUsed[z])}
+		weight := func(i int) uint64 { return uint64(used[workloadKind{rows[i].Name, zoneKind(&of.Zones[z])}]) }
+		for i := range rows {
+			division.Total += weight(i)
+		}
+		if division.Total == 0 {
+			rows[others].Used[z] = p.NodeUsed[z]
+			continue
+		}
+		for i := range rows {
+			rows[i].Used[z] = units.Energy(division.Next(weight(i)))
+		}
+	}
+	rows = slices.DeleteFunc(rows, func(w Workload) bool { return slices.Max(append(w.Used, 0)) == 0 })
+	slices.SortStableFunc(rows, func(a, b Workload) int { return cmp.Compare(of.Added(b.Used), of.Added(a.Used)) })
+	return rows
+}
