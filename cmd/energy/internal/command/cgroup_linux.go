@@ -184,11 +184,11 @@ func (c *cgroup) path() string { return c.named }
 func (c *cgroup) directory() string { return c.dir }
 
 // Processes implements cpu.Group.
-func (c *cgroup) Processes(yield func(pid int32)) error { return eachProcess(c.dir, yield) }
+func (c *cgroup) Processes(yield func(pid int32)) error { return c.eachProcess(c.dir, yield) }
 
 // eachProcess calls yield with each process of a cgroup and of those below it.
-func eachProcess(dir string, yield func(pid int32)) error {
-	listed, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+func (c *cgroup) eachProcess(dir string, yield func(pid int32)) error {
+	listed, err := c.list(dir + "/cgroup.procs")
 	if err != nil {
 		return err
 	}
@@ -197,18 +197,49 @@ func eachProcess(dir string, yield func(pid int32)) error {
 			yield(int32(pid)) // 0 is a process that this PID namespace does not show
 		}
 	}
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil || stat.Nlink == 2 {
+		return err // no cgroup is below it (fs/kernfs/inode.c, kernfs_refresh_inode)
+	}
+	if dir == c.dir && stat.Nlink == 3 { // only the leaf
+		if err := c.eachProcess(c.leaf, yield); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if err := eachProcess(filepath.Join(dir, e.Name()), yield); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			if err := c.eachProcess(dir+"/"+e.Name(), yield); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// list reads a list of PIDs. It is valid until the next call. Files of package os would cost four times
+// as many system calls, because the Go runtime polls them.
+func (c *cgroup) list(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only read from
+	for read := 0; ; {
+		n, err := unix.Read(fd, c.buf[read:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n == 0:
+			return c.buf[:read], err
+		default:
+			if read += n; read == len(c.buf) {
+				c.buf = append(c.buf, make([]byte, len(c.buf))...)
+			}
+		}
+	}
 }
 
 // attempts is how often a cgroup is made that another process removes, and how often processes are
