@@ -90,8 +90,11 @@ func (c *Command) ReadNode() (Node, error) {
 	if err != nil {
 		return c.total, err
 	}
-	if err := c.online.count(); err != nil && c.online.cpus == 0 {
-		return c.total, err
+	if c.online.cpus == 0 || now.Sub(c.online.counted) >= recheck {
+		if err := c.online.count(); err != nil && c.online.cpus == 0 {
+			return c.total, err
+		}
+		c.online.counted = now
 	}
 	if !c.at.IsZero() {
 		c.stolen += ticks(units.Advance(before[steal], c.last[steal]))
