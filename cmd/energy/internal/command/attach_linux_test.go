@@ -50,8 +50,6 @@ func (s *shell) run(t *testing.T, line string) {
 	require.NoError(t, err)
 }
 
-const loop = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
-
 func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) {
 	s := startShell(t)
 	s.run(t, loop)

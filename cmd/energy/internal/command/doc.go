@@ -36,8 +36,6 @@ const (
 type Options struct {
 	// Root is where the host's root directory is, "/" if it is empty.
 	Root string
-	// ChildTimes makes no cgroup.
-	ChildTimes bool
 }
 
 // Command is a program with its arguments, as for execve(2).

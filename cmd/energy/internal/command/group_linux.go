@@ -28,7 +28,6 @@ type Group struct {
 	mu       sync.Mutex
 	tree     *processTree
 	counter  counter
-	rejected error        // why the counter is no cgroup
 	children map[int]bool // that are not to be reaped here: of Start, until they are waited for, and those from before New
 	foreign  map[int]bool // children from before New
 	started  bool
@@ -54,13 +53,8 @@ type counter interface {
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
 // New creates a group. It does not fail if no cgroup is available: Method reports how the group is
-// counted, and Rejected why no better method is used.
-func New(o Options) (*Group, error) {
-	if o.ChildTimes {
-		return newGroup(o, ChildTimes)
-	}
-	return newGroup(o, preferred...)
-}
+// counted.
+func New(o Options) (*Group, error) { return newGroup(o, preferred...) }
 
 // newGroup makes a group that counts by the first method that works.
 func newGroup(o Options, methods ...Method) (*Group, error) {
@@ -84,17 +78,17 @@ func newGroup(o Options, methods ...Method) (*Group, error) {
 }
 
 // countNext counts by the next method that works from now on.
-func (g *Group) countNext() error {
+func (g *Group) countNext() (err error) {
 	for len(g.untried) > 0 {
-		c, err := g.open(g.untried[0])
+		c, rejected := g.open(g.untried[0])
 		g.untried = g.untried[1:]
-		if err == nil {
+		if rejected == nil {
 			g.counter, g.used = c, 0
 			return nil
 		}
-		g.rejected = errors.Join(g.rejected, err)
+		err = errors.Join(err, rejected)
 	}
-	return g.rejected
+	return err
 }
 
 func (g *Group) open(method Method) (counter, error) {
@@ -132,22 +126,12 @@ func (g *Group) Method() Method {
 	return g.counter.method()
 }
 
-// Rejected returns why better methods are not used, nil if there is none.
-func (g *Group) Rejected() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.rejected
-}
-
 // Lost returns why CPU time of the group was lost, nil if nothing shows that any was. A cgroup loses none.
 func (g *Group) Lost() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch c := g.counter.(type) {
-	case *childTimes:
-		return c.lost
-	case *treeTimes:
-		return c.lost
+	if t, ok := g.counter.(*treeTimes); ok {
+		return t.lost
 	}
 	return nil
 }

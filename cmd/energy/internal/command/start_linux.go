@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,8 +54,7 @@ func (g *Group) Start(c Command) (*Process, error) {
 		case g.started:
 			return nil, errors.Join(err, errHasBegun)
 		}
-		g.rejected = errors.Join(g.rejected, err, g.counter.close())
-		if err := g.countNext(); err != nil {
+		if err := errors.Join(err, g.counter.close()); g.countNext() != nil {
 			return nil, err
 		}
 	}
@@ -138,9 +136,6 @@ func explain(name string, err error) error {
 	return fmt.Errorf("%s: %w: %w", name, because, err)
 }
 
-// PID returns the process's ID.
-func (p *Process) PID() int { return p.process.Pid }
-
 // AwaitEnd waits until the command has ended, not for what it leaves behind. Until Wait is called the
 // command remains a process of the group, whose CPU time is final.
 func (p *Process) AwaitEnd() error {
@@ -177,21 +172,13 @@ func (p *Process) Signal(s os.Signal) error {
 
 // Leftover returns the processes of the group that still run, by their PIDs. Call it when the command has ended.
 func (g *Group) Leftover() ([]Left, error) {
-	proc, err := procfs.NewFS(filepath.Join(g.options.Root, "proc"))
-	if err != nil {
-		return nil, err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reap()
 	var left []Left
-	err = g.counter.Processes(func(pid int32) {
-		p, err := proc.Proc(int(pid))
-		if err != nil {
-			return
-		}
-		if stat, err := p.Stat(); err == nil && stat.State != "Z" && stat.State != "X" {
-			left = append(left, Left{PID: p.PID, Name: stat.Comm, CPU: time.Duration(processTime(p.PID, &stat))})
+	err := g.counter.Processes(func(pid int32) {
+		if stat, err := g.tree.stat(int(pid)); err == nil && stat.State != "Z" && stat.State != "X" {
+			left = append(left, Left{PID: stat.PID, Name: stat.Comm, CPU: time.Duration(processTime(stat.PID, &stat))})
 		}
 	})
 	slices.SortFunc(left, func(a, b Left) int { return a.PID - b.PID })

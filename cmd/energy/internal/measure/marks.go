@@ -12,17 +12,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
-const (
-	// maxPhases is how many phases with different names a run may have.
-	maxPhases = 1000
-	// maxMarks is how many marks a run may have: each ends a sample.
-	maxMarks = 100_000
-)
+// maxMarks is the maximum number of marks of a run: each ends a sample.
+const maxMarks = 100_000
 
 var (
-	errEnded  = errors.New("the measured command has ended")
-	errPhases = fmt.Errorf("the run has %d phases with other names already", maxPhases)
-	errMarks  = fmt.Errorf("the run has %d marks already", maxMarks)
+	errEnded = errors.New("the measured command has ended")
+	errMarks = fmt.Errorf("the run has %d marks already", maxMarks)
 )
 
 // mark is a boundary between phases. The result is sent to done, which is buffered, once the mark
@@ -32,42 +27,20 @@ type mark struct {
 	done chan<- error
 }
 
-// marked holds the marks so far.
-type marked struct {
-	marks int
-	names map[string]struct{}
-}
-
-// markServer takes the marks of a command, in a directory of its own. A nil one does nothing.
-type markServer struct {
-	*phase.Server
-	dir *ownDir
-}
-
-// serveMarks begins to take marks and returns the path of the socket. If that fails the path is
-// empty, and a note says why.
-func (r *run) serveMarks() (server *markServer, socket string) {
-	dir, err := makeOwnDir(os.TempDir())
-	if err != nil {
-		r.note("Phases cannot be marked: %v", err)
-		return nil, ""
+// serveMarks begins to take marks, and returns the path of the socket. If that fails the path is
+// empty, and a note has the reason. After stop, a process that the command left behind finds no socket.
+func (r *run) serveMarks() (stop func(), socket string) {
+	dir, err := os.MkdirTemp("", "energy-run-")
+	if err == nil {
+		socket = filepath.Join(dir, "phases.sock")
+		var server *phase.Server
+		if server, err = phase.Listen(socket, r.take); err == nil {
+			return func() { server.Close(); _ = os.RemoveAll(dir) }, socket
+		}
+		_ = os.Remove(dir)
 	}
-	socket = filepath.Join(dir.path, socketName)
-	listener, err := phase.Listen(socket, r.take)
-	if err != nil {
-		r.note("Phases cannot be marked: %v", err)
-		dir.remove()
-		return nil, ""
-	}
-	return &markServer{listener, dir}, socket
-}
-
-// close ends the server: a mark that comes later, as of a process that the command left behind, finds no socket.
-func (s *markServer) close() {
-	if s != nil {
-		s.Close()
-		s.dir.remove()
-	}
+	r.note("Phases cannot be marked: %v", err)
+	return func() {}, ""
 }
 
 // take hands a mark to the run and waits until it is measured.
@@ -82,37 +55,18 @@ func (r *run) take(ctx context.Context, m phase.Mark) error {
 }
 
 // begin begins a phase, after it has measured until then. If that fails, the phase has the energy
-// since the last sample, too.
+// since the last sample, too. A phase can always be ended.
 func (r *run) begin(ctx context.Context, name string) error {
 	if name == r.phase {
 		return nil
 	}
-	if err := r.begun.add(name); err != nil {
-		r.note("A phase was refused: %v", err)
-		return err
+	if r.begun++; r.begun > maxMarks && name != phase.None {
+		r.note("A phase was refused: %v", errMarks)
+		return errMarks
 	}
 	r.record.mark(name)
 	err := r.collect(ctx)
 	r.record.marked()
 	r.phase = name
 	return err
-}
-
-// add counts a mark, or returns why it is one too many. A phase can always be ended.
-func (m *marked) add(name string) error {
-	if name == phase.None {
-		return nil
-	}
-	_, known := m.names[name]
-	switch {
-	case m.marks >= maxMarks:
-		return errMarks
-	case !known && len(m.names) >= maxPhases:
-		return errPhases
-	case m.names == nil:
-		m.names = map[string]struct{}{}
-	}
-	m.names[name] = struct{}{}
-	m.marks++
-	return nil
 }

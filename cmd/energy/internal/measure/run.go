@@ -40,7 +40,7 @@ type run struct {
 	marks    chan mark
 	result   *Result
 	phase    string
-	begun    marked
+	begun    int // marks
 	baseline *Baseline // the measurement before the command, nil if there was none
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
 	// reported energy.
@@ -168,8 +168,8 @@ func (r *run) prepare(ctx context.Context) error {
 
 // run starts the command and measures it until it ends.
 func (r *run) run(ctx context.Context) (*Result, error) {
-	server, socket := r.serveMarks()
-	defer server.close()
+	stopMarks, socket := r.serveMarks()
+	defer stopMarks()
 	if r.Profiler != nil {
 		if err := r.Profiler.Begin(r.group.Processes); err != nil {
 			return nil, err
@@ -203,7 +203,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
 		case <-ended:
-			server.close()
+			stopMarks()
 			r.finish(ctx)
 			return r.result, nil
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -101,6 +102,29 @@ func TestACommandIsMeasured(t *testing.T) {
 	assert.Empty(t, r.Left)
 	assert.Equal(t, []Program{{"sh", []units.Energy{z.Used}}}, r.Programs, "it never forks, so it has no descendants")
 	assert.NotEmpty(t, r.CPUTime)
+}
+
+// The curve is linear, so that each second of CPU time has the same energy.
+func TestEnergyIsThatOfTheCommandsCPUTimeWhateverElseRuns(t *testing.T) {
+	for range 2 { // the second time next to another process
+		linear := []any{map[string]any{"utilization": 0, "power": 20}, map[string]any{"utilization": 1, "power": 120}}
+		settings := map[string]any{"model": map[string]any{"points": linear}, "meters": map[string]any{"use": []any{}}}
+		o := options(t, machine(t), settings, strings.Repeat(busy, 15))
+		before := childTimes(t)
+		r := measured(t, o)
+		assert.InEpsilon(t, childTimes(t)-before, r.CPU, 0.02)
+		assert.InEpsilon(t, 100*r.CPU.Seconds()/float64(runtime.NumCPU()), r.Zones[0].Used.Joules(), 0.02)
+		other := exec.Command("sh", "-c", "while :; do :; done")
+		require.NoError(t, other.Start())
+		t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	}
+}
+
+// childTimes returns the CPU time of children that were waited for.
+func childTimes(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {

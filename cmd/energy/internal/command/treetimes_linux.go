@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// treeTimes is the CPU time of a process and its descendants, or only that of the descendants of this
+// process: the CPU clocks of those that run, and the times of children that they waited for, which
+// are in ticks except for those of this process. Descendants whose parent ended remain in the tree.
+type treeTimes struct {
+	tree    *processTree
+	root    int
+	foreign map[int]bool  // processes that do not count
+	pidfd   int           // of the root, 0 if it is this process
+	before  units.CPUTime // the time before the group began
+	members map[int]member
+	gone    units.CPUTime // the time of members that ended and that no member waited for
+	lost    error         // why times were lost, nil if nothing shows that any were
+}
+
+// member is a process of the tree as it was read last.
+type member struct {
+	start  uint64
+	parent int
+	used   units.CPUTime // with that of the children that it waited for
+}
+
+// newChildTimes counts the descendants of this process from now on.
+func newChildTimes(tree *processTree, foreign map[int]bool) (t *treeTimes, err error) {
+	t = &treeTimes{tree: tree, root: os.Getpid(), foreign: foreign}
+	t.before, err = t.Used()
+	return t, err
+}
+
+func (t *treeTimes) method() Method {
+	if t.pidfd == 0 {
+		return ChildTimes
+	}
+	return ProcessTree
+}
+
+func (*treeTimes) path() string { return "" }
+
+func (t *treeTimes) close() error {
+	if t.pidfd == 0 {
+		return nil
+	}
+	return os.NewSyscallError("close", unix.Close(t.pidfd))
+}
+
+// start implements counter.
+func (t *treeTimes) start(fork func(cgroup int) error) error { return fork(-1) }
+
+// Processes implements cpu.Group. It yields the processes that run now.
+func (t *treeTimes) Processes(yield func(pid int32)) error {
+	if err := t.read(); err != nil {
+		return err
+	}
+	for pid := range t.members {
+		if pid != t.root || t.pidfd != 0 {
+			yield(int32(pid))
+		}
+	}
+	return nil
+}
+
+// Used implements cpu.Group.
+func (t *treeTimes) Used() (units.CPUTime, error) {
+	if err := t.read(); err != nil {
+		return 0, err
+	}
+	used := t.gone
+	for _, m := range t.members {
+		used += m.used
+	}
+	return units.Advance(t.before, used), nil
+}
+
+// read reads the tree.
+func (t *treeTimes) read() error {
+	if err := t.tree.refresh(); err != nil {
+		return err
+	}
+	old := t.members
+	t.members = make(map[int]member, len(old))
+	if old == nil {
+		t.visit(t.root, nil)
+	}
+	for pid := range old {
+		t.follow(pid, old)
+	}
+	for pid, m := range old {
+		if now, ok := t.members[pid]; ok && now.start == m.start {
+			continue
+		}
+		if parent, ok := t.members[m.parent]; !ok || parent.start != old[m.parent].start {
+			t.gone += m.used
+			t.lose(pid)
+		}
+	}
+	return nil
+}
+
+// lose records the end of a process that no member waited for.
+func (t *treeTimes) lose(pid int) {
+	if pid == t.root {
+		t.lost = errors.New("the CPU time of the process between the last measurement and its end is not available")
+	} else if t.lost == nil {
+		t.lost = errors.New("a descendant ended that its parent did not wait for: what it used at its end is not available")
+	}
+}
+
+// follow adds a process that was in the tree before, after its parent.
+func (t *treeTimes) follow(pid int, old map[int]member) {
+	m, ok := old[pid]
+	if _, visited := t.members[pid]; !ok || visited {
+		return
+	}
+	if parent, ok := old[m.parent]; ok && parent.start <= m.start && m.parent != pid {
+		t.follow(m.parent, old)
+	}
+	t.visit(pid, &m)
+}
+
+// visit adds a process and those below it. is, if it is not nil, is the process as it was read last:
+// another one may have its number.
+//
+// Each process is read before its children, so that what is waited for meanwhile is not counted twice.
+func (t *treeTimes) visit(pid int, is *member) {
+	if _, ok := t.members[pid]; ok || t.foreign[pid] {
+		return
+	}
+	stat, err := t.tree.stat(pid)
+	if err != nil || is != nil && stat.Starttime != is.start {
+		return // it ended
+	}
+	m := member{stat.Starttime, stat.PPID, waitedFor()}
+	if pid != t.root || t.pidfd != 0 {
+		m.used = processTime(pid, &stat) + ticks(uint(max(stat.CUTime, 0))) + ticks(uint(max(stat.CSTime, 0)))
+	}
+	t.members[pid] = m
+	children := t.tree.childrenOf(pid)
+	if len(children) > 0 && t.lost == nil && t.tree.ignoresSIGCHLD(pid) {
+		t.lost = fmt.Errorf("%s ignores SIGCHLD: the times of its children that ended are lost", stat.Comm)
+	}
+	for _, child := range children {
+		t.visit(child, nil)
+	}
+}
+
+// waitedFor returns the CPU time of the descendants of this process that were waited for.
+func waitedFor() units.CPUTime {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // never fails
+	return units.CPUTime(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// processTime returns the CPU time of a process by its own clock, in nanoseconds, or where there is none in ticks.
+func processTime(pid int, stat *procfs.ProcStat) units.CPUTime {
+	const sched = 2 // CPUCLOCK_SCHED of a process, not a thread (linux/posix-timers.h)
+	if used := clock(int32(^pid<<3 | sched)); used > 0 {
+		return used
+	}
+	return ticks(stat.UTime) + ticks(stat.STime)
+}
+
+func ticks(n uint) units.CPUTime { return units.CPUTime(n) * units.Tick }
+
+// clock returns the time of a clock, 0 if it cannot be read.
+func clock(id int32) units.CPUTime {
+	var t unix.Timespec
+	if err := unix.ClockGettime(id, &t); err != nil {
+		return 0
+	}
+	return units.CPUTime(time.Duration(t.Nano()))
+}
