@@ -48,7 +48,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 			want: []string{"The baseline of 10s is too short for the meter of package"}},
 		"late energy": {static: StaticConfiguration, missing: 2500 * time.Millisecond, set: func(r *run) {
 			r.late = map[power.Class]time.Time{packages: {}, platform: {}}
-			r.notes.receiver = &meter{receiver: receiver{state: state{notes: []energyreceiver.Note{{Text: "denied", Permission: true}}}}}
+			r.notes.receiver = &meter{state: state{notes: []energyreceiver.Note{{Text: "denied", Permission: true}}}}
 		}, want: []string{
 			"The meter of platform has not answered, so its energy is missing",
 			"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",
@@ -78,7 +78,7 @@ func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
 	kind := power.Class{Zone: power.Package, Method: power.Measured}
 	baseline := map[power.Class]float64{kind: 12}
 	static := func(measured map[power.Class]float64, trained bool) Static {
-		m := &meter{receiver: receiver{state: state{trained: map[power.Class]bool{kind: trained}}}, meterOptions: meterOptions{cfg: cfg, static: measured}}
+		m := &meter{state: state{trained: map[power.Class]bool{kind: trained}}, meterOptions: meterOptions{cfg: cfg, static: measured}}
 		return m.staticOf(kind)
 	}
 	assert.Equal(t, StaticUnknown, static(nil, false))

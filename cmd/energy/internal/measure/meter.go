@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.uber.org/zap"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -24,18 +25,52 @@ import (
 // container is the ID of the container that all processes of a command are in.
 const container = "command"
 
-// poll is how often a meter is looked at that has still to answer.
-const poll = 50 * time.Millisecond
+const (
+	// poll is how often a meter is looked at that has still to answer.
+	poll = 50 * time.Millisecond
+	// hangsAfter is the time after which a call of the receiver is not waited for any more.
+	hangsAfter = 3 * time.Second
+)
 
-// meter is a receiver in this process with the energy of workloads since its baseline.
+// errHangs is the error of a call that was not waited for, and of those after it until it has returned.
+var errHangs = errors.New("the receiver hangs: a read of this machine does not return")
+
+// meter is the embedded receiver with the energy of workloads since its baseline. A call of the
+// receiver that hangs is not waited for longer than hangsAfter, so that the end of the command and
+// signals are noticed whatever hangs. A meter is not safe for concurrent use.
 type meter struct {
-	receiver
 	meterOptions
-	account snapshot.Account
-	at      time.Time // right before the last measurement
-	busy    float64   // utilization of the node times seconds, NaN if it is not available
-	windows *feed.Feed
-	reader  feed.Reader
+	embedded embedded
+	ctx      context.Context //nolint:containedctx // of the run: after a signal nothing waits for a call that hangs already
+	guard    patience.Guard
+	lost     bool // start hangs
+	state         // as of the last call that returned
+	account  snapshot.Account
+	at       time.Time // right before the last measurement
+	busy     float64   // utilization of the node times seconds, NaN if it is not available
+	windows  *feed.Feed
+	reader   feed.Reader
+}
+
+// state is the state of the meters.
+type state struct {
+	attributed []power.Reading
+	trained    map[power.Class]bool // the kinds whose static power model is trained
+	expected   map[power.Class]float64
+	notes      []energyreceiver.Note
+	waits      bool // a meter whose energy would be attributed has not answered yet
+}
+
+// embedded is energyreceiver.Embedded.
+type embedded interface {
+	Start(ctx context.Context) error
+	Collect(ctx context.Context) (pmetric.Metrics, error)
+	Attributed() []power.Reading
+	Trained() map[power.Class]bool
+	ExpectedErrors() map[power.Class]float64
+	Notes() []energyreceiver.Note
+	Waits() bool
+	Shutdown(ctx context.Context) error
 }
 
 // meterOptions configure a meter.
@@ -52,8 +87,8 @@ var opened atomic.Uint64
 // openMeter takes the first readings. It closes the source if it fails.
 func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) {
 	options := energyreceiver.EmbeddedOptions{
-		ID:     component.NewIDWithName(energyreceiver.EmbeddedID.Type(), fmt.Sprintf("measure-%d", opened.Add(1))),
-		Logger: zap.NewNop(), StaticPower: m.static, Extensions: o.Extensions,
+		ID:          component.NewIDWithName(energyreceiver.EmbeddedID.Type(), fmt.Sprintf("measure-%d", opened.Add(1))),
+		StaticPower: m.static, Extensions: o.Extensions,
 	}
 	if m.source != nil {
 		options.CPU, options.Container = m.source, container
@@ -66,8 +101,8 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 		return nil, err
 	}
 	of := &meter{
-		receiver: newReceiver(ctx, e), meterOptions: m, account: snapshot.Account{FromZero: true}, at: time.Now(),
-		windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
+		meterOptions: m, embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter},
+		account: snapshot.Account{FromZero: true}, at: time.Now(), windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
 	}
 	if m.take != nil {
 		of.windows.Open(&of.reader)
@@ -78,23 +113,71 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 	return of, nil
 }
 
-// close closes the receiver, unless a call of it hangs.
-func (m *meter) close() error {
-	m.windows.Close(&m.reader)
-	return m.receiver.close()
-}
-
-// measure brings the account up to date.
-func (m *meter) measure(ctx context.Context) error {
-	at := time.Now()
-	s, err := m.collect(context.WithoutCancel(ctx))
-	if err != nil {
+// start takes the baseline. It waits for the meters until they are open or ctx ends.
+func (m *meter) start() error {
+	_, err := patience.Call(m.ctx, hangsAfter, func() (struct{}, error) { return struct{}{}, m.embedded.Start(m.ctx) })
+	switch {
+	case errors.Is(err, patience.ErrBlocked):
+		m.lost = true
+		return context.Cause(m.ctx)
+	case err != nil:
 		return err
 	}
-	m.account.Add(s)
-	m.busy += s.Busy * at.Sub(m.at).Seconds()
-	m.at = at
+	return m.call(m.look)
+}
+
+// look reads the state of the meters, and returns what sets it.
+func (m *meter) look() (set func()) {
+	e := m.embedded
+	now := state{e.Attributed(), e.Trained(), e.ExpectedErrors(), e.Notes(), e.Waits()}
+	return func() { m.state = now }
+}
+
+// call calls do, and what it returns if it did not hang.
+func (m *meter) call(do func() (set func())) error {
+	result := make(chan func(), 1)
+	if m.guard.Call(m.ctx, func() { result <- do() }) != nil {
+		return errHangs
+	}
+	(<-result)()
 	return nil
+}
+
+// measure brings the account up to date. After an error the next call covers what this one missed.
+func (m *meter) measure(ctx context.Context) (err error) {
+	at := time.Now()
+	if hangs := m.call(func() func() {
+		md, failed := m.embedded.Collect(context.WithoutCancel(ctx))
+		set := m.look()
+		return func() {
+			if set(); failed != nil {
+				err = failed
+				return
+			}
+			s := snapshot.FromMetrics(md)
+			m.account.Add(s)
+			m.busy += s.Busy * at.Sub(m.at).Seconds()
+			m.at = at
+		}
+	}); hangs != nil {
+		return hangs
+	}
+	return err
+}
+
+// close closes what start opened, unless a call hangs.
+func (m *meter) close() (err error) {
+	m.windows.Close(&m.reader)
+	if m.lost || m.guard.Blocked() {
+		return errHangs
+	}
+	if hangs := m.call(func() func() {
+		failed := m.embedded.Shutdown(context.WithoutCancel(m.ctx))
+		return func() { err = failed }
+	}); hangs != nil {
+		return hangs
+	}
+	return err
 }
 
 // restart makes now the start of the account.
@@ -148,11 +231,6 @@ func (m *meter) await(ctx context.Context, most time.Duration, done func() bool)
 // isRead reports whether a zone of a kind is attributed now and was read.
 func (m *meter) isRead(kind power.Class) bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind && !r.At.IsZero() })
-}
-
-// isKnown reports whether any energy is measured or modeled.
-func (m *meter) isKnown() bool {
-	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return !r.At.IsZero() })
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the

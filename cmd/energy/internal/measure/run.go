@@ -160,7 +160,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if r.NeedsEnergy && !m.isKnown() {
+	if r.NeedsEnergy && !slices.ContainsFunc(m.attributed, func(of power.Reading) bool { return !of.At.IsZero() }) {
 		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
 	}
 	return nil

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -35,28 +37,30 @@ func (s *slow) Notes() []energyreceiver.Note            { return nil }
 func (s *slow) Waits() bool                             { return true }
 func (s *slow) Shutdown(context.Context) error          { s.closed = true; return nil }
 
+func meterOf(ctx context.Context, e embedded) *meter {
+	return &meter{embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter}, windows: &feed.Feed{}}
+}
+
 func TestACallThatHangsIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
-		r := newReceiver(t.Context(), s)
-		require.NoError(t, r.start())
-		assert.Len(t, r.attributed, 1)
-		assert.True(t, r.waits)
+		m := meterOf(t.Context(), s)
+		require.NoError(t, m.start())
+		assert.Len(t, m.attributed, 1)
+		assert.True(t, m.waits)
 
 		s.takes = time.Minute
 		began := time.Now()
-		_, err := r.collect(t.Context())
-		require.ErrorIs(t, err, errHangs)
+		require.ErrorIs(t, m.measure(t.Context()), errHangs)
 		assert.Equal(t, hangsAfter, time.Since(began))
-		assert.Len(t, r.attributed, 1, "as before")
-		require.ErrorIs(t, r.close(), errHangs)
+		assert.Len(t, m.attributed, 1, "as before")
+		require.ErrorIs(t, m.close(), errHangs)
 		assert.False(t, s.closed)
 
 		time.Sleep(time.Minute)
 		s.takes = 0
-		_, err = r.collect(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, r.close())
+		require.NoError(t, m.measure(t.Context()))
+		require.NoError(t, m.close())
 		assert.True(t, s.closed)
 	})
 }
@@ -66,11 +70,11 @@ func TestASignalEndsAStartThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { stop(interrupted) })
-		r := newReceiver(ctx, &slow{takes: time.Hour})
+		m := meterOf(ctx, &slow{takes: time.Hour})
 		began := time.Now()
-		assert.Equal(t, interrupted, r.start())
+		assert.Equal(t, interrupted, m.start())
 		assert.Equal(t, time.Minute+hangsAfter, time.Since(began))
-		require.ErrorIs(t, r.close(), errHangs)
+		require.ErrorIs(t, m.close(), errHangs)
 		time.Sleep(time.Hour)
 	})
 }
