@@ -47,7 +47,7 @@ type Collector struct {
 // NewCollector returns a collector without notes.
 func NewCollector() *Collector { return &Collector{LevelEnabler: zapcore.InfoLevel} }
 
-// Notes returns the notes in the order in which they were first logged.
+// Notes returns the notes, ordered by their first mention.
 func (c *Collector) Notes() []Note {
 	c.mu.Lock()
 	defer c.mu.Unlock()

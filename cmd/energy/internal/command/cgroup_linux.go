@@ -26,7 +26,7 @@ import (
 // prefix is how the names of groups' cgroups begin. This process's ID and a number follow.
 const prefix = "energy-measure-"
 
-var made atomic.Uint64 // groups so far
+var made atomic.Uint64 // number of groups
 
 // cgroup is a cgroup that was made for a group, a child of this process's own.
 //

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command runs a command in a group of its own, so that the CPU time of all its descendants
-// is known, including descendants that are short-lived or outlive the command.
+// Package command runs a command in a group of its own, and counts the CPU time of all its
+// descendants, including descendants that are short-lived or outlive the command. Attach counts a
+// process that runs already and its descendants.
 //
-// The group is a cgroup, in which the command is from its first instruction: of version 2, or of
-// the cpuacct hierarchy of version 1. What others put into it, as container runtimes do that are
-// asked to, counts, too. Where none can be made, the group is all descendants of this process, and
-// their CPU time is the sum of the CPU clocks of running descendants and of the times of reaped
-// children. In both cases this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps
-// them.
+// The group is a cgroup of version 2, or of the cpuacct hierarchy of version 1. The command is in it
+// from its first instruction. Processes that others move there, such as container runtimes, count,
+// too. If no cgroup can be made, the group is all descendants of this process. Their CPU time is the
+// sum of the CPU clocks of running descendants and of the times of reaped children. In both cases
+// this process adopts the orphans among its descendants (PR_SET_CHILD_SUBREAPER), and reaps them.
 //
 // What leaves the cgroup is not counted: services that systemd, cron or a container runtime start
 // because the command asked them to.

@@ -34,7 +34,7 @@ type Group struct {
 	untried  []Method
 	used     units.CPUTime // the most that the counter showed
 	at       time.Time     // when the counter was read last
-	ended    bool          // nothing is counted any more
+	ended    bool          // the counting has ended
 }
 
 // counter counts the CPU time of a group. It implements cpu.Group.
@@ -126,7 +126,7 @@ func (g *Group) Method() Method {
 	return g.counter.method()
 }
 
-// Lost returns why CPU time of the group was lost, nil if nothing shows that any was. A cgroup loses none.
+// Lost returns why CPU time of the group was lost, or nil. A cgroup loses no CPU time.
 func (g *Group) Lost() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,8 +30,8 @@ var (
 )
 
 // Start starts a command in the group. If the kernel refuses to start it in the cgroup, the group's
-// method becomes the next one. The error is ErrNotFound or ErrNotExecutable where it is the
-// program's.
+// method becomes the next one. The error is ErrNotFound or ErrNotExecutable if the
+// program is the cause.
 func (g *Group) Start(c Command) (*Process, error) {
 	if len(c.Args) == 0 {
 		return nil, errNoArgs
@@ -136,8 +136,8 @@ func explain(name string, err error) error {
 	return fmt.Errorf("%s: %w: %w", name, because, err)
 }
 
-// AwaitEnd waits until the command has ended, not for what it leaves behind. Until Wait is called the
-// command remains a process of the group, whose CPU time is final.
+// AwaitEnd waits until the command has ended. Until Wait is called the command remains a process of the
+// group with its final CPU time. Processes that it leaves behind are not waited for.
 func (p *Process) AwaitEnd() error {
 	for {
 		err := unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -162,7 +162,7 @@ func (p *Process) Wait() (Status, error) {
 	return Status{Code: state.ExitCode()}, nil
 }
 
-// Signal sends the command a signal. It does nothing if the command has ended.
+// Signal sends the command a signal. A command that has ended gets no signal.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -198,7 +198,7 @@ func (g *Group) reap() {
 }
 
 // anyEnded reports whether a child of this process has ended and was not waited for. It may report so
-// if that is not known. It costs one system call, and a list of all children one for each thread.
+// after an error. It costs one system call, and a list of all children one for each thread.
 func anyEnded() bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)

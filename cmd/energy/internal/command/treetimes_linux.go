@@ -14,9 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// treeTimes is the CPU time of a process and its descendants, or only that of the descendants of this
-// process: the CPU clocks of those that run, and the times of children that they waited for, which
-// are in ticks except for those of this process. Descendants whose parent ended remain in the tree.
+// treeTimes is the CPU time of a process and its descendants. If the process is this one, its own
+// CPU time does not count. The CPU time of running processes is read from CPU clocks. To it are added
+// the times of children that processes waited for, in ticks unless the parent is this process.
+// Descendants whose parent ended remain in the tree.
 type treeTimes struct {
 	tree    *processTree
 	root    int
@@ -25,14 +26,14 @@ type treeTimes struct {
 	before  units.CPUTime // the time before the group began
 	members map[int]member
 	gone    units.CPUTime // the time of members that ended and that no member waited for
-	lost    error         // why times were lost, nil if nothing shows that any were
+	lost    error         // why times were lost, or nil
 }
 
 // member is a process of the tree as it was read last.
 type member struct {
 	start  uint64
 	parent int
-	used   units.CPUTime // with that of the children that it waited for
+	used   units.CPUTime // including children that it waited for
 }
 
 // newChildTimes counts the descendants of this process from now on.
@@ -116,7 +117,7 @@ func (t *treeTimes) lose(pid int) {
 	if pid == t.root {
 		t.lost = errors.New("the CPU time of the process between the last measurement and its end is not available")
 	} else if t.lost == nil {
-		t.lost = errors.New("a descendant ended that its parent did not wait for: what it used at its end is not available")
+		t.lost = errors.New("a descendant ended without a parent that waits: its CPU time before the end is not available")
 	}
 }
 
@@ -135,7 +136,7 @@ func (t *treeTimes) follow(pid int, old map[int]member) {
 // visit adds a process and those below it. is, if it is not nil, is the process as it was read last:
 // another one may have its number.
 //
-// Each process is read before its children, so that what is waited for meanwhile is not counted twice.
+// Each process is read before its children, so that a child that ends meanwhile is not counted twice.
 func (t *treeTimes) visit(pid int, is *member) {
 	if _, ok := t.members[pid]; ok || t.foreign[pid] {
 		return
@@ -165,7 +166,7 @@ func waitedFor() units.CPUTime {
 	return units.CPUTime(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// processTime returns the CPU time of a process by its own clock, in nanoseconds, or where there is none in ticks.
+// processTime returns the CPU time of a process: of its CPU clock, or in ticks if that cannot be read.
 func processTime(pid int, stat *procfs.ProcStat) units.CPUTime {
 	const sched = 2 // CPUCLOCK_SCHED of a process, not a thread (linux/posix-timers.h)
 	if used := clock(int32(^pid<<3 | sched)); used > 0 {

@@ -13,9 +13,8 @@ import (
 // workloads that ended and update the notes.
 const collectEvery = 10 * time.Second
 
-// embeddedConfig returns the configuration by which a command is measured, and what of it is left out.
-//
-// It is the given one without what a collector does for others, and with the metrics that this package reads.
+// embeddedConfig returns the configuration of the receiver, and notes on settings that are left out.
+// It has the metrics that snapshots of this package need.
 func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	defaults, own := energyreceiver.DefaultConfig(), *o.Config
 	own.CollectionInterval, own.InitialDelay = max(collectEvery, 2*o.Interval), 0
@@ -46,7 +45,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	return &own, notes
 }
 
-// staticOf returns what the static power of a zone kind is known from.
+// staticOf returns the source of the static power of a zone kind.
 func (m *meter) staticOf(kind power.Class) Static {
 	_, ok := m.static[kind]
 	switch model := m.cfg.StaticModel(kind); {

@@ -133,7 +133,7 @@ func (m *meter) look() (set func()) {
 	return func() { m.state = now }
 }
 
-// call calls do, and what it returns if it did not hang.
+// call calls do, and then its result unless do hangs.
 func (m *meter) call(do func() (set func())) error {
 	result := make(chan func(), 1)
 	if m.guard.Call(m.ctx, func() { result <- do() }) != nil {
@@ -143,7 +143,7 @@ func (m *meter) call(do func() (set func())) error {
 	return nil
 }
 
-// measure brings the account up to date. After an error the next call covers what this one missed.
+// measure brings the account up to date. After an error the next call covers the same time.
 func (m *meter) measure(ctx context.Context) (err error) {
 	at := time.Now()
 	if hangs := m.call(func() func() {
@@ -222,7 +222,7 @@ func (m *meter) await(ctx context.Context, most time.Duration, done func() bool)
 		case <-ctx.Done():
 			return false
 		case <-ticker.C:
-			_ = m.measure(ctx) // the next one covers what it missed
+			_ = m.measure(ctx) // the next one covers the same time
 		}
 	}
 	return true
@@ -234,7 +234,7 @@ func (m *meter) isRead(kind power.Class) bool {
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the
-// kinds of which it is not known.
+// kinds without new readings.
 func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
 	known = map[power.Class]float64{}
 	for _, r := range after {

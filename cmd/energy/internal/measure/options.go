@@ -13,10 +13,10 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// MinInterval is the shortest time between two measurements. Shorter ones would cost more than what they show.
+// MinInterval is the shortest time between two measurements. Shorter ones would cost too much.
 const MinInterval = 10 * time.Millisecond
 
-// Options say what is run, and how it is measured.
+// Options configure a measurement.
 type Options struct {
 	Command []string
 	// PID, if it is not 0, is a process that is measured with its descendants, in place of a command.
@@ -45,7 +45,7 @@ type Options struct {
 	NeedsEnergy bool
 	// Node divides the energy of the whole machine, too: see By.
 	Node bool
-	// Say takes what the user should know while nothing else happens. It may be nil.
+	// Say prints a message while Run waits. It may be nil.
 	Say func(text string)
 	// Progress, if it is not nil, is called after each measurement of the command with the energy that
 	// the command has used until a time since its start.

@@ -206,7 +206,9 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 		for i, kind := range []power.Class{packages, platform} {
 			for _, z := range got.Zones {
 				if zoneKind(&z) == kind {
-					require.Equal(t, all[i], amounts{z.Used, z.Active, z.Idle})
+					require.Equal(t, all[i].active, z.Active)
+					require.Equal(t, all[i].used, z.Used)
+					require.Equal(t, all[i].idle, z.Idle)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ type run struct {
 	marks    chan mark
 	result   *Result
 	phase    string
-	begun    int // marks
+	begun    int       // marks
 	baseline *Baseline // the measurement before the command, nil if there was none
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
 	// reported energy.
@@ -49,13 +49,12 @@ type run struct {
 	busy float64
 }
 
-// Run runs a command and measures what it used. With Options.PID it measures a process that runs.
+// Run runs a command and measures its energy. With Options.PID it measures a process that runs.
 //
 // An error reports why the command was not started: command.ErrNotFound, command.ErrNotExecutable,
-// ErrNoMeter, that ctx ended, or what is wrong with the receiver. Once the command runs, nothing
-// changes what it does: what cannot be measured is in the notes of the result. Signals are passed
-// on to it, and ctx does not end it: it only ends the wait for slow meters. The end of ctx ends the
-// measurement of a process that ran before.
+// ErrNoMeter, the cause of ctx, or an error of the receiver. A command that runs is not disturbed:
+// the notes of the result have the errors. Signals are passed on to it. The end of ctx only ends the
+// wait for slow meters, and the measurement of a process that ran before.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: &o, marks: make(chan mark), phase: phase.None}
 	cfg, without := embeddedConfig(&o)
@@ -88,7 +87,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r.run(ctx)
 }
 
-// openGroup makes the group of the command, or finds that of the process.
+// openGroup makes the group of the command, or of the process.
 func (r *run) openGroup(root string) (err error) {
 	if r.PID == 0 {
 		r.group, err = command.New(command.Options{Root: root})
@@ -128,13 +127,13 @@ func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.
 	return group.NamedSource(names)
 }
 
-// isThere reports whether a program can be found. If not, nothing needs to be measured before it fails to start.
+// isThere reports whether a program can be found.
 func isThere(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil || errors.Is(err, exec.ErrDot)
 }
 
-// say prints a message to the user while nothing else happens.
+// say prints a message to the user while Run waits.
 func (o *Options) say(format string, args ...any) {
 	if o.Say != nil {
 		o.Say(fmt.Sprintf(format, args...))
@@ -195,7 +194,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	for {
 		select {
 		case <-ticker.C:
-			_ = r.collect(ctx) // the next one covers what it missed
+			_ = r.collect(ctx) // the next one covers the same time
 		case used := <-r.record.sampled:
 			if r.Progress != nil {
 				r.Progress(time.Since(r.result.Started), used)
@@ -227,7 +226,7 @@ func (r *run) start(socket string) (err error) {
 func (r *run) awaitEnd(ctx context.Context) {
 	if r.process != nil {
 		if err := r.process.AwaitEnd(); err != nil {
-			r.note("The end of the command is not known: %v", err)
+			r.note("The end of the command was not awaited: %v", err)
 		}
 		return
 	}
@@ -251,7 +250,7 @@ func (r *run) collect(ctx context.Context) error {
 // lastAttempts is how often the last interval is measured at most.
 const lastAttempts = 3
 
-// finish measures what is left, and fills the result.
+// finish measures until the end, and fills the result.
 func (r *run) finish(ctx context.Context) {
 	var err error
 	for range lastAttempts {
@@ -266,7 +265,7 @@ func (r *run) finish(ctx context.Context) {
 	r.leave()
 	end := r.meter.at
 	r.busy = r.meter.busy
-	r.group.End() // what is left behind is no longer measured
+	r.group.End() // processes that were left behind are no longer measured
 	r.late = r.awaitLate(ctx, end)
 	r.fill(end)
 	r.profile(ctx)
@@ -281,20 +280,20 @@ func (r *run) leave() {
 	}
 	status, err := r.process.Wait()
 	if err != nil {
-		r.note("The exit status is not known: %v", err)
+		r.note("The exit status is not available: %v", err)
 	}
 	r.result.Exit = status.Code
 	left, err := r.group.Leftover()
 	if err != nil {
-		r.note("Not known what the command left behind: %v", err)
+		r.note("Processes that the command left behind are not listed: %v", err)
 	}
 	for _, p := range left {
 		r.result.Left = append(r.result.Left, Process(p))
 	}
 }
 
-// awaitLate waits for the meters whose energy is not complete until the end. For each kind that is
-// still incomplete it returns the time until which energy is known.
+// awaitLate waits for the meters whose energy is not complete until the end. It returns the kinds that
+// are still incomplete, with the time of their last reading.
 func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[power.Class]time.Time) {
 	late := r.meter.pending(end)
 	if len(late) == 0 {
@@ -351,7 +350,7 @@ func (r *run) profile(ctx context.Context) {
 	}
 }
 
-// notes are remarks that readers of the figures should know.
+// notes are remarks on the figures.
 type notes struct {
 	texts    []string
 	receiver *meter // nil before it is open

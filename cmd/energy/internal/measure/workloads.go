@@ -17,13 +17,13 @@ import (
 
 // Program is the energy of the command's processes of one program.
 type Program struct {
-	// Name is the name of the program, or that of the command followed by " (descendants)".
+	// Name is the name of the program, or of the command followed by " (descendants)".
 	Name string
 	Used []units.Energy // by the index of Result.Zones
 }
 
-// programsOf divides the energy of a command among its programs, by descending energy. The energy
-// that no program has is that of the command's descendants. It is empty if energy is not known.
+// programsOf divides the energy of a command among its programs, by descending energy. Energy without
+// a program has a row of the command's descendants. The list is empty without zones.
 func programsOf(a *snapshot.Account, of *Result) (programs []Program) {
 	zones := a.Zones()
 	rest := make([]units.Energy, len(of.Zones))
@@ -82,7 +82,7 @@ const (
 )
 
 // wholeMachine divides the energy of the whole machine among its programs or containers. It has a
-// receiver of its own, because that of the command shows only the command's processes.
+// receiver of its own, because the receiver of the command shows only the command's processes.
 type wholeMachine struct {
 	*meter
 	by     By
@@ -95,21 +95,21 @@ type workloadKind struct {
 	kind power.Class
 }
 
-// openWholeMachine takes a baseline. static is the known static power, as that of the command's receiver.
+// openWholeMachine takes a baseline. static is the static power of measured zones.
 func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map[power.Class]float64, o *Options) (*wholeMachine, error) {
 	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
 	m, err := openMeter(ctx, o, meterOptions{cfg: &cfg, static: static})
 	return &wholeMachine{m, o.By, map[workloadKind]units.Energy{}, map[string]map[workloadKind]units.Energy{}}, err
 }
 
-// add adds what was used since the last call to a phase. After an error the next call does.
+// add adds the energy since the last call to a phase. After an error the next call adds it.
 func (m *wholeMachine) add(ctx context.Context, phase string) {
 	if m.measure(ctx) == nil {
 		m.divideSince(phase)
 	}
 }
 
-// divideSince adds to a phase what the account gained since the last call.
+// divideSince adds the gain of the account since the last call to a phase.
 func (m *wholeMachine) divideSince(phase string) {
 	of := m.phases[phase]
 	if of == nil {
@@ -144,14 +144,14 @@ func (m *wholeMachine) divideSince(phase string) {
 	}
 }
 
-// since returns the energy of a row since the last call, of which used is the sum.
+// since returns the energy of a row since the last call. used is its total.
 func (m *wholeMachine) since(row workloadKind, used units.Energy) units.Energy {
 	d := units.Advance(m.before[row], used)
 	m.before[row] = used
 	return d
 }
 
-// nameOf returns the name of a workload, that of Others if it has none.
+// nameOf returns the name of a workload, or Others.
 func (m *wholeMachine) nameOf(of *snapshot.Identity) string {
 	if m.by == ByProgram {
 		return cmp.Or(of[snapshot.Executable], Others)

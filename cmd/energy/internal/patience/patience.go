@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience bounds how long a program waits for calls that may never return: of a FIFO
-// without a reader, a file system that does not answer, or a process that another user holds up.
+// Package patience bounds how long a program waits for calls that may never return. Such calls open a
+// FIFO without a reader, or read a file system that does not answer.
 package patience
 
 import (
@@ -15,8 +15,8 @@ import (
 // ErrBlocked is the error of a call that did not return in time.
 var ErrBlocked = errors.New("the call did not return in time")
 
-// Call calls do and returns its results. Once ctx has ended, it waits for do as long as grace, and
-// then returns ErrBlocked. do goes on in that case: what it uses must be left to it.
+// Call calls do and returns its results. Once ctx has ended, it waits for do for the time grace, and
+// then returns ErrBlocked. do continues in that case, and the caller must leave its data alone.
 func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error)) (T, error) {
 	type results struct {
 		value T
@@ -44,12 +44,12 @@ func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error))
 }
 
 // Guard bounds calls that may never return, one after the other. While an earlier call is blocked,
-// others are not called. The zero Guard waits for nothing; a Guard is not safe for concurrent use.
+// others are not called. The zero Guard does not wait. A Guard is not safe for concurrent use.
 type Guard struct {
 	// Grace is how long a call is waited for.
 	Grace time.Duration
 
-	blocked chan struct{} // closed when the blocked call has returned; nil if none was blocked
+	blocked chan struct{} // closed when the blocked call has returned; nil without one
 }
 
 // Call calls do. It returns ErrBlocked if do or an earlier call does not return in time; do may
@@ -99,7 +99,7 @@ func (g *Guard) Blocked() bool {
 }
 
 // Writer writes like another writer until a write blocks for longer than grace after ctx has ended.
-// From then on it writes nothing, and returns ErrBlocked. It is not safe for concurrent use.
+// From then on it only returns ErrBlocked. It is not safe for concurrent use.
 type Writer struct {
 	ctx     context.Context //nolint:containedctx // it bounds each write, and io.Writer takes none
 	grace   time.Duration
