@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,9 +48,10 @@ func TestACallIsWaitedForALittleAfterTheEnd(t *testing.T) {
 
 func TestWhileACallIsBlockedNoOtherIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, calls, began := Guard{Grace: time.Second}, 0, time.Now()
+		var calls atomic.Int32
+		g, began := Guard{Grace: time.Second}, time.Now()
 		call := func(ctx context.Context, takes time.Duration) error {
-			return g.Call(ctx, func() { calls++; time.Sleep(takes) })
+			return g.Call(ctx, func() { calls.Add(1); time.Sleep(takes) })
 		}
 		require.NoError(t, call(t.Context(), time.Second/2))
 		require.ErrorIs(t, call(t.Context(), 3*time.Second), ErrBlocked)
@@ -60,12 +62,12 @@ func TestWhileACallIsBlockedNoOtherIsMade(t *testing.T) {
 		require.ErrorIs(t, call(ended, 0), ErrBlocked)
 		assert.Equal(t, 2500*time.Millisecond, time.Since(began), "after the end no call is waited for")
 		assert.True(t, g.Blocked())
-		assert.Equal(t, 2, calls)
+		assert.Equal(t, int32(2), calls.Load())
 
 		time.Sleep(2 * time.Second)
 		assert.False(t, g.Blocked())
 		require.NoError(t, call(ended, 0))
-		assert.Equal(t, 3, calls)
+		assert.Equal(t, int32(3), calls.Load())
 	})
 }
 
