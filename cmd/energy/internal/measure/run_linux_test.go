@@ -148,8 +148,10 @@ func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
 	_, err := Run(ctx, o)
 	require.NoError(t, err)
 
-	time.AfterFunc(100*time.Millisecond, func() { _ = process.Process.Kill(); _ = process.Wait() })
+	reaped := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() { _ = process.Process.Kill(); _ = process.Wait(); close(reaped) })
 	r = measured(t, o)
+	<-reaped
 	assert.True(t, noted(r, "between the last measurement and its end"), r.Notes)
 }
 
