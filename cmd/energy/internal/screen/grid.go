@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen shows cells on a terminal, and writes them as text and as SVG.
+// Package screen shows cells on a terminal, and writes them as text.
 //
 // A [Grid] accepts unchecked text: characters that could control a terminal are replaced before
 // they become cells.

@@ -3,15 +3,10 @@
 package screen
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
-	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
@@ -57,30 +52,5 @@ func FuzzGrid(f *testing.F) {
 			assert.LessOrEqual(t, len([]rune(c.Text)), 4, "a character and three marks")
 		}
 		assert.Equal(t, 10, columns)
-		assertXML(t, g.SVG(text))
 	})
-}
-
-func assertXML(t *testing.T, text string) {
-	t.Helper()
-	for d := xml.NewDecoder(strings.NewReader(text)); ; {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			return
-		} else if err != nil {
-			require.NoError(t, err, text)
-		}
-	}
-}
-
-func TestAPictureHasTheTextOfTheGrid(t *testing.T) {
-	g := NewGrid(12, 2)
-	g.Fill(0, Head)
-	g.Put(0, 0, 12, Head, "POWER")
-	g.Put(2, 1, 10, Warning, "a <b> & c")
-	svg := g.SVG("what it is")
-	assertXML(t, svg)
-	assert.Contains(t, svg, "<title>what it is</title>")
-	assert.Contains(t, svg, ">POWER</text>")
-	assert.Contains(t, svg, ">a &lt;b&gt; &amp; c</text>")
-	assert.Contains(t, svg, `x="28.8"`, "the margin and two cells")
 }

@@ -72,6 +72,12 @@ func TestKeysHaveNames(t *testing.T) {
 		s.InjectKey(tt.key, tt.r, tt.mod)
 		assert.Equal(t, tt.want, next())
 	}
+	for _, buttons := range []tcell.ButtonMask{tcell.Button1, tcell.Button1, 0, tcell.Button2, tcell.WheelDown, tcell.WheelUp, tcell.Button1} {
+		s.InjectMouse(3, 1, buttons, 0)
+	}
+	for _, want := range []Mouse{{3, 1, 0}, {3, 1, 1}, {3, 1, -1}, {3, 1, 0}} {
+		assert.Equal(t, want, next(), "a movement with the button held is no click")
+	}
 }
 
 func TestATerminalIsClosedOnce(t *testing.T) {

@@ -69,7 +69,7 @@ var (
 		spare: func(r *Row) bool { return r.Total == r.Energy }}
 	cpuTime = column[Row]{title: "CPU TIME", width: 9, from: 140, order: ByCPUTime, text: func(r *Row, _ *Model) string { return seconds(r) }}
 	busy    = column[Row]{title: "BUSY", width: 7, text: func(r *Row, _ *Model) string { return percent(r.Busy) }}
-	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: func(r *Row, _ *Model) string { return commandOf(r) }}
+	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: commandOf}
 )
 
 // words returns a column of texts.
@@ -94,10 +94,10 @@ var figures = []column[Row]{power, share, bar, recent, gpu, energy, total, cpuTi
 
 // tables are the columns of each view.
 var tables = [NumViews][]column[Row]{
-	Programs: slices.Concat(figures, []column[Row]{words("USER", User, 9, 64)},
-		named("PROGRAM", words("POD", Pod, 26, 180), words("UNIT", Unit, 22, 200), command)),
+	Programs: slices.Concat(figures, []column[Row]{words("USER", User, 12, 64)},
+		named("PROGRAM", words("POD", Pod, 26, 180), words("UNIT", Unit, 22, wide), command)),
 	Processes: slices.Concat([]column[Row]{pid}, figures, []column[Row]{words("USER", User, 9, 72)},
-		named("PROCESS", words("POD", Pod, 26, 190), words("UNIT", Unit, 22, 220), command)),
+		named("PROCESS", words("POD", Pod, 26, 190), words("UNIT", Unit, 22, wide), command)),
 	Users: slices.Concat(figures, named("USER")),
 	Containers: slices.Concat(figures, named("CONTAINER", words("NAMESPACE", Namespace, 16, 140), words("POD", Pod, 26, 96),
 		words("RUNTIME", Runtime, 10, 120), words("ID", ID, 12, 150), words("IMAGE", Image, 36, 180))),
@@ -171,14 +171,21 @@ func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []c
 	return columns
 }
 
-// commandOf returns the container or virtual machine of a program, and its command line.
-func commandOf(r *Row) string {
+// wide is the width from which on units have a column.
+const wide = 200
+
+// commandOf returns the container or virtual machine of a program, and its command line. The unit
+// replaces both if they are empty.
+func commandOf(r *Row, m *Model) string {
 	place, line := cmp.Or(r.Text[Container], r.Text[Pod]), cmp.Or(r.Text[Command], r.Text[Arguments])
 	if place == "" && r.Text[VM] != "" {
 		place = "vm " + r.Text[VM]
 	}
 	if place != "" && line != "" {
 		return place + " · " + line
+	}
+	if m.width >= wide {
+		return cmp.Or(place, line)
 	}
 	return cmp.Or(place, line, r.Text[Unit])
 }

@@ -40,7 +40,11 @@ func (m Model) Draw(width, height int) (*screen.Grid, Model) {
 	case m.frame == nil:
 		p.line(screen.Bold, "energy top")
 		p.y++
-		p.wrap(m.statusStyle(screen.Bold), m.status)
+		style := screen.Bold
+		if m.failed {
+			style = screen.Bad
+		}
+		p.wrap(style, m.status)
 		p.y++
 		for _, n := range m.message.notes {
 			p.wrap(screen.Plain, n)
@@ -225,15 +229,15 @@ func short(d time.Duration) string {
 
 // zoneStyle returns the style of a cell of a zone.
 func zoneStyle(z *Zone, c *column[Zone]) screen.Style {
-	switch marked := c.graph || c.title == "SOURCE"; {
-	case marked && z.Source == "modeled":
-		return screen.Warning
+	switch {
 	case z.Besides != "":
 		return screen.Dim
-	case marked:
-		return screen.Good
+	case !c.graph && c.title != "SOURCE":
+		return screen.Plain
+	case z.Source == "modeled":
+		return screen.Warning
 	}
-	return screen.Plain
+	return screen.Good
 }
 
 // tabs writes the views that have rows, and the filter and the order of the table.
@@ -399,12 +403,11 @@ type note struct {
 
 // notes returns the lines below the table.
 func (m *Model) notes() (notes []note) {
-	for line := range strings.Lines(m.status) {
-		notes = append(notes, note{strings.TrimSuffix(line, "\n"), m.statusStyle(screen.Warning)})
-		break
-	}
-	if m.frame.Wrong != "" {
-		notes = append(notes, note{m.frame.Wrong, screen.Bad})
+	status, _, _ := strings.Cut(m.status, "\n")
+	for _, fault := range []string{status, m.frame.Wrong} {
+		if fault != "" {
+			notes = append(notes, note{fault, screen.Bad})
+		}
 	}
 	for _, n := range m.message.notes {
 		notes = append(notes, note{n, screen.Warning})
@@ -412,23 +415,15 @@ func (m *Model) notes() (notes []note) {
 	return notes
 }
 
-// statusStyle returns the style of the status, which is another one if it is an error.
-func (m *Model) statusStyle(style screen.Style) screen.Style {
-	if m.failed {
-		return screen.Bad
-	}
-	return style
-}
-
 // room returns the notes that fit below the table.
 func (p *painter) room(notes []note) []note {
-	if most := max(1, p.height/12); len(notes) > most {
-		tail := fmt.Sprintf(" (%d more: ?)", len(notes)-most)
-		notes = notes[:most]
-		last := &notes[most-1]
-		last.text = figure.Fit(last.text, p.width-len(tail)) + tail
+	most := max(1, p.height/12)
+	if len(notes) <= most {
+		return notes
 	}
-	return notes
+	last, tail := &notes[most-1], fmt.Sprintf(" (%d more: ?)", len(notes)-most)
+	last.text = figure.Fit(last.text, p.width-len(tail)) + tail
+	return notes[:most]
 }
 
 // last clears the last line, which may have text on a low screen.
