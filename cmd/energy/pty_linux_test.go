@@ -356,7 +356,7 @@ func TestNoScreenIsClearedBetweenFigures(t *testing.T) {
 	p.press("n")
 	p.until("by name")
 	p.press("/evil\r")
-	p.until("1 row matches the filter")
+	p.until("1 matching row")
 	p.until("evil?[2J?name")
 	p.press("?")
 	p.until("Any key goes back")

@@ -21,8 +21,7 @@ type column[T any] struct {
 	left  bool // aligned to the left
 	graph bool // a bar or a sparkline, which plain text does not have
 	text  func(t *T, m *Model) string
-	order Order           // sorts by this column, 0 if the column cannot be sorted by
-	spare func(t *T) bool // the row does not need the column, nil if each row with a text does
+	order Order // sorts by this column, 0 if the column cannot be sorted by
 }
 
 // Order is the sort key of a table.
@@ -56,26 +55,39 @@ func compareFold(a, b string) int {
 	return cmp.Or(cmp.Compare(strings.ToLower(a), strings.ToLower(b)), cmp.Compare(a, b))
 }
 
-// The columns of workloads. A column of width 0 is a bar, whose width depends on the terminal.
-var (
-	pid    = column[Row]{title: "PID", width: 8, order: ByPID, text: func(r *Row, _ *Model) string { return pidOf(r) }}
-	power  = column[Row]{title: "POWER", width: 9, order: ByPower, text: func(r *Row, _ *Model) string { return watts(r.Power) }}
-	gpu    = column[Row]{title: "GPU", width: 9, from: 90, text: func(r *Row, _ *Model) string { return watts(cmp.Or(r.GPU, math.NaN())) }}
-	share  = column[Row]{title: "SHARE", width: 7, from: 50, text: func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) }}
-	bar    = column[Row]{from: 64, left: true, graph: true, text: func(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) }}
-	recent = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: func(r *Row, m *Model) string { return m.recent(r) }}
-	energy = column[Row]{title: "ENERGY", width: 9, order: ByEnergy, text: func(r *Row, m *Model) string { return m.energy(r.Energy) }}
-	total  = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: func(r *Row, m *Model) string { return m.energy(r.Total) },
-		spare: func(r *Row) bool { return r.Total == r.Energy }}
-	cpuTime = column[Row]{title: "CPU TIME", width: 9, from: 140, order: ByCPUTime, text: func(r *Row, _ *Model) string { return seconds(r) }}
-	busy    = column[Row]{title: "BUSY", width: 7, text: func(r *Row, _ *Model) string { return percent(r.Busy) }}
-	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: commandOf}
-)
+// content returns the text of a workload in a column.
+type content = func(r *Row, m *Model) string
+
+// figureOf returns a column of figures.
+func figureOf(title string, width, from int, order Order, of content) column[Row] {
+	return column[Row]{title: title, width: width, from: from, order: order, text: of}
+}
+
+// graphOf returns a column of bars or sparklines.
+func graphOf(title string, width, from int, of content) column[Row] {
+	return column[Row]{title: title, width: width, from: from, left: true, graph: true, text: of}
+}
 
 // words returns a column of texts.
 func words(title string, t Text, width, from int) column[Row] {
-	return column[Row]{title: title, width: width, from: from, left: true, text: func(r *Row, _ *Model) string { return r.Text[t] }}
+	of := func(r *Row, _ *Model) string { return r.Text[t] }
+	return column[Row]{title: title, width: width, from: from, left: true, text: of}
 }
+
+// The columns of workloads. A column of width 0 is a bar, whose width depends on the terminal.
+var (
+	pid     = figureOf("PID", 8, 0, ByPID, func(r *Row, _ *Model) string { return pidOf(r) })
+	power   = figureOf("POWER", 9, 0, ByPower, func(r *Row, _ *Model) string { return watts(r.Power) })
+	gpu     = figureOf("GPU", 9, 90, 0, func(r *Row, _ *Model) string { return watts(cmp.Or(r.GPU, math.NaN())) })
+	share   = figureOf("SHARE", 7, 50, 0, func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) })
+	bar     = graphOf("", 0, 64, func(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) })
+	recent  = graphOf("2 MIN", rowCells, 104, func(r *Row, m *Model) string { return m.recent(r) })
+	energy  = figureOf("ENERGY", 9, 0, ByEnergy, func(r *Row, m *Model) string { return m.energy(r.Energy) })
+	total   = figureOf("TOTAL", 9, 130, ByTotal, func(r *Row, m *Model) string { return m.energy(r.Total) })
+	cpuTime = figureOf("CPU TIME", 9, 140, ByCPUTime, func(r *Row, _ *Model) string { return seconds(r) })
+	busy    = figureOf("BUSY", 7, 0, 0, func(r *Row, _ *Model) string { return percent(r.Busy) })
+	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: commandOf}
+)
 
 // named returns the column of names, and the columns that follow it. Without a column for them,
 // arguments follow the name.
@@ -99,8 +111,8 @@ var tables = [NumViews][]column[Row]{
 	Processes: slices.Concat([]column[Row]{pid}, figures, []column[Row]{words("USER", User, 9, 72)},
 		named("PROCESS", words("POD", Pod, 26, 190), words("UNIT", Unit, 22, wide), command)),
 	Users: slices.Concat(figures, named("USER")),
-	Containers: slices.Concat(figures, named("CONTAINER", words("NAMESPACE", Namespace, 16, 140), words("POD", Pod, 26, 96),
-		words("RUNTIME", Runtime, 10, 120), words("ID", ID, 12, 150), words("IMAGE", Image, 36, 180))),
+	Containers: slices.Concat(figures, named("CONTAINER", words("NAMESPACE", Namespace, 16, 140),
+		words("POD", Pod, 26, 96), words("RUNTIME", Runtime, 10, 120), words("ID", ID, 12, 150), words("IMAGE", Image, 36, 180))),
 	Pods: slices.Concat(figures, named("POD", words("NAMESPACE", Namespace, 16, 76), words("CLASS", Class, 10, 100),
 		words("UID", ID, 36, 140))),
 	Namespaces: slices.Concat(figures, named("NAMESPACE")),
@@ -123,8 +135,8 @@ var zoneColumns = []column[Zone]{
 
 // plainNames are words for the names of zone kinds.
 var plainNames = map[string]string{
-	"package": "CPU", "core": "CPU cores", "uncore": "CPU graphics", "dram": "Memory", "psys": "Mainboard", "platform": "Machine",
-	"gpu": "GPU", "other": "Other parts",
+	"package": "CPU", "core": "CPU cores", "uncore": "CPU graphics", "dram": "Memory", "psys": "Mainboard",
+	"platform": "Machine", "gpu": "GPU", "other": "Other parts",
 }
 
 // plainName returns the name of a zone kind with words for it in front.
@@ -161,17 +173,18 @@ func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []c
 		used := c.order == ByPower || c.order == ByEnergy || c.order == ByName || c.graph
 		for i := 0; i < len(rows) && !used; i++ {
 			text := c.text(&rows[i], m)
-			used = text != "" && text != "-" && (c.spare == nil || !c.spare(&rows[i]))
+			used = text != "" && text != "-"
 		}
-		if used && !(c.graph && m.plain) {
-			c.width = cmp.Or(c.width, m.bar)
-			columns = append(columns, c)
+		if !used || c.graph && m.plain || c.order == ByTotal && !m.totals {
+			continue
 		}
+		c.width = cmp.Or(c.width, m.bar)
+		columns = append(columns, c)
 	}
 	return columns
 }
 
-// wide is the width from which on units have a column.
+// wide is the minimum width of a terminal that has a column of units.
 const wide = 200
 
 // commandOf returns the container or virtual machine of a program, and its command line. The unit

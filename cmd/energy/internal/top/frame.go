@@ -61,11 +61,14 @@ const (
 	NumViews
 )
 
-// The names of the views, and the words for one row and for several rows.
+// The names of the views, and of one of their rows.
 var (
-	viewNames = [NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
-	oneOf     = [NumViews]string{"program", "process", "user", "container", "pod", "namespace", "VM", "unit", "job", "GPU"}
-	manyOf    = [NumViews]string{"programs", "processes", "users", "containers", "pods", "namespaces", "VMs", "units", "jobs", "GPUs"}
+	viewNames = [NumViews]string{
+		"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs",
+	}
+	oneOf = [NumViews]string{
+		"program", "process", "user", "container", "pod", "namespace", "VM", "unit", "job", "GPU",
+	}
 )
 
 // Row is a workload, or energy without one.

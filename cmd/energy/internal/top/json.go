@@ -20,7 +20,8 @@ type object map[string]any
 
 // attributes are the names of texts in JSON.
 var attributes = [numTexts]string{
-	"name", "arguments", "user", "container", "pod", "namespace", "image", "runtime", "vm", "unit", "id", "qos_class", "command",
+	"name", "arguments", "user", "container", "pod", "namespace", "image", "runtime", "vm", "unit", "id", "qos_class",
+	"command",
 }
 
 // JSON writes a frame, and notes on it, as one JSON document.
@@ -59,8 +60,9 @@ func JSON(w io.Writer, f *Frame, notes []string) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(object{
-		"schema": SchemaVersion, "at": f.At, "since": f.Since, "host": f.Host, "joules": f.Node.Joules(), "active_watts": number(f.Active),
-		"active_joules": sum.ActiveEnergy.Joules(), "contradiction": f.Wrong, "zones": zones, "views": views, "notes": append([]string{}, notes...),
+		"schema": SchemaVersion, "at": f.At, "since": f.Since, "host": f.Host, "joules": f.Node.Joules(),
+		"active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,
+		"zones": zones, "views": views, "notes": append([]string{}, notes...),
 	})
 }
 
@@ -79,7 +81,9 @@ func byPower(a, b *Row) int {
 
 // object returns a row as a JSON object, without figures and texts that it lacks.
 func (r *Row) object() object {
-	o := object{"watts": number(r.Power), "joules": r.Energy.Joules(), "total_joules": r.Total.Joules(), "remainder": r.Pinned}
+	o := object{
+		"watts": number(r.Power), "joules": r.Energy.Joules(), "total_joules": r.Total.Joules(), "remainder": r.Pinned,
+	}
 	if r.PID != 0 {
 		o["pid"] = r.PID
 	}

@@ -56,6 +56,7 @@ type layout struct {
 	width   int     // of the screen
 	bar     int     // cells of a bar
 	largest float64 // power of the zone with the largest one
+	totals  bool    // a row has another total than energy
 	first   int     // line of the first row
 	height  int     // rows that were shown
 	count   int     // rows that there are
@@ -349,9 +350,11 @@ func (m *Model) list(k int) (l listing) {
 	if m.frame == nil {
 		return l
 	}
+	m.totals = false
 	for i := range m.frame.Tables[m.view] {
 		r := &m.frame.Tables[m.view][i]
 		l.all.add(r)
+		m.totals = m.totals || r.Total != r.Energy
 		switch {
 		case r.Pinned && !m.empty(r):
 			l.pinned = append(l.pinned, r)
@@ -421,9 +424,9 @@ func (m *Model) empty(r *Row) bool {
 func (m *Model) matching(all *sum) *Row {
 	row := all.Row
 	row.Pinned = true
-	row.Text[Name] = plural(all.workloads, "row matches", "rows match") + " the filter"
+	row.Text[Name] = plural(all.workloads, "matching row")
 	if m.program != nil && m.filter == "" {
-		row.Text[Name] = plural(all.workloads, "row", "rows") + " of " + m.program.Text[Name]
+		row.Text[Name] = plural(all.workloads, "row") + " of " + m.program.Text[Name]
 	}
 	return &row
 }
@@ -445,11 +448,15 @@ func zeroNaN(v float64) float64 {
 	return v
 }
 
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
+// plural returns a number with a noun.
+func plural(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "s"):
+		return strconv.Itoa(n) + " " + noun + "es"
 	}
-	return strconv.Itoa(n) + " " + more
+	return strconv.Itoa(n) + " " + noun + "s"
 }
 
 // matches reports whether all words of the filter are in the row's texts, in upper or lower case.

@@ -4,6 +4,7 @@ package top
 
 import (
 	"encoding/csv"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -163,11 +164,10 @@ func aBuild(t *testing.T) Model {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", "build.csv"))
 	require.NoError(t, err)
-	defer file.Close()
 	r := csv.NewReader(file)
 	r.FieldsPerRecord = -1
 	records, err := r.ReadAll()
-	require.NoError(t, err)
+	require.NoError(t, errors.Join(err, file.Close()))
 	number := func(text string) float64 { v, _ := strconv.ParseFloat(text, 64); return v }
 	zone := func(record []string, uncertainty float64) Zone {
 		return Zone{Name: record[0], Source: "modeled", Active: number(record[3]), Idle: number(record[5]), Energy: units.Energy(1e6 * number(record[4])), Uncertainty: uncertainty}
@@ -267,7 +267,7 @@ func TestTheFilterLooksAtAllTexts(t *testing.T) {
 		}
 	}
 	got, _ := text(press(m, "/", "s", "h", "o", "p", "enter"), 80, 24)
-	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299\.0 J .* 2 rows match the filter$`, got)
+	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299\.0 J .* 2 matching rows$`, got)
 	assert.NotContains(t, got, "unattributed")
 }
 

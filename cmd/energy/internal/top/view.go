@@ -62,7 +62,8 @@ func (m Model) Draw(width, height int) (*screen.Grid, Model) {
 	return p.Grid, m
 }
 
-// Text returns the node's zones, and the first rows of the tables of all views, as plain text.
+// Text returns the zones and the first rows of the tables of all views as plain text. The model must
+// have a frame.
 func (m Model) Text(rows int) string {
 	const around = 12 // lines besides the rows of a table
 	height := around + len(m.frame.Zones) + 10*len(m.message.notes)
@@ -201,7 +202,8 @@ func (p *painter) node() {
 	course, least, largest, n := sparkline(h.powers(h.node[:], f.At, max(0, min(nodeCells, p.width-60))))
 	if n > 1 && !p.m.plain {
 		x = p.put(x, screen.Plain, strings.TrimLeft(course, " "))
-		x = p.put(x, screen.Dim, fmt.Sprintf("%s to %s in %s", figure.Watts(least), figure.Watts(largest), short(time.Duration(n)*step)))
+		span := short(time.Duration(n) * step)
+		x = p.put(x, screen.Dim, figure.Watts(least)+" to "+figure.Watts(largest)+" in "+span)
 	}
 	p.end(x, p.m.energy(f.Node)+" since "+f.Since.Format("15:04:05"))
 	zones := slices.Clone(f.Zones)
@@ -215,7 +217,9 @@ func (p *painter) node() {
 	columns := fitting(zoneColumns, zones, p.width, p.m)
 	cells(p, columns, func(c *column[Zone]) (string, screen.Style) { return c.title, screen.Dim })
 	for i := range zones {
-		cells(p, columns, func(c *column[Zone]) (string, screen.Style) { return c.text(&zones[i], p.m), zoneStyle(&zones[i], c) })
+		cells(p, columns, func(c *column[Zone]) (string, screen.Style) {
+			return c.text(&zones[i], p.m), zoneStyle(&zones[i], c)
+		})
 	}
 }
 
@@ -269,10 +273,10 @@ func (p *painter) tabs() {
 // table writes the rows of the view, and below them the rows without a workload, sums and notes.
 func (p *painter) table() {
 	m := p.m
+	m.first, m.height = p.y+1, max(p.height-p.y-2, 0) // the last line has the keys
+	l := m.list(max(m.scroll, m.cursor) + m.height + 1)
 	columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, m)
 	p.head(columns)
-	m.first, m.height = p.y, max(p.height-p.y-1, 0) // the last line has the keys
-	l := m.list(max(m.scroll, m.cursor) + m.height + 1)
 	rows, below, notes := l.rows, l.pinned, p.room(m.notes())
 	m.count = l.matched.workloads
 	if p.height >= tall {
@@ -324,8 +328,8 @@ func (p *painter) head(columns []column[Row]) {
 
 // row writes a row.
 func (p *painter) row(columns []column[Row], r *Row, chosen bool) {
-	text, bars, lines := screen.Plain, screen.Plain, screen.Dim
-	_, bars = origin(p.m.frame.Zones)
+	text, lines := screen.Plain, screen.Dim
+	_, bars := origin(p.m.frame.Zones)
 	switch {
 	case chosen:
 		text, bars, lines = screen.Chosen, screen.Chosen, screen.Chosen
@@ -390,7 +394,7 @@ func (m *Model) sums(l *listing, shown []*Row) (text string) {
 		rest.Power = 0
 	}
 	if rest.workloads > 0 {
-		text += "Not shown: " + plural(rest.workloads, oneOf[m.view], manyOf[m.view]) + ", " + figure.Watts(rest.Power) + "."
+		text += "Not shown: " + plural(rest.workloads, oneOf[m.view]) + ", " + figure.Watts(rest.Power) + "."
 	}
 	return text
 }
