@@ -179,6 +179,9 @@ func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []c
 			continue
 		}
 		c.width = cmp.Or(c.width, m.bar)
+		if c.order == ByName {
+			c.width += max(width-100, 0) / 8
+		}
 		columns = append(columns, c)
 	}
 	return columns

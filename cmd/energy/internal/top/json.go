@@ -94,7 +94,7 @@ func (r *Row) object() object {
 		o["utilization"] = number(r.Busy)
 	}
 	if r.CPUTime >= 0 {
-		o["cpu_seconds"] = r.CPUTime.Seconds()
+		o["cpu_seconds"] = float64(r.CPUTime.Microseconds()) / 1e6
 	}
 	for t, text := range r.Text {
 		if text != "" {

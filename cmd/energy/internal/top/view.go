@@ -355,7 +355,7 @@ func cells[T any](p *painter, columns []column[T], text func(*column[T]) (string
 	for i := range columns {
 		c := &columns[i]
 		width := min(c.width, p.width-x)
-		if i == len(columns)-1 {
+		if i == len(columns)-1 && c.left {
 			width = p.width - x
 		}
 		if written, style := text(c); c.left {
