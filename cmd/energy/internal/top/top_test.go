@@ -172,14 +172,15 @@ func aBuild(t *testing.T) Model {
 	zone := func(record []string, uncertainty float64) Zone {
 		return Zone{Name: record[0], Source: "modeled", Active: number(record[3]), Idle: number(record[5]), Energy: units.Energy(1e6 * number(record[4])), Uncertainty: uncertainty}
 	}
-	node, at := records[3], time.Date(2026, 11, 28, 18, 25, 14, 0, time.UTC)
-	last := &Frame{At: at, Since: at.Add(-103 * time.Second), Host: "builder-1", Active: number(node[3]), Node: units.Energy(1e6 * number(node[4]))}
+	node, at := records[3], time.Date(2026, 11, 28, 19, 8, 34, 0, time.UTC)
+	last := &Frame{At: at, Since: at.Add(-107 * time.Second), Host: "builder-1", Active: number(node[3]), Node: units.Energy(1e6 * number(node[4]))}
 	last.Zones = []Zone{zone(records[1], 0.74), zone(records[2], 0.23)}
 	m := New("")
 	for i, power := range node[5:] {
 		f := &Frame{At: at.Add(time.Duration(i-len(node)+5) * step), Zones: []Zone{{Active: number(power)}}}
 		for _, record := range records[4:] {
 			row := aRow(0, number(record[3]), number(record[4]), a(record[0], "", map[Text]string{User: record[1], Command: record[2]}))
+			row.Key += record[1]
 			row.Pinned, row.Total = record[1] == "", row.Energy
 			if i == 0 {
 				last.Tables[Programs] = append(last.Tables[Programs], row)
