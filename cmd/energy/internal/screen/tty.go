@@ -26,13 +26,6 @@ type tty struct {
 	lost  bool // something was not written
 }
 
-// expired is a context that has ended.
-var expired = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // Write implements io.Writer. It reports all of text as written, since a screen cannot write the rest later.
 func (t *tty) Write(text []byte) (int, error) {
 	t.mu.Lock()
