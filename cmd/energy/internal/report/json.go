@@ -187,7 +187,11 @@ type jsonProcess struct {
 // run returns the document of a run.
 func (r *Report) run(command, index int) object {
 	run := r.Commands[command].Runs[index]
-	d := r.object(command, func(row *Row, q Quantity) any { return orNull(row.Values[q][index]) })
+	value := func(row *Row, q Quantity) any { return orNull(row.Values[q][index]) }
+	d, zones := r.whole(command).object(value), []object{} // of this run, by whose index other fields have energies
+	for i := range run.Zones {
+		zones = append(zones, r.row(command, Key{Zone: run.Zones[i].Name, Source: run.Zones[i].Source}).object(value))
+	}
 	programs, workloads, phases, samples, left := []jsonProgram{}, []jsonWorkload{}, []jsonInterval{}, []jsonInterval{}, []jsonProcess{}
 	for _, p := range run.Programs {
 		programs = append(programs, jsonProgram{p.Name, inJoules(p.Used)})
@@ -206,7 +210,7 @@ func (r *Report) run(command, index int) object {
 	}
 	d["schema"], d["command"], d["started"], d["exit_status"] = SchemaVersion, run.Command, run.Started, run.Exit
 	d["cpu_time_source"], d["notes"] = run.CPUTime, append([]string{}, run.Notes...)
-	d["programs"], d["phases"], d["samples"], d["left_behind"] = programs, phases, samples, left
+	d["zones"], d["programs"], d["phases"], d["samples"], d["left_behind"] = zones, programs, phases, samples, left
 	if len(workloads) > 0 {
 		d["workloads"] = workloads
 	}

@@ -225,6 +225,27 @@ func TestJoulesOfTheDocumentAddUpToTheMicrojoule(t *testing.T) {
 	assert.Equal(t, exact(d.Joules), sum)
 }
 
+func TestEnergiesOfARunAreByItsOwnZones(t *testing.T) {
+	a, b := run(10, 1, time.Second), run(10, 1, time.Second)
+	a.Zones = a.Zones[2:]
+	b.Programs = []measure.Program{{Name: "x", Used: []units.Energy{20e6, 10e6, 1e6}}}
+	var d struct {
+		Commands []struct {
+			Zones []struct{}
+			Runs  []struct {
+				Zones    []struct{ Joules float64 }
+				Programs []struct{ Joules []float64 }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(written(t, New(Options{}, []Command{{"A", []*measure.Result{a, b}}}).WriteJSON)), &d))
+	assert.Len(t, d.Commands[0].Zones, 3)
+	assert.Len(t, d.Commands[0].Runs[0].Zones, 1)
+	for i, z := range d.Commands[0].Runs[1].Zones {
+		assert.InDelta(t, z.Joules, d.Commands[0].Runs[1].Programs[0].Joules[i], 0)
+	}
+}
+
 func TestTheErrorOfModelsIsInTheMarginAndNotInTheRatio(t *testing.T) {
 	a, b := pairs()
 	measured := New(Options{}, []Command{{"A", a}, {"B", b}})
