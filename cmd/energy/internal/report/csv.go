@@ -16,9 +16,8 @@ func csvHead() []string {
 	return append(append([]string{"command", "run"}, names[:]...), append([]string{"added"}, quantities[:]...)...)
 }
 
-// statistics are the values of the column run for the figures of all runs, and for ratios the first
-// three.
-var statistics = []string{"mean", "ci95_low", "ci95_high", "stddev", "min", "max"}
+// statistics are the names of the statistics of several runs. Ratios have the first three.
+var statistics = [...]string{"mean", "ci95_low", "ci95_high", "stddev", "min", "max", "median", "margin"}
 
 // WriteCSV writes the report as CSV (RFC 4180). It has the figures of each run, the statistics of
 // several runs, and the ratios of two commands.
@@ -59,13 +58,16 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return csv.NewWriter(w).WriteAll(records)
 }
 
-// statistics returns the figures in the order of the variable statistics.
-func (row *Row) statistics(q Quantity) [6]float64 {
-	s, nan := row.summary(q), math.NaN()
-	if s.Runs == 0 {
-		return [6]float64{nan, nan, nan, nan, nan, nan}
+// statistics returns the statistics of a quantity. Unavailable ones are NaN.
+func (row *Row) statistics(q Quantity) (of [len(statistics)]float64) {
+	s := row.summary(q)
+	of = [...]float64{s.Mean, s.Low, s.High, s.StdDev, s.Min, s.Max, s.Median, row.margin(q)}
+	for i := range of {
+		if s.Runs == 0 || !s.Spread() && i >= 1 && i <= 3 {
+			of[i] = math.NaN()
+		}
 	}
-	return [6]float64{s.Mean, s.Low, s.High, s.StdDev, s.Min, s.Max}
+	return of
 }
 
 // ratios returns a ratio and its interval.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -101,41 +102,19 @@ func orNull(v float64) any {
 	return v
 }
 
-// jsonSummary has null in place of unavailable statistics.
-type jsonSummary struct {
-	Mean     float64 `json:"mean"`
-	Margin   any     `json:"margin"` // half-width of ±
-	StdDev   any     `json:"stddev"`
-	Low      any     `json:"ci95_low"`
-	High     any     `json:"ci95_high"`
-	Median   float64 `json:"median"`
-	Min      float64 `json:"min"`
-	Max      float64 `json:"max"`
-	Outliers []int   `json:"outliers"` // numbers of runs, from 1
-}
-
 func summaryOf(row *Row, q Quantity) any {
 	if !row.isKnown(q) || !slices.Contains(compared, q) {
 		return nil
 	}
-	s := row.summary(q)
-	d := jsonSummary{Mean: s.Mean, Margin: orNull(row.margin(q)), Median: s.Median, Min: s.Min, Max: s.Max, Outliers: []int{}}
-	if s.Spread() {
-		d.StdDev, d.Low, d.High = s.StdDev, s.Low, s.High
+	outliers := []int{} // numbers of runs, from 1
+	for _, i := range row.summary(q).Outliers {
+		outliers = append(outliers, i+1)
 	}
-	for _, i := range s.Outliers {
-		d.Outliers = append(d.Outliers, i+1)
+	o := object{"outliers": outliers}
+	for i, v := range row.statistics(q) {
+		o[statistics[i]] = orNull(v)
 	}
-	return d
-}
-
-type jsonRatio struct {
-	Ratio       any  `json:"a_to_b"` // null without a pair
-	Low         any  `json:"ci95_low"`
-	High        any  `json:"ci95_high"`
-	Pairs       int  `json:"pairs"`
-	Left        int  `json:"pairs_left_out"`
-	Significant bool `json:"significant"`
+	return o
 }
 
 func ratioOf(row *Row, q Quantity) any {
@@ -143,7 +122,10 @@ func ratioOf(row *Row, q Quantity) any {
 	if r.Pairs+r.Left == 0 {
 		return nil
 	}
-	return jsonRatio{orNull(of[0]), orNull(of[1]), orNull(of[2]), r.Pairs, r.Left, r.Significant()}
+	return object{
+		"a_to_b": orNull(of[0]), "ci95_low": orNull(of[1]), "ci95_high": orNull(of[2]),
+		"pairs": r.Pairs, "pairs_left_out": r.Left, "significant": r.Significant(),
+	}
 }
 
 // joules are energies by the index of zones.
@@ -157,31 +139,11 @@ func inJoules(energies []units.Energy) joules {
 	return of
 }
 
-type jsonProgram struct {
-	Program string `json:"program"`
-	Joules  joules `json:"joules"`
-}
-
-type jsonWorkload struct {
-	Workload string `json:"workload"`
-	Phase    string `json:"phase"`
-	Joules   joules `json:"joules"`
-}
-
-// jsonInterval is a phase or a sample.
-type jsonInterval struct {
-	End        float64 `json:"end,omitempty"` // of a sample, in seconds since the start
-	Seconds    float64 `json:"seconds"`
-	CPUSeconds float64 `json:"cpu_seconds"`
-	Phase      string  `json:"phase"`
-	Joules     joules  `json:"joules"`
-	NodeJoules joules  `json:"node_joules"`
-}
-
-type jsonProcess struct {
-	PID        int     `json:"pid"`
-	Name       string  `json:"name"`
-	CPUSeconds float64 `json:"cpu_seconds"`
+// interval returns a phase or a sample.
+func interval(name string, wall, cpu time.Duration, used, node []units.Energy) object {
+	return object{
+		"phase": name, "seconds": wall.Seconds(), "cpu_seconds": cpu.Seconds(), "joules": inJoules(used), "node_joules": inJoules(node),
+	}
 }
 
 // run returns the document of a run.
@@ -192,21 +154,23 @@ func (r *Report) run(command, index int) object {
 	for i := range run.Zones {
 		zones = append(zones, r.row(command, Key{Zone: run.Zones[i].Name, Source: run.Zones[i].Source}).object(value))
 	}
-	programs, workloads, phases, samples, left := []jsonProgram{}, []jsonWorkload{}, []jsonInterval{}, []jsonInterval{}, []jsonProcess{}
+	programs, workloads, phases, samples, left := []object{}, []object{}, []object{}, []object{}, []object{}
 	for _, p := range run.Programs {
-		programs = append(programs, jsonProgram{p.Name, inJoules(p.Used)})
+		programs = append(programs, object{"program": p.Name, "joules": inJoules(p.Used)})
 	}
 	for _, w := range run.Workloads {
-		workloads = append(workloads, jsonWorkload{w.Name, w.Phase, inJoules(w.Used)})
+		workloads = append(workloads, object{"workload": w.Name, "phase": w.Phase, "joules": inJoules(w.Used)})
 	}
 	for _, p := range run.Phases {
-		phases = append(phases, jsonInterval{0, p.Wall.Seconds(), p.CPU.Seconds(), p.Name, inJoules(p.Used), inJoules(p.NodeUsed)})
+		phases = append(phases, interval(p.Name, p.Wall, p.CPU, p.Used, p.NodeUsed))
 	}
 	for _, s := range run.Samples {
-		samples = append(samples, jsonInterval{s.End.Seconds(), s.Wall.Seconds(), s.CPU.Seconds(), s.Phase, inJoules(s.Used), inJoules(s.NodeUsed)})
+		sample := interval(s.Phase, s.Wall, s.CPU, s.Used, s.NodeUsed)
+		sample["end"] = s.End.Seconds() // since the start
+		samples = append(samples, sample)
 	}
 	for _, p := range run.Left {
-		left = append(left, jsonProcess{p.PID, p.Name, p.CPU.Seconds()})
+		left = append(left, object{"pid": p.PID, "name": p.Name, "cpu_seconds": p.CPU.Seconds()})
 	}
 	d["schema"], d["command"], d["started"], d["exit_status"] = SchemaVersion, run.Command, run.Started, run.Exit
 	d["cpu_time_source"], d["notes"] = run.CPUTime, append([]string{}, run.Notes...)
