@@ -150,7 +150,7 @@ func interval(name string, wall, cpu time.Duration, used, node []units.Energy) o
 func (r *Report) run(command, index int) object {
 	run := r.Commands[command].Runs[index]
 	value := func(row *Row, q Quantity) any { return orNull(row.Values[q][index]) }
-	d, zones := r.whole(command).object(value), []object{} // of this run, by whose index other fields have energies
+	d, zones := r.whole(command).object(value), []object{} // of this run: the index of energies in other fields
 	for i := range run.Zones {
 		zones = append(zones, r.row(command, Key{Zone: run.Zones[i].Name, Source: run.Zones[i].Source}).object(value))
 	}
