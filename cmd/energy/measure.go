@@ -235,9 +235,10 @@ func (o *measureOptions) run(ctx context.Context) int {
 	return cmp.Or(r.Exit, o.checkUsed("the command used", report), o.lost)
 }
 
-// hideOutput discards what several runs write to a terminal, and shows the live line there instead.
+// hideOutput discards the output of several runs to a terminal, and shows the live line there
+// instead. The live line of a process that ran before is shown, too.
 func (o *measureOptions) hideOutput(ctx context.Context, nowhere *os.File) {
-	if !o.silent && (o.showOutput || !o.several.used()) {
+	if !o.silent && o.PID == 0 && (o.showOutput || !o.several.used()) {
 		return
 	}
 	terminal := o.Stderr

@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,7 @@ func TestTheLiveLineIsOnATerminalOfWhichTheCommandHasNoPart(t *testing.T) {
 		"one run":                {[]string{"sh", "-c", "echo hello"}, false},
 		"one run without output": {[]string{"--show-output=false", "sh", "-c", "echo hello"}, true},
 		"several runs":           {[]string{"--runs", "2", "sh", "-c", "echo hello"}, true},
+		"a process that runs":    {[]string{"--pid", strconv.Itoa(os.Getpid()), "--for", "100ms"}, true},
 		"runs that show output":  {[]string{"--runs", "2", "--show-output", "sh", "-c", "echo hello"}, false},
 		"quiet":                  {[]string{"--quiet", "--runs", "2", "sh", "-c", "true"}, false},
 	} {
@@ -63,7 +66,7 @@ func TestTheLiveLineIsOnATerminalOfWhichTheCommandHasNoPart(t *testing.T) {
 				assert.Empty(t, got)
 				return
 			}
-			assert.Regexp(t, `\(modeled\) · [^\r\n]*W[^\r\n]*\r\n$`, got)
+			assert.Regexp(t, `\(modeled\) · [^\r\n]*W[^\r\n]*\r\n`, got)
 			if c.live {
 				assert.Regexp(t, `\r\x1b\[K[^\r]*modeled`, got, "the line is removed before the result")
 			}

@@ -166,7 +166,7 @@ func (r *Report) largest() string {
 	whole := r.whole(0).energy(Joules)
 	for _, p := range first(maxLargest, partsOf(r.rows(0, isNamed), Joules)) {
 		if share := 100 * float64(p.used) / float64(whole); share >= 0.5 {
-			texts = append(texts, fmt.Sprintf("%s %.0f %%", figure.Fit(figure.Clean(p.name), 18), share))
+			texts = append(texts, fmt.Sprintf("%s %.0f %%", figure.Fit(figure.Clean(p.name), 30), share))
 		}
 	}
 	if r.several() || r.By != "" || len(texts) < 2 {
