@@ -26,8 +26,8 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 	for i, z := range a.Zones() {
 		active, idle, unattributed := a.ZoneUsed(i)
 		zone := top.Zone{
-			Name: string(z.Zone), Besides: z.Besides, Source: string(z.Method), Energy: active.Used + idle.Used, ActiveEnergy: active.Used,
-			Unattributed: unattributed.Used, Uncertainty: z.Uncertainty,
+			Name: string(z.Zone), Besides: z.Besides, Source: string(z.Method), Uncertainty: z.Uncertainty,
+			Energy: active.Used + idle.Used, ActiveEnergy: active.Used, Unattributed: unattributed.Used,
 		}
 		zone.Active, zone.Idle = a.ZoneWatts(i)
 		if z.Besides == "" {
@@ -36,7 +36,7 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 		}
 		f.Zones = append(f.Zones, zone)
 	}
-	b := frameBuilder{Account: a, names: namesOf(s), files: files}
+	b := frameBuilder{Account: a, active: f.Active, names: namesOf(s), files: files}
 	files.begin(time.Now())
 	for view, kind := range kindOfView {
 		f.Tables[view] = b.rows(view, kind, a.Workloads(kind))
@@ -47,7 +47,8 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 	f.Tables[top.Namespaces] = sums(f.Tables[top.Pods], top.Namespace, "(unknown)")
 	for _, m := range s.Meters {
 		if m.Type == "gpu" {
-			row := top.Row{Key: m.ID, Power: m.Watts, GPU: m.Watts, Busy: m.Utilization, CPUTime: -1, Energy: a.MeterUsed(m.ID), Total: m.Energy}
+			row := top.Row{Key: m.ID, Power: m.Watts, GPU: m.Watts, Busy: m.Utilization, CPUTime: -1}
+			row.Energy, row.Total = a.MeterUsed(m.ID), m.Energy
 			row.Text[top.Name], row.Text[top.ID] = cmp.Or(m.Name, m.ID), m.ID
 			f.Tables[top.GPUs] = append(f.Tables[top.GPUs], row)
 		}
@@ -61,9 +62,10 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 // frameBuilder makes rows of the tables of an account.
 type frameBuilder struct {
 	*snapshot.Account
-	names names
-	files *processFiles
-	wrong error
+	active float64 // watts
+	names  names
+	files  *processFiles
+	wrong  error
 }
 
 // rows returns the rows of a table, and below them energy without a workload. It returns no rows if
@@ -73,8 +75,10 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 		return nil
 	}
 	b.wrong = errors.Join(b.wrong, t.Err)
+	left := b.active
 	for i := range t.Rows {
 		rows = append(rows, b.row(view, &t.Rows[i]))
+		left -= plus(0, rows[i].Power)
 	}
 	others := "(outside): of processes in no " + kind.String()
 	if kind == snapshot.Process {
@@ -84,11 +88,11 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 		name    string
 		amounts []snapshot.Amount
 	}{{"ended: no longer listed", t.Ended}, {others, t.Others}, {"unattributed: energy without an owner", t.Unattributed}} {
-		sum := b.Sum(rest.amounts)
-		r := top.Row{
-			Key: rest.name, Pinned: true, Power: b.Watts(rest.amounts), GPU: math.NaN(), Busy: math.NaN(), CPUTime: -1, Energy: sum.Used, Total: sum.Total,
+		r := top.Row{Key: rest.name, Pinned: true, Power: b.Watts(rest.amounts), GPU: math.NaN(), Busy: math.NaN(), CPUTime: -1}
+		if math.IsNaN(r.Power) && rest.name == others { // powers are as reported
+			r.Power = left
 		}
-		r.Text[top.Name] = rest.name
+		r.Energy, r.Total, r.Text[top.Name] = b.Sum(rest.amounts).Used, b.Sum(rest.amounts).Total, rest.name
 		rows = append(rows, r)
 	}
 	return rows
@@ -97,7 +101,8 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 // row returns the row of a workload. The overflow series without names is pinned.
 func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
 	sum := b.Sum(e.Amounts)
-	r := top.Row{Key: keyOf(&e.Identity), Power: e.Watts, GPU: e.GPUWatts, Busy: math.NaN(), CPUTime: e.CPUTime, Energy: sum.Used, Total: sum.Total}
+	r := top.Row{Key: keyOf(&e.Identity), Power: e.Watts, GPU: e.GPUWatts, Busy: math.NaN(), CPUTime: e.CPUTime}
+	r.Energy, r.Total = sum.Used, sum.Total
 	group := cmp.Or(e.Identity[snapshot.ContainerName], e.Identity[snapshot.Image], e.Identity[snapshot.Namespace])
 	overflow := e.IsOverflow()
 	if r.Pinned = overflow && group == ""; r.Pinned {
@@ -237,11 +242,11 @@ func (n *names) describe(r *top.Row, view top.View, id *snapshot.Identity) {
 		t[top.Name], t[top.ID] = containerName(id), short(id[snapshot.ContainerID])
 		t[top.Runtime], t[top.Image] = id[snapshot.Runtime], id[snapshot.Image]
 	case top.Pods:
-		t[top.Name], t[top.ID], t[top.Class] = cmp.Or(id[snapshot.PodName], short(id[snapshot.PodUID])), id[snapshot.PodUID], id[snapshot.QoSClass]
-		t[top.Pod] = ""
+		t[top.Name], t[top.ID] = cmp.Or(id[snapshot.PodName], short(id[snapshot.PodUID])), id[snapshot.PodUID]
+		t[top.Class], t[top.Pod] = id[snapshot.QoSClass], ""
 	case top.VMs:
-		t[top.Name], t[top.ID], t[top.Runtime] = cmp.Or(id[snapshot.VMName], id[snapshot.VMID]), id[snapshot.VMID], id[snapshot.Hypervisor]
-		t[top.VM] = ""
+		t[top.Name], t[top.ID] = cmp.Or(id[snapshot.VMName], id[snapshot.VMID]), id[snapshot.VMID]
+		t[top.Runtime], t[top.VM] = id[snapshot.Hypervisor], ""
 	case top.Units:
 		t[top.Name], t[top.Unit] = id[snapshot.UnitName], ""
 	case top.Jobs:

@@ -110,8 +110,9 @@ func (s *Snapshot) Follows(earlier *Snapshot) bool {
 	return !slices.EqualFunc(s.Zones, earlier.Zones, sameZone) || !slices.EqualFunc(s.Meters, earlier.Meters, sameMeter)
 }
 
-// Add adds a snapshot, and reports whether it has newer figures. If it has the same collection as the last snapshot, it completes the period:
-// an exporter may be read while a collection arrives. A snapshot without zones is ignored.
+// Add adds a snapshot, and reports whether it has newer figures. A snapshot of the same collection as
+// the last one completes the period: an exporter may be read while a collection arrives. A snapshot
+// without zones is ignored.
 func (a *Account) Add(s *Snapshot) (news bool) {
 	if len(s.Zones) == 0 {
 		return false

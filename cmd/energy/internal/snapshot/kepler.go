@@ -19,16 +19,16 @@ var keplerMetrics = map[string][]struct{ name, zone, state string }{
 		{"kepler_node_cpu_active_watts", "", "active"}, {"kepler_node_cpu_idle_watts", "", "idle"},
 		{"kepler_node_gpu_active_watts", "gpu", "active"}, {"kepler_node_gpu_idle_watts", "gpu", "idle"},
 	},
-	"process.energy":     {{name: "kepler_process_cpu_joules_total"}, {name: "kepler_process_gpu_joules_total", zone: "gpu"}},
-	"process.power":      {{name: "kepler_process_cpu_watts"}, {name: "kepler_process_gpu_watts", zone: "gpu"}},
-	"process.cpu.time":   {{name: "kepler_process_cpu_seconds_total"}},
-	"container.energy":   {{name: "kepler_container_cpu_joules_total"}, {name: "kepler_container_gpu_joules_total", zone: "gpu"}},
-	"container.power":    {{name: "kepler_container_cpu_watts"}, {name: "kepler_container_gpu_watts", zone: "gpu"}},
-	"container.cpu.time": {{name: "kepler_container_cpu_seconds_total"}},
-	"k8s.pod.energy":     {{name: "kepler_pod_cpu_joules_total"}, {name: "kepler_pod_gpu_joules_total", zone: "gpu"}},
-	"k8s.pod.power":      {{name: "kepler_pod_cpu_watts"}, {name: "kepler_pod_gpu_watts", zone: "gpu"}},
-	"vm.energy":          {{name: "kepler_vm_cpu_joules_total"}},
-	"vm.power":           {{name: "kepler_vm_cpu_watts"}},
+	"process.energy":     {{"kepler_process_cpu_joules_total", "", ""}, {"kepler_process_gpu_joules_total", "gpu", ""}},
+	"process.power":      {{"kepler_process_cpu_watts", "", ""}, {"kepler_process_gpu_watts", "gpu", ""}},
+	"process.cpu.time":   {{"kepler_process_cpu_seconds_total", "", ""}},
+	"container.energy":   {{"kepler_container_cpu_joules_total", "", ""}, {"kepler_container_gpu_joules_total", "gpu", ""}},
+	"container.power":    {{"kepler_container_cpu_watts", "", ""}, {"kepler_container_gpu_watts", "gpu", ""}},
+	"container.cpu.time": {{"kepler_container_cpu_seconds_total", "", ""}},
+	"k8s.pod.energy":     {{"kepler_pod_cpu_joules_total", "", ""}, {"kepler_pod_gpu_joules_total", "gpu", ""}},
+	"k8s.pod.power":      {{"kepler_pod_cpu_watts", "", ""}, {"kepler_pod_gpu_watts", "gpu", ""}},
+	"vm.energy":          {{"kepler_vm_cpu_joules_total", "", ""}},
+	"vm.power":           {{"kepler_vm_cpu_watts", "", ""}},
 }
 
 // keplerAttributes has the attribute of each label of Kepler. Labels that distinguish no workload
@@ -40,10 +40,10 @@ var keplerAttributes = map[string]Attribute{
 	"vm_id": VMID, "vm_name": VMName, "hypervisor": Hypervisor,
 }
 
-const keplerNote = "The metrics are Kepler's: they do not say whether energy is measured, and their sums need not add up"
+const keplerNote = "The metrics are Kepler's: they do not report whether energy is measured, and their sums are not exact"
 
-var errOldKepler = errors.New("the endpoint belongs to a Kepler older than 0.10, whose metrics are not supported (docs/kepler.md): " +
-	"measure this machine with energy top --local")
+var errOldKepler = errors.New("the endpoint belongs to a Kepler older than 0.10, whose metrics are not supported " +
+	"(docs/kepler.md): measure this machine with energy top --local")
 
 // kepler calls each with the data points of Kepler for a metric of the receiver. It leaves out
 // workloads that have terminated.
@@ -74,7 +74,8 @@ func (f families) isOldKepler() bool {
 	for name := range f {
 		if rest, ok := strings.CutPrefix(name, "kepler_"); ok {
 			kind, _, _ := strings.Cut(rest, "_")
-			if slices.Contains([]string{"container", "node", "process", "vm"}, kind) && strings.HasSuffix(name, "_joules_total") {
+			known := slices.Contains([]string{"container", "node", "process", "vm"}, kind)
+			if known && strings.HasSuffix(name, "_joules_total") {
 				return true
 			}
 		}

@@ -39,7 +39,7 @@ var nodeMetrics = []metric{
 }
 
 // kindMetrics are the prefixes of the metrics of each kind.
-var kindMetrics = [NumKinds]string{Process: "process", Container: "container", Pod: "k8s.pod", VM: "vm", Unit: "systemd.unit", Job: "slurm.step"}
+var kindMetrics = [NumKinds]string{"process", "container", "k8s.pod", "vm", "systemd.unit", "slurm.step"}
 
 // workloadMetrics are the metrics of workloads.
 var workloadMetrics = func() (all []metric) {

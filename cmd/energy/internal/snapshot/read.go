@@ -75,7 +75,8 @@ func (r *reader) zone(p *point) *Zone {
 	i := r.zoneIndex(p)
 	if i < 0 {
 		i = len(r.Zones)
-		r.Zones = append(r.Zones, Zone{Class: p.class(), ActiveWatts: math.NaN(), IdleWatts: math.NaN(), Uncertainty: math.NaN()})
+		none := math.NaN()
+		r.Zones = append(r.Zones, Zone{Class: p.class(), ActiveWatts: none, IdleWatts: none, Uncertainty: none})
 	}
 	z := &r.Zones[i]
 	z.At = latest(z.At, p.at)
@@ -203,9 +204,9 @@ func (r *reader) row(kind Kind, p *point) *Row {
 	if !ok {
 		i = len(r.Rows)
 		r.rows[key] = i
-		r.Rows = append(r.Rows, Row{
-			Kind: kind, Identity: key.Identity, Energy: make([]units.Energy, len(r.Zones)), Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1,
-		})
+		row := Row{Kind: kind, Identity: key.Identity, Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1}
+		row.Energy = make([]units.Energy, len(r.Zones))
+		r.Rows = append(r.Rows, row)
 		r.newest = append(r.newest, p.at)
 	}
 	r.newest[i] = latest(r.newest[i], p.at)
@@ -236,7 +237,8 @@ func (r *reader) workloadPower(kind Kind, p *point) {
 
 // workloadTime sets the CPU time of a workload whose energy or power was read.
 func (r *reader) workloadTime(kind Kind, p *point) {
-	if i, ok := r.rows[rowKey{kind, Identity(p.labels[:numAttributes])}]; ok && p.value >= 0 && p.value < math.MaxInt64/1e9 {
+	i, ok := r.rows[rowKey{kind, Identity(p.labels[:numAttributes])}]
+	if ok && p.value >= 0 && p.value < math.MaxInt64/1e9 {
 		r.Rows[i].CPUTime = time.Duration(p.value * float64(time.Second))
 	}
 }

@@ -62,7 +62,8 @@ func (a *Account) ZoneUsed(zone int) (active, idle, unattributed Amount) {
 // it is not, a snapshot may have been read while a collection arrived.
 func (a *Account) Complete() bool {
 	t := a.Programs()
-	return a.newest.Kepler || t.Err == nil && !slices.ContainsFunc(t.Others, func(of Amount) bool { return a.period > 0 && of.Recent != 0 })
+	isMissing := func(others Amount) bool { return a.period > 0 && others.Recent != 0 }
+	return a.newest.Kepler || t.Err == nil && !slices.ContainsFunc(t.Others, isMissing)
 }
 
 // ZoneWatts returns the active and idle power of the zone with an index in the last period, NaN if
@@ -113,7 +114,7 @@ func (a *Account) Workloads(kind Kind) Table {
 	}
 	t := Table{Ended: a.ended(Process)}
 	for _, c := range a.kinds[Process].cells {
-		e := Entry{Identity: c.Identity, Amounts: make([]Amount, len(a.zones)), CPUTime: -1, Ended: true, Watts: math.NaN(), GPUWatts: math.NaN()}
+		e := a.entry(c.Identity)
 		e.add(c)
 		a.power(&e)
 		if e.Ended && (a.period == 0 || a.Sum(e.Amounts).Recent == 0) {
@@ -136,7 +137,7 @@ func (a *Account) groups(kind Kind) Table {
 	addAll(t.Ended, k.pruned)
 	for _, g := range k.groups {
 		index[g] = len(t.Rows)
-		e := Entry{Identity: g.Identity, Amounts: sized(nil, len(a.zones)), CPUTime: -1, Ended: true, Watts: math.NaN(), GPUWatts: math.NaN()}
+		e := a.entry(g.Identity)
 		addAll(e.Amounts, g.ended)
 		t.Rows = append(t.Rows, e)
 	}
@@ -157,6 +158,11 @@ func (a *Account) ended(kind Kind) []Amount {
 		addAll(all, g.ended)
 	}
 	return all
+}
+
+// entry returns an entry without series.
+func (a *Account) entry(id Identity) Entry {
+	return Entry{Identity: id, Amounts: make([]Amount, len(a.zones)), CPUTime: -1, Ended: true, Watts: math.NaN(), GPUWatts: math.NaN()}
 }
 
 // add adds a series to an entry.
@@ -208,12 +214,10 @@ func (a *Account) close(kind Kind, t Table) Table {
 			given.add(t.Rows[i].Amounts[z])
 		}
 		active := t.Active[z]
-		t.Others[z] = Amount{
-			Used: units.Advance(given.Used, active.Used), Total: units.Advance(given.Total, active.Total), Recent: active.Recent - given.Recent,
-		}
+		t.Others[z] = Amount{units.Advance(given.Used, active.Used), units.Advance(given.Total, active.Total), active.Recent - given.Recent}
 		if given.Used > active.Used && !a.newest.Kepler && !a.newest.Partial {
-			t.Err = errors.Join(t.Err, fmt.Errorf("%s: the workloads of kind %s and unattributed energy have %.6f J, more than the active energy of %.6f J",
-				a.zones[z].Class.Zone, kind, given.Used.Joules(), active.Used.Joules()))
+			const text = "%s: the workloads of kind %s and unattributed energy have %.6f J, more than the active energy of %.6f J"
+			t.Err = errors.Join(t.Err, fmt.Errorf(text, a.zones[z].Class.Zone, kind, given.Used.Joules(), active.Used.Joules()))
 		}
 	}
 	return t
