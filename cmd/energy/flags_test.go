@@ -85,7 +85,7 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"top --interval 5x", 2, `energy top: invalid argument "5x" for "--interval" flag: a duration has a unit, such as 500ms, 5s or 2m (see energy top --help)`},
 		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
-		{"measure", exitFailed, "energy measure: a command is needed (see energy measure --help)"},
+		{"measure", exitFailed, "energy measure: a command or --pid is needed (see energy measure --help)"},
 		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
 		{"verify extra", 2, `energy verify: "extra" is no flag (see energy verify --help)`},
 		{"phase start", 2, "energy phase: want \"begin NAME\" or \"end\" (see energy phase --help)"},
