@@ -29,14 +29,16 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 			Name: string(z.Zone), Besides: z.Besides, Source: string(z.Method), Uncertainty: z.Uncertainty,
 			Energy: active.Used + idle.Used, ActiveEnergy: active.Used, Unattributed: unattributed.Used,
 		}
-		zone.Active, zone.Idle = a.ZoneWatts(i)
+		if zone.Active, zone.Idle = a.ZoneWatts(i); s.Kepler {
+			zone.Source = "Kepler"
+		}
 		if z.Besides == "" {
 			f.Node += zone.Energy
 			f.Active += zone.Active
 		}
 		f.Zones = append(f.Zones, zone)
 	}
-	b := frameBuilder{Account: a, active: f.Active, names: namesOf(s), files: files}
+	b := frameBuilder{Account: a, active: f.Active, kepler: s.Kepler, names: namesOf(s), files: files}
 	files.begin(time.Now())
 	for view, kind := range kindOfView {
 		f.Tables[view] = b.rows(view, kind, a.Workloads(kind))
@@ -63,6 +65,7 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 type frameBuilder struct {
 	*snapshot.Account
 	active float64 // watts
+	kepler bool
 	names  names
 	files  *processFiles
 	wrong  error
@@ -81,7 +84,10 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 		left -= plus(0, rows[i].Power)
 	}
 	others := "(outside): of processes in no " + kind.String()
-	if kind == snapshot.Process {
+	switch {
+	case kind == snapshot.Process && b.kepler:
+		others = "(missed): of no process of Kepler"
+	case kind == snapshot.Process:
 		others = "(missed): of processes that ended before they were read"
 	}
 	for _, rest := range []struct {
@@ -90,7 +96,7 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 	}{{"ended: no longer listed", t.Ended}, {others, t.Others}, {"unattributed: energy without an owner", t.Unattributed}} {
 		r := top.Row{Key: rest.name, Pinned: true, Power: b.Watts(rest.amounts), GPU: math.NaN(), Busy: math.NaN(), CPUTime: -1}
 		if math.IsNaN(r.Power) && rest.name == others { // powers are as reported
-			r.Power = left
+			r.Power = max(0, math.Round(left*1e6)/1e6)
 		}
 		r.Energy, r.Total, r.Text[top.Name] = b.Sum(rest.amounts).Used, b.Sum(rest.amounts).Total, rest.name
 		rows = append(rows, r)
