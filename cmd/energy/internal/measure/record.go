@@ -26,7 +26,7 @@ type record struct {
 	// counted returns the CPU time of the command until the end of the last window, and that end.
 	counted func() (units.CPUTime, time.Time)
 
-	sampled chan units.Energy // the energy of the command after a sample
+	sampled chan units.Energy // the energy of the command after a sample; may be nil
 
 	mu      sync.Mutex
 	stage   stage
@@ -65,10 +65,6 @@ func (a *amounts) add(b amounts) {
 	a.used += b.used
 	a.active += b.active
 	a.idle += b.idle
-}
-
-func newRecord(interval time.Duration, counted func() (units.CPUTime, time.Time)) *record {
-	return &record{interval: interval, counted: counted, sampled: make(chan units.Energy, 1)}
 }
 
 // start begins the first sample at a time until which the group of the command used some CPU time.
@@ -157,6 +153,9 @@ func (r *record) sample(end time.Duration, used units.CPUTime) {
 		r.kinds[i].settle(r.samples)
 	}
 	r.cut, r.phase = false, r.next
+	if r.sampled == nil {
+		return
+	}
 	select {
 	case r.sampled <- r.energy():
 	default: // the energy before was not taken

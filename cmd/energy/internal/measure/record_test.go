@@ -30,7 +30,7 @@ type history struct {
 
 func newHistory() *history {
 	h := &history{at: time.Unix(1e9, 0)}
-	h.record = newRecord(time.Second, func() (units.CPUTime, time.Time) { return h.used, h.at })
+	h.record = &record{interval: time.Second, counted: func() (units.CPUTime, time.Time) { return h.used, h.at }}
 	return h
 }
 
@@ -85,6 +85,7 @@ func TestEnergyBeforeTheCommandIsNotTheCommands(t *testing.T) {
 
 func TestWindowsAreAddedUpToSamplesOfTheInterval(t *testing.T) {
 	h := newHistory()
+	h.sampled = make(chan units.Energy, 1)
 	h.start(h.at, 0)
 	for range 25 { // late by 1 ms each
 		h.window(101*time.Millisecond, 0, amounts{1, 1, 0})
@@ -99,6 +100,7 @@ func TestWindowsAreAddedUpToSamplesOfTheInterval(t *testing.T) {
 	ms := time.Millisecond
 	assert.Equal(t, []time.Duration{1010 * ms, 2020 * ms, 5525 * ms, 6025 * ms}, ends)
 	assert.Equal(t, units.Energy(10), r.Samples[0].Used[0])
+	assert.Equal(t, units.Energy(10), <-h.sampled, "the later ones were not taken")
 }
 
 func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {

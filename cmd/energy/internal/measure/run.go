@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -74,7 +75,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		defer func() { _ = r.machine.close() }()
 	}
 	// Last, because its baseline is that of the command.
-	r.record = newRecord(o.Interval, r.group.Counted)
+	r.record = &record{interval: o.Interval, counted: r.group.Counted}
+	if o.Progress != nil {
+		r.record.sampled = make(chan units.Energy, 1)
+	}
 	r.meter, err = openMeter(ctx, &o, meterOptions{cfg, static, sourceOf(r.group, &o, cfg), r.record.take})
 	if err != nil {
 		return nil, err
@@ -165,6 +169,9 @@ func (r *run) prepare(ctx context.Context) error {
 	return nil
 }
 
+// progressEvery is the shortest time between two calls of Options.Progress.
+const progressEvery = 100 * time.Millisecond
+
 // run starts the command and measures it until it ends.
 func (r *run) run(ctx context.Context) (*Result, error) {
 	stopMarks, socket := r.serveMarks()
@@ -189,15 +196,16 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		r.awaitEnd(ctx)
 		r.record.stop()
 	}()
-	ticker := time.NewTicker(collectEvery)
+	ticker, shown := time.NewTicker(collectEvery), time.Duration(0)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
 			_ = r.collect(ctx) // the next one covers the same time
 		case used := <-r.record.sampled:
-			if r.Progress != nil {
-				r.Progress(time.Since(r.result.Started), used)
+			if now := time.Since(r.result.Started); now-shown >= progressEvery {
+				shown = now
+				r.Progress(now, used)
 			}
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
@@ -254,7 +262,7 @@ const lastAttempts = 3
 func (r *run) finish(ctx context.Context) {
 	var err error
 	for range lastAttempts {
-		if err = r.collect(ctx); err == nil {
+		if err = r.collect(ctx); err == nil || errors.Is(err, errHangs) {
 			break
 		}
 	}
