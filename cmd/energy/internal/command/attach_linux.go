@@ -7,24 +7,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
 // Attach returns the group of a process that runs already and its descendants. It does not change
-// them. Their CPU time counts from now on. The group starts no command.
+// them. Their CPU time counts from now on, without this process. The group starts no command.
 func Attach(o Options, pid int) (*Group, error) {
 	o.Root = cmp.Or(o.Root, "/")
 	tree, err := newProcessTree(o.Root)
 	if err != nil {
 		return nil, err
 	}
-	t := &treeTimes{tree: tree, root: pid}
+	t := &treeTimes{tree: tree, root: pid, foreign: map[int]bool{os.Getpid(): true}}
 	if t.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, err), tree.dir.Close())
 	}
 	g := &Group{options: o, tree: tree, counter: t}
-	if t.before, err = t.Used(); err != nil {
+	if t.before, err = t.Used(); err == nil && len(t.members) == 0 {
+		err = fmt.Errorf("process %d: it cannot measure itself, or has ended", pid)
+	}
+	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil

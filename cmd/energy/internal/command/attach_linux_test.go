@@ -119,3 +119,12 @@ func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	_, err = Attach(Options{}, s.Process.Pid)
 	assert.ErrorIs(t, err, unix.ESRCH)
 }
+
+func TestThisProcessIsNotOfAnAttachedTree(t *testing.T) {
+	_, err := Attach(Options{}, os.Getpid())
+	require.ErrorContains(t, err, "cannot measure itself")
+	g, err := Attach(Options{}, os.Getppid())
+	require.NoError(t, err)
+	require.NoError(t, g.Processes(func(pid int32) { assert.NotEqual(t, os.Getpid(), int(pid)) }))
+	require.NoError(t, g.Close())
+}
