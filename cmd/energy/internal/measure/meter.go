@@ -93,9 +93,6 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 	if m.source != nil {
 		options.CPU, options.Container = m.source, container
 	}
-	if o.Profiler != nil && m.take != nil {
-		options.ID = energyreceiver.EmbeddedID // the profiler reads this feed
-	}
 	e, err := energyreceiver.Embed(m.cfg, options)
 	if err != nil {
 		if m.source != nil {
