@@ -46,8 +46,9 @@ type meter struct {
 	lost     bool // start hangs
 	state         // as of the last call that returned
 	account  snapshot.Account
-	at       time.Time // right before the last measurement
-	busy     float64   // utilization of the node times seconds, NaN if it is not available
+	at       time.Time    // right before the last measurement
+	busy     float64      // utilization of the node times seconds, NaN if it is not available
+	id       component.ID // of the receiver
 	windows  *feed.Feed
 	reader   feed.Reader
 }
@@ -102,7 +103,7 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 	}
 	of := &meter{
 		meterOptions: m, embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter},
-		account: snapshot.Account{FromZero: true}, at: time.Now(), windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
+		account: snapshot.Account{FromZero: true}, at: time.Now(), id: options.ID, windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
 	}
 	if m.take != nil {
 		of.windows.Open(&of.reader)

@@ -177,7 +177,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	stopMarks, socket := r.serveMarks()
 	defer stopMarks()
 	if r.Profiler != nil {
-		if err := r.Profiler.Begin(r.group.Processes); err != nil {
+		if err := r.Profiler.Begin(r.meter.id, r.group.Processes); err != nil {
 			return nil, err
 		}
 	}

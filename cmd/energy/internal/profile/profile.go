@@ -38,7 +38,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
-	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 const (
@@ -157,8 +156,8 @@ func hasOwn(pd pprofile.Profiles) bool {
 }
 
 // Begin implements measure.Profiler.
-func (p *Profiler) Begin(processes func(yield func(pid int32)) error) error {
-	divider, err := newDivider(p.add)
+func (p *Profiler) Begin(receiver component.ID, processes func(yield func(pid int32)) error) error {
+	divider, err := newDivider(receiver, p.add)
 	if err != nil {
 		return err
 	}
@@ -169,11 +168,11 @@ func (p *Profiler) Begin(processes func(yield func(pid int32)) error) error {
 	return divider.Start(context.Background(), nil)
 }
 
-// newDivider returns the processor that divides the energy of the embedded receiver.
-func newDivider(next xconsumer.ConsumeProfilesFunc) (xprocessor.Profiles, error) {
+// newDivider returns the processor that divides the energy of a receiver.
+func newDivider(receiver component.ID, next xconsumer.ConsumeProfilesFunc) (xprocessor.Profiles, error) {
 	factory := energyprofile.NewFactory().(xprocessor.Factory)
 	cfg := factory.CreateDefaultConfig().(*energyprofile.Config)
-	cfg.Receiver = energyreceiver.EmbeddedID
+	cfg.Receiver = receiver
 	to, err := xconsumer.NewProfiles(next)
 	if err != nil {
 		return nil, err
