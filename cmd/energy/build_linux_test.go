@@ -52,7 +52,7 @@ func writeSources(t *testing.T, dir string, files int) {
 	for i := range files {
 		var b bytes.Buffer
 		b.WriteString("#include <stdio.h>\n#include <stdlib.h>\n")
-		for j := range 45 {
+		for j := range 20 {
 			fmt.Fprintf(&b, "int f%d_%d(int n, int *v) { int s = 0; for (int k = 0; k < n * %d; k++) { s += v[k %% n] * k; if (s > k) printf(\"%%d\", s); } return s; }\n", i, j, j)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d.c", i)), b.Bytes(), 0o600))

@@ -33,7 +33,7 @@ func framesOf(t *testing.T, a *snapshot.Account, texts ...string) (frames []*top
 		requireRowsAddUp(t, f)
 		for _, rows := range f.Tables {
 			workloads := slices.IndexFunc(rows, func(r top.Row) bool { return strings.HasPrefix(r.Key, "ended") })
-			slices.SortFunc(rows[:max(workloads, 0)], func(a, b top.Row) int { return cmp.Compare(b.Power, a.Power) })
+			slices.SortFunc(rows[:max(workloads, 0)], func(a, b top.Row) int { return cmp.Or(cmp.Compare(b.Power, a.Power), cmp.Compare(a.Key, b.Key)) })
 		}
 		frames = append(frames, f)
 	}
