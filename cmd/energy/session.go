@@ -20,7 +20,7 @@ import (
 // opener opens a source.
 type opener func(context.Context, options) (*source, error)
 
-// display shows figures, or the reason why there are none.
+// display shows figures, or the reason that there are no new ones.
 type display interface {
 	show(ctx context.Context, f *top.Frame, notes []string)
 	explain(ctx context.Context, text string, failed bool, notes []string)

@@ -26,8 +26,8 @@ const defaultEndpoint = "http://127.0.0.1:8889/metrics"
 type options struct {
 	endpoint string
 	given    bool   // the endpoint is not the default
-	local    bool   // no collector is asked
-	model    string // none, or what receiverconfig.Model reads; auto if it is empty, unless config says it
+	local    bool   // no collector is read
+	model    string // the value of --model, empty for the default
 	config   string // the file of the receiver's configuration, without a collector
 	receiver string // which of several in it
 	rows     int
