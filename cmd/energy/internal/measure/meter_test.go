@@ -58,6 +58,7 @@ func TestACallThatHangsIsNotWaitedFor(t *testing.T) {
 		assert.False(t, s.closed)
 
 		time.Sleep(time.Minute)
+		assert.False(t, m.guard.Blocked())
 		s.takes = 0
 		require.NoError(t, m.measure(t.Context()))
 		require.NoError(t, m.close())
