@@ -3,7 +3,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +13,8 @@ import (
 
 // Attach returns the group of a process that runs already and its descendants. It does not change
 // them. Their CPU time counts from now on, without this process. The group starts no command.
-func Attach(o Options, pid int) (*Group, error) {
-	o.Root = cmp.Or(o.Root, "/")
-	tree, err := newProcessTree(o.Root)
+func Attach(root string, pid int) (*Group, error) {
+	tree, err := newProcessTree(root)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +22,7 @@ func Attach(o Options, pid int) (*Group, error) {
 	if t.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, err), tree.dir.Close())
 	}
-	g := &Group{options: o, tree: tree, counter: t}
+	g := &Group{root: root, tree: tree, counter: t}
 	if t.before, err = t.Used(); err == nil && len(t.members) == 0 {
 		err = fmt.Errorf("process %d: it cannot measure itself, or has ended", pid)
 	}

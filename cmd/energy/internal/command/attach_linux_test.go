@@ -53,7 +53,7 @@ func (s *shell) run(t *testing.T, line string) {
 func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) {
 	s := startShell(t)
 	s.run(t, loop)
-	g, err := Attach(Options{}, s.Process.Pid)
+	g, err := Attach("/", s.Process.Pid)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, g.Close()) }()
 	assert.Equal(t, s.Args, g.Args())
@@ -74,7 +74,7 @@ func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) 
 
 func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 	s := startShell(t)
-	g, err := Attach(Options{}, s.Process.Pid)
+	g, err := Attach("/", s.Process.Pid)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, g.Close()) }()
 	file := filepath.Join(t.TempDir(), "runs")
@@ -104,7 +104,7 @@ func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 
 func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	s := startShell(t)
-	g, err := Attach(Options{}, s.Process.Pid)
+	g, err := Attach("/", s.Process.Pid)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, g.Close()) }()
 	ended, stop := context.WithCancel(t.Context())
@@ -116,14 +116,14 @@ func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	usedBy(t, g)
 	require.ErrorContains(t, g.Lost(), "between the last measurement and its end")
 
-	_, err = Attach(Options{}, s.Process.Pid)
+	_, err = Attach("/", s.Process.Pid)
 	assert.ErrorIs(t, err, unix.ESRCH)
 }
 
 func TestThisProcessIsNotOfAnAttachedTree(t *testing.T) {
-	_, err := Attach(Options{}, os.Getpid())
+	_, err := Attach("/", os.Getpid())
 	require.ErrorContains(t, err, "cannot measure itself")
-	g, err := Attach(Options{}, os.Getppid())
+	g, err := Attach("/", os.Getppid())
 	require.NoError(t, err)
 	require.NoError(t, g.Processes(func(pid int32) { assert.NotEqual(t, os.Getpid(), int(pid)) }))
 	require.NoError(t, g.Close())

@@ -32,29 +32,14 @@ const (
 	ProcessTree Method = "process tree"
 )
 
-// Options configures a group.
-type Options struct {
-	// Root is where the host's root directory is, "/" if it is empty.
-	Root string
-}
-
 // Command is a program with its arguments, as for execve(2).
 type Command struct {
 	// Args has the name of the program, which is looked for in $PATH of this process, and its arguments.
 	Args []string
-	// Env is the environment, that of this process if it is nil.
+	// Env is the environment, or nil for the environment of this process.
 	Env []string
-	// Stdin, Stdout and Stderr are closed in the command where they are nil.
+	// Stdin, Stdout and Stderr are closed in the command if they are nil.
 	Stdin, Stdout, Stderr *os.File
-}
-
-// Status is how a command ended.
-type Status struct {
-	// Code is the exit status as a shell reports it: 128 + the signal number if a signal ended the
-	// command.
-	Code int
-	// Signal is the number of the signal that ended it, 0 if none did.
-	Signal int
 }
 
 // Errors of Start, as a shell distinguishes them.
@@ -67,6 +52,6 @@ var (
 type Left struct {
 	PID  int
 	Name string // of its task, at most 15 bytes
-	// CPU is the CPU time used so far, with the resolution of a clock tick.
+	// CPU is its CPU time until now.
 	CPU time.Duration
 }

@@ -3,7 +3,6 @@
 package command
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +22,7 @@ import (
 //
 // The methods may be called concurrently.
 type Group struct {
-	options Options
+	root string // of the host
 
 	mu       sync.Mutex
 	tree     *processTree
@@ -52,13 +51,12 @@ type counter interface {
 // container runtimes use it, and the group's path is of use to them.
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
-// New creates a group. It does not fail if no cgroup is available: Method reports how the group is
+// New creates a group on a host whose root directory is root. It does not fail if no cgroup is available: Method reports how the group is
 // counted.
-func New(o Options) (*Group, error) { return newGroup(o, preferred...) }
+func New(root string) (*Group, error) { return newGroup(root, preferred...) }
 
 // newGroup makes a group that counts by the first method that works.
-func newGroup(o Options, methods ...Method) (*Group, error) {
-	o.Root = cmp.Or(o.Root, "/")
+func newGroup(root string, methods ...Method) (*Group, error) {
 	// The first use of package os that needs a pidfd forks a child, which must not be in the group.
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release()
@@ -66,11 +64,11 @@ func newGroup(o Options, methods ...Method) (*Group, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	tree, err := newProcessTree(o.Root)
+	tree, err := newProcessTree(root)
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{options: o, tree: tree, untried: methods, children: map[int]bool{}, foreign: map[int]bool{}}
+	g := &Group{root: root, tree: tree, untried: methods, children: map[int]bool{}, foreign: map[int]bool{}}
 	for _, pid := range tree.childrenOf(os.Getpid()) {
 		g.children[pid], g.foreign[pid] = true, true
 	}
@@ -94,22 +92,21 @@ func (g *Group) countNext() (err error) {
 func (g *Group) open(method Method) (counter, error) {
 	switch method {
 	case CgroupV1:
-		return newCgroupV1(g.options.Root)
+		return newCgroupV1(g.root)
 	case CgroupV2:
-		return newCgroupV2(g.options.Root)
+		return newCgroupV2(g.root)
 	default:
 		return newChildTimes(g.tree, g.foreign)
 	}
 }
 
-// Source returns a CPU time source of the group. The Group outlives the source.
-func (g *Group) Source() cpu.Source { return cpu.NewCommand(g.options.Root, g) }
-
-// NamedSource returns a CPU time source of the group that reports the names of short-lived
-// processes, by a source of the whole machine. Closing the returned source closes the other one.
-// The Group outlives both.
-func (g *Group) NamedSource(names cpu.Source) cpu.Source {
-	c := cpu.NewCommand(g.options.Root, g)
+// Source returns a CPU time source of the group. names is a source of the whole machine that reports
+// the names of short-lived processes, or nil. The returned source closes it. The Group outlives both.
+func (g *Group) Source(names cpu.Source) cpu.Source {
+	c := cpu.NewCommand(g.root, g)
+	if names == nil {
+		return c
+	}
 	c.NameBy(names, func() string {
 		if g.Method() != CgroupV2 {
 			return ""

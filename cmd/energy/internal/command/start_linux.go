@@ -147,19 +147,20 @@ func (p *Process) AwaitEnd() error {
 	}
 }
 
-// Wait waits as AwaitEnd does, and returns how the command ended. It may be called once.
-func (p *Process) Wait() (Status, error) {
+// Wait waits as AwaitEnd does, and returns the exit status of the command as a shell reports it: 128 +
+// the signal number if a signal ended the command. It may be called once.
+func (p *Process) Wait() (status int, err error) {
 	state, err := p.process.Wait()
 	p.group.mu.Lock()
 	delete(p.group.children, p.process.Pid)
 	p.group.mu.Unlock()
 	if err != nil {
-		return Status{}, err
+		return 0, err
 	}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return Status{Code: 128 + int(ws.Signal()), Signal: int(ws.Signal())}, nil
+		return 128 + int(ws.Signal()), nil
 	}
-	return Status{Code: state.ExitCode()}, nil
+	return state.ExitCode(), nil
 }
 
 // Signal sends the command a signal. A command that has ended gets no signal.

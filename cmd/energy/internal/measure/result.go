@@ -6,6 +6,7 @@ package measure
 import (
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -129,9 +130,5 @@ type Sample struct {
 	NodeUsed []units.Energy // of the node, active and idle
 }
 
-// Process is a process that the command left behind.
-type Process struct {
-	PID  int
-	Name string
-	CPU  time.Duration // until the end of the run
-}
+// Process is a process that the command left behind, with its CPU time until the end of the run.
+type Process = command.Left

@@ -3,6 +3,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,10 +95,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // openGroup makes the group of the command, or of the process.
 func (r *run) openGroup(root string) (err error) {
 	if r.PID == 0 {
-		r.group, err = command.New(command.Options{Root: root})
+		r.group, err = command.New(cmp.Or(root, "/"))
 		return err
 	}
-	if r.group, err = command.Attach(command.Options{Root: root}, r.PID); err == nil {
+	if r.group, err = command.Attach(cmp.Or(root, "/"), r.PID); err == nil {
 		r.Command = r.group.Args()
 	}
 	return err
@@ -122,13 +123,13 @@ func (r *run) measureBaseline(ctx context.Context, cfg *energyreceiver.Config) (
 // that is wanted and BPF programs can be loaded.
 func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.Source {
 	if !o.Names || cfg.CPUTime == cpu.KindProcfs || cfg.CPUTime == cpu.KindClocks {
-		return group.Source()
+		return group.Source(nil)
 	}
 	names, err := cpu.OpenBPF(cpu.Options{Root: cfg.RootPath, Names: true})
 	if err != nil {
-		return group.Source() // the energy is the same
+		return group.Source(nil) // the energy is the same
 	}
-	return group.NamedSource(names)
+	return group.Source(names)
 }
 
 // isThere reports whether a program can be found.
@@ -286,17 +287,13 @@ func (r *run) leave() {
 	if r.process == nil {
 		return
 	}
-	status, err := r.process.Wait()
-	if err != nil {
+	var err error
+	if r.result.Exit, err = r.process.Wait(); err != nil {
 		r.note("The exit status is not available: %v", err)
 	}
-	r.result.Exit = status.Code
-	left, err := r.group.Leftover()
+	r.result.Left, err = r.group.Leftover()
 	if err != nil {
 		r.note("Processes that the command left behind are not listed: %v", err)
-	}
-	for _, p := range left {
-		r.result.Left = append(r.result.Left, Process(p))
 	}
 }
 
