@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// EmbeddedID is the default ID by which readers find the feed of an Embedded. No receiver of a
+// EmbeddedID is the default ID of the feed of an Embedded. No receiver of a
 // configuration should have it.
 var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 

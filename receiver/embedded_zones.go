@@ -32,8 +32,7 @@ func (e *Embedded) Trained() map[power.Class]bool {
 	return s.ledger.Trained()
 }
 
-// ExpectedErrors returns the expected relative error of the power of each modeled zone kind, 0.2 for
-// 20 %. It has no kinds whose error is not known.
+// ExpectedErrors returns the expected relative error of the power of modeled zone kinds, 0.2 for 20 %.
 func (e *Embedded) ExpectedErrors() map[power.Class]float64 {
 	s := e.scraper
 	s.mu.Lock()

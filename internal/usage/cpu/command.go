@@ -17,8 +17,7 @@ import (
 // Group is a group of processes whose CPU time is counted as a whole, such as the processes of a
 // cgroup.
 type Group interface {
-	// Used returns the CPU time that the processes of the group have used so far, including those
-	// that ended.
+	// Used returns the CPU time of the processes of the group until now, including exited processes.
 	Used() (units.CPUTime, error)
 	// Processes calls yield with the PID of each process of the group.
 	Processes(yield func(pid int32)) error

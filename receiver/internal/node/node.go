@@ -192,8 +192,7 @@ func (n *Node) Places() *numa.Places {
 	return numa.New(n.Cgroups, len(topology.Domains()), topology.Of)
 }
 
-// rejection attaches a note that something better was rejected. Of several errors the first one
-// says what is missing.
+// rejection attaches a note on a rejected preference, with the first of several errors.
 func rejection(selected string, rejected error) zap.Field {
 	reason, _, _ := strings.Cut(oneline.Text(rejected), "; ")
 	return note.About(selected, selected+"; rejected: "+reason+" (docs/permissions.md)", rejected).Field()
