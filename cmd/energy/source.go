@@ -70,7 +70,7 @@ func openSource(ctx context.Context, o options) (*source, error) {
 // screen, on which the next figures follow soon.
 const (
 	firstWindow = 500 * time.Millisecond
-	firstRows   = 200 * time.Millisecond
+	firstRows   = 120 * time.Millisecond
 )
 
 // openEndpoint returns the source of a collector's exporter.
