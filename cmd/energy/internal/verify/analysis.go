@@ -218,10 +218,8 @@ func (a *analysis) watts(s *Step, zones ...*Zone) (sum float64) {
 		f := a.figures[z]
 		lag, update := orZero(f.Lag), orZero(f.Update)
 		from, to := s.From+lag+max(settle, update+orZero(f.Average)), s.To+lag-update
-		if last := len(z.Points) - 1; last >= 0 {
-			to = min(to, z.Points[last].At)
-		}
-		if to-from < 1 {
+		to = min(to, lastAt(z.Points))
+		if !(to-from >= 1) {
 			return math.NaN()
 		}
 		sum += rate(z.Points, from, to)
@@ -285,9 +283,6 @@ func (a *analysis) full() []*Step {
 // busy returns the share of time that CPUs were busy in a step, NaN if it was not recorded.
 func (a *analysis) busy(s *Step, cpus []int) (share float64) {
 	for _, cpu := range cpus {
-		if cpu >= len(a.Busy) {
-			return math.NaN()
-		}
 		share += rate(a.Busy[cpu], s.From+settle, s.To) / float64(len(cpus))
 	}
 	return share

@@ -66,7 +66,7 @@ func totals(j *judgment) {
 	x, y, begin, seconds := j.span(0, math.Inf(1))
 	meter := 0.
 	for _, z := range j.zones {
-		meter += rate(z.Points, begin, min(begin+seconds, z.Points[len(z.Points)-1].At))
+		meter += rate(z.Points, begin, min(begin+seconds, lastAt(z.Points)))
 	}
 	receiver := (y.Active + y.Idle - x.Active - x.Idle).Joules() / seconds
 	off, most := 100*(receiver/meter-1), 2+200*orZero(j.figures[j.zones[0]].Update)/seconds

@@ -50,6 +50,14 @@ func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
 	}
 }
 
+func TestSeriesWithoutValuesAreNoFault(t *testing.T) {
+	m := on("desktop, Intel")
+	o := m.observe(0)
+	clear(o.Busy)
+	o.Zones = append(o.Zones, &Zone{Meter: "powercap", Kind: power.Package, Method: power.Measured, Socket: -1, Reads: 1, Chosen: true})
+	assert.Empty(t, with(Fault, o))
+}
+
 // planted is a fault of a machine or of its meters.
 type planted struct {
 	name    string

@@ -25,8 +25,8 @@ type Observation struct {
 	Meters       []Meter
 	Zones        []*Zone
 	Steps        []*Step
-	Busy         [][]Point // busy time of each CPU in seconds, by its number
-	Temperatures [][]Point // of each temperature sensor, in °C
+	Busy         map[int][]Point // busy time of each CPU in seconds, by its number
+	Temperatures [][]Point       // of each temperature sensor, in °C
 	Lacks        []Lack
 	Backend      *Backend // nil if it is not checked
 
@@ -134,10 +134,12 @@ func classID(class power.Class) string { return fmt.Sprintf("%s %s", class.Zone,
 // Point is a value at a time.
 type Point struct{ At, Value float64 }
 
-// valueAt returns the value of a series at a time, interpolated. The series must not be empty.
+// valueAt returns the value of a series at a time, interpolated. It is NaN if the series is empty.
 func valueAt(points []Point, at float64) float64 {
 	i := sort.Search(len(points), func(i int) bool { return points[i].At >= at })
 	switch {
+	case len(points) == 0:
+		return math.NaN()
 	case i == 0:
 		return points[0].Value
 	case i == len(points):
@@ -145,6 +147,14 @@ func valueAt(points []Point, at float64) float64 {
 	}
 	a, b := points[i-1], points[i]
 	return a.Value + (b.Value-a.Value)*(at-a.At)/(b.At-a.At)
+}
+
+// lastAt returns the time of the last point, NaN without points.
+func lastAt(points []Point) float64 {
+	if len(points) == 0 {
+		return math.NaN()
+	}
+	return points[len(points)-1].At
 }
 
 // rate returns the mean increase of a series per second, NaN if the series does not cover the time.

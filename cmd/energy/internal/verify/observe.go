@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 		return nil, err
 	}
 	r := &recorder{
-		Options: &o, o: &Observation{Backend: o.Backend, Machine: m}, began: time.Now(),
+		Options: &o, o: &Observation{Backend: o.Backend, Machine: m, Busy: map[int][]Point{}}, began: time.Now(),
 		meters: localMeters(o.Config), thermometers: thermometers(root), zones: map[string]*Zone{},
 		ticks: &timeSource{Source: cpu.NewProcfs(root)}, bpf: openBPF(root),
 	}
@@ -204,8 +204,7 @@ func (r *recorder) readCPUs() (sum units.CPUTime) {
 	at := r.seconds(time.Now())
 	for number, c := range stat.CPU {
 		busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
-		r.o.Busy = append(r.o.Busy, make([][]Point, max(int(number)+1-len(r.o.Busy), 0))...)
-		r.o.Busy[number] = append(r.o.Busy[number], Point{at, busy})
+		r.o.Busy[int(number)] = append(r.o.Busy[int(number)], Point{at, busy})
 		sum += units.CPUTime(busy * 1e9)
 	}
 	return sum
@@ -255,7 +254,7 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 			continue
 		}
 		at := r.seconds(reading.At) - r.lag(meter, reading.Zone)
-		if reading.At.IsZero() || len(z.Points) > 0 && z.Points[len(z.Points)-1].At >= at {
+		if reading.At.IsZero() || lastAt(z.Points) >= at {
 			continue
 		}
 		z.Points = append(z.Points, Point{at, reading.Total.Joules()})

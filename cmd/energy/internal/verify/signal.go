@@ -65,10 +65,10 @@ const (
 // the CPUs explains its power best. They are NaN if it does not explain the power.
 func (a *analysis) delay(z *Zone) (delay, average float64) {
 	update := a.figures[z].Update
-	if len(a.Busy) == 0 || len(a.steps(Idle)) == 0 || math.IsNaN(update) {
+	if len(a.steps(Idle)) == 0 || math.IsNaN(update) {
 		return math.NaN(), math.NaN()
 	}
-	end := min(a.Steps[len(a.Steps)-1].To, z.Points[len(z.Points)-1].At)
+	end := min(a.Steps[len(a.Steps)-1].To, lastAt(z.Points))
 	energy, load := sampled(z.Points, end), make([]float64, int(end/grid)+1)
 	for _, c := range a.Machine.CPUs {
 		for i, busy := range sampled(a.Busy[c.Number], end) {

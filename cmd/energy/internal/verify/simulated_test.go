@@ -265,12 +265,12 @@ func (s *sim) readPower(m *simulatedMeter, z *Zone) {
 
 // count counts CPU times.
 func (s *sim) count() {
-	s.o.Busy = make([][]Point, len(s.o.Machine.CPUs))
-	for i := range s.o.Busy {
+	s.o.Busy = map[int][]Point{}
+	for i := range s.o.Machine.CPUs {
 		sum := 0.
 		for at := 0.; at <= simulatedLength+1; at += 0.2 {
 			s.o.Busy[i] = append(s.o.Busy[i], Point{at, math.Round(sum*100) / 100})
-			share := 0.01 + s.background/float64(len(s.o.Busy))
+			share := 0.01 + s.background/float64(len(s.o.Machine.CPUs))
 			if slices.Contains(s.at(at).CPUs, i) {
 				share = 1
 			}
