@@ -32,40 +32,29 @@ type Verdict struct {
 	Text   string `json:"text"`
 }
 
-// Figures are the properties of a zone that the run measured. A field is NaN if it could not be measured.
-type Figures struct {
-	Idle, Full float64 // power at rest and with all CPUs busy
-	Update     float64 // seconds between two values
-	Unit       float64 // joules of one count
-	Lag        float64 // seconds
-	Average    float64 // seconds over which the meter averages
-	Noise      float64 // standard deviation under a constant load, relative
-}
-
 // analysis derives verdicts from an observation.
 type analysis struct {
 	*Observation
 	verdicts []Verdict
-	figures  map[*Zone]*Figures
 	// blamed has zones and classes with a fault, which later checks leave out so that each fault has
 	// one name, and steps that cannot be evaluated.
 	blamed map[any]bool
 }
 
-// Check returns the verdict of every check, and the figures of each zone.
-func Check(o *Observation) ([]Verdict, map[*Zone]*Figures) {
-	a := &analysis{Observation: o, figures: map[*Zone]*Figures{}, blamed: map[any]bool{}}
+// Check sets the figures of each zone and returns the verdict of every check.
+func Check(o *Observation) []Verdict {
+	a := &analysis{Observation: o, blamed: map[any]bool{}}
 	nan := math.NaN()
 	for _, z := range o.Zones {
-		a.figures[z] = &Figures{nan, nan, period(z.Points), nan, nan, nan, nan}
+		z.Figures = Figures{nan, nan, period(z.Points), nan, nan, nan, nan}
 	}
 	for i := range checks {
 		a.run(&checks[i])
 	}
-	for z, f := range a.figures {
-		f.Idle, f.Full = a.rest(z), a.mean(a.full(), z)
+	for _, z := range o.Zones {
+		z.Idle, z.Full = a.rest(z), a.mean(a.full(), z)
 	}
-	return a.verdicts, a.figures
+	return a.verdicts
 }
 
 // check is a row of the table of checks.
@@ -83,8 +72,8 @@ type check struct {
 type judgment struct {
 	*analysis
 	name  string
-	zones []*Zone // of one meter and kind
-	class string  // of the receiver's energy
+	zones []*Zone     // of one meter and kind
+	class power.Class // of the receiver's energy
 	step  *Step
 	other *judgment // to compare with
 	gpu   string    // ID
@@ -100,7 +89,7 @@ func (j *judgment) keys() (keys []any) {
 	for _, z := range j.zones {
 		keys = append(keys, z)
 	}
-	if j.class != "" {
+	if j.class != (power.Class{}) {
 		keys = append(keys, j.class)
 	}
 	if len(keys) == 0 && j.step != nil {
@@ -215,10 +204,9 @@ const settle = 1.5
 // may show the power of any moment since the previous one.
 func (a *analysis) watts(s *Step, zones ...*Zone) (sum float64) {
 	for _, z := range zones {
-		f := a.figures[z]
-		lag, update := orZero(f.Lag), orZero(f.Update)
-		from, to := s.From+lag+max(settle, update+orZero(f.Average)), s.To+lag-update
-		to = min(to, lastAt(z.Points))
+		lag, update := orZero(z.Lag), orZero(z.Update)
+		from := s.From + lag + max(settle, update+orZero(z.Average))
+		to := min(s.To+lag-update, lastAt(z.Points))
 		if !(to-from >= 1) {
 			return math.NaN()
 		}

@@ -75,9 +75,9 @@ var checks = []check{
 
 	{name: "noise", meter: true, on: zones(followsCPUs), ok: "Readings are steady under a constant load",
 		otherwise: "The steps of constant load are too short", judge: func(j *judgment) {
-			noise := j.noiseOf(j.zones[0])
-			j.figures[j.zones[0]].Noise = noise
-			j.atMost(100*noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*noise)
+			z := j.zones[0]
+			z.Noise = j.noiseOf(z)
+			j.atMost(100*z.Noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*z.Noise)
 		}},
 
 	{name: "sockets", meter: true, on: packages, judge: sockets, ok: "Each socket is read, by its own meter",
@@ -120,24 +120,18 @@ var checks = []check{
 
 	{name: "sums", on: classes, ok: "The receiver's sums hold to the microjoule",
 		otherwise: "The receiver reported no energy", judge: func(j *judgment) {
-			n := 0
-			for _, e := range j.Entries {
-				k, ok := e.Classes[j.class]
-				if !ok {
-					continue
-				}
+			for _, k := range j.Sums[j.class] {
 				off := int64(k.Processes + k.Unattributed - k.Active)
 				j.between(float64(off), 0, 0, "%s: processes and unattributed energy are %+.6f J off the active energy, "+
-					"%.0f s after the start", j.class, float64(off)/1e6, e.At)
+					"%.0f s after the start", j.name, float64(off)/1e6, k.At)
 				off = int64(k.Active + k.Idle - k.Zones)
 				j.between(float64(off), 0, 0, "%s: active and idle energy are %+.6f J off the energy of the zones, "+
-					"%.0f s after the start", j.class, float64(off)/1e6, e.At)
-				n += 2
+					"%.0f s after the start", j.name, float64(off)/1e6, k.At)
 			}
-			j.list("%s: %d sums", j.class, n)
+			j.list("%s: %d sums", j.name, 2*len(j.Sums[j.class]))
 		}},
 
-	{name: "totals", meter: true, on: chosenClasses, judge: totals, otherwise: "The receiver reads no meter",
+	{name: "totals", meter: true, on: measuredClasses, judge: totals, otherwise: "The receiver reads no meter",
 		ok: "The receiver and the meters count the same energy"},
 
 	{name: "symmetry", on: classesInSteps, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
@@ -149,12 +143,12 @@ var checks = []check{
 			off := 100 * (static/idle - 1)
 			if !j.Trained[j.class] && !math.IsNaN(off) {
 				j.say(Unchecked, "The static power model is not trained in so short a time. %s: the receiver assumes %s, "+
-					"the machine draws %s at rest", j.class, figure.Watts(static), figure.Watts(idle))
+					"the machine draws %s at rest", j.name, figure.Watts(static), figure.Watts(idle))
 				return
 			}
 			j.between(off, -10, 10, "The trained static power of %s is %s, but the machine draws %s at rest (%+.0f %%)",
-				j.class, figure.Watts(static), figure.Watts(idle), off)
-			j.list("%s %s, at rest %s", j.class, figure.Watts(static), figure.Watts(idle))
+				j.name, figure.Watts(static), figure.Watts(idle), off)
+			j.list("%s %s, at rest %s", j.name, figure.Watts(static), figure.Watts(idle))
 		}},
 
 	{name: "standard error", meter: true, on: measuredClasses, ok: "The standard error covers the deviation",
@@ -162,8 +156,8 @@ var checks = []check{
 			static, idle, uncertainty := j.static()
 			if off := math.Abs(static - idle); uncertainty > 0 && j.Trained[j.class] {
 				j.atMost(off, 3*uncertainty+0.02*idle, "The standard error of %s is too small: static power is off by %s, "+
-					"the receiver reports %s", j.class, figure.Watts(off), figure.Watts(uncertainty))
-				j.list("%s: off by %s, standard error %s", j.class, figure.Watts(off), figure.Watts(uncertainty))
+					"the receiver reports %s", j.name, figure.Watts(off), figure.Watts(uncertainty))
+				j.list("%s: off by %s, standard error %s", j.name, figure.Watts(off), figure.Watts(uncertainty))
 			}
 		}},
 

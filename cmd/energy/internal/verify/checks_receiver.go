@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -13,63 +14,48 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// classes returns the classes of energy that the receiver attributes.
+// classes returns the classes of energy that the receiver attributes. A measured one has the zones of
+// its preferred meter.
 func classes(a *analysis) (found []*judgment) {
-	all := map[string]Sums{}
-	for _, e := range a.Entries {
-		maps.Copy(all, e.Classes)
+	for class := range a.Sums {
+		j := &judgment{name: fmt.Sprintf("%s %s", class.Zone, class.Method), class: class}
+		if groups := a.preferred(class.Zone); class.Method == power.Measured && len(groups) > 0 {
+			j.zones = groups[0].zones
+		}
+		found = append(found, j)
 	}
-	for _, class := range slices.Sorted(maps.Keys(all)) {
-		found = append(found, &judgment{name: class, class: class})
-	}
+	slices.SortFunc(found, func(a, b *judgment) int { return cmp.Compare(a.name, b.name) })
 	return found
 }
 
-// measuredClasses returns the measured classes with the zones of their meters.
-func measuredClasses(a *analysis) (found []*judgment) {
-	for _, c := range classes(a) {
-		for _, kind := range power.Kinds {
-			for _, g := range a.preferred(kind) {
-				if c.class == classID(power.Class{Zone: kind, Method: power.Measured}) {
-					found = append(found, &judgment{name: string(kind), zones: g.zones, class: c.class})
-				}
-			}
-		}
-	}
-	return found
+// measuredClasses returns the classes whose meter was read.
+func measuredClasses(a *analysis) []*judgment {
+	return slices.DeleteFunc(classes(a), func(j *judgment) bool { return j.zones == nil })
 }
 
-// chosenClasses returns the measured classes whose meter the receiver uses.
-func chosenClasses(a *analysis) []*judgment {
-	return slices.DeleteFunc(measuredClasses(a), func(s *judgment) bool { return !s.zones[0].Chosen })
-}
-
-// span returns the sums of the class in the first and the last collection within a time, the time of
-// the first, and the seconds in between. The seconds are NaN without two collections.
-func (j *judgment) span(from, to float64) (x, y Sums, begin, seconds float64) {
-	begin, seconds = math.NaN(), math.NaN()
-	for _, e := range j.Entries {
-		sums, ok := e.Classes[j.class]
-		switch {
-		case !ok || e.At < from || e.At > to:
-		case math.IsNaN(begin):
-			x, begin = sums, e.At
-		default:
-			y, seconds = sums, e.At-begin
-		}
+// span returns the first and the last sums of the class within a time, and the seconds in between. The
+// seconds are NaN without two collections.
+func (j *judgment) span(from, to float64) (x, y Sums, seconds float64) {
+	within := slices.DeleteFunc(slices.Clone(j.Sums[j.class]), func(s Sums) bool { return s.At < from || s.At > to })
+	if len(within) < 2 {
+		return x, y, math.NaN()
 	}
-	return x, y, begin, seconds
+	x, y = within[0], within[len(within)-1]
+	return x, y, y.At - x.At
 }
 
 // totals compares the receiver's totals with its meters.
 func totals(j *judgment) {
-	x, y, begin, seconds := j.span(0, math.Inf(1))
+	x, y, seconds := j.span(0, math.Inf(1))
+	if !j.zones[0].Chosen {
+		return
+	}
 	meter := 0.
 	for _, z := range j.zones {
-		meter += rate(z.Points, begin, min(begin+seconds, lastAt(z.Points)))
+		meter += rate(z.Points, x.At, min(y.At, lastAt(z.Points)))
 	}
 	receiver := (y.Active + y.Idle - x.Active - x.Idle).Joules() / seconds
-	off, most := 100*(receiver/meter-1), 2+200*orZero(j.figures[j.zones[0]].Update)/seconds
+	off, most := 100*(receiver/meter-1), 2+200*orZero(j.zones[0].Update)/seconds
 	j.between(off, -most, most, "The receiver counts %s of %s, the meter itself %s",
 		figure.Watts(receiver), j.name, figure.Watts(meter))
 	j.list("%s %+.2f %%", j.name, off)
@@ -109,8 +95,8 @@ func symmetry(j *judgment) {
 		}
 	}
 	j.between(worst, -3, 3, "Equal programs get unequal energy of %s: that on CPU %d %+.1f %% in step %q",
-		j.class, of, worst, j.step.Name)
-	j.list("%s in step %q within %.1f %%", j.class, j.step.Name, math.Abs(worst))
+		j.name, of, worst, j.step.Name)
+	j.list("%s in step %q within %.1f %%", j.name, j.step.Name, math.Abs(worst))
 }
 
 // static returns the static power of the class under the last load, the power at rest and the
@@ -121,7 +107,7 @@ func (j *judgment) static() (static, idle, uncertainty float64) {
 		return math.NaN(), math.NaN(), math.NaN()
 	}
 	s := steps[len(steps)-1]
-	x, y, _, seconds := j.span(s.From+settle, s.To)
+	x, y, seconds := j.span(s.From+settle, s.To)
 	return (y.Idle - x.Idle).Joules() / seconds, j.rest(j.zones...), y.Uncertainty
 }
 
@@ -153,11 +139,7 @@ func cpuTime(j *judgment) {
 
 // gpus returns the GPUs.
 func gpus(a *analysis) (found []*judgment) {
-	ids := map[string]GPU{}
-	for _, e := range a.Entries {
-		maps.Copy(ids, e.GPUs)
-	}
-	for i, id := range slices.Sorted(maps.Keys(ids)) {
+	for i, id := range slices.Sorted(maps.Keys(a.GPUs)) {
 		found = append(found, &judgment{name: fmt.Sprintf("GPU %d", i+1), gpu: id})
 	}
 	return found
@@ -166,10 +148,11 @@ func gpus(a *analysis) (found []*judgment) {
 // usedGPU checks that a GPU in use draws more power.
 func usedGPU(j *judgment) {
 	var rest, used []float64
-	for _, e := range j.Entries {
-		if g, ok := e.GPUs[j.gpu]; ok && g.Utilization < 0.05 {
+	for _, g := range j.GPUs[j.gpu] {
+		switch {
+		case g.Utilization < 0.05:
 			rest = append(rest, g.Watts)
-		} else if g.Utilization > 0.5 {
+		case g.Utilization > 0.5:
 			used = append(used, g.Watts)
 		}
 	}

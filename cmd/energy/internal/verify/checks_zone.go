@@ -136,7 +136,7 @@ func temperature(j *judgment) {
 func wrap(j *judgment) {
 	z := j.zones[0]
 	unit := unitOf(z.Raw)
-	j.figures[z].Unit = unit
+	z.Unit = unit
 	wrong := j.name + " wraps at the wrong range: "
 	highest := slices.MaxFunc(z.Raw, func(p, q Point) int { return cmp.Compare(p.Value, q.Value) }).Value
 	if z.Range > 0 {
@@ -157,17 +157,17 @@ func wrap(j *judgment) {
 
 // lag checks when a change of load shows. A prompt meter reads the moment of the read.
 func lag(j *judgment) {
-	z, f, most := j.zones[0], j.figures[j.zones[0]], 3.
-	f.Lag, f.Average = j.delay(z)
+	z, most := j.zones[0], 3.
+	z.Lag, z.Average = j.delay(z)
 	if z.Prompt {
 		most = 1.5
 	}
-	switch j.known = !math.IsNaN(f.Lag); {
-	case f.Lag > most:
-		j.say(Fault, "%s is %.1f s late%s", j.name, f.Lag, lagSetting(z.Meter, f.Lag))
-	case f.Average >= 5:
-		j.say(Note, "%s averages over about %.0f s: changes of load show late and smoothed%s", j.name, f.Average,
-			lagSetting(z.Meter, f.Average/2))
+	switch j.known = !math.IsNaN(z.Lag); {
+	case z.Lag > most:
+		j.say(Fault, "%s is %.1f s late%s", j.name, z.Lag, lagSetting(z.Meter, z.Lag))
+	case z.Average >= 5:
+		j.say(Note, "%s averages over about %.0f s: changes of load show late and smoothed%s", j.name, z.Average,
+			lagSetting(z.Meter, z.Average/2))
 	}
 }
 

@@ -73,7 +73,10 @@ func stream(words []uint64) {
 }
 
 // processes is the Loader of this machine.
-type processes struct{}
+type processes struct {
+	commands []*exec.Cmd
+	inputs   []io.Closer // each process ends once its own is closed
+}
 
 // NewLoader returns a Loader that starts this program again with LoadCommand.
 func NewLoader() Loader { return &processes{} }
@@ -93,14 +96,13 @@ func (*processes) CPUs() (cpus []int) {
 }
 
 // Start implements Loader.
-func (*processes) Start(load Load, cpus []int) (Programs, error) {
+func (p *processes) Start(load Load, cpus []int) (pids []int, err error) {
 	// The memory is more than a program's share of the largest caches, and a quarter of the machine's at most.
 	size := min(max(1<<30/len(cpus), 16<<20), 128<<20)
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		size = min(size, int(uint64(info.Totalram)*uint64(info.Unit)/4)/len(cpus)) //nolint:unconvert // types differ by architecture
 	}
-	running := &children{}
 	for _, cpu := range cpus {
 		cmd := exec.Command("/proc/self/exe", LoadCommand, string(load), strconv.Itoa(cpu), strconv.Itoa(size))
 		cmd.Stderr = os.Stderr
@@ -111,51 +113,39 @@ func (*processes) Start(load Load, cpus []int) (Programs, error) {
 			err = cmd.Start()
 		}
 		if err != nil {
-			_, ended := running.End()
+			_, ended := p.End()
 			return nil, errors.Join(err, ended)
 		}
-		running.commands, running.inputs = append(running.commands, cmd), append(running.inputs, input)
-	}
-	return running, nil
-}
-
-// children are the processes of a load.
-type children struct {
-	commands []*exec.Cmd
-	inputs   []io.Closer // each process ends once its own is closed
-}
-
-// PIDs implements Programs.
-func (c *children) PIDs() (pids []int) {
-	for _, cmd := range c.commands {
+		p.commands, p.inputs = append(p.commands, cmd), append(p.inputs, input)
 		pids = append(pids, cmd.Process.Pid)
 	}
-	return pids
+	return pids, nil
 }
 
 // pauses is the time until all threads of a process have stopped.
 const pauses = 20 * time.Millisecond
 
-// Pause implements Programs.
-func (c *children) Pause() {
-	for _, cmd := range c.commands {
+// Pause implements Loader.
+func (p *processes) Pause() {
+	for _, cmd := range p.commands {
 		_ = cmd.Process.Signal(unix.SIGSTOP) // End reports a program that has ended
 	}
 	time.Sleep(pauses)
 }
 
-// End implements Programs.
-func (c *children) End() (times []time.Duration, err error) {
-	for _, cmd := range c.commands {
+// End implements Loader.
+func (p *processes) End() (times []time.Duration, err error) {
+	for _, cmd := range p.commands {
 		_ = cmd.Process.Kill()
 	}
-	for i, cmd := range c.commands {
+	for i, cmd := range p.commands {
 		_ = cmd.Wait() // it was killed
-		_ = c.inputs[i].Close()
+		_ = p.inputs[i].Close()
 		if code := cmd.ProcessState.ExitCode(); code > 0 {
 			err = fmt.Errorf("a program of the load ended with status %d", code)
 		}
 		times = append(times, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	}
+	*p = processes{}
 	return times, err
 }

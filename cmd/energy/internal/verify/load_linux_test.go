@@ -22,17 +22,16 @@ func TestMain(m *testing.M) {
 }
 
 // startLoad starts a load on the last CPU, and waits until it runs.
-func startLoad(t *testing.T, load Load) *children {
+func startLoad(t *testing.T, load Load) (loader *processes, pid int) {
 	t.Helper()
-	loader := NewLoader()
+	loader = &processes{}
 	cpus := loader.CPUs()
 	require.NotEmpty(t, cpus)
-	programs, err := loader.Start(load, cpus[len(cpus)-1:])
+	pids, err := loader.Start(load, cpus[len(cpus)-1:])
 	require.NoError(t, err)
-	running := programs.(*children)
-	t.Cleanup(func() { _ = running.commands[0].Process.Kill() })
-	require.Eventually(t, func() bool { return used(t, programs.PIDs()[0]) > 0.05 }, time.Minute, 10*time.Millisecond)
-	return running
+	t.Cleanup(func() { _, _ = loader.End() })
+	require.Eventually(t, func() bool { return used(t, pids[0]) > 0.05 }, time.Minute, 10*time.Millisecond)
+	return loader, pids[0]
 }
 
 // used returns the CPU time of a process in seconds.
@@ -46,11 +45,10 @@ func used(t *testing.T, pid int) float64 {
 
 func TestALoadRunsUntilItIsEnded(t *testing.T) {
 	for _, load := range []Load{Spin, Memory} {
-		running := startLoad(t, load)
-		pid := running.PIDs()[0]
-		running.Pause()
+		loader, pid := startLoad(t, load)
+		loader.Pause()
 		paused := used(t, pid)
-		times, err := running.End()
+		times, err := loader.End()
 		require.NoError(t, err)
 		assert.InDelta(t, paused, times[0].Seconds(), 0.05, "it did not run any more")
 		_, err = procfs.NewProc(pid)
@@ -59,9 +57,9 @@ func TestALoadRunsUntilItIsEnded(t *testing.T) {
 }
 
 func TestALoadEndsWithItsStarter(t *testing.T) {
-	running := startLoad(t, Spin)
-	require.NoError(t, running.inputs[0].Close(), "as the kernel does")
-	assert.NoError(t, running.commands[0].Wait())
+	loader, _ := startLoad(t, Spin)
+	require.NoError(t, loader.inputs[0].Close(), "as the kernel does")
+	assert.NoError(t, loader.commands[0].Wait())
 }
 
 func TestALoadWithWrongArgumentsFails(t *testing.T) {

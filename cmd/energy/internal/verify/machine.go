@@ -20,8 +20,6 @@ import (
 	model "github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/perf"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -104,18 +102,18 @@ func (m *Machine) cpu(number int) CPU {
 
 // localMeters returns the local meters, which are read whether or not the receiver uses them. Meters
 // with settings of their own are the receiver's.
-func localMeters(cfg *energyreceiver.Config) []ownMeter {
+func localMeters(cfg *energyreceiver.Config) []power.Member {
 	root, every := cfg.RootPath, cfg.Meters.IPMI.PollInterval
-	meters := []ownMeter{
-		{"perf", perf.New(root, nil)},
-		{"cray", cray.New(root, nil)},
-		{"ipmi", power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
+	meters := []power.Member{
+		{Name: "perf", Meter: perf.New(root, nil)},
+		{Name: "cray", Meter: cray.New(root, nil)},
+		{Name: "ipmi", Meter: power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
 	}
 	if cfg.Meters.Powercap.Path == "" {
-		meters = append(meters, ownMeter{"powercap", powercap.New(root, nil)})
+		meters = append(meters, power.Member{Name: "powercap", Meter: powercap.New(root, nil)})
 	}
 	if len(cfg.Meters.Hwmon.Sensors) == 0 {
-		meters = append(meters, ownMeter{"hwmon", hwmon.New(hwmon.Options{Root: root})})
+		meters = append(meters, power.Member{Name: "hwmon", Meter: hwmon.New(hwmon.Options{Root: root})})
 	}
 	return meters
 }
@@ -159,42 +157,4 @@ func thermometers(root string) []string {
 		}
 	}
 	return found[:min(len(found), maxThermometers)]
-}
-
-// timeSource is a source of CPU times that is read in addition to the receiver's.
-type timeSource struct {
-	cpu.Source
-	table scan.Table
-	err   error // why there is no source
-}
-
-// openBPF opens BPF as a source of CPU times.
-func openBPF(root string) *timeSource {
-	bpf, err := cpu.OpenBPF(cpu.Options{Root: root})
-	if err != nil {
-		return &timeSource{err: err}
-	}
-	return &timeSource{Source: bpf}
-}
-
-func (s *timeSource) close() error {
-	if s.err != nil {
-		return nil
-	}
-	return s.Close()
-}
-
-// times returns the CPU times of processes in seconds, -1 for a process that the source lacks.
-func (s *timeSource) times(pids []int) []float64 {
-	times := slices.Repeat([]float64{-1}, len(pids))
-	if s.err != nil || s.ReadProcesses(&s.table) != nil {
-		return times
-	}
-	for i := range s.table.Processes {
-		p := &s.table.Processes[i]
-		if at := slices.Index(pids, int(p.PID)); at >= 0 {
-			times[at] = float64(p.CPU) / 1e9
-		}
-	}
-	return times
 }

@@ -9,7 +9,6 @@
 package verify
 
 import (
-	"fmt"
 	"math"
 	"sort"
 
@@ -30,10 +29,10 @@ type Observation struct {
 	Lacks        []Lack
 	Backend      *Backend // nil if it is not checked
 
-	Entries  []Entry         // the collections of the receiver
-	Trained  map[string]bool // classes whose static power model is trained
-	CPUTimes string          // the better source of CPU times: bpf or procfs
-	NoBPF    string          // why BPF is not used
+	Sums    map[power.Class][]Sums // the receiver's totals, collection by collection
+	GPUs    map[string][]GPU       // by ID
+	Trained map[power.Class]bool   // classes whose static power model is trained
+	NoBPF   string                 // why BPF is not used, empty if it is
 }
 
 // Machine describes the machine without names that identify it.
@@ -71,18 +70,27 @@ type Backend struct{ Name, Version, Err string }
 
 // Zone is a zone as one meter reads it.
 type Zone struct {
-	Meter  string       `json:"meter"`
-	ID     string       `json:"id"`
-	Kind   power.Kind   `json:"kind"`
-	Method power.Method `json:"method"`
-	Chosen bool         `json:"chosen"` // the receiver reads the kind from this meter
-	Reads  int          `json:"reads"`
-	Failed int          `json:"failed_reads"`
-	Socket int          `json:"-"` // -1 if the zone measures several
-	Prompt bool         `json:"-"` // see power.Zone
-	Range  float64      `json:"-"` // largest value of the raw counter, 0 if it is not stated
-	Points []Point      `json:"-"` // cumulative energy, by the time that the meter gives it
-	Raw    []Point      `json:"-"` // raw counter by the time of the read, empty without a counter
+	Meter, ID     string
+	Kind          power.Kind
+	Method        power.Method
+	Chosen        bool // the receiver reads the kind from this meter
+	Reads, Failed int
+	Socket        int     // -1 if the zone measures several
+	Prompt        bool    // see power.Zone
+	Range         float64 // largest value of the raw counter, 0 if it is not stated
+	Points        []Point // cumulative energy, by the time that the meter gives it
+	Raw           []Point // raw counter by the time of the read, empty without a counter
+	Figures
+}
+
+// Figures are the properties of a zone that Check measures. A figure is NaN if it could not be measured.
+type Figures struct {
+	Idle, Full float64 // power at rest and with all CPUs busy
+	Update     float64 // seconds between two values
+	Unit       float64 // joules of one count
+	Lag        float64 // seconds
+	Average    float64 // seconds over which the meter averages
+	Noise      float64 // standard deviation under a constant load, relative
 }
 
 // Load is a kind of load.
@@ -110,26 +118,18 @@ type Program struct {
 	// Waited is its CPU time in seconds by wait4(2), BPF and Procfs by these CPU time sources;
 	// negative if the source is unavailable.
 	Waited, BPF, Procfs float64
-	Energy              map[string]units.Energy // attributed energy by class
+	Energy              map[power.Class]units.Energy // attributed
 }
 
-// Entry is one collection of the receiver. Energies are cumulative.
-type Entry struct {
-	At      float64
-	Classes map[string]Sums
-	GPUs    map[string]GPU // by ID
-}
-
-// Sums are the totals of a class: a zone kind and a method.
+// Sums are the totals of a class in one collection.
 type Sums struct {
+	At                                           float64
 	Active, Idle, Unattributed, Processes, Zones units.Energy
 	Uncertainty                                  float64 // of active power, in W; NaN if it is not reported
 }
 
 // GPU is the power and the utilization of a GPU in one collection.
 type GPU struct{ Watts, Utilization float64 }
-
-func classID(class power.Class) string { return fmt.Sprintf("%s %s", class.Zone, class.Method) }
 
 // Point is a value at a time.
 type Point struct{ At, Value float64 }

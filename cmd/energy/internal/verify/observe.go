@@ -6,30 +6,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// Loader runs loads.
+// Loader runs one load at a time.
 type Loader interface {
 	// CPUs returns the CPUs that programs may use, nil for all.
 	CPUs() []int
-	// Start starts a program with the load on each of the CPUs.
-	Start(load Load, cpus []int) (Programs, error)
-}
-
-// Programs are the running programs of a load.
-type Programs interface {
-	// PIDs returns the process IDs, in the order of the CPUs.
-	PIDs() []int
+	// Start starts a program with the load on each of the CPUs, and returns their process IDs.
+	Start(load Load, cpus []int) (pids []int, err error)
 	// Pause stops the programs, so that their CPU times no longer change.
 	Pause()
 	// End ends the programs and returns their CPU times.
@@ -48,6 +47,8 @@ type Options struct {
 const (
 	readEvery    = 200 * time.Millisecond
 	collectEvery = time.Second
+	// answersWithin is how long the first answer of a meter is waited for.
+	answersWithin = 8 * time.Second
 )
 
 // Run runs the loads and records the reports of the meters and of the receiver. If ctx ends, Run ends the
@@ -58,66 +59,97 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 	if err != nil {
 		return nil, err
 	}
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return nil, err
+	}
+	receiver, err := startReceiver(ctx, o.Config)
+	if err != nil {
+		return nil, err
+	}
 	r := &recorder{
-		Options: &o, o: &Observation{Backend: o.Backend, Machine: m, Busy: map[int][]Point{}}, began: time.Now(),
+		Options: &o, began: time.Now(), proc: proc, receiver: receiver, ticks: cpu.NewProcfs(root),
 		meters: localMeters(o.Config), thermometers: thermometers(root), zones: map[string]*Zone{},
-		ticks: &timeSource{Source: cpu.NewProcfs(root)}, bpf: openBPF(root),
+		account: snapshot.Account{FromZero: true},
+		o: &Observation{
+			Backend: o.Backend, Machine: m, Busy: map[int][]Point{}, Sums: map[power.Class][]Sums{}, GPUs: map[string][]GPU{},
+		},
 	}
-	r.proc, err = procfs.NewFS(filepath.Join(root, "proc"))
-	if err == nil {
-		r.receiver, err = openReceiver(ctx, o.Config)
-	}
-	if err == nil {
-		err = r.run(ctx)
-		r.describe()
-	}
+	r.bpf, r.noBPF = cpu.OpenBPF(cpu.Options{Root: root})
+	err = r.run(ctx)
+	r.describe()
 	if closed := r.close(); err == nil {
 		err = closed
 	}
 	return r.o, err
 }
 
+// startReceiver starts a receiver with the metrics that the checks need.
+func startReceiver(ctx context.Context, given *energyreceiver.Config) (*energyreceiver.Embedded, error) {
+	cfg := *given
+	cfg.CollectionInterval, cfg.InitialDelay, cfg.Window, cfg.Storage = collectEvery, 0, 0, ""
+	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
+	m := &cfg.Metrics
+	m.SystemEnergy.Enabled, m.SystemUnattributedEnergy.Enabled, m.ProcessEnergy.Enabled = true, true, true
+	m.HwEnergy.Enabled, m.HwHostEnergy.Enabled, m.HwPower.Enabled, m.HwGpuUtilization.Enabled = true, true, true, true
+	m.SystemPower.Enabled, m.SystemPowerUncertainty.Enabled = true, true
+	receiver, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	if err := receiver.Start(ctx); err != nil {
+		return nil, errors.Join(err, receiver.Shutdown(context.WithoutCancel(ctx)))
+	}
+	return receiver, nil
+}
+
 // recorder records an observation.
 type recorder struct {
 	*Options
-	o        *Observation
-	began    time.Time
-	proc     procfs.FS
-	meters   []ownMeter
-	receiver *receiver
-	ticks    *timeSource // procfs
-	bpf      *timeSource
+	o     *Observation
+	began time.Time
+	proc  procfs.FS
+	zones map[string]*Zone // by meter and ID
 
-	thermometers []string         // files
-	zones        map[string]*Zone // by meter and ID
-	collected    time.Time        // of the last collection
-}
+	meters       []power.Member // that are read whether or not the receiver uses them
+	thermometers []string       // files
+	ticks        *cpu.Procfs
+	bpf          *cpu.BPF
+	noBPF        error // why there is no bpf
 
-// ownMeter is a local meter that is read in addition to the receiver, whether or not the receiver uses it.
-type ownMeter struct {
-	name  string
-	meter power.Meter
+	receiver  *energyreceiver.Embedded
+	collected time.Time // of the last collection
+	account   snapshot.Account
+	processes snapshot.Table
 }
 
 func (r *recorder) seconds(at time.Time) float64 { return at.Sub(r.began).Seconds() }
 
 func (r *recorder) close() error {
-	err := errors.Join(r.ticks.close(), r.bpf.close())
-	for _, m := range r.meters {
-		err = errors.Join(err, m.meter.Close())
+	err := errors.Join(r.ticks.Close(), r.receiver.Shutdown(context.Background()))
+	if r.noBPF == nil {
+		err = errors.Join(err, r.bpf.Close())
 	}
-	if r.receiver != nil {
-		err = errors.Join(err, r.receiver.Shutdown(context.Background()))
+	for _, m := range r.meters {
+		err = errors.Join(err, m.Meter.Close())
 	}
 	return err
 }
 
-// run runs the steps one after the other.
+// run runs the steps one after the other, once all meters have answered.
 func (r *recorder) run(ctx context.Context) error {
+	for _, status := range r.receiver.Meters() {
+		if i := r.own(status.Name); i >= 0 {
+			r.meters[i].Correction = status.Correction
+		}
+	}
 	r.read(ctx)
-	r.receiver.await(ctx)
 	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
+	for r.receiver.Waits() && time.Since(r.began) < answersWithin && ctx.Err() == nil {
+		<-ticker.C
+		r.collect(ctx)
+	}
 	begin := r.seconds(time.Now())
 	r.o.Steps = plan(&r.o.Machine, r.Length.Seconds())
 	for i, s := range r.o.Steps {
@@ -132,15 +164,14 @@ func (r *recorder) run(ctx context.Context) error {
 }
 
 // step runs a step. Its real begin and end replace the planned ones.
-func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) error {
-	var programs Programs
-	end := s.To
+func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) (err error) {
+	var pids []int
 	if s.Load != Idle {
-		var err error
-		if programs, err = r.Loader.Start(s.Load, s.CPUs); err != nil {
+		if pids, err = r.Loader.Start(s.Load, s.CPUs); err != nil {
 			return fmt.Errorf("start the load %q: %w", s.Name, err)
 		}
 	}
+	end := s.To
 	s.From = r.seconds(time.Now())
 	for r.seconds(time.Now()) < end && ctx.Err() == nil {
 		select {
@@ -150,14 +181,14 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) er
 		}
 	}
 	s.To = r.seconds(time.Now())
-	if programs == nil {
+	if s.Load == Idle {
 		return context.Cause(ctx)
 	}
-	programs.Pause()
+	r.Loader.Pause()
 	if ctx.Err() == nil {
-		r.record(ctx, s, programs.PIDs())
+		r.record(ctx, s, pids)
 	}
-	waited, err := programs.End()
+	waited, err := r.Loader.End()
 	for i := range s.Programs {
 		s.Programs[i].Waited = waited[i].Seconds()
 	}
@@ -167,11 +198,34 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) er
 // record records the CPU times and energies of the programs of a step, which are paused.
 func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 	r.collect(ctx)
-	bpf, ticks := r.bpf.times(pids), r.ticks.times(pids)
 	for i, pid := range pids {
-		s.Programs = append(s.Programs, Program{
-			CPU: s.CPUs[i], PID: pid, BPF: bpf[i], Procfs: ticks[i], Energy: r.receiver.energy(pid),
-		})
+		p := Program{CPU: s.CPUs[i], PID: pid, BPF: -1, Procfs: -1, Energy: map[power.Class]units.Energy{}}
+		for _, row := range r.processes.Rows {
+			for i, z := range r.account.Zones() {
+				if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
+					p.Energy[z.Class] += row.Amounts[i].Used
+				}
+			}
+		}
+		s.Programs = append(s.Programs, p)
+	}
+	setTimes(s.Programs, r.ticks, func(p *Program) *float64 { return &p.Procfs })
+	if r.noBPF == nil {
+		setTimes(s.Programs, r.bpf, func(p *Program) *float64 { return &p.BPF })
+	}
+}
+
+// setTimes sets the CPU time of programs by a source that can be read.
+func setTimes(programs []Program, source cpu.Source, seconds func(*Program) *float64) {
+	var table scan.Table
+	if source.ReadProcesses(&table) != nil {
+		return
+	}
+	for i := range table.Processes {
+		p := &table.Processes[i]
+		if at := slices.IndexFunc(programs, func(known Program) bool { return known.PID == int(p.PID) }); at >= 0 {
+			*seconds(&programs[at]) = float64(p.CPU) / 1e9
+		}
 	}
 }
 
@@ -179,9 +233,9 @@ func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 func (r *recorder) read(ctx context.Context) {
 	busy := r.readCPUs()
 	sample := power.Sample{At: time.Now(), Busy: busy, Total: busy}
-	for _, m := range r.meters {
-		readings, _ := m.meter.Read(ctx, sample) // the receiver reports the error
-		r.add(m.name, readings)
+	for i := range r.meters {
+		readings, _ := r.meters[i].Meter.Read(ctx, sample) // the receiver reports the error
+		r.add(&r.meters[i], readings)
 	}
 	if sample.At.Sub(r.collected) < collectEvery {
 		return
@@ -210,40 +264,66 @@ func (r *recorder) readCPUs() (sum units.CPUTime) {
 	return sum
 }
 
-// collect has the receiver measure, and reads the meters that the configuration describes.
+// collect has the receiver measure, records its totals, and reads the meters that the recorder does not read.
 func (r *recorder) collect(ctx context.Context) {
 	r.collected = time.Now()
-	entry, err := r.receiver.collect(ctx)
+	metrics, err := r.receiver.Collect(ctx)
 	if err != nil {
 		return // the next one covers it
 	}
-	entry.At = r.seconds(r.collected)
-	r.o.Entries = append(r.o.Entries, entry)
+	s := snapshot.FromMetrics(metrics)
+	r.account.Add(s)
+	r.processes = r.account.Workloads(snapshot.Process)
+	for i, z := range r.account.Zones() {
+		active, idle, unattributed := r.account.ZoneUsed(i)
+		sums := Sums{
+			At: r.seconds(r.collected), Active: active.Used, Idle: idle.Used, Unattributed: unattributed.Used,
+			Processes: r.processes.Ended[i].Used, Uncertainty: z.Uncertainty * z.ActiveWatts,
+		}
+		for _, row := range r.processes.Rows {
+			sums.Processes += row.Amounts[i].Used
+		}
+		for _, m := range s.Meters {
+			isPart := m.Zone == power.Platform // a part of the machine's
+			if m.Type == "host" {
+				m.Zone, isPart = power.Platform, false
+			}
+			if m.Class == z.Class && !isPart {
+				sums.Zones += m.Energy
+			}
+		}
+		r.o.Sums[z.Class] = append(r.o.Sums[z.Class], sums)
+	}
+	for _, m := range s.Meters {
+		if m.Type == "gpu" && !math.IsNaN(m.Watts+m.Utilization) {
+			r.o.GPUs[m.ID] = append(r.o.GPUs[m.ID], GPU{m.Watts, m.Utilization})
+		}
+	}
 	for _, status := range r.receiver.Meters() {
-		if !r.reads(status.Name) && !status.StandsIn {
-			r.add(status.Name, status.Readings)
+		if r.own(status.Name) < 0 && !status.StandsIn {
+			r.add(&power.Member{Name: status.Name}, status.Readings) // which the receiver has corrected
 		}
 	}
 }
 
-// reads reports whether the recorder itself reads a meter.
-func (r *recorder) reads(meter string) bool {
-	return slices.ContainsFunc(r.meters, func(m ownMeter) bool { return m.name == meter })
+// own returns the index of a meter that the recorder reads itself, -1 for others.
+func (r *recorder) own(name string) int {
+	return slices.IndexFunc(r.meters, func(m power.Member) bool { return m.Name == name })
 }
 
 // add adds readings of a meter.
-func (r *recorder) add(meter string, readings []power.Reading) {
+func (r *recorder) add(meter *power.Member, readings []power.Reading) {
 	for i := range readings {
 		reading := &readings[i]
 		if reading.Zone.Includes != "" {
 			continue // the receiver reports less than the meter
 		}
-		key := meter + " " + reading.Zone.ID
+		key := meter.Name + " " + reading.Zone.ID
 		z := r.zones[key]
 		if z == nil {
 			z = &Zone{
-				Meter: meter, ID: publicID(meter, reading.Zone, r.o.Zones), Kind: reading.Zone.Kind, Socket: socketOf(reading.Zone),
-				Method: reading.Zone.Method, Prompt: reading.Zone.Prompt,
+				Meter: meter.Name, ID: publicID(meter.Name, reading.Zone, r.o.Zones), Kind: reading.Zone.Kind,
+				Socket: socketOf(reading.Zone), Method: reading.Zone.Method, Prompt: reading.Zone.Prompt,
 			}
 			r.zones[key] = z
 			r.o.Zones = append(r.o.Zones, z)
@@ -253,7 +333,10 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 			z.Failed++
 			continue
 		}
-		at := r.seconds(reading.At) - r.lag(meter, reading.Zone)
+		at := r.seconds(reading.At)
+		if meter.Correction != nil {
+			at -= meter.Correction(reading.Zone).Lag.Seconds()
+		}
 		if reading.At.IsZero() || lastAt(z.Points) >= at {
 			continue
 		}
@@ -265,17 +348,6 @@ func (r *recorder) add(meter string, readings []power.Reading) {
 	}
 }
 
-// lag returns the lag in seconds that the configuration states of a meter that the recorder reads.
-// The receiver's readings are corrected.
-func (r *recorder) lag(meter string, zone *power.Zone) float64 {
-	for _, m := range r.receiver.Meters() {
-		if m.Name == meter && m.Correction != nil && r.reads(meter) {
-			return m.Correction(zone).Lag.Seconds()
-		}
-	}
-	return 0
-}
-
 // describe records the state of the meters at the end.
 func (r *recorder) describe() {
 	status := r.receiver.Meters()
@@ -284,13 +356,9 @@ func (r *recorder) describe() {
 	for _, z := range r.o.Zones {
 		z.Chosen = took[z.Kind] == z.Meter
 	}
-	r.o.Trained = map[string]bool{}
-	for class, trained := range r.receiver.Trained() {
-		r.o.Trained[classID(class)] = trained
+	r.o.Trained = r.receiver.Trained()
+	if r.noBPF != nil {
+		r.o.NoBPF = firstLine(r.noBPF)
 	}
-	r.o.CPUTimes = "bpf"
-	if r.bpf.err != nil {
-		r.o.CPUTimes, r.o.NoBPF = "procfs", firstLine(r.bpf.err)
-	}
-	r.o.Lacks = lacks(status, r.bpf.err, &r.o.Machine)
+	r.o.Lacks = lacks(status, r.noBPF, &r.o.Machine)
 }

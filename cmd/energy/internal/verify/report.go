@@ -22,59 +22,53 @@ type Report struct {
 	Seconds  float64   `json:"seconds"`
 	CPUTimes string    `json:"cpu_times"`
 	Meters   []Meter   `json:"meters"`
-	Zones    []ZoneRow `json:"zones"`
+	Zones    []*Zone   `json:"zones"`
 	Verdicts []Verdict `json:"verdicts"`
-}
-
-// ZoneRow is a zone of a report. A figure is nil if it could not be measured.
-type ZoneRow struct {
-	*Zone
-	Socket  *int     `json:"socket"`
-	Range   *float64 `json:"range_joules"`
-	Idle    *float64 `json:"idle_watts"`
-	Full    *float64 `json:"full_watts"`
-	Update  *float64 `json:"update_seconds"`
-	Unit    *float64 `json:"unit_joules"`
-	Lag     *float64 `json:"lag_seconds"`
-	Average *float64 `json:"average_seconds"`
-	Noise   *float64 `json:"noise"`
 }
 
 const schema = 1
 
 // NewReport checks an observation and returns the report of this version of the program.
 func NewReport(o *Observation, version string) *Report {
-	verdicts, figures := Check(o)
 	r := &Report{
-		Schema: schema, Version: version, Machine: o.Machine, CPUTimes: o.CPUTimes, Meters: o.Meters, Verdicts: verdicts,
+		Schema: schema, Version: version, Machine: o.Machine, CPUTimes: "bpf", Meters: o.Meters, Zones: o.Zones,
+		Verdicts: Check(o),
+	}
+	if o.NoBPF != "" {
+		r.CPUTimes = "procfs"
 	}
 	if n := len(o.Steps); n > 0 {
 		r.Seconds = math.Round(o.Steps[n-1].To)
 	}
-	for _, z := range o.Zones {
-		f := figures[z]
-		row := ZoneRow{
-			Zone: z, Idle: rounded(f.Idle), Full: rounded(f.Full), Update: rounded(f.Update), Unit: rounded(f.Unit),
-			Lag: rounded(f.Lag), Average: rounded(f.Average), Noise: rounded(f.Noise),
-		}
-		if z.Socket >= 0 {
-			row.Socket = &z.Socket
-		}
-		if z.Range > 0 {
-			row.Range = &z.Range
-		}
-		r.Zones = append(r.Zones, row)
-	}
 	return r
 }
 
+// MarshalJSON implements json.Marshaler. Figures have four digits. They are null if they could not be
+// measured.
+func (z *Zone) MarshalJSON() ([]byte, error) {
+	row := map[string]any{
+		"meter": z.Meter, "id": z.ID, "kind": z.Kind, "method": z.Method, "chosen": z.Chosen,
+		"reads": z.Reads, "failed_reads": z.Failed, "socket": nil, "range_joules": nil,
+		"idle_watts": rounded(z.Idle), "full_watts": rounded(z.Full), "update_seconds": rounded(z.Update),
+		"unit_joules": rounded(z.Unit), "lag_seconds": rounded(z.Lag), "average_seconds": rounded(z.Average),
+		"noise": rounded(z.Noise),
+	}
+	if z.Socket >= 0 {
+		row["socket"] = z.Socket
+	}
+	if z.Range > 0 {
+		row["range_joules"] = z.Range
+	}
+	return json.Marshal(row)
+}
+
 // rounded returns a figure with four digits, or nil for NaN.
-func rounded(v float64) *float64 {
+func rounded(v float64) any {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
 	}
 	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
-	return &v
+	return v
 }
 
 // Faults returns how many faults there are.
@@ -144,8 +138,7 @@ func (r *Report) writeZones(b *strings.Builder) {
 	b.WriteString("\n")
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "METER\tZONE\tKIND\tREST\tFULL LOAD\tUPDATE\tUNIT\tLAG\tNOISE")
-	for i := range r.Zones {
-		z := &r.Zones[i]
+	for _, z := range r.Zones {
 		cells := []string{
 			z.Meter, z.ID, string(z.Kind), cell(z.Idle, 1, "W"), cell(z.Full, 1, "W"), cell(z.Update, 1, "s"),
 			cell(z.Unit, 1e6, "µJ"), cell(z.Lag, 1, "s"), cell(z.Noise, 100, "%"),
@@ -155,9 +148,9 @@ func (r *Report) writeZones(b *strings.Builder) {
 	_ = table.Flush() // a strings.Builder has no errors
 }
 
-func cell(v *float64, scale float64, unit string) string {
-	if v == nil {
+func cell(v, scale float64, unit string) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "-"
 	}
-	return fmt.Sprintf("%.3g %s", *v*scale, unit)
+	return fmt.Sprintf("%.3g %s", v*scale, unit)
 }

@@ -28,7 +28,7 @@ type host struct {
 
 func (*host) CPUs() []int { return nil }
 
-func (h *host) Start(load Load, cpus []int) (Programs, error) {
+func (h *host) Start(load Load, cpus []int) (pids []int, err error) {
 	h.Lock()
 	defer h.Unlock()
 	h.running = nil
@@ -39,16 +39,9 @@ func (h *host) Start(load Load, cpus []int) (Programs, error) {
 		if load == Memory {
 			task.Memory, task.Intensity = 1.5, 0.8
 		}
-		h.running = append(h.running, task)
+		h.running, pids = append(h.running, task), append(pids, task.PID)
 	}
-	return h, nil
-}
-
-func (h *host) PIDs() (pids []int) {
-	for _, task := range h.running {
-		pids = append(pids, task.PID)
-	}
-	return pids
+	return pids, nil
 }
 
 func (h *host) Pause() {
@@ -127,7 +120,7 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 }
 
 func TestFiguresOfAReportAreRounded(t *testing.T) {
-	assert.InDelta(t, 130.5, *rounded(130.4567), 1e-9)
+	assert.InDelta(t, 130.5, rounded(130.4567), 1e-9)
 	assert.Nil(t, rounded(math.NaN()))
-	assert.InDelta(t, 0, *rounded(0), 0)
+	assert.InDelta(t, 0, rounded(0), 0)
 }

@@ -64,8 +64,7 @@ const (
 // delay returns the delay and the averaging time of a zone in seconds. With them, the busy time of
 // the CPUs explains its power best. They are NaN if it does not explain the power.
 func (a *analysis) delay(z *Zone) (delay, average float64) {
-	update := a.figures[z].Update
-	if len(a.steps(Idle)) == 0 || math.IsNaN(update) {
+	if len(a.steps(Idle)) == 0 || math.IsNaN(z.Update) {
 		return math.NaN(), math.NaN()
 	}
 	end := min(a.Steps[len(a.Steps)-1].To, lastAt(z.Points))
@@ -75,7 +74,7 @@ func (a *analysis) delay(z *Zone) (delay, average float64) {
 			load[i] += busy
 		}
 	}
-	bin := max(1, int(math.Ceil(update/grid)))
+	bin := max(1, int(math.Ceil(z.Update/grid)))
 	longest := min(int(40/grid), len(energy)/4)
 	misfit := func(delay, average int) float64 {
 		var x, y []float64
@@ -131,11 +130,10 @@ func line(x, y []float64) (slope, unexplained float64) {
 // if it is longer. It compares adjacent times under full load. They are long enough that the time
 // of an update between two reads hardly matters.
 func (a *analysis) noiseOf(z *Zone) float64 {
-	f := a.figures[z]
-	length := max(4, f.Update)
+	length := max(4, z.Update)
 	var off, watts []float64
 	for _, s := range a.full() {
-		from, to := s.From+orZero(f.Lag)+settle+orZero(f.Average), s.To+orZero(f.Lag)
+		from, to := s.From+orZero(z.Lag)+settle+orZero(z.Average), s.To+orZero(z.Lag)
 		for _, p := range changes(z.Points) {
 			middle, end := p.At+length, p.At+2*length
 			if x, y := rate(z.Points, p.At, middle), rate(z.Points, middle, end); p.At >= from && end <= to {
@@ -147,7 +145,7 @@ func (a *analysis) noiseOf(z *Zone) float64 {
 		return math.NaN()
 	}
 	// 1.4826 times the median is the standard deviation, without outliers.
-	return 1.4826 * stats.Median(off) / stats.Median(watts) * math.Sqrt(length/max(1, f.Update)/2)
+	return 1.4826 * stats.Median(off) / stats.Median(watts) * math.Sqrt(length/max(1, z.Update)/2)
 }
 
 // dramShare returns the power that a watt of DRAM adds to the whole machine, relative to a watt of

@@ -92,6 +92,9 @@ var healthy = []simulated{
 	{"virtual machine", 1, 2, 2, 5, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, true, nil, nil},
 }
 
+// modeled is the class of a machine without meters.
+var modeled = power.Class{Zone: power.Package, Method: power.Modeled}
+
 // sim is a simulation of a machine.
 type sim struct {
 	*simulated
@@ -287,23 +290,22 @@ func (s *sim) count() {
 
 // report makes the receiver's totals: its static power is known from the start.
 func (s *sim) report() {
-	s.o.CPUTimes, s.o.Trained = "bpf", map[string]bool{}
-	classes := map[string][]*Zone{}
-	a := &analysis{Observation: s.o, blamed: map[any]bool{}}
+	s.o.Sums, s.o.GPUs, s.o.Trained = map[power.Class][]Sums{}, map[string][]GPU{}, map[power.Class]bool{}
+	zones := map[power.Class][]*Zone{}
+	a := &analysis{Observation: s.o}
 	for _, kind := range []power.Kind{power.Package, power.DRAM, power.Platform} {
-		class := classID(power.Class{Zone: kind, Method: power.Measured})
+		class := power.Class{Zone: kind, Method: power.Measured}
 		for _, g := range a.preferred(kind) {
-			if kind != power.Platform || len(classes) == 0 {
-				classes[class], s.o.Trained[class] = g.zones, true
+			if kind != power.Platform || len(zones) == 0 {
+				zones[class], s.o.Trained[class] = g.zones, true
 			}
 		}
 	}
-	if len(classes) == 0 {
-		classes[classID(power.Class{Zone: power.Package, Method: power.Modeled})] = nil
+	if len(zones) == 0 {
+		zones[modeled] = nil
 	}
 	for at := 5.; at < simulatedLength; at++ {
-		e := Entry{At: at, Classes: map[string]Sums{}, GPUs: map[string]GPU{}}
-		for class, zones := range classes {
+		for class, zones := range zones {
 			rested, used := 0., 0.
 			if zones == nil {
 				rested, used = s.idle, s.energy(power.Package, -1, at)
@@ -312,26 +314,26 @@ func (s *sim) report() {
 				used += valueAt(z.Points, at)
 				rested += 0.99 * rate(z.Points, 10, 35) // of the first step
 			}
-			k := Sums{Zones: microjoules(used), Uncertainty: 0.02 * rested}
+			k := Sums{At: at, Zones: microjoules(used), Uncertainty: 0.02 * rested}
 			k.Idle = min(microjoules(rested*at), k.Zones)
 			k.Active = k.Zones - k.Idle
 			k.Processes = k.Active / 100 * 97
 			k.Unattributed = k.Active - k.Processes
-			e.Classes[class] = k
+			s.o.Sums[class] = append(s.o.Sums[class], k)
 		}
 		if s.name == "server with a GPU" {
-			e.GPUs["GPU-1b9f"] = GPU{Watts: 60 + s.rng.Float64()}
+			g := GPU{Watts: 60 + s.rng.Float64()}
 			if at > 60 && at < 120 {
-				e.GPUs["GPU-1b9f"] = GPU{Watts: 290 + 5*s.rng.Float64(), Utilization: 0.95}
+				g = GPU{Watts: 290 + 5*s.rng.Float64(), Utilization: 0.95}
 			}
+			s.o.GPUs["GPU-1b9f"] = append(s.o.GPUs["GPU-1b9f"], g)
 		}
-		s.o.Entries = append(s.o.Entries, e)
 	}
 	for _, step := range s.o.Steps {
 		for i := range step.Programs {
 			p := &step.Programs[i]
-			p.Energy = map[string]units.Energy{}
-			for class := range classes {
+			p.Energy = map[power.Class]units.Energy{}
+			for class := range zones {
 				p.Energy[class] = microjoules(3 * p.Waited * (0.995 + 0.01*s.rng.Float64()))
 			}
 		}
