@@ -80,7 +80,7 @@ var checks = []check{
 			j.atMost(100*z.Noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*z.Noise)
 		}},
 
-	{name: "sockets", meter: true, on: packages, judge: sockets, ok: "Each socket is read, by its own meter",
+	{name: "sockets", meter: true, on: all(power.Package), judge: sockets, ok: "Each socket is read, by its own meter",
 		otherwise: "No meter reads sockets one by one"},
 
 	{name: "agreement", meter: true, on: pairs, ok: "Meters of the same thing agree",
@@ -105,11 +105,14 @@ var checks = []check{
 			j.list("%s ≥ %s", j.name, j.other.name)
 		}},
 
-	{name: "dram", meter: true, on: memory, judge: dram, ok: "DRAM is plausible", otherwise: "No meter reads DRAM"},
+	{name: "dram", meter: true, on: preferred(power.DRAM), judge: dram, ok: "DRAM is plausible", otherwise: "No meter reads DRAM"},
 
 	// Supplies and regulators lose energy, and fans turn faster.
-	{name: "closure", meter: true, on: platforms, ok: "The balance closes",
+	{name: "closure", meter: true, on: partsAndWholes, ok: "The balance closes",
 		otherwise: "No meters read both the whole machine and its parts", judge: func(j *judgment) {
+			if j.zones[0].Kind != power.Platform || j.other.zones[0].Kind != power.Package {
+				return
+			}
 			slope, unexplained := line(j.both(j.steps(Idle, Spin, Memory), j.other.zones, j.zones))
 			j.between(slope, 0.9, 2, "The balance does not close: if %s rises by 1 W, %s rises by %.2f W "+
 				"(0.9 to 2.0 is possible)", j.other.name, j.name, slope)
@@ -131,13 +134,13 @@ var checks = []check{
 			j.list("%s: %d sums", j.name, 2*len(j.Sums[j.class]))
 		}},
 
-	{name: "totals", meter: true, on: measuredClasses, judge: totals, otherwise: "The receiver reads no meter",
+	{name: "totals", meter: true, on: classes, judge: totals, otherwise: "The receiver reads no meter",
 		ok: "The receiver and the meters count the same energy"},
 
-	{name: "symmetry", on: classesInSteps, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
+	{name: "symmetry", on: classes, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
 		otherwise: "No step that can be evaluated has two equal programs with energy"},
 
-	{name: "static power", meter: true, on: measuredClasses, ok: "Trained static power is the power at rest",
+	{name: "static power", meter: true, on: classes, ok: "Trained static power is the power at rest",
 		otherwise: "The receiver separates no static power of a meter", judge: func(j *judgment) {
 			static, idle, _ := j.static()
 			off := 100 * (static/idle - 1)
@@ -151,7 +154,7 @@ var checks = []check{
 			j.list("%s %s, at rest %s", j.name, figure.Watts(static), figure.Watts(idle))
 		}},
 
-	{name: "standard error", meter: true, on: measuredClasses, ok: "The standard error covers the deviation",
+	{name: "standard error", meter: true, on: classes, ok: "The standard error covers the deviation",
 		otherwise: "The receiver reported no standard error in this time", judge: func(j *judgment) {
 			static, idle, uncertainty := j.static()
 			if off := math.Abs(static - idle); uncertainty > 0 && j.Trained[j.class] {

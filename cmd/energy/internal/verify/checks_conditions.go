@@ -51,8 +51,11 @@ func older(version, than string) bool {
 }
 
 // loads returns all steps, and then the machine as a whole.
-func loads(a *analysis) []*judgment {
-	return append(inSteps(a, &judgment{}, Spin, Memory, Idle), &judgment{})
+func loads(a *analysis) (found []*judgment) {
+	for _, s := range a.Steps {
+		found = append(found, &judgment{step: s})
+	}
+	return append(found, &judgment{})
 }
 
 // load checks that the loads ran and that the machine rested in between. Steps that did not are not

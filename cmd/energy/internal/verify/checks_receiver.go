@@ -28,11 +28,6 @@ func classes(a *analysis) (found []*judgment) {
 	return found
 }
 
-// measuredClasses returns the classes whose meter was read.
-func measuredClasses(a *analysis) []*judgment {
-	return slices.DeleteFunc(classes(a), func(j *judgment) bool { return j.zones == nil })
-}
-
 // span returns the first and the last sums of the class within a time, and the seconds in between. The
 // seconds are NaN without two collections.
 func (j *judgment) span(from, to float64) (x, y Sums, seconds float64) {
@@ -47,7 +42,7 @@ func (j *judgment) span(from, to float64) (x, y Sums, seconds float64) {
 // totals compares the receiver's totals with its meters.
 func totals(j *judgment) {
 	x, y, seconds := j.span(0, math.Inf(1))
-	if !j.zones[0].Chosen {
+	if j.zones == nil || !j.zones[0].Chosen {
 		return
 	}
 	meter := 0.
@@ -61,49 +56,55 @@ func totals(j *judgment) {
 	j.list("%s %+.2f %%", j.name, off)
 }
 
-// classesInSteps returns each class in each step of several programs.
-func classesInSteps(a *analysis) (found []*judgment) {
-	for _, class := range classes(a) {
-		found = append(found, inSteps(a, class, Spin, Memory)...)
-	}
-	return found
-}
-
 // symmetry checks that equal programs get equal energy. Only CPUs of one socket and kind are
 // compared: others may draw different power. Programs without a series are left out.
 func symmetry(j *judgment) {
-	equal := map[[2]int][]Program{}
-	for _, p := range j.step.Programs {
-		if at := j.Machine.cpu(p.CPU); p.Energy[j.class] > 0 && len(j.step.CPUs) > 1 {
-			equal[[2]int{at.Socket, at.Capacity}] = append(equal[[2]int{at.Socket, at.Capacity}], p)
+	most := math.NaN()
+	for _, s := range j.steps(Spin, Memory) {
+		equal := map[[2]int][]Program{}
+		for _, p := range s.Programs {
+			if at := j.Machine.cpu(p.CPU); p.Energy[j.class] > 0 && len(s.CPUs) > 1 {
+				equal[[2]int{at.Socket, at.Capacity}] = append(equal[[2]int{at.Socket, at.Capacity}], p)
+			}
 		}
-	}
-	worst, of := math.NaN(), 0
-	for _, programs := range equal {
-		var watts []float64
-		for _, p := range programs {
-			watts = append(watts, p.Energy[j.class].Joules()/p.Waited)
-		}
-		middle := stats.Median(watts)
-		if len(watts) == 2 {
-			middle = watts[0]
-		}
-		for i, w := range watts {
-			if off := 100 * (w/middle - 1); !(math.Abs(off) <= math.Abs(worst)) {
-				worst, of = off, programs[i].CPU
+		for _, programs := range equal {
+			if len(programs) < 2 {
+				continue
+			}
+			off, cpu := unequal(programs, j.class)
+			j.between(off, -3, 3, "Equal programs get unequal energy of %s: that on CPU %d %+.1f %% in step %q",
+				j.name, cpu, off, s.Name)
+			if !(math.Abs(off) <= most) {
+				most = math.Abs(off)
 			}
 		}
 	}
-	j.between(worst, -3, 3, "Equal programs get unequal energy of %s: that on CPU %d %+.1f %% in step %q",
-		j.name, of, worst, j.step.Name)
-	j.list("%s in step %q within %.1f %%", j.name, j.step.Name, math.Abs(worst))
+	j.list("%s within %.1f %%", j.name, most)
+}
+
+// unequal returns the largest deviation of the power of a program from the median in percent, and its CPU.
+func unequal(programs []Program, class power.Class) (worst float64, cpu int) {
+	var watts []float64
+	for _, p := range programs {
+		watts = append(watts, p.Energy[class].Joules()/p.Waited)
+	}
+	middle := stats.Median(watts)
+	if len(watts) == 2 {
+		middle = watts[0]
+	}
+	for i, w := range watts {
+		if off := 100 * (w/middle - 1); math.Abs(off) >= math.Abs(worst) {
+			worst, cpu = off, programs[i].CPU
+		}
+	}
+	return worst, cpu
 }
 
 // static returns the static power of the class under the last load, the power at rest and the
 // reported standard error.
 func (j *judgment) static() (static, idle, uncertainty float64) {
 	steps := j.steps(Spin, Memory)
-	if len(steps) == 0 {
+	if len(steps) == 0 || j.zones == nil {
 		return math.NaN(), math.NaN(), math.NaN()
 	}
 	s := steps[len(steps)-1]

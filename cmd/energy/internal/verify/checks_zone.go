@@ -5,22 +5,24 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// inSteps returns a subject in each step with one of these loads that can be evaluated.
-func inSteps(a *analysis, s *judgment, loads ...Load) (found []*judgment) {
-	for _, step := range a.steps(loads...) {
-		at := *s
-		at.step = step
-		found = append(found, &at)
-	}
-	return found
+// preferred returns a function that returns the preferred meter of a kind.
+func preferred(kind power.Kind) func(*analysis) []*judgment {
+	return func(a *analysis) []*judgment { return a.preferred(kind) }
+}
+
+// all returns a function that returns all meters of a kind.
+func all(kind power.Kind) func(*analysis) []*judgment {
+	return func(a *analysis) []*judgment { return a.groups(kind) }
 }
 
 // zones returns a function that returns the measured zones that satisfy is.
@@ -115,9 +117,6 @@ func (a *analysis) possible(z *Zone) (least, most float64, hardware string) {
 func temperature(j *judgment) {
 	changed := changes(j.zones[0].Points)
 	for _, celsius := range j.Temperatures {
-		if len(celsius) == 0 { // the sensor could not be read
-			continue
-		}
 		var off, values []float64
 		for i := 1; i < len(changed); i++ {
 			p, q := changed[i-1], changed[i]
@@ -125,7 +124,7 @@ func temperature(j *judgment) {
 				off, values = append(off, 100*math.Abs((q.Value-p.Value)/(q.At-p.At)/c-1)), append(values, c)
 			}
 		}
-		if j.known = true; len(off) >= 5 {
+		if len(off) >= 5 {
 			j.atLeast(stats.Median(off), 3, "%s reads a temperature in °C as a power: "+
 				"it equals a temperature sensor of this machine (about %.0f °C)", j.name, stats.Median(values))
 		}
@@ -182,23 +181,14 @@ func lagSetting(meter string, lag float64) string {
 	return ""
 }
 
-// packages returns the packages of meters that read sockets one by one.
-func packages(a *analysis) []*judgment {
-	return slices.DeleteFunc(a.groups(power.Package), func(s *judgment) bool { return s.zones[0].Socket < 0 })
-}
-
 // sockets checks that each package is read once and follows the load of its own socket.
 func sockets(j *judgment) {
-	of, missing, hint := map[int]*Zone{}, []int(nil), ""
-	for _, z := range j.zones {
-		of[z.Socket] = z
+	if j.zones[0].Socket < 0 {
+		return
 	}
-	for socket := range j.Machine.sockets() {
-		if of[socket] == nil {
-			missing = append(missing, socket)
-		}
-	}
-	if slices.Sort(missing); j.zones[0].Meter == "perf" {
+	missing, hint := slices.Sorted(maps.Keys(j.Machine.sockets())), ""
+	missing = slices.DeleteFunc(missing, func(socket int) bool { return j.of(socket) != nil })
+	if j.zones[0].Meter == "perf" {
 		hint = ": its CPU is not in the cpumask of the power PMU"
 	}
 	j.atMost(float64(len(missing)), 0, "%s lacks socket %v of %d%s", j.name, missing, j.Machine.Sockets, hint)
@@ -207,7 +197,7 @@ func sockets(j *judgment) {
 		socket := j.Machine.cpu(s.CPUs[0]).Socket
 		single := j.Machine.Sockets > 1 && slices.Equal(s.CPUs, j.Machine.sockets()[socket])
 		if single && !j.failed && len(j.zones) == j.Machine.Sockets {
-			rises = append(rises, j.loadedSocket(s, of, socket))
+			rises = append(rises, j.loadedSocket(s, j.of(socket)))
 		}
 	}
 	if len(rises) > 0 {
@@ -217,20 +207,26 @@ func sockets(j *judgment) {
 	}
 }
 
+// of returns the zone of a socket, or nil.
+func (j *judgment) of(socket int) *Zone {
+	if i := slices.IndexFunc(j.zones, func(z *Zone) bool { return z.Socket == socket }); i >= 0 {
+		return j.zones[i]
+	}
+	return nil
+}
+
 // loadedSocket compares the rises of all sockets in a step that loads one. It returns the rise of its own.
-func (j *judgment) loadedSocket(s *Step, of map[int]*Zone, socket int) (own float64) {
-	rise := func(z *Zone) float64 { return j.watts(s, z) - j.rest(z) }
-	loaded := of[socket]
-	own = rise(loaded)
-	for number, z := range of {
-		switch r := rise(z); {
-		case number == socket:
+func (j *judgment) loadedSocket(s *Step, loaded *Zone) (own float64) {
+	own = j.watts(s, loaded) - j.rest(loaded)
+	for _, z := range j.zones {
+		switch r := j.watts(s, z) - j.rest(z); {
+		case z == loaded:
 		case r > 2*own && r > 0.05*j.rest(z):
 			j.fail(Fault, "%s: sockets %d and %d are swapped: the load of socket %d raised %s by %s and %s by %s",
-				j.name, socket, number, socket, loaded.ID, figure.Watts(own), z.ID, figure.Watts(r))
+				j.name, loaded.Socket, z.Socket, loaded.Socket, loaded.ID, figure.Watts(own), z.ID, figure.Watts(r))
 		case r > 0.97*own && own > 0.05*j.rest(loaded):
 			j.fail(Fault, "%s: %s and %s are the same counter: the load of socket %d raised both by %s",
-				j.name, loaded.ID, z.ID, socket, figure.Watts(own))
+				j.name, loaded.ID, z.ID, loaded.Socket, figure.Watts(own))
 		}
 	}
 	return own
@@ -251,14 +247,14 @@ func pairs(a *analysis) (found []*judgment) {
 // partsAndWholes returns groups with the parts that they include. Not every psys includes the memory.
 func partsAndWholes(a *analysis) (found []*judgment) {
 	add := func(whole *judgment, parts ...*judgment) {
-		if len(parts) == 0 {
-			return
+		all := &judgment{}
+		var names []string
+		for _, p := range parts {
+			names, all.zones = append(names, p.name), append(all.zones, p.zones...)
 		}
-		all := *parts[0]
-		for _, p := range parts[1:] {
-			all.name, all.zones = all.name+" + "+p.name, slices.Concat(all.zones, p.zones)
+		if all.name = strings.Join(names, " + "); len(parts) > 0 {
+			found = append(found, &judgment{name: whole.name, zones: whole.zones, other: all})
 		}
-		found = append(found, &judgment{name: whole.name, zones: whole.zones, other: &all})
 	}
 	for _, g := range a.groups(power.Package) {
 		isOfAnother := func(part *judgment) bool { return part.zones[0].Meter != g.zones[0].Meter }
@@ -272,16 +268,6 @@ func partsAndWholes(a *analysis) (found []*judgment) {
 	}
 	return found
 }
-
-// platforms returns the meters of the whole machine with its parts.
-func platforms(a *analysis) []*judgment {
-	return slices.DeleteFunc(partsAndWholes(a), func(s *judgment) bool {
-		return s.zones[0].Kind != power.Platform || len(a.preferred(power.Package)) == 0
-	})
-}
-
-// memory returns the preferred meter of DRAM.
-func memory(a *analysis) []*judgment { return a.preferred(power.DRAM) }
 
 // dram checks that DRAM follows memory accesses, and that the package does not include its energy.
 func dram(j *judgment) {

@@ -301,3 +301,17 @@ func TestEachPlantedFaultIsFoundByItsCheckAlone(t *testing.T) {
 		})
 	}
 }
+
+func TestProgramsOnCPUsOfDifferentKindsAreNotCompared(t *testing.T) {
+	o := observe("virtual machine")
+	for i := range o.Machine.CPUs {
+		o.Machine.CPUs[i].Capacity = i
+	}
+	assert.Contains(t, with(Unchecked, o), Verdict{"symmetry", Unchecked, "No step that can be evaluated has two equal programs with energy"})
+}
+
+// observe returns an observation of a healthy machine.
+func observe(name string) *Observation {
+	m := on(name)
+	return m.observe(0)
+}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
@@ -155,26 +154,27 @@ func (a *analysis) dramShare(dram []*Zone) (share, deviation float64) {
 	if len(whole) == 0 || len(pkg) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	var x, y []float64
+	var p, d, w []float64
 	for _, s := range a.steps(Idle, Spin, Memory) {
-		p, d, w := a.watts(s, pkg[0].zones...), a.watts(s, dram...), a.watts(s, whole[0].zones...)
-		if !math.IsNaN(p + d + w) {
-			x, y = append(x, 1, p, d), append(y, w)
+		watts := []float64{a.watts(s, pkg[0].zones...), a.watts(s, dram...), a.watts(s, whole[0].zones...)}
+		if !math.IsNaN(watts[0] + watts[1] + watts[2]) {
+			p, d, w = append(p, watts[0]), append(d, watts[1]), append(w, watts[2])
 		}
 	}
-	if len(y) < 6 {
+	if len(w) < 6 {
 		return math.NaN(), math.NaN()
 	}
-	design, watts := mat.NewDense(len(y), 3, x), mat.NewVecDense(len(y), y)
-	var slopes, off mat.VecDense
-	var covariance mat.Dense
-	covariance.Mul(design.T(), design)
-	if slopes.SolveVec(design, watts) != nil || covariance.Inverse(&covariance) != nil {
-		return math.NaN(), math.NaN()
+	ofPackage, _ := line(residual(p, d), residual(w, d))
+	ofDRAM, unexplained := line(residual(d, p), residual(w, p))
+	return ofDRAM / ofPackage, math.Abs(ofDRAM/ofPackage) * math.Sqrt(unexplained/(1-unexplained)/float64(len(w)-3))
+}
+
+// residual returns the part of y that a straight line over x does not explain. Lines of such parts have
+// the slopes of a regression over both variables (Frisch and Waugh, Econometrica 1, 1933).
+func residual(y, x []float64) (rest []float64) {
+	offset, slope := stat.LinearRegression(x, y, nil, false)
+	for i := range y {
+		rest = append(rest, y[i]-offset-slope*x[i])
 	}
-	off.MulVec(design, &slopes)
-	off.SubVec(watts, &off)
-	variance := mat.Dot(&off, &off) / float64(len(y)-3)
-	pkgSlope := slopes.AtVec(1)
-	return slopes.AtVec(2) / pkgSlope, math.Sqrt(variance*covariance.At(2, 2)) / math.Abs(pkgSlope)
+	return rest
 }
