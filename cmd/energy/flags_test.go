@@ -87,6 +87,7 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
 		{"measure", exitFailed, "energy measure: a command or --pid is needed (see energy measure --help)"},
 		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
+		{"verify --for 5s", 2, "energy verify: --for must be at least 20s (see energy verify --help)"},
 		{"verify extra", 2, `energy verify: "extra" is no flag (see energy verify --help)`},
 		{"phase start", 2, "energy phase: want \"begin NAME\" or \"end\" (see energy phase --help)"},
 		{"version x", 2, `energy version: "x" is no flag (see energy version --help)`},

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/verify"
@@ -82,7 +81,7 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 		if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // a report is no secret
 			return err
 		}
-		if err := refuseExisting(o.force, o.file("json"), o.file("md")); err != nil {
+		if err := refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md")); err != nil {
 			return err
 		}
 	}
@@ -97,17 +96,17 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	}
 	info, _ := debug.ReadBuildInfo()
 	report := verify.NewReport(observed, strings.Fields(version(info))[1])
-	var b strings.Builder
-	_, _ = io.WriteString(figure.Writer(&b), report.Text()) // a strings.Builder has no errors
-	text := b.String()
+	text := report.Text()
 	if hasColors(out) {
 		text = painter.Replace(text)
 	}
 	if _, err := io.WriteString(out, text); err != nil {
 		return err
 	}
-	if err := o.write(report); err != nil {
-		return err
+	if o.out != "" {
+		if err := report.Write(o.out); err != nil {
+			return err
+		}
 	}
 	if report.Faults() > 0 {
 		return errFaults
@@ -139,23 +138,3 @@ func hasColors(out io.Writer) bool {
 // painter colors the result at the start of a line.
 var painter = strings.NewReplacer("\nFAULT ", "\n\x1b[1;31mFAULT\x1b[m ", "\nNOTE ", "\n\x1b[33mNOTE\x1b[m ",
 	"\nOK ", "\n\x1b[32mOK\x1b[m ")
-
-// file returns a file of the report.
-func (o *verifyOptions) file(extension string) string {
-	return filepath.Join(o.out, "verify."+extension)
-}
-
-// write writes the report to the directory of --output.
-func (o *verifyOptions) write(report *verify.Report) error {
-	if o.out == "" {
-		return nil
-	}
-	document, err := report.JSON()
-	if err == nil {
-		err = os.WriteFile(o.file("json"), append(document, '\n'), 0o644) //nolint:gosec // a report is no secret
-	}
-	if err == nil {
-		err = os.WriteFile(o.file("md"), []byte(report.Markdown()), 0o644) //nolint:gosec // as above
-	}
-	return err
-}

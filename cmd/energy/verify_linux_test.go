@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/verify"
 )
 
 func TestVerifyOfThisMachine(t *testing.T) {
@@ -29,17 +26,12 @@ func TestVerifyOfThisMachine(t *testing.T) {
 	assert.Contains(t, messages.String(), "energy verify: step 1 of ")
 	assert.Contains(t, out.String(), "\nOK sums: The receiver's sums hold to the microjoule")
 	assert.Contains(t, painter.Replace(out.String()), "\n\x1b[32mOK\x1b[m sums: ")
-	document, err := os.ReadFile(filepath.Join(dir, "verify.json"))
-	require.NoError(t, err)
-	var report verify.Report
-	require.NoError(t, json.Unmarshal(document, &report))
-	assert.NotEmpty(t, report.Verdicts)
-	page, err := os.ReadFile(filepath.Join(dir, "verify.md"))
-	require.NoError(t, err)
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	for _, text := range []string{string(document), string(page)} {
-		assert.NotContains(t, text, host)
+	for _, name := range []string{"verify.json", "verify.md"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), host)
 	}
 }
 
@@ -54,11 +46,4 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 		_, _ = io.Copy(io.Discard, say)
 	}()
 	require.ErrorIs(t, o.run(ctx, io.Discard, said), context.Canceled)
-}
-
-func TestFlagsOfVerify(t *testing.T) {
-	for _, args := range [][]string{{"--for", "5s"}, {"extra"}} {
-		_, err := parsed[verifyOptions](args)
-		assert.Error(t, err, args)
-	}
 }

@@ -67,7 +67,7 @@ func zero(j *judgment) {
 	switch {
 	case still && z.Kind == power.PSys:
 		j.fail(Note, "%s did not change: this machine has no sensor for it", j.name)
-	case still && slices.Contains(described, z.Meter):
+	case still && !isLocal(z.Meter):
 		j.fail(Note, "%s did not change: its counter may be too coarse for this time", j.name)
 	case still && z.Meter == "perf":
 		hint = ". Before Linux 7.0 some reads of the power PMU silently give 0 (this is " + j.Machine.Kernel + "): use powercap"

@@ -14,8 +14,11 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// described are meters whose errors may have names of the configuration in them.
-var described = []string{"http", "redfish", "gpu", "vsock"}
+// isLocal reports whether a meter's errors and zones are without names of the configuration and without
+// serial numbers.
+func isLocal(meter string) bool {
+	return slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter)
+}
 
 // chosenOf returns the meter that the receiver reads each zone kind from: the first in use that reads it.
 func chosenOf(status []power.Status) map[power.Kind]string {
@@ -50,7 +53,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 			m.Why = fmt.Sprintf("it is the first of %s that reads %s", names(cfg.Meters.Use), names(m.Chosen))
 		case s.Replaced && leader >= 0:
 			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
-		case s.Err != nil && slices.Contains(described, s.Name):
+		case s.Err != nil && !isLocal(s.Name) && !s.StandsIn:
 			m.Why = "it is configured and cannot be read"
 		case s.Err != nil:
 			m.Why = firstLine(s.Err)
@@ -83,26 +86,30 @@ func firstLine(err error) string {
 
 // lacks returns the missing permissions. bpf is why BPF is not used, nil if it is.
 func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
-	denied, absent, rapl := map[string]bool{}, true, false
-	for i := range status {
-		s := &status[i]
-		denied[s.Name] = errors.Is(s.Err, fs.ErrPermission) ||
-			slices.ContainsFunc(s.Readings, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) })
-		if s.Name == "powercap" || s.Name == "perf" {
-			rapl = rapl || s.InUse && !denied[s.Name]
-			absent = absent && errors.Is(s.Err, fs.ErrNotExist)
+	of := func(name string) (found power.Status) {
+		for i := range status {
+			if status[i].Name == name {
+				found = status[i]
+			}
 		}
+		return found
+	}
+	denied := func(s power.Status) bool {
+		return errors.Is(s.Err, fs.ErrPermission) ||
+			slices.ContainsFunc(s.Readings, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) })
 	}
 	var capabilities []string // of this program
 	need := func(optional bool, what string, capability ...string) {
 		capabilities = append(capabilities, capability...)
 		found = append(found, Lack{What: what, Optional: optional})
 	}
+	powercap, perf := of("powercap"), of("perf")
+	absent := errors.Is(powercap.Err, fs.ErrNotExist) && errors.Is(perf.Err, fs.ErrNotExist)
 	switch {
-	case rapl:
-	case denied["powercap"]:
+	case powercap.InUse && !denied(powercap) || perf.InUse && !denied(perf):
+	case denied(powercap):
 		need(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
-	case denied["perf"]:
+	case denied(perf):
 		need(false, "The energy counters of perf may not be read "+
 			"(kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
 	case absent && !m.Virtual && m.Arch == "amd64":
@@ -118,7 +125,7 @@ func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 			found[i].Grant = fmt.Sprintf(`sudo setcap %s+ep "$(command -v energy)"`, all)
 		}
 	}
-	if denied["ipmi"] {
+	if denied(of("ipmi")) {
 		found = append(found, Lack{"The BMC's device may not be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, true})
 	}
 	return found

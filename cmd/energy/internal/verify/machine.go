@@ -131,11 +131,16 @@ func socketOf(z *power.Zone) int {
 // publicID returns the ID of a zone without a name that the user chose, or a serial number: such
 // zones are numbered.
 func publicID(meter string, z *power.Zone, known []*Zone) string {
-	if slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter) {
+	if isLocal(meter) {
 		return z.ID
 	}
-	others := slices.DeleteFunc(slices.Clone(known), func(k *Zone) bool { return k.Meter != meter })
-	return fmt.Sprintf("%s %d", z.Kind, len(others)+1)
+	number := 1
+	for _, k := range known {
+		if k.Meter == meter {
+			number++
+		}
+	}
+	return fmt.Sprintf("%s %d", z.Kind, number)
 }
 
 // maxThermometers is how many temperature sensors are read.

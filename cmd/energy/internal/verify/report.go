@@ -4,8 +4,12 @@ package verify
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,12 +83,17 @@ func (r *Report) with(status Status) []Verdict {
 	return slices.DeleteFunc(slices.Clone(r.Verdicts), func(v Verdict) bool { return v.Status != status })
 }
 
-// JSON returns the report for programs.
-func (r *Report) JSON() ([]byte, error) { return json.MarshalIndent(r, "", "  ") }
-
-// Markdown returns the report for an issue.
-func (r *Report) Markdown() string {
-	return fmt.Sprintf("## energy verify %s\n\n```text\n%s```\n", r.Version, r.Text())
+// Write writes the report to verify.json, and for an issue to verify.md.
+func (r *Report) Write(dir string) error {
+	document, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	page := fmt.Sprintf("## energy verify %s\n\n```text\n%s```\n", r.Version, r.Text())
+	for name, text := range map[string]string{"verify.json": string(document) + "\n", "verify.md": page} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)) //nolint:gosec // a report is no secret
+	}
+	return err
 }
 
 // Text returns the report for people. What matters most is at the end.
@@ -127,7 +136,9 @@ func (r *Report) Text() string {
 	if r.Faults() > 0 {
 		figure.Wrap(&b, "To report a fault, attach verify.md to an issue: energy verify --output DIRECTORY writes it.")
 	}
-	return b.String()
+	var clean strings.Builder
+	_, _ = io.WriteString(figure.Writer(&clean), b.String()) // a strings.Builder has no errors
+	return clean.String()
 }
 
 // writeZones writes the table of zones.

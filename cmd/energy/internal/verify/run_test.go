@@ -4,7 +4,9 @@ package verify
 
 import (
 	"encoding/json"
-	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -106,21 +108,21 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	for _, v := range r.Verdicts {
 		assert.NotEqual(t, Fault, v.Status, "%+v", v)
 	}
-	page := r.Markdown()
-	for _, check := range []string{"load", "sums", "totals", "sockets", "symmetry", "load following", "parts and whole", "wrap", "cpu time"} {
-		assert.Contains(t, page, "\nOK "+check+": ")
-	}
-	assert.Contains(t, page, "powercap (used for package, dram, psys): it is the first of")
-	assert.Regexp(t, `\npowercap +intel-rapl:0 +package +40 W +1[23]\d W +0.2 s +61 µJ +0 s `, page)
-	document, err := r.JSON()
+	dir := t.TempDir()
+	require.NoError(t, r.Write(dir))
+	page, err := os.ReadFile(filepath.Join(dir, "verify.md"))
 	require.NoError(t, err)
-	var again Report
+	for _, check := range []string{"load", "sums", "totals", "sockets", "symmetry", "load following", "parts and whole", "wrap", "cpu time"} {
+		assert.Contains(t, string(page), "\nOK "+check+": ")
+	}
+	assert.Contains(t, string(page), "powercap (used for package, dram, psys): it is the first of")
+	assert.Regexp(t, `\npowercap +intel-rapl:0 +package +40 W +1[23]\d W +0.2 s +61 µJ +0 s `, string(page))
+	document, err := os.ReadFile(filepath.Join(dir, "verify.json"))
+	require.NoError(t, err)
+	var again struct{ Zones []map[string]any }
 	require.NoError(t, json.Unmarshal(document, &again))
-	assert.Equal(t, r.Verdicts, again.Verdicts)
-}
-
-func TestFiguresOfAReportAreRounded(t *testing.T) {
-	assert.InDelta(t, 130.5, rounded(130.4567), 1e-9)
-	assert.Nil(t, rounded(math.NaN()))
-	assert.InDelta(t, 0, rounded(0), 0)
+	assert.InDelta(t, 6.104e-05, again.Zones[0]["unit_joules"], 1e-12, "four digits")
+	assert.Zero(t, again.Zones[0]["socket"])
+	psys := again.Zones[slices.IndexFunc(again.Zones, func(z map[string]any) bool { return z["kind"] == "psys" })]
+	assert.Equal(t, nil, psys["socket"])
 }
