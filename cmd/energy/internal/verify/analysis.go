@@ -68,15 +68,14 @@ type check struct {
 	ok, otherwise string
 }
 
-// judgment is the result of a check for one subject: zones, a class, a step or a GPU.
+// judgment is the result of a check for one subject: the machine, zones, a class or a GPU.
 type judgment struct {
 	*analysis
 	name  string
 	zones []*Zone     // of one meter and kind
 	class power.Class // of the receiver's energy
-	step  *Step
-	other *judgment // to compare with
-	gpu   string    // ID
+	other *judgment   // to compare with
+	gpu   string      // ID
 
 	check  string
 	listed string // in the list of subjects without a fault
@@ -84,7 +83,7 @@ type judgment struct {
 	failed bool
 }
 
-// keys returns the parts of a subject that a fault makes unusable: its zones and its class, or else its step.
+// keys returns the parts of a subject that a fault makes unusable: its zones and its class.
 func (j *judgment) keys() (keys []any) {
 	for _, z := range j.zones {
 		keys = append(keys, z)
@@ -92,14 +91,11 @@ func (j *judgment) keys() (keys []any) {
 	if j.class != (power.Class{}) {
 		keys = append(keys, j.class)
 	}
-	if len(keys) == 0 && j.step != nil {
-		keys = append(keys, j.step)
-	}
 	return keys
 }
 
 func (a *analysis) isBlamed(j *judgment) bool {
-	return j.step != nil && a.blamed[j.step] || slices.ContainsFunc(j.keys(), func(key any) bool { return a.blamed[key] })
+	return slices.ContainsFunc(j.keys(), func(key any) bool { return a.blamed[key] })
 }
 
 // between adds a fault if a figure is out of bounds, unless it is NaN. The first fault of a subject counts.

@@ -28,7 +28,7 @@ var checks = []check{
 	{name: "backend", on: machine, judge: versionOfBackend, ok: "OTLP and scraping are supported",
 		otherwise: "No metrics database was named: --backend URL checks its version"},
 
-	{name: "load", on: loads, judge: load, ok: "Each load kept its CPUs busy", otherwise: "No load ran"},
+	{name: "load", on: machine, judge: load, ok: "Each load kept its CPUs busy"},
 
 	{name: "reads", meter: true, on: zones(isMeasured), ok: "Reads do not fail", judge: func(j *judgment) {
 		z := j.zones[0]
@@ -80,7 +80,8 @@ var checks = []check{
 			j.atMost(100*z.Noise, 5, "%s has a noise of %.0f %% under a constant load", j.name, 100*z.Noise)
 		}},
 
-	{name: "sockets", meter: true, on: all(power.Package), judge: sockets, ok: "Each socket is read, by its own meter",
+	{name: "sockets", meter: true, on: func(a *analysis) []*judgment { return a.groups(power.Package) },
+		judge: sockets, ok: "Each socket is read, by its own meter",
 		otherwise: "No meter reads sockets one by one"},
 
 	{name: "agreement", meter: true, on: pairs, ok: "Meters of the same thing agree",
@@ -105,7 +106,8 @@ var checks = []check{
 			j.list("%s ≥ %s", j.name, j.other.name)
 		}},
 
-	{name: "dram", meter: true, on: preferred(power.DRAM), judge: dram, ok: "DRAM is plausible", otherwise: "No meter reads DRAM"},
+	{name: "dram", meter: true, on: func(a *analysis) []*judgment { return a.preferred(power.DRAM) },
+		judge: dram, ok: "DRAM is plausible", otherwise: "No meter reads DRAM"},
 
 	// Supplies and regulators lose energy, and fans turn faster.
 	{name: "closure", meter: true, on: partsAndWholes, ok: "The balance closes",

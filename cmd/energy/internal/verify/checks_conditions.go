@@ -50,43 +50,36 @@ func older(version, than string) bool {
 	return slices.Compare(numbers(version), numbers(than)) < 0
 }
 
-// loads returns all steps, and then the machine as a whole.
-func loads(a *analysis) (found []*judgment) {
-	for _, s := range a.Steps {
-		found = append(found, &judgment{step: s})
-	}
-	return append(found, &judgment{})
-}
-
 // load checks that the loads ran and that the machine rested in between. Steps that did not are not
 // evaluated.
 func load(j *judgment) {
-	if s := j.step; s == nil {
-		if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
-			j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)
+	for _, s := range j.Steps {
+		run, busy, all := 0., 100*j.busy(s, s.CPUs), 100*j.busy(s, j.Machine.all())
+		for _, p := range s.Programs {
+			run += 100 * p.Waited / (s.To - s.From) / float64(len(s.CPUs))
 		}
-		if len(j.steps(Idle)) == 0 {
-			j.say(Note, "No step shows the machine at rest: checks of idle power are left out")
+		before := len(j.verdicts)
+		switch {
+		case s.Load == Idle && all > 10:
+			j.say(Note, "The machine did not rest in step %q: other programs kept %.0f %% of its CPUs busy", s.Name, all)
+		case s.Load != Idle && busy < 90:
+			j.say(Fault, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: "+
+				"a CPU limit or the hypervisor holds it back", s.Name, run, busy)
+		case s.Load != Idle && run < 90:
+			j.say(Note, "The load of step %q got only %.0f %% of its CPUs, because other programs ran: "+
+				"check the machine while it rests", s.Name, run)
 		}
-		if len(j.steps(Spin, Memory)) == 0 {
-			j.say(Unchecked, "No load kept its CPUs busy: checks under load are not possible")
-		}
-		return
-	} else if s.Load == Idle {
-		if busy := 100 * j.busy(s, j.Machine.all()); busy > 10 {
-			j.fail(Note, "The machine did not rest in step %q: other programs kept %.0f %% of its CPUs busy", s.Name, busy)
-		}
-		return
+		j.blamed[s] = len(j.verdicts) > before
 	}
-	run, busy := 0., 100*j.busy(j.step, j.step.CPUs)
-	for _, p := range j.step.Programs {
-		run += 100 * p.Waited / (j.step.To - j.step.From) / float64(len(j.step.CPUs))
+	if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
+		j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)
 	}
-	j.atLeast(busy, 90, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: "+
-		"a CPU limit or the hypervisor holds it back", j.step.Name, run, busy)
-	if run < 90 {
-		j.fail(Note, "The load of step %q got only %.0f %% of its CPUs, because other programs ran: "+
-			"check the machine while it rests", j.step.Name, run)
+	if len(j.steps(Idle)) == 0 {
+		j.say(Note, "No step shows the machine at rest: checks of idle power are left out")
 	}
-	j.list("%s", j.step.Name)
+	loads := len(j.steps(Spin, Memory))
+	if j.known = loads > 0; !j.known {
+		j.say(Unchecked, "No load kept its CPUs busy: checks under load are not possible")
+	}
+	j.list("%d steps", loads)
 }

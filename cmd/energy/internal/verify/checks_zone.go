@@ -15,16 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// preferred returns a function that returns the preferred meter of a kind.
-func preferred(kind power.Kind) func(*analysis) []*judgment {
-	return func(a *analysis) []*judgment { return a.preferred(kind) }
-}
-
-// all returns a function that returns all meters of a kind.
-func all(kind power.Kind) func(*analysis) []*judgment {
-	return func(a *analysis) []*judgment { return a.groups(kind) }
-}
-
 // zones returns a function that returns the measured zones that satisfy is.
 func zones(is func(*Zone) bool) func(*analysis) []*judgment {
 	return func(a *analysis) (found []*judgment) {

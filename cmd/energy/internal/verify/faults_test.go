@@ -262,7 +262,7 @@ var plantedFaults = []planted{
 		moved := s.Idle / 50 * 3
 		s.Idle, s.Active, s.Unattributed, s.Uncertainty = s.Idle-moved, s.Active+moved, s.Unattributed+moved, s.Uncertainty/20
 	})},
-	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.BPF *= 0.9 })},
+	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.Counted["BPF"] *= 0.9 })},
 	{"the power of another GPU", "gpu", "GPU 1 draws 60.0 W", "server with a GPU", nil, func(o *Observation) {
 		for i := range o.GPUs["GPU-1b9f"] {
 			o.GPUs["GPU-1b9f"][i].Watts = 60
@@ -274,7 +274,9 @@ var plantedFaults = []planted{
 				cpu[i].Value /= 2
 			}
 		}
-	}), programs(func(p *Program) { p.Waited, p.BPF, p.Procfs = p.Waited/2, p.BPF/2, p.Procfs/2 })},
+	}), programs(func(p *Program) {
+		p.Waited, p.Counted["BPF"], p.Counted["procfs"] = p.Waited/2, p.Counted["BPF"]/2, p.Counted["procfs"]/2
+	})},
 	{"a missing permission", "permissions", "sudo setcap", dual, nil, func(o *Observation) {
 		o.Lacks = []Lack{{What: "The counters of perf may not be read", Grant: "sudo setcap cap_perfmon+ep energy"}}
 	}},

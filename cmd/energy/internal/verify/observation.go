@@ -115,10 +115,9 @@ type Step struct {
 // Program is a program of a step.
 type Program struct {
 	CPU, PID int
-	// Waited is its CPU time in seconds by wait4(2), BPF and Procfs by these CPU time sources;
-	// negative if the source is unavailable.
-	Waited, BPF, Procfs float64
-	Energy              map[power.Class]units.Energy // attributed
+	Waited   float64                      // CPU time in seconds by wait4(2)
+	Counted  map[string]float64           // CPU time by source, without unavailable sources
+	Energy   map[power.Class]units.Energy // attributed
 }
 
 // Sums are the totals of a class in one collection.

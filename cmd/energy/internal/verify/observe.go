@@ -199,7 +199,7 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) (e
 func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 	r.collect(ctx)
 	for i, pid := range pids {
-		p := Program{CPU: s.CPUs[i], PID: pid, BPF: -1, Procfs: -1, Energy: map[power.Class]units.Energy{}}
+		p := Program{CPU: s.CPUs[i], PID: pid, Counted: map[string]float64{}, Energy: map[power.Class]units.Energy{}}
 		for _, row := range r.processes.Rows {
 			for i, z := range r.account.Zones() {
 				if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
@@ -209,14 +209,14 @@ func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 		}
 		s.Programs = append(s.Programs, p)
 	}
-	setTimes(s.Programs, r.ticks, func(p *Program) *float64 { return &p.Procfs })
+	setTimes(s.Programs, "procfs", r.ticks)
 	if r.noBPF == nil {
-		setTimes(s.Programs, r.bpf, func(p *Program) *float64 { return &p.BPF })
+		setTimes(s.Programs, "BPF", r.bpf)
 	}
 }
 
 // setTimes sets the CPU time of programs by a source that can be read.
-func setTimes(programs []Program, source cpu.Source, seconds func(*Program) *float64) {
+func setTimes(programs []Program, name string, source cpu.Source) {
 	var table scan.Table
 	if source.ReadProcesses(&table) != nil {
 		return
@@ -224,7 +224,7 @@ func setTimes(programs []Program, source cpu.Source, seconds func(*Program) *flo
 	for i := range table.Processes {
 		p := &table.Processes[i]
 		if at := slices.IndexFunc(programs, func(known Program) bool { return known.PID == int(p.PID) }); at >= 0 {
-			*seconds(&programs[at]) = float64(p.CPU) / 1e9
+			programs[at].Counted[name] = float64(p.CPU) / 1e9
 		}
 	}
 }

@@ -283,7 +283,9 @@ func (s *sim) count() {
 	for _, step := range s.o.Steps {
 		for _, cpu := range step.CPUs {
 			run := (step.To - step.From) * (0.995 + 0.002*s.rng.Float64())
-			step.Programs = append(step.Programs, Program{CPU: cpu, Waited: run, BPF: run - 0.004*s.rng.Float64(), Procfs: math.Floor(run*100) / 100})
+			step.Programs = append(step.Programs, Program{CPU: cpu, Waited: run, Counted: map[string]float64{
+				"BPF": run - 0.004*s.rng.Float64(), "procfs": math.Floor(run*100) / 100,
+			}})
 		}
 	}
 }
