@@ -37,58 +37,56 @@ type simulated struct {
 type simulatedMeter struct {
 	meter                string
 	kind                 power.Kind
-	whole                bool    // one zone for all sockets
 	unit                 float64 // J
 	every, late, average float64 // s
 	quantum              float64 // W
 	noise                float64
 }
 
-func rapl(meter string, kind power.Kind) simulatedMeter {
-	return simulatedMeter{meter: meter, kind: kind, unit: 61.035e-6}
-}
+// whole reports whether one zone is that of all sockets.
+func (m *simulatedMeter) whole() bool { return m.kind == power.Platform || m.kind == power.PSys }
 
-func sensor(meter string, every, average, quantum float64) []simulatedMeter {
-	return []simulatedMeter{{meter: meter, kind: power.Platform, whole: true, every: every, average: average, quantum: quantum}}
-}
+const raplUnit = 61.035e-6
 
 var (
-	registers = []simulatedMeter{rapl("powercap", power.Package), rapl("powercap", power.Core)}
-	withDRAM  = append(slices.Clip(registers), rapl("powercap", power.DRAM))
-	events    = []simulatedMeter{rapl("perf", power.Package), rapl("perf", power.DRAM)}
-	onlyPerf  = []simulatedMeter{{meter: "perf", kind: power.Package, unit: 15.258e-6}}
-	psys      = []simulatedMeter{{meter: "powercap", kind: power.PSys, whole: true, unit: 61.035e-6}}
-	node      = []simulatedMeter{{meter: "cray", kind: power.Platform, whole: true, every: 0.1, unit: 1}}
-	bmc       = sensor("ipmi", 5, 1, 1)
-	slowBMC   = sensor("redfish", 5, 20, 1)
-	plug      = sensor("http", 1, 1, 0.1)
-	acpi      = sensor("hwmon", 1, 1, 0.5)
-	ina       = sensor("hwmon", 1, 0, 0.025)
+	packages = simulatedMeter{meter: "powercap", kind: power.Package, unit: raplUnit}
+	cores    = simulatedMeter{meter: "powercap", kind: power.Core, unit: raplUnit}
+	dimms    = simulatedMeter{meter: "powercap", kind: power.DRAM, unit: raplUnit}
+	psys     = simulatedMeter{meter: "powercap", kind: power.PSys, unit: raplUnit}
+	event    = simulatedMeter{meter: "perf", kind: power.Package, unit: raplUnit}
+	dimmsToo = simulatedMeter{meter: "perf", kind: power.DRAM, unit: raplUnit}
+	onlyPerf = simulatedMeter{meter: "perf", kind: power.Package, unit: raplUnit / 4}
+	node     = simulatedMeter{meter: "cray", kind: power.Platform, every: 0.1, unit: 1}
+	bmc      = simulatedMeter{meter: "ipmi", kind: power.Platform, every: 5, average: 1, quantum: 1}
+	slowBMC  = simulatedMeter{meter: "redfish", kind: power.Platform, every: 5, average: 20, quantum: 1}
+	plug     = simulatedMeter{meter: "http", kind: power.Platform, every: 1, average: 1, quantum: 0.1}
+	acpi     = simulatedMeter{meter: "hwmon", kind: power.Platform, every: 1, average: 1, quantum: 0.5}
+	ina      = simulatedMeter{meter: "hwmon", kind: power.Platform, every: 1, quantum: 0.025}
 )
 
-func meters(all ...[]simulatedMeter) []simulatedMeter { return slices.Concat(all...) }
+func meters(all ...simulatedMeter) []simulatedMeter { return all }
 
 // healthy are machines without a fault, with powers of the size that such machines have.
 var healthy = []simulated{
-	{"server, Intel, 2 sockets, BMC", 2, 16, 2, 45, 12, 5, 0.2, 0.3, 8, 18, 60, 0.1, 0, 0, false, meters(withDRAM, events, bmc), nil},
-	{"server, Intel, 2 sockets, plug", 2, 8, 2, 25, 8, 6, 0.2, 0.2, 6, 12, 50, 0.12, 0, 0, false, meters(withDRAM, plug), nil},
-	{"server, Intel, 1 socket, no SMT", 1, 8, 1, 20, 5, 8, 0, 0, 4, 6, 30, 0.1, 0, 0, false, meters(withDRAM, events), nil},
-	{"server, Intel, 4 sockets", 4, 12, 2, 40, 10, 6, 0.25, 0.3, 10, 20, 150, 0.08, 0, 0, false, withDRAM, nil},
-	{"server, AMD, 2 sockets", 2, 32, 2, 95, 8, 3, 0.15, 0.3, 0, 0, 90, 0.08, 0, 0, false, meters(registers, bmc), nil},
-	{"server, AMD, perf only", 1, 24, 2, 60, 6, 4, 0.2, 0, 0, 0, 70, 0.1, 0, 0, false, onlyPerf, nil},
-	{"server, BMC and plug", 1, 16, 2, 30, 9, 4, 0.2, 0, 5, 12, 40, 0.1, 0, 0, false, meters(withDRAM, plug, bmc), nil},
-	{"server, averaging BMC", 2, 10, 2, 35, 10, 6, 0.2, 0.2, 7, 14, 70, 0.1, 0, 0, false, meters(withDRAM, slowBMC), nil},
-	{"server, ACPI power meter alone", 2, 8, 1, 30, 8, 9, 0, 0, 0, 0, 60, 0.1, 0, 0, false, acpi, nil},
-	{"server, much leakage", 2, 20, 2, 50, 10, 5, 0.2, 0, 8, 16, 80, 0.1, 0, 0.06, false, meters(withDRAM, plug), nil},
-	{"server with a GPU", 1, 16, 2, 40, 8, 5, 0.2, 0, 6, 10, 110, 0.08, 0, 0, false, meters(withDRAM, bmc), nil},
-	{"server, a little busy", 2, 16, 2, 40, 10, 5, 0.2, 0, 8, 16, 60, 0.1, 1, 0, false, meters(withDRAM, events), nil},
-	{"HPC node, Cray", 2, 64, 2, 90, 10, 2.4, 0.1, 0.2, 0, 0, 80, 0.05, 0, 0, false, meters(registers, node), nil},
-	{"desktop, Intel", 1, 6, 2, 4, 9, 9, 0.15, 0.4, 0.8, 2, 25, 0.15, 0, 0, false, withDRAM, nil},
-	{"desktop, AMD, plug", 1, 8, 2, 22, 15, 9, 0.1, 0.4, 0, 0, 30, 0.15, 0, 0, false, meters(registers, plug), nil},
-	{"laptop, psys", 1, 4, 2, 1.5, 6, 4, 0.15, 0.5, 0.4, 1.2, 3, 0.02, 0, 0, false, meters(withDRAM, psys), nil},
-	{"small server, Atom", 1, 4, 1, 1.5, 0.6, 1.2, 0, 0, 0, 0, 8, 0.2, 0, 0, false, registers, nil},
-	{"board, ARM, INA", 1, 6, 1, 1.2, 0.5, 1.4, 0, 0, 0, 0, 4, 0.1, 0, 0, false, ina, nil},
-	{"server, ARM, hwmon", 2, 40, 1, 30, 3, 2, 0, 0, 0, 0, 60, 0.1, 0, 0, false, acpi, nil},
+	{"server, Intel, 2 sockets, BMC", 2, 16, 2, 45, 12, 5, 0.2, 0.3, 8, 18, 60, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo, bmc), nil},
+	{"server, Intel, 2 sockets, plug", 2, 8, 2, 25, 8, 6, 0.2, 0.2, 6, 12, 50, 0.12, 0, 0, false, meters(packages, cores, dimms, plug), nil},
+	{"server, Intel, 1 socket, no SMT", 1, 8, 1, 20, 5, 8, 0, 0, 4, 6, 30, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil},
+	{"server, Intel, 4 sockets", 4, 12, 2, 40, 10, 6, 0.25, 0.3, 10, 20, 150, 0.08, 0, 0, false, meters(packages, cores, dimms), nil},
+	{"server, AMD, 2 sockets", 2, 32, 2, 95, 8, 3, 0.15, 0.3, 0, 0, 90, 0.08, 0, 0, false, meters(packages, cores, bmc), nil},
+	{"server, AMD, perf only", 1, 24, 2, 60, 6, 4, 0.2, 0, 0, 0, 70, 0.1, 0, 0, false, meters(onlyPerf), nil},
+	{"server, BMC and plug", 1, 16, 2, 30, 9, 4, 0.2, 0, 5, 12, 40, 0.1, 0, 0, false, meters(packages, cores, dimms, plug, bmc), nil},
+	{"server, averaging BMC", 2, 10, 2, 35, 10, 6, 0.2, 0.2, 7, 14, 70, 0.1, 0, 0, false, meters(packages, cores, dimms, slowBMC), nil},
+	{"server, ACPI power meter alone", 2, 8, 1, 30, 8, 9, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil},
+	{"server, much leakage", 2, 20, 2, 50, 10, 5, 0.2, 0, 8, 16, 80, 0.1, 0, 0.06, false, meters(packages, cores, dimms, plug), nil},
+	{"server with a GPU", 1, 16, 2, 40, 8, 5, 0.2, 0, 6, 10, 110, 0.08, 0, 0, false, meters(packages, cores, dimms, bmc), nil},
+	{"server, a little busy", 2, 16, 2, 40, 10, 5, 0.2, 0, 8, 16, 60, 0.1, 1, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil},
+	{"HPC node, Cray", 2, 64, 2, 90, 10, 2.4, 0.1, 0.2, 0, 0, 80, 0.05, 0, 0, false, meters(packages, cores, node), nil},
+	{"desktop, Intel", 1, 6, 2, 4, 9, 9, 0.15, 0.4, 0.8, 2, 25, 0.15, 0, 0, false, meters(packages, cores, dimms), nil},
+	{"desktop, AMD, plug", 1, 8, 2, 22, 15, 9, 0.1, 0.4, 0, 0, 30, 0.15, 0, 0, false, meters(packages, cores, plug), nil},
+	{"laptop, psys", 1, 4, 2, 1.5, 6, 4, 0.15, 0.5, 0.4, 1.2, 3, 0.02, 0, 0, false, meters(packages, cores, dimms, psys), nil},
+	{"small server, Atom", 1, 4, 1, 1.5, 0.6, 1.2, 0, 0, 0, 0, 8, 0.2, 0, 0, false, meters(packages, cores), nil},
+	{"board, ARM, INA", 1, 6, 1, 1.2, 0.5, 1.4, 0, 0, 0, 0, 4, 0.1, 0, 0, false, meters(ina), nil},
+	{"server, ARM, hwmon", 2, 40, 1, 30, 3, 2, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil},
 	{"virtual machine", 1, 2, 2, 5, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, true, nil, nil},
 }
 
@@ -105,12 +103,16 @@ type sim struct {
 
 // observe returns an observation of a run.
 func (m *simulated) observe(seed uint64) *Observation {
+	threads := m.sockets * m.cores * m.threads
 	s := &sim{simulated: m, rng: rand.New(rand.NewPCG(seed, 7)), truth: map[power.Kind][][]Point{}}
-	s.o = &Observation{Machine: Machine{
-		CPU: "Simulated CPU", Arch: "amd64", Kernel: "6.18", Virtual: m.virtual, Sockets: m.sockets, Cores: m.sockets * m.cores,
-		Threads: m.sockets * m.cores * m.threads, MemoryGiB: 32 * float64(m.sockets),
-	}}
-	for n := range s.o.Machine.Threads {
+	s.o = &Observation{
+		Machine: Machine{
+			CPU: "Simulated CPU", Arch: "amd64", Kernel: "6.18", Virtual: m.virtual, Sockets: m.sockets,
+			Cores: m.sockets * m.cores, Threads: threads, MemoryGiB: 32 * float64(m.sockets),
+		},
+		Busy: map[int][]Point{}, Sums: map[power.Class][]Sums{}, GPUs: map[string][]GPU{}, Trained: map[power.Class]bool{},
+	}
+	for n := range threads {
 		core := n % s.o.Machine.Cores
 		s.o.Machine.CPUs = append(s.o.Machine.CPUs, CPU{Number: n, Socket: core / m.cores, Core: core % m.cores, Capacity: 1024})
 	}
@@ -129,24 +131,21 @@ func (m *simulated) observe(seed uint64) *Observation {
 
 // draw computes the true energies and a temperature, step by step.
 func (s *sim) draw() {
-	const steps = (simulatedLength + 5) / simulatedStep
-	sums, heat, wander, celsius := map[power.Kind][]float64{}, make([]float64, s.sockets), 0., 35.
+	heat, wander, celsius := make([]float64, s.sockets), 0., 35.
 	for _, kind := range []power.Kind{power.Package, power.Core, power.DRAM, power.Platform} {
-		sums[kind], s.truth[kind] = make([]float64, s.sockets), make([][]Point, s.sockets)
+		s.truth[kind] = slices.Repeat([][]Point{{{}}}, s.sockets)
 	}
 	s.o.Temperatures = make([][]Point, 2) // the second sensor cannot be read
-	for i := range int(steps) {
-		at := float64(i) * simulatedStep
+	for at := simulatedStep; at < simulatedLength+5; at += simulatedStep {
 		step := s.at(at)
 		wander = 0.99*wander + 0.01*s.rng.NormFloat64()
 		for socket := range s.sockets {
 			busy, second := s.busyCores(step, socket)
-			share := busy / float64(s.cores)
+			share, memory := busy/float64(s.cores), s.dramIdle
 			dynamic := s.core * busy * (1 + s.smt*second) * (1 - s.turbo*share)
 			if busy > 0 {
 				dynamic += s.first
 			}
-			memory := s.dramIdle
 			switch step.Load {
 			case Memory:
 				dynamic, memory = dynamic*0.8, s.dram
@@ -156,17 +155,15 @@ func (s *sim) draw() {
 			heat[socket] += (s.leakage*dynamic - heat[socket]) * simulatedStep / 30
 			pkg := s.idle + (dynamic+heat[socket])*(1+0.05*wander) + 0.02*s.idle*s.rng.Float64()
 			whole := s.rest/float64(s.sockets)*(1+0.02*wander) + (pkg+memory)*(1+s.loss)
-			for kind, w := range map[power.Kind]float64{
+			for kind, watts := range map[power.Kind]float64{
 				power.Package: pkg, power.Core: 0.7 * (pkg - 0.6*s.idle), power.DRAM: memory, power.Platform: whole,
 			} {
-				s.truth[kind][socket] = append(s.truth[kind][socket], Point{at, sums[kind][socket]})
-				sums[kind][socket] += w * simulatedStep
+				points := s.truth[kind][socket]
+				s.truth[kind][socket] = append(points, Point{at, points[len(points)-1].Value + watts*simulatedStep})
 			}
 			celsius += (35 + 40*share - celsius) * simulatedStep / 12 / float64(s.sockets)
 		}
-		if i%20 == 0 {
-			s.o.Temperatures[0] = append(s.o.Temperatures[0], Point{at, math.Round(celsius)})
-		}
+		s.o.Temperatures[0] = append(s.o.Temperatures[0], Point{at, math.Round(celsius)})
 	}
 	s.truth[power.PSys] = s.truth[power.Platform]
 }
@@ -208,7 +205,7 @@ func (s *sim) read(m *simulatedMeter) {
 			Meter: m.meter, ID: fmt.Sprintf("%s-%d", m.kind, socket), Kind: m.kind, Socket: socket, Method: power.Measured,
 			Prompt: m.unit > 0 && m.every == 0 && m.kind != power.PSys, Chosen: m.meter != "perf" || len(s.meters) == 1,
 		}
-		if m.whole {
+		if m.whole() {
 			z.ID, z.Socket = string(m.kind), -1
 		}
 		if m.unit > 0 {
@@ -217,7 +214,7 @@ func (s *sim) read(m *simulatedMeter) {
 			s.readPower(m, z)
 		}
 		s.o.Zones = append(s.o.Zones, z)
-		if m.whole {
+		if m.whole() {
 			return
 		}
 	}
@@ -268,7 +265,6 @@ func (s *sim) readPower(m *simulatedMeter, z *Zone) {
 
 // count counts CPU times.
 func (s *sim) count() {
-	s.o.Busy = map[int][]Point{}
 	for i := range s.o.Machine.CPUs {
 		sum := 0.
 		for at := 0.; at <= simulatedLength+1; at += 0.2 {
@@ -292,7 +288,6 @@ func (s *sim) count() {
 
 // report makes the receiver's totals: its static power is known from the start.
 func (s *sim) report() {
-	s.o.Sums, s.o.GPUs, s.o.Trained = map[power.Class][]Sums{}, map[string][]GPU{}, map[power.Class]bool{}
 	zones := map[power.Class][]*Zone{}
 	a := &analysis{Observation: s.o}
 	for _, kind := range []power.Kind{power.Package, power.DRAM, power.Platform} {
