@@ -9,19 +9,17 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
@@ -121,13 +119,14 @@ func (o *modelOptions) run(ctx context.Context, out, messages io.Writer) error {
 		return err
 	}
 	r, err := o.obtain(ctx, messages)
-	if r != nil && !r.IsEmpty() && record != nil { // also a record that ended early
+	hasFigures := r != nil && !r.IsEmpty()
+	if hasFigures && record != nil { // also a record that ended early
 		err = errors.Join(err, record.save(r.Write))
 	}
 	if err == nil {
 		err = o.model(r, file, out)
 	}
-	if err != nil && r != nil && !r.IsEmpty() && o.from == "" && record == nil {
+	if err != nil && hasFigures && o.from == "" && record == nil {
 		err = keep(r, err)
 	}
 	return err
@@ -150,8 +149,12 @@ func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error
 	if trained != nil {
 		trained.WriteText(out)
 	}
+	if err != nil {
+		return err
+	}
+	data, err := trained.Model.Encode()
 	if err == nil {
-		err = file.save(trained.Write)
+		err = file.save(func(to io.Writer) error { _, err := to.Write(data); return err })
 	}
 	if err == nil {
 		fmt.Fprintf(out, "\nWritten to %s\n", o.out)
@@ -171,10 +174,10 @@ func keep(r *model.Record, err error) error {
 	return fmt.Errorf("%w; the record is kept: --from %s", err, f.Name())
 }
 
-// obtain reads the record or records.
+// obtain reads the record of --from, or records this machine or a collector.
 func (o *modelOptions) obtain(ctx context.Context, messages io.Writer) (*model.Record, error) {
 	if o.from == "" {
-		return patience.Call(ctx, endsWithin, func() (*model.Record, error) { return o.collect(ctx, messages) })
+		return o.collect(ctx, messages)
 	}
 	data, err := os.ReadFile(o.from)
 	if err != nil {
@@ -188,30 +191,32 @@ func (o *modelOptions) obtain(ctx context.Context, messages io.Writer) (*model.R
 }
 
 var (
-	errElsewhere = errors.New("the collector is on another machine: train on the machine that has the meters")
+	errElsewhere = errors.New("the endpoint has the address of another machine: train on the machine that has the meters")
 	errNotBusy   = errors.New("the collector does not report system.cpu.busy, or only from its second collection on: " +
 		"the receiver needs `metrics: {system.cpu.busy: {enabled: true}}`")
 )
 
 // collect records this machine or a collector.
 func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *model.Record, err error) {
-	f, isFile := messages.(*os.File)
-	isTTY := isFile && isTerminal(f)
-	source := model.Source{
-		Read: o.scrape, Every: o.interval, Meters: o.out != "" || o.Zone != "", Progress: o.progress(messages, isTTY),
+	from := model.Source{
+		Read: o.scrape, Every: o.interval, Meters: o.out != "" || o.Zone != "", Progress: o.progress(messages),
 	}
-	root, reasons := "/", []string{""}
+	root, notes := "/", func() []string { return nil }
 	if o.endpoint == "" {
-		machine, cfg, err := o.openMachine(ctx)
+		cfg, err := o.configure(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = machine.close() }()
-		source.Read, root, reasons = machine.read, cfg.RootPath, append(reasons, machine.notes()...)
+		machine, err := patience.Call(ctx, endsWithin, func() (*source, error) { return openMachine(ctx, cfg) })
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = await(ctx, machine.close) }()
+		from.Read, root, notes = machine.read, cfg.RootPath, machine.notes
 	}
 	r = &model.Record{}
 	m, err := machine.Read(root, os.Getenv)
-	if err == nil && !isHere(o.endpoint) {
+	if err == nil && hostOf(o.endpoint) != "" {
 		err = errElsewhere
 	}
 	if err == nil {
@@ -224,13 +229,12 @@ func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *mode
 		ctx, stop = context.WithTimeout(ctx, o.length)
 		defer stop()
 	}
-	err = r.Collect(ctx, source)
-	if isTTY && !r.IsEmpty() {
-		fmt.Fprintln(messages)
-	}
-	if errors.Is(err, model.ErrNoMeter) {
+	if err = r.Collect(ctx, from); errors.Is(err, model.ErrNoMeter) {
 		const advice = "train on a machine with meters, or fit to a wall meter with --wall"
-		err = fmt.Errorf("%w: %s%s", err, advice, strings.Join(reasons, "\n  "))
+		err = fmt.Errorf("%w: %s", err, strings.Join(append([]string{advice}, notes()...), "\n  "))
+	}
+	if isTerminal(messages) && !r.IsEmpty() {
+		fmt.Fprintln(messages)
 	}
 	return r, err
 }
@@ -249,15 +253,12 @@ func (o *modelOptions) scrape(ctx context.Context) (*snap.Snapshot, error) {
 	return s, nil
 }
 
-// answerWithin is the maximum time until the first reading of a slow meter.
-const answerWithin = 8 * time.Second
-
-// openMachine starts the embedded receiver and waits for its meters.
-func (o *modelOptions) openMachine(ctx context.Context) (s *source, cfg *energyreceiver.Config, err error) {
+// configure returns the configuration of the receiver.
+func (o *modelOptions) configure(ctx context.Context) (cfg *energyreceiver.Config, err error) {
 	cfg = energyreceiver.DefaultConfig()
 	if o.config != "" {
 		if cfg, _, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	_ = readGPUs(cfg, nil)
@@ -270,52 +271,51 @@ func (o *modelOptions) openMachine(ctx context.Context) (s *source, cfg *energyr
 	m := &cfg.Metrics
 	m.SystemCPUBusy.Enabled, m.SystemEnergy.Enabled, m.SystemPower.Enabled = true, true, true
 	m.HwEnergy.Enabled, m.HwHostEnergy.Enabled = true, true
-	if err = errors.Join(selectModel(cfg, "none", ""), cfg.Validate()); err != nil {
-		return nil, nil, err
-	}
-	if s, err = openReceiver(ctx, cfg); err != nil {
-		return nil, nil, err
+	return cfg, errors.Join(selectModel(cfg, "none", ""), cfg.Validate())
+}
+
+// answerWithin is the maximum time until the first reading of a slow meter.
+const answerWithin = 8 * time.Second
+
+// openMachine starts the embedded receiver and waits for its meters.
+func openMachine(ctx context.Context, cfg *energyreceiver.Config) (*source, error) {
+	s, err := openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, err
 	}
 	_, err = s.read(ctx) // the first collection has no utilization
-	for deadline := time.Now().Add(answerWithin); err == nil && s.waits() && time.Now().Before(deadline); {
-		time.Sleep(100 * time.Millisecond)
+	for deadline := time.Now().Add(answerWithin); err == nil && s.waits() && time.Now().Before(deadline) && ctx.Err() == nil; {
+		pause(ctx, 100*time.Millisecond)
 		_, err = s.read(ctx)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close())
 	}
-	return s, cfg, nil
-}
-
-// isHere reports whether an endpoint is on this machine. The empty endpoint is.
-func isHere(endpoint string) bool {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return false
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(u.Hostname(), "0")) // fails with the address of another machine
-	return err == nil && l.Close() == nil
+	return s, nil
 }
 
 // progress returns a function that shows the progress of a recording: one sentence, and on a terminal
 // the figures of now on one line.
-func (o *modelOptions) progress(to io.Writer, isTTY bool) func(*snap.Snapshot) {
-	var once sync.Once
-	began, text := time.Now(), "Recording until Ctrl-C"
+func (o *modelOptions) progress(to io.Writer) func(*snap.Snapshot) {
+	began, text := time.Now(), "Recording until Ctrl-C\n"
 	if o.length > 0 {
-		text = fmt.Sprintf("Recording for %v, Ctrl-C ends it early", o.length)
+		text = fmt.Sprintf("Recording for %v, Ctrl-C ends it early\n", o.length)
 	}
 	return func(s *snap.Snapshot) {
-		once.Do(func() { fmt.Fprintln(to, text) })
-		if !isTTY {
-			return
+		fmt.Fprint(to, text)
+		if text = ""; isTerminal(to) {
+			fmt.Fprintf(to, "\r%s\x1b[K", progressLine(time.Since(began), s))
 		}
-		line := fmt.Sprintf("%v, CPU %.0f %%", time.Since(began).Round(time.Second), 100*s.Busy)
-		for _, z := range s.Zones {
-			if z.Method == power.Measured {
-				line += fmt.Sprintf(", %s %.1f W", z.Zone, z.ActiveWatts+z.IdleWatts)
-			}
-		}
-		fmt.Fprintf(to, "\r%.79s\x1b[K", line)
 	}
+}
+
+// progressLine returns the CPU utilization and the power of what is measured.
+func progressLine(elapsed time.Duration, s *snap.Snapshot) string {
+	line := fmt.Sprintf("%v, CPU %.0f %%", elapsed.Round(time.Second), 100*s.Busy)
+	for _, z := range s.Zones {
+		if z.Method == power.Measured {
+			line += fmt.Sprintf(", %s %s", z.Zone, figure.Watts(z.ActiveWatts+z.IdleWatts))
+		}
+	}
+	return figure.Fit(line, 79)
 }

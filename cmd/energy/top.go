@@ -121,8 +121,12 @@ func await(ctx context.Context, do func() error) error {
 	return err
 }
 
-// isTerminal reports whether a file is a terminal.
-func isTerminal(f *os.File) bool {
+// isTerminal reports whether a writer is a terminal.
+func isTerminal(to io.Writer) bool {
+	f, isFile := to.(*os.File)
+	if !isFile {
+		return false
+	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }

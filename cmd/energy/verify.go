@@ -131,8 +131,7 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 
 // hasColors reports whether out is a terminal with colors.
 func hasColors(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	return ok && isTerminal(f) && os.Getenv("NO_COLOR") == "" && !slices.Contains([]string{"", "dumb"}, os.Getenv("TERM"))
+	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && !slices.Contains([]string{"", "dumb"}, os.Getenv("TERM"))
 }
 
 // painter colors the result at the start of a line.

@@ -10,7 +10,10 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-var errNoOverlap = errors.New("the records have no time in common")
+var (
+	errNoOverlap = errors.New("the records have no time in common")
+	errUnrelated = errors.New("the power does not follow the load")
+)
 
 const (
 	// leastCorrelation is the minimum correlation of two series of the same machine.
@@ -21,19 +24,18 @@ const (
 	longest = 30 * 86_400
 )
 
-// align returns the number of seconds of the lag of the power behind the load: the lag with the
-// highest correlation, up to most seconds to either side.
-func align(load, power series, most float64) (lag, correlation float64, err error) {
+// align returns the power at the time of the load that it belongs to, and its lag in seconds: the lag
+// with the highest correlation, up to most seconds to either side.
+func align(load, power series, most float64) (aligned series, lag, correlation float64, err error) {
 	from, to, err := common(load, power)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
 	step := max(load.step(), power.step(), (to-from)/5000, most/500) // the last two bound the work
 	if to-from < leastSteps*step {
-		return 0, 0, fmt.Errorf("%w: only %.0f s, at a step of %.1f s", errNoOverlap, to-from, step)
+		return nil, 0, 0, fmt.Errorf("%w: only %.0f s, at a step of %.1f s", errNoOverlap, to-from, step)
 	}
-	reference := load.sampled(from, to, step)
-	best := math.Inf(-1)
+	reference, best := load.sampled(from, to, step), math.Inf(-1)
 	for _, search := range []struct{ reach, step float64 }{{most, step / 2}, {step / 2, step / 40}} {
 		center := lag
 		for offset := -search.reach; offset <= search.reach; offset += search.step {
@@ -45,11 +47,11 @@ func align(load, power series, most float64) (lag, correlation float64, err erro
 	}
 	switch {
 	case best < leastCorrelation:
-		return 0, best, fmt.Errorf("%w: correlation %.2f at best", errUnrelated, best)
+		return nil, 0, best, fmt.Errorf("%w: correlation %.2f at best", errUnrelated, best)
 	case math.Abs(lag) >= most:
-		return 0, best, fmt.Errorf("the lag may be longer than --max-lag: %.0f s", most)
+		return nil, 0, best, fmt.Errorf("the lag may be longer than --max-lag: %.0f s", most)
 	}
-	return lag, best, nil
+	return power.earlier(lag), lag, best, nil
 }
 
 // common returns the time that both series cover.
@@ -57,9 +59,7 @@ func common(a, b series) (from, to float64, err error) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, 0, errNoOverlap
 	}
-	aFrom, aTo := a.ends()
-	bFrom, bTo := b.ends()
-	from, to = max(aFrom, bFrom), min(aTo, bTo)
+	from, to = max(a[0].from, b[0].from), min(a[len(a)-1].to, b[len(b)-1].to)
 	switch {
 	case from >= to:
 		return 0, 0, fmt.Errorf("%w: they are %.0f s apart, which may be a wrong clock or time zone", errNoOverlap, from-to)
@@ -79,8 +79,8 @@ func (s series) sampled(from, to, step float64) []float64 {
 	return v
 }
 
-// correlated returns the correlation of two lists without the pairs with a NaN. It is -1 if these
-// are more than half of all pairs, or if a list is constant.
+// correlated returns the correlation of two lists of the same length without the pairs with a NaN. It
+// is -1 if these are more than half of all pairs, or if a list is constant.
 func correlated(a, b []float64) float64 {
 	var x, y []float64
 	for i := range min(len(a), len(b)) {
@@ -88,11 +88,9 @@ func correlated(a, b []float64) float64 {
 			x, y = append(x, a[i]), append(y, b[i])
 		}
 	}
-	if 2*len(x) < len(a) {
+	c := stat.Correlation(x, y, nil)
+	if 2*len(x) < len(a) || math.IsNaN(c) {
 		return -1
 	}
-	if c := stat.Correlation(x, y, nil); !math.IsNaN(c) {
-		return c
-	}
-	return -1
+	return c
 }

@@ -46,31 +46,22 @@ func lagSetting(lag float64) string {
 	return strconv.FormatFloat(rounded(min(lag, power.MaxLag.Seconds()), 10), 'f', -1, 64) + "s"
 }
 
-// writeMeters writes the comparison of the meters, and the settings that correct them.
+// writeMeters writes the comparison of the meters, the settings that correct them, and the meters that
+// cannot be corrected. Meters that share a section have no settings, because none fit all of them.
 func (f *Fitted) writeMeters(out io.Writer) {
 	fmt.Fprint(out, "\nMETER                       ERROR   FACTOR    OFFSET   ERROR LEFT: MEDIAN         LAG\n")
+	meters := map[string]int{} // by section
 	for _, m := range f.meters {
 		if m.err != nil {
 			fmt.Fprintf(out, "%-24s %v\n", m.name, m.err)
 			continue
 		}
+		meters[sectionOf(m.name)]++
 		fmt.Fprintf(out, "%-24s %+7.1f%% %8.4f %+7.1f W   %-26s %+.1f s\n",
 			m.name, 100*m.before, m.factor, m.offset, errorText(m.errs), m.lag)
 	}
-	fmt.Fprintf(out, "The reference is FACTOR x the meter + OFFSET.\n")
-	f.writeCorrections(out)
-}
-
-// writeCorrections writes the settings that correct the meters, and the meters that cannot be
-// corrected. Meters that share a section are left out, because no setting fits all of them.
-func (f *Fitted) writeCorrections(out io.Writer) {
-	meters := map[string]int{} // by section
-	for _, m := range f.meters {
-		if m.err == nil {
-			meters[sectionOf(m.name)]++
-		}
-	}
-	header, notes := "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n", ""
+	fmt.Fprint(out, "The reference is FACTOR x the meter + OFFSET.\n")
+	settings, notes := "", ""
 	for _, m := range f.meters {
 		section := sectionOf(m.name)
 		if section == "" || m.err != nil {
@@ -79,30 +70,32 @@ func (f *Fitted) writeCorrections(out io.Writer) {
 		if reason := m.outOfBounds(); reason != "" {
 			notes += fmt.Sprintf("\n%s cannot be corrected: %s.\n", m.name, reason)
 		} else if meters[section] == 1 {
-			fmt.Fprint(out, header, m.settings(section))
-			header = ""
+			settings += m.settings(section)
 		}
+	}
+	if settings != "" {
+		fmt.Fprint(out, "\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n", settings)
 	}
 	fmt.Fprint(out, notes)
 }
 
 // outOfBounds returns why the receiver would reject the correction of a meter, empty if it would not.
-func (m *comparison) outOfBounds() string {
+func (c *comparison) outOfBounds() string {
 	const least, most = float64(power.MinFactor) / power.Unscaled, power.MaxFactor / power.Unscaled
 	const watts = float64(power.MaxOffset) / 1e6
 	switch {
-	case !(m.factor >= least && m.factor <= most):
-		return fmt.Sprintf("the factor %.4f is not between %g and %d", m.factor, least, most)
-	case !(math.Abs(m.offset) <= watts):
-		return fmt.Sprintf("the offset %.1f W is not between %.0f and %.0f W", m.offset, -watts, watts)
+	case !(c.factor >= least && c.factor <= most):
+		return fmt.Sprintf("the factor %.4f is not between %g and %d", c.factor, least, most)
+	case !(math.Abs(c.offset) <= watts):
+		return fmt.Sprintf("the offset %.1f W is not between %.0f and %.0f W", c.offset, -watts, watts)
 	}
 	return ""
 }
 
 // settings returns the lines that correct the meter of a section. For host they are comments.
-func (m *comparison) settings(section string) string {
-	settings := fmt.Sprintf("factor: %.4f, offset: %.1f", m.factor, m.offset)
-	if lag := lagSetting(m.lag); lag != "" {
+func (c *comparison) settings(section string) string {
+	settings := fmt.Sprintf("factor: %.4f, offset: %.1f", c.factor, c.offset)
+	if lag := lagSetting(c.lag); lag != "" {
 		settings = "lag: " + lag + ", " + settings
 	}
 	if section != host {

@@ -9,48 +9,11 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// curve is power over a load, linear between its knots. Beyond the ends it continues its lines.
-type curve []knot
-
-type knot struct{ Load, Watts float64 }
-
-// at returns the power at a load.
-func (c curve) at(load float64) float64 {
-	i := 1
-	for i < len(c)-1 && load > c[i].Load {
-		i++
-	}
-	return c[i-1].Watts + (load-c[i-1].Load)*slope(c[i-1], c[i])
-}
-
-func slope(from, to knot) float64 {
-	if from.Load == to.Load {
-		return 0
-	}
-	return (to.Watts - from.Watts) / (to.Load - from.Load)
-}
-
-// window is a stretch of time with the mean load and the mean power on it.
-type window struct{ Seconds, Load, Watts float64 }
-
-// scale is the unit of a load: its maximum, and the minimum range that a fit needs, as a share of it.
-type scale struct{ most, leastRange float64 }
-
-// ofUtilization is the scale of CPU utilization.
-var ofUtilization = scale{1, 0.3}
-
-// ofPower returns the scale of a load that is a power.
-func ofPower(windows []window) scale {
-	s := scale{leastRange: 0.1}
-	for _, w := range windows {
-		s.most = max(s.most, w.Load)
-	}
-	return s
-}
-
-// binEnds are the bins of a load, narrow at low loads because power rises steeply there.
+// binEnds are the bins of a load from 0 to 1, narrow at low loads because power rises steeply there.
 var binEnds = []float64{
 	0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45,
 	0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1,
@@ -59,24 +22,18 @@ var binEnds = []float64{
 // leastInBin is the minimum number of seconds of a bin.
 const leastInBin = 30
 
-var (
-	errNoVariation = errors.New("the load varied too little")
-	errFewLoads    = errors.New("too few different loads")
-)
-
-// binned returns the curve through the mean load and power of the bins with enough time. Powers
-// that fall are pooled.
-func (s scale) binned(windows []window) (c curve) {
+// binned returns the curve through the mean load and power of the bins with enough time.
+func binned(windows []window) (c model.Curve) {
 	sums := make([]window, len(binEnds)) // load and power times seconds
 	for _, w := range windows {
-		at, _ := slices.BinarySearch(binEnds, w.Load/s.most)
+		at, _ := slices.BinarySearch(binEnds, w.Load)
 		b := &sums[min(at, len(sums)-1)]
 		b.Seconds, b.Load, b.Watts = b.Seconds+w.Seconds, b.Load+w.Seconds*w.Load, b.Watts+w.Seconds*w.Watts
 	}
 	var watts, weights []float64
 	for _, b := range sums {
 		if b.Seconds >= leastInBin {
-			c = append(c, knot{Load: b.Load / b.Seconds})
+			c = append(c, model.Point{Utilization: b.Load / b.Seconds})
 			watts, weights = append(watts, b.Watts/b.Seconds), append(weights, b.Seconds)
 		}
 	}
@@ -86,84 +43,83 @@ func (s scale) binned(windows []window) (c curve) {
 	return c
 }
 
-// check returns an error if the windows have too few bins with enough time, or if these are too
-// close to each other.
-func (s scale) check(c curve, bins int) error {
-	switch n := len(c); {
-	case n == 0:
-		return errFewLoads
-	case c[n-1].Load-c[0].Load < s.leastRange*s.most:
-		return fmt.Errorf("%w: from %.0f %% to %.0f %%", errNoVariation, 100*c[0].Load/s.most, 100*c[n-1].Load/s.most)
-	case n < bins:
-		return fmt.Errorf("%w: %d, at least %d are needed", errFewLoads, n, bins)
-	}
-	return nil
-}
-
-// rising returns the values that are closest to v by weighted squares and never fall, by pooling
-// adjacent violators.
-func rising(v, weights []float64) (out []float64) {
-	type pool struct {
-		value, weight float64
-		n             int
-	}
-	var pools []pool
+// rising returns the values that are closest to v by weighted squares and never fall. Each is the
+// highest of the means that begin at or before it, of the lowest of their ends at or after it.
+func rising(v, weights []float64) []float64 {
+	out := make([]float64, len(v))
 	for i := range v {
-		pools = append(pools, pool{v[i], weights[i], 1})
-		for n := len(pools); n > 1 && pools[n-1].value < pools[n-2].value; n = len(pools) {
-			a, b := pools[n-2], pools[n-1]
-			w := a.weight + b.weight
-			pools = append(pools[:n-2], pool{(a.value*a.weight + b.value*b.weight) / w, w, a.n + b.n})
+		out[i] = math.Inf(-1)
+		for from := range i + 1 {
+			lowest := math.Inf(1)
+			for to := i + 1; to <= len(v); to++ {
+				lowest = min(lowest, stat.Mean(v[from:to], weights[from:to]))
+			}
+			out[i] = max(out[i], lowest)
 		}
-	}
-	for _, p := range pools {
-		out = append(out, slices.Repeat([]float64{p.value}, p.n)...)
 	}
 	return out
 }
 
-// extended returns the curve from a load of 0 to most. It continues with the slopes over the outer
-// tenths of the load.
-func (c curve) extended(most float64) curve {
-	first, last, end := 0, len(c)-1, len(c)-1
-	reach := 0.1 * most
-	for first < end && c[first].Load-c[0].Load < reach {
-		first++
+var (
+	errNoVariation = errors.New("the load varied too little")
+	errFewLoads    = errors.New("too few different loads")
+)
+
+// leastRange is the minimum range of the utilization.
+const leastRange = 0.3
+
+// check returns an error if the curve over utilization has too few bins, or if these are too close to
+// each other.
+func check(c model.Curve, bins int) error {
+	if len(c) == 0 {
+		return errFewLoads
 	}
-	for last > 0 && c[end].Load-c[last].Load < reach {
-		last--
+	first, last := c[0].Utilization, c[len(c)-1].Utilization
+	switch {
+	case last-first < leastRange:
+		return fmt.Errorf("%w: from %.0f %% to %.0f %%", errNoVariation, 100*first, 100*last)
+	case len(c) < bins:
+		return fmt.Errorf("%w: %d, at least %d are needed", errFewLoads, len(c), bins)
 	}
-	whole := slices.Clone(c)
-	if c[end].Load < most {
-		whole = append(whole, knot{most, c[end].Watts + (most-c[end].Load)*slope(c[last], c[end])})
-	}
-	if c[0].Load > 0 {
-		whole = slices.Insert(whole, 0, knot{0, max(0, c[0].Watts-c[0].Load*slope(c[0], c[first]))})
-	}
-	return whole
+	return nil
 }
 
-// simplified returns the curve without knots that change its power by less than 0.15 %.
-func (c curve) simplified() curve {
-	ends := curve{c[0], c[len(c)-1]}
+// extended returns the curve from 0 to 1. It continues with the slopes over the outer tenths.
+func extended(c model.Curve) model.Curve {
+	first, last := c[0], c[len(c)-1]
+	reach := max(1e-9, min(0.1, last.Utilization-first.Utilization))
+	if low := first.Utilization; low > 0 {
+		fall := (c.Watts(low+reach) - first.Watts) / reach
+		c = slices.Insert(slices.Clone(c), 0, model.Point{Watts: max(0, first.Watts-fall*low)})
+	}
+	if high := last.Utilization; high < 1 {
+		rise := (last.Watts - c.Watts(high-reach)) / reach
+		c = append(slices.Clip(c), model.Point{Utilization: 1, Watts: last.Watts + rise*(1-high)})
+	}
+	return c
+}
+
+// simplified returns the curve without points that change its power by less than 0.15 %.
+func simplified(c model.Curve) model.Curve {
+	ends := model.Curve{c[0], c[len(c)-1]}
 	worst, at := 0.0015, 0
 	for i := 1; i < len(c)-1; i++ {
-		if off := math.Abs(ends.at(c[i].Load)/c[i].Watts - 1); off > worst {
+		if off := math.Abs(ends.Watts(c[i].Utilization)/c[i].Watts - 1); off > worst {
 			worst, at = off, i
 		}
 	}
 	if at == 0 {
 		return ends
 	}
-	return append(c[:at+1].simplified(), c[at:].simplified()[1:]...)
+	return append(simplified(c[:at+1]), simplified(c[at:])[1:]...)
 }
 
-// predictor returns the power over the load that the windows have, nil if no bin has enough time.
-func (s scale) predictor(windows []window) func(load float64) float64 {
-	if c := s.binned(windows); len(c) > 0 {
-		return c.extended(s.most).at
+// predictor returns the power over the load that windows have, NaN if no bin has enough time.
+func predictor(windows []window) func(load float64) float64 {
+	if c := binned(windows); len(c) > 0 {
+		return extended(c).Watts
 	}
-	return nil
+	return func(float64) float64 { return math.NaN() }
 }
 
 // line returns the straight line with the smallest squared relative error.
@@ -176,8 +132,8 @@ func line(windows []window) (factor, offset float64) {
 	return factor, offset
 }
 
-// crossValidated returns the errors of the windows, as shares of the power. Each block of so many
-// seconds is predicted by the function that fit returns for the others, which may be nil.
+// crossValidated returns the errors of windows, as shares of the power. Each block of so many seconds
+// is predicted by the function that fit returns for the others.
 func crossValidated(windows []window, block float64, fit func([]window) func(float64) float64) (errs []float64) {
 	for first := 0; first < len(windows); {
 		last, passed := first, 0.0
@@ -187,11 +143,7 @@ func crossValidated(windows []window, block float64, fit func([]window) func(flo
 		}
 		predict := fit(slices.Concat(windows[:first], windows[last:]))
 		for _, w := range windows[first:last] {
-			e := math.NaN()
-			if predict != nil {
-				e = predict(w.Load)/w.Watts - 1
-			}
-			errs = append(errs, e)
+			errs = append(errs, predict(w.Load)/w.Watts-1)
 		}
 		first = last
 	}

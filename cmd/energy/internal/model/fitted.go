@@ -12,7 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
 // FitOptions are the references and limits of a fit.
@@ -28,14 +31,16 @@ type FitOptions struct {
 
 // Fitted is a curve that was fitted to a wall meter or to sensors.
 type Fitted struct {
-	reference, zone, over string
-	seconds               float64
-	missing               int // readings of the wall meter
-	lag, correlation      float64
-	plateaus, left        int // used and left out
-	curve                 curve
-	errs                  []float64
-	meters                []comparison
+	o                FitOptions
+	zone             power.Kind
+	seconds          float64
+	missing          int // readings of the wall meter
+	lag, correlation float64
+	plateaus, left   int // used and left out
+	curve            model.Curve
+	most             float64 // load at the end of the curve
+	errs             []float64
+	meters           []comparison
 }
 
 // comparison compares a meter with the wall meter.
@@ -53,149 +58,158 @@ const leastLevels = 3
 
 // Fit fits the record to a wall meter or to sensors.
 func (r *Record) Fit(o FitOptions) (*Fitted, error) {
-	if len(r.series[utilization]) == 0 {
+	f := &Fitted{o: o, zone: power.Platform, most: 1}
+	load := averages(r.series[utilization])
+	if len(load) == 0 {
 		return nil, errNoUtilization
 	}
-	f := &Fitted{reference: cmp.Or(o.Wall, o.Zone), zone: "platform", over: o.Over}
-	load := averages(r.series[utilization])
-	reference, err := f.read(r, o)
+	reference, err := f.read(r)
 	if err != nil {
 		return nil, err
 	}
-	if f.lag, f.correlation, err = align(load, reference, o.MaxLag.Seconds()); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.reference, err)
+	reference, f.lag, f.correlation, err = align(load, reference, o.MaxLag.Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.reference(), err)
 	}
-	reference = reference.earlier(f.lag)
 	from, to, err := common(load, reference)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.reference, err)
+		return nil, fmt.Errorf("%s: %w", f.reference(), err)
 	}
 	f.seconds = to - from
-	plateaus := steadyLoad(load, from, to, o.Plateau.Seconds(), o.Settle.Seconds())
-	x := load
-	if o.Over != "" {
-		if x, _, err = r.aligned(load, o.Over, o.MaxLag); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Over, err)
-		}
-	}
-	windows, left, err := windowsOn(plateaus, x, reference)
-	if err != nil {
+	plateaus := load.plateaus(from, to, o.Plateau.Seconds(), o.Settle.Seconds())
+	f.left = len(plateaus)
+	plateaus = slices.DeleteFunc(plateaus, func(p span) bool { return !reference.isSteady(p) })
+	if err := f.fit(r, load, reference, plateaus); err != nil {
 		return nil, err
 	}
-	f.plateaus, f.left = len(windows), left
-	loads := ofUtilization
-	if o.Over != "" {
-		loads = ofPower(windows)
-	}
-	f.curve = loads.binned(windows)
-	if err := loads.check(f.curve, leastLevels); err != nil {
-		return nil, err
-	}
-	f.errs = crossValidated(windows, 0, loads.predictor)
-	if f.zone == "platform" {
-		f.compareMeters(r, o, load, reference, plateaus)
+	if f.zone == power.Platform {
+		f.compareMeters(r, load, reference, plateaus)
 	}
 	return f, nil
 }
 
-// read returns the power of the reference.
-func (f *Fitted) read(r *Record, o FitOptions) (series, error) {
-	if o.Zone != "" {
-		if !slices.ContainsFunc(strings.Split(o.Zone, ","), func(id string) bool { return r.sensor(id).kind == host }) {
-			f.zone = "package"
+// fit fits the curve to the reference on plateaus.
+func (f *Fitted) fit(r *Record, load, reference series, plateaus []span) (err error) {
+	x := load
+	if f.o.Over != "" {
+		if x, _, err = r.aligned(load, strings.Split(f.o.Over, ","), f.o.MaxLag); err != nil {
+			return fmt.Errorf("%s: %w", f.o.Over, err)
 		}
-		return r.power(o.Zone)
 	}
-	data, err := os.ReadFile(o.Wall)
+	windows := windowsOn(plateaus, x, reference)
+	f.plateaus = len(windows)
+	f.left -= f.plateaus
+	switch {
+	case f.plateaus == 0 && f.left == 0:
+		return errNoPlateau
+	case f.plateaus == 0:
+		return fmt.Errorf("%w: %d plateaus, all left out: gaps, or a power that was not steady", errNoPlateau, f.left)
+	}
+	if err := check(binned(windowsOn(plateaus, load, x)), leastLevels); err != nil {
+		return err
+	}
+	if f.o.Over != "" {
+		f.most = slices.MaxFunc(windows, func(a, b window) int { return cmp.Compare(a.Load, b.Load) }).Load
+		for i := range windows {
+			windows[i].Load /= f.most
+		}
+	}
+	if f.curve, f.errs = binned(windows), crossValidated(windows, 0, predictor); len(f.curve) < 2 {
+		return errFewLoads
+	}
+	return nil
+}
+
+// reference returns the name of the reference.
+func (f *Fitted) reference() string { return cmp.Or(f.o.Wall, f.o.Zone) }
+
+// read returns the power of the reference.
+func (f *Fitted) read(r *Record) (series, error) {
+	if f.o.Zone != "" {
+		ids := strings.Split(f.o.Zone, ",")
+		if !slices.ContainsFunc(r.sensors(), func(c counter) bool { return c.kind == host && slices.Contains(ids, c.id) }) {
+			f.zone = power.Package
+		}
+		return r.power(ids)
+	}
+	data, err := os.ReadFile(f.o.Wall)
 	if err != nil {
 		return nil, err
 	}
-	points, missing, err := readWall(data, o.Local)
+	points, missing, err := readWall(data, f.o.Local)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Wall, err)
+		return nil, fmt.Errorf("%s: %w", f.o.Wall, err)
 	}
 	f.missing = missing
 	return samples(points), nil
 }
 
-// sensor returns the counter of a sensor by its ID.
-func (r *Record) sensor(id string) counter {
+// power returns the sum of the power of sensors.
+func (r *Record) power(ids []string) (series, error) {
+	var all []series
+	var names []string
 	for _, c := range r.sensors() {
-		if c.id == id {
-			return c
+		names = append(names, c.id)
+		if slices.Contains(ids, c.id) {
+			all = append(all, powerOf(r.series[c]))
 		}
 	}
-	return counter{}
-}
-
-// power returns the sum of the power of sensors.
-func (r *Record) power(ids string) (series, error) {
-	var all []series
-	for id := range strings.SplitSeq(ids, ",") {
-		points := r.series[r.sensor(id)]
-		if points == nil {
-			var known []string
-			for _, c := range r.sensors() {
-				known = append(known, c.id)
-			}
-			return nil, fmt.Errorf("the record has no zone %q; it has %s", id, strings.Join(known, ", "))
-		}
-		all = append(all, powerOf(points))
+	if len(all) != len(ids) {
+		return nil, fmt.Errorf("the record has no sensors %q; it has %s", ids, strings.Join(names, ", "))
 	}
 	return sumOf(all...), nil
 }
 
 // aligned returns the power of sensors together, at the time of the load, and their lag.
-func (r *Record) aligned(load series, ids string, maxLag time.Duration) (power series, lag float64, err error) {
+func (r *Record) aligned(load series, ids []string, maxLag time.Duration) (power series, lag float64, err error) {
 	if power, err = r.power(ids); err == nil {
-		lag, _, err = align(load, power, maxLag.Seconds())
+		power, lag, _, err = align(load, power, maxLag.Seconds())
 	}
-	return power.earlier(lag), lag, err
+	return power, lag, err
 }
 
 // compareMeters compares the meters of the whole machine, and all CPUs and memories together.
-func (f *Fitted) compareMeters(r *Record, o FitOptions, load, reference series, plateaus []plateau) {
-	compare := func(name, ids string) {
-		c := comparison{name: name}
-		defer func() { f.meters = append(f.meters, c) }()
-		var power series
-		if power, c.lag, c.err = r.aligned(load, ids, o.MaxLag); c.err != nil {
-			return
+func (f *Fitted) compareMeters(r *Record, load, reference series, plateaus []span) {
+	compare := func(name string, ids ...string) {
+		c := comparison{name: figure.Line(name)}
+		var watts series
+		if watts, c.lag, c.err = r.aligned(load, ids, f.o.MaxLag); c.err == nil {
+			c.err = check(binned(windowsOn(plateaus, load, watts)), leastLevels)
 		}
-		var windows []window
-		if windows, _, c.err = windowsOn(plateaus, power, reference); c.err != nil {
-			return
+		if c.err == nil {
+			c.fit(windowsOn(plateaus, watts, reference))
 		}
-		loads := ofPower(windows)
-		if c.err = loads.check(loads.binned(windows), leastLevels); c.err != nil {
-			return
-		}
-		for _, w := range windows {
-			c.before += (w.Load/w.Watts - 1) / float64(len(windows))
-		}
-		c.factor, c.offset = line(windows)
-		c.errs = crossValidated(windows, 0, func(others []window) func(float64) float64 {
-			factor, offset := line(others)
-			return func(load float64) float64 { return offset + factor*load }
-		})
+		f.meters = append(f.meters, c)
 	}
 	var chips []string
 	for _, c := range r.sensors() {
 		switch {
-		case c.kind == host && c.id != o.Zone:
+		case c.kind == host && c.id != f.o.Zone:
 			compare(c.id, c.id)
-		case (c.kind == "cpu" || c.kind == "memory") && !c.part && len(powerOf(r.series[c])) > 0:
+		case (c.kind == "cpu" || c.kind == "memory") && !c.part && len(r.series[c]) > 1:
 			chips = append(chips, c.id)
 		}
 	}
 	if len(chips) > 0 {
-		compare("CPUs and memory", strings.Join(chips, ","))
+		compare("CPUs and memory", chips...)
 	}
+}
+
+// fit fits the correction of the meter to windows, whose load is the power of the meter.
+func (c *comparison) fit(windows []window) {
+	for _, w := range windows {
+		c.before += (w.Load/w.Watts - 1) / float64(len(windows))
+	}
+	c.factor, c.offset = line(windows)
+	c.errs = crossValidated(windows, 0, func(others []window) func(float64) float64 {
+		factor, offset := line(others)
+		return func(load float64) float64 { return offset + factor*load }
+	})
 }
 
 // WriteText writes the curve, and the settings that use it and that correct the meters.
 func (f *Fitted) WriteText(out io.Writer) {
-	fmt.Fprintf(out, "Reference      %s, %v in common with the record", f.reference, seconds(f.seconds))
+	fmt.Fprintf(out, "Reference      %s, %v in common with the record", f.reference(), seconds(f.seconds))
 	if f.missing > 0 {
 		fmt.Fprintf(out, ", %d readings missing", f.missing)
 	}
@@ -205,12 +219,12 @@ func (f *Fitted) WriteText(out io.Writer) {
 		fmt.Fprintf(out, ", and %d left out: gaps, or a power that was not steady", f.left)
 	}
 	fmt.Fprintf(out, "\nError left     median %s; each plateau is predicted from the others.\n\n", errorText(f.errs))
-	if f.over == "" {
+	if f.o.Over == "" {
 		f.writeSettings(out)
 	} else {
 		fmt.Fprintf(out, "%12s  %12s\n", "METERED", "REFERENCE")
-		for _, k := range f.curve.simplified() {
-			fmt.Fprintf(out, "%10.1f W  %10.1f W\n", k.Load, k.Watts)
+		for _, p := range simplified(f.curve) {
+			fmt.Fprintf(out, "%10.1f W  %10.1f W\n", f.most*p.Utilization, p.Watts)
 		}
 	}
 	if len(f.meters) > 0 {
@@ -224,17 +238,17 @@ const far = 0.1
 // writeSettings writes the curve from 0 to 1 as settings of the receiver.
 func (f *Fitted) writeSettings(out io.Writer) {
 	fmt.Fprint(out, "receivers:\n  energy:\n")
-	if f.zone == "platform" { // is not among the default zones
+	if f.zone == power.Platform { // is not among the default zones
 		fmt.Fprint(out, "    zones: [platform]\n")
 	}
 	fmt.Fprintf(out, "    model:\n      zone: %s\n      points:\n", f.zone)
-	for _, k := range f.curve.extended(1).simplified() {
-		fmt.Fprintf(out, "        - {utilization: %v, power: %.1f}\n", rounded(k.Load, 1e4), k.Watts)
+	for _, p := range simplified(extended(f.curve)) {
+		fmt.Fprintf(out, "        - {utilization: %v, power: %.1f}\n", rounded(p.Utilization, 1e4), p.Watts)
 	}
-	if low := f.curve[0].Load; low > far {
+	if low := f.curve[0].Utilization; low > far {
 		fmt.Fprintf(out, "\nNo plateau was below %.0f %% utilization: the first point continues the line.\n", 100*low)
 	}
-	if high := f.curve[len(f.curve)-1].Load; high < 1-far {
+	if high := f.curve[len(f.curve)-1].Utilization; high < 1-far {
 		fmt.Fprintf(out, "\nNo plateau was above %.0f %% utilization: the last point continues the line.\n", 100*high)
 	}
 }

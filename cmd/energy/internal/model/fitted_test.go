@@ -3,7 +3,6 @@
 package model
 
 import (
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
 var toWall = FitOptions{Wall: "wall.csv", Plateau: time.Minute, Settle: 30 * time.Second, MaxLag: 2 * time.Minute, Local: time.UTC}
 
 // hour returns the record of an hour with levels of load and the file of the wall meter.
-func hour(t *testing.T, wall curve) (*Record, string) {
+func hour(t *testing.T, wall model.Curve) (*Record, string) {
 	t.Helper()
 	s := kavanagh(wall, 300, stairs...)
 	return s.record(t, s.length), s.wall()
@@ -46,9 +46,9 @@ func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 	o.Settle = time.Minute
 	f, text, err := fit(t, r, wall, o)
 	require.NoError(t, err)
-	c := f.curve.extended(1).simplified()
+	c := simplified(extended(f.curve))
 	for u := 0.0; u <= 1; u += 0.01 {
-		assert.InEpsilon(t, kavanaghs.at(u), c.at(u), 0.002, "at a utilization of %.2f", u)
+		assert.InEpsilon(t, kavanaghs.Watts(u), c.Watts(u), 0.002, "at a utilization of %.2f", u)
 	}
 	require.Len(t, f.meters, 2)
 	bmc, cpu := f.meters[0], f.meters[1]
@@ -75,15 +75,8 @@ func TestACurveIsPrintedToBePasted(t *testing.T) {
 	}
 }
 
-func TestAStraightMachineHasTwoPoints(t *testing.T) {
-	r, wall := hour(t, curve{{0, 80}, {1, 200}})
-	f, text, err := fit(t, r, wall, toWall)
-	require.NoError(t, err)
-	assert.Equal(t, 2, strings.Count(text, "- {utilization:"), "%v", f.curve)
-}
-
 func TestAPowerThatFallsIsFittedByALevelLine(t *testing.T) {
-	r, wall := hour(t, curve{{0, 80}, {0.5, 150}, {0.8, 140}, {1, 200}})
+	r, wall := hour(t, curve(0, 80, 0.5, 150, 0.8, 140, 1, 200))
 	f, _, err := fit(t, r, wall, toWall)
 	require.NoError(t, err)
 	for i := 1; i < len(f.curve); i++ {
@@ -110,28 +103,25 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"short plateaus":  {machine: plateaus(80, stairs...), want: "never steady for long enough"},
 		"another day":     {clock: 86_400, want: "no time in common: they are "},
 		"wrong clock":     {clock: 200, want: "wall.csv: "},
-		"another machine": {wall: shuffled, want: "does not follow the load"},
-		"only NaN":        {wall: func(w string) string { return readings.ReplaceAllString(w, ";NaN") }, want: "no reading of a power"},
-		"a word":          {wall: func(w string) string { return strings.Replace(w, ";118", ";high", 1) }, want: "is not a power in watts"},
+		"another machine": {wall: another, want: "does not follow the load"},
+		"no reading":      {wall: func(string) string { return "" }, want: "wall.csv: no reading of a power"},
 		"gaps everywhere": {wall: gaps, want: "all left out: gaps"},
-		"no such zone":    {options: noZone, want: `no zone "psys"; it has host, intel-rapl:0, `},
+		"no such zone":    {options: noZone, want: `no sensors ["psys"]; it has host, intel-rapl:0, `},
 		"no wall meter":   {options: FitOptions{Wall: filepath.Join("no", "file")}, want: "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := c.machine
+			s, o := c.machine, c.options
 			if s == nil {
 				s = plateaus(300, stairs...)
 			}
-			if c.clock != 0 {
-				s.clock = c.clock
+			if o == (FitOptions{}) {
+				o = toWall
 			}
-			r, o := s.record(t, s.length), c.options
+			s.clock += c.clock
+			r := s.record(t, s.length)
 			wall := s.wall()
 			if c.wall != nil {
 				wall = c.wall(wall)
-			}
-			if o == (FitOptions{}) {
-				o = toWall
 			}
 			_, _, err := fit(t, r, wall, o)
 			require.ErrorContains(t, err, c.want)
@@ -143,17 +133,11 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 	require.ErrorIs(t, err, errNoUtilization)
 }
 
-// shuffled gives the readings to other times.
-func shuffled(wall string) string {
-	lines := strings.Split(strings.TrimSpace(wall), "\n")
-	values := rand.New(rand.NewPCG(3, 4)).Perm(len(lines) - 1)
-	mixed := lines[:1:1]
-	for i, from := range values {
-		at, _, _ := strings.Cut(lines[i+1], ";")
-		_, value, _ := strings.Cut(lines[from+1], ";")
-		mixed = append(mixed, at+";"+value)
-	}
-	return strings.Join(mixed, "\n")
+// another returns the readings of a machine with another load.
+func another(string) string {
+	other := kavanagh(kavanaghs, 300, 1, 0, 1, 0, 0, 0.9, 0.2, 0.3, 0, 0.8, 0.1, 0.9)
+	other.snapshots(other.length)
+	return other.wall()
 }
 
 // gaps leaves out 15 of every 60 seconds.
@@ -190,6 +174,15 @@ func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
 	}
 }
 
+func TestTheIDOfAMeterCannotAddLines(t *testing.T) {
+	r, wall := hour(t, kavanaghs)
+	r.series[counter{kind: host, id: "http:a\n\x1b[2Jb"}] = r.series[counter{kind: host, id: host}]
+	_, text, err := fit(t, r, wall, toWall)
+	require.NoError(t, err)
+	assert.NotContains(t, text, "\x1b")
+	assert.Regexp(t, `\n      http/a .*b: \{lag: `, text)
+}
+
 func TestALagIsASettingOfTheReceiver(t *testing.T) {
 	for lag, want := range map[float64]string{-3: "", 0.4: "", 0.5: "0.5s", 29.54: "29.5s", 12: "12s", 150: "120s"} {
 		assert.Equal(t, want, lagSetting(lag))
@@ -199,14 +192,15 @@ func TestALagIsASettingOfTheReceiver(t *testing.T) {
 // The receiver would reject a configuration with such settings.
 func TestACorrectionThatTheReceiverRejectsIsNotPrinted(t *testing.T) {
 	for want, m := range map[string]comparison{
-		"\nipmi0 cannot be corrected: the factor 0.0500 is not between 0.1 and 10.\n":                                                {factor: 0.05},
-		"\nipmi0 cannot be corrected: the factor -1.0000 is not between 0.1 and 10.\n":                                               {factor: -1},
-		"\nipmi0 cannot be corrected: the offset -10500.0 W is not between -10000 and 10000 W.\n":                                    {factor: 1, offset: -10500},
-		"\nThese lines correct the meters:\n\nreceivers:\n  energy:\n    meters:\n      ipmi: {factor: 10.0000, offset: -10000.0}\n": {factor: 10, offset: -10000},
+		"the factor 0.0500 is not between 0.1 and 10":             {factor: 0.05},
+		"the factor -1.0000 is not between 0.1 and 10":            {factor: -1},
+		"the offset -10500.0 W is not between -10000 and 10000 W": {factor: 1, offset: -10500},
+		"      ipmi: {factor: 10.0000, offset: -10000.0}\n":       {factor: 10, offset: -10000},
 	} {
 		m.name = "ipmi0"
 		var out strings.Builder
-		(&Fitted{meters: []comparison{m}}).writeCorrections(&out)
-		assert.Equal(t, want, out.String())
+		(&Fitted{meters: []comparison{m}}).writeMeters(&out)
+		assert.Contains(t, out.String(), want)
+		assert.NotEqual(t, strings.Contains(out.String(), "cannot be corrected"), strings.Contains(out.String(), "ipmi: {"))
 	}
 }

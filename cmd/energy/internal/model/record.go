@@ -3,6 +3,7 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/csv"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
@@ -59,12 +61,11 @@ func (r *Record) Add(s *snapshot.Snapshot) {
 	if s.Partial {
 		return
 	}
+	at, anyNew := float64(s.At.UnixMilli())/1e3, !s.Untimed
 	isNew := func(c counter, v float64) bool {
 		n := len(r.series[c])
 		return n == 0 || v != r.series[c][n-1].Value
 	}
-	anyNew := isNew(utilization, s.Busy)
-	at := float64(s.At.UnixMilli()) / 1e3
 	add := func(c counter, energy units.Energy) {
 		if v := energy.Joules(); isNew(c, v) {
 			anyNew = true
@@ -77,16 +78,15 @@ func (r *Record) Add(s *snapshot.Snapshot) {
 	}
 	for i := range s.Meters {
 		m := &s.Meters[i]
-		if m.Method == power.Modeled {
-			continue
+		switch kind := cmp.Or(m.Type, "other"); {
+		case m.Method == power.Modeled:
+		case kind == "enclosure" || kind == "power_supply":
+			add(counter{host, m.ID, m.Part}, m.Energy)
+		default:
+			add(counter{kind, m.ID, m.Part}, m.Energy)
 		}
-		kind := cmp.Or(m.Type, "other")
-		if kind == "enclosure" || kind == "power_supply" {
-			kind = host
-		}
-		add(counter{kind, m.ID, m.Part}, m.Energy)
 	}
-	if (anyNew || !s.Untimed) && s.Busy >= 0 && s.Busy <= 1 {
+	if (anyNew || isNew(utilization, s.Busy)) && s.Busy >= 0 && s.Busy <= 1 {
 		r.add(utilization, point{at, s.Busy})
 	}
 }
@@ -102,8 +102,12 @@ var (
 	errNoUtilization = errors.New("the record has no CPU utilization")
 )
 
-// silence is the maximum time without an answer after the first.
-const silence = time.Minute
+const (
+	// silence is the maximum time without an answer after the first.
+	silence = time.Minute
+	// grace is how long a read may take to end after the recording.
+	grace = 4 * time.Second
+)
 
 // Source is the source of a record.
 type Source struct {
@@ -120,7 +124,7 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 	defer ticker.Stop()
 	var answered time.Time
 	for {
-		s, err := from.Read(ctx)
+		s, err := patience.Call(ctx, grace, func() (*snapshot.Snapshot, error) { return from.Read(ctx) })
 		switch {
 		case err == nil && answered.IsZero() && from.Meters && !slices.ContainsFunc(s.Zones, isMeasured):
 			return ErrNoMeter
@@ -128,10 +132,10 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 			answered = time.Now()
 			r.Add(s)
 			from.Progress(s)
-		case ctx.Err() != nil && !answered.IsZero():
-			return nil
 		case answered.IsZero():
 			return err
+		case ctx.Err() != nil:
+			return nil
 		case time.Since(answered) >= silence:
 			return fmt.Errorf("no answer for %v: %w", silence, err)
 		}
@@ -153,30 +157,22 @@ func (r *Record) String() string {
 	return fmt.Sprintf("%d meters and %d CPU utilizations", len(r.sensors()), len(r.series[utilization]))
 }
 
-const (
-	// recordVersion is the first line of a record.
-	recordVersion = "# energy record 1"
-	// machineMark begins the line that describes the machine.
-	machineMark = "# machine "
-)
-
+// recordHeader is the first line of a record.
 var recordHeader = []string{"time", "kind", "part", "id", "value"}
 
-// Write writes the record as CSV: a line for each point, after comments with the version of the
-// format and the machine.
+// machineKind is the kind of the line that describes the machine in its ID.
+const machineKind = "machine"
+
+// Write writes the record as CSV: the machine, and a line for each point.
 func (r *Record) Write(w io.Writer) error {
-	head := recordVersion + "\n"
+	lines := [][]string{recordHeader}
 	if r.Machine != nil {
 		text, err := trained.EncodeMachine(r.Machine)
 		if err != nil {
 			return err
 		}
-		head += machineMark + string(text) + "\n"
+		lines = append(lines, []string{"", machineKind, "", string(text), ""})
 	}
-	if _, err := io.WriteString(w, head); err != nil {
-		return err
-	}
-	lines := [][]string{recordHeader}
 	for _, c := range r.counters() {
 		for _, p := range r.series[c] {
 			at, value := strconv.FormatFloat(p.Time, 'f', 3, 64), strconv.FormatFloat(p.Value, 'f', -1, 64)
@@ -186,11 +182,10 @@ func (r *Record) Write(w io.Writer) error {
 	return csv.NewWriter(w).WriteAll(lines)
 }
 
-// counters returns the counters of the record, beginning with the meters of the whole machine.
+// counters returns the counters of the record.
 func (r *Record) counters() []counter {
-	rank := map[bool]int{true: -1}
 	return slices.SortedFunc(maps.Keys(r.series), func(a, b counter) int {
-		return cmp.Or(rank[a.kind == host]-rank[b.kind == host], cmp.Compare(a.id, b.id), cmp.Compare(a.kind, b.kind))
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.kind, b.kind))
 	})
 }
 
@@ -201,30 +196,17 @@ func (r *Record) sensors() []counter {
 
 // ReadRecord reads the output of Write.
 func ReadRecord(data []byte) (*Record, error) {
-	r := &Record{}
-	text := string(data)
-	rest, ok := strings.CutPrefix(text, recordVersion+"\n")
-	if !ok {
-		return nil, fmt.Errorf("not a record of energy model, which begins with %q", recordVersion)
+	lines := csv.NewReader(bytes.NewReader(data))
+	if header, _ := lines.Read(); !slices.Equal(header, recordHeader) {
+		return nil, fmt.Errorf("not a record of energy model, whose first line is %q", strings.Join(recordHeader, ","))
 	}
-	if line, _, _ := strings.Cut(rest, "\n"); strings.HasPrefix(line, machineMark) {
-		m, err := trained.ParseMachine([]byte(line[len(machineMark):]))
-		if err != nil {
-			return nil, fmt.Errorf("line 2: %w", err)
-		}
-		r.Machine = &m
-	}
-	lines := csv.NewReader(strings.NewReader(text))
-	lines.Comment, lines.FieldsPerRecord = '#', len(recordHeader)
-	for first := true; ; first = false {
+	for r := (&Record{}); ; {
 		fields, err := lines.Read()
 		switch {
 		case errors.Is(err, io.EOF):
 			return r, nil
 		case err != nil: // names the line
 			return nil, err
-		case first:
-			continue
 		}
 		if err := r.parse(fields); err != nil {
 			n, _ := lines.FieldPos(0)
@@ -233,17 +215,22 @@ func ReadRecord(data []byte) (*Record, error) {
 	}
 }
 
-// parse adds the point of a line.
+// parse adds the machine or the point of a line.
 func (r *Record) parse(fields []string) error {
+	c := counter{kind: fields[1], part: fields[2] == "true", id: fields[3]}
+	if c.kind == machineKind {
+		m, err := trained.ParseMachine([]byte(c.id))
+		r.Machine = &m
+		return err
+	}
 	seconds, err := strconv.ParseFloat(fields[0], 64)
 	value, err2 := strconv.ParseFloat(fields[4], 64)
-	c := counter{kind: fields[1], part: fields[2] == "true", id: fields[3]}
+	if err := cmp.Or(err, err2); err != nil {
+		return err
+	}
 	most := 1e15
 	if c == utilization {
 		most = 1
-	}
-	if err := cmp.Or(err, err2); err != nil {
-		return err
 	}
 	if !(seconds > 0 && seconds < lastUnix && value >= 0 && value <= most) {
 		return fmt.Errorf("%q is no time and value", fields)

@@ -25,38 +25,29 @@ type series []span
 // quantity and the time of all spans before it.
 type span struct{ from, to, mean, sum, covered float64 }
 
-func (s series) add(from, to, mean float64) series {
-	if !(to > from) || math.IsNaN(mean) || math.IsInf(mean, 0) {
-		return s
-	}
-	next := span{from: from, to: to, mean: mean}
-	if n := len(s); n > 0 {
-		last := &s[n-1]
-		length := last.to - last.from
-		next.sum, next.covered = last.sum+last.mean*length, last.covered+length
-	}
-	return append(s, next)
-}
-
-// gapAfter is the number of median steps above which two points have a gap in between.
+// gapAfter is the number of median lengths above which a span is a gap.
 const gapAfter = 5
+
+// seriesOf returns the series of spans. A span without length or without a finite mean is a gap.
+func seriesOf(spans []span) series {
+	s := slices.DeleteFunc(series(spans), func(p span) bool { return !(p.to > p.from) || math.IsNaN(p.mean) || math.IsInf(p.mean, 0) })
+	longest := gapAfter * s.step()
+	s = slices.DeleteFunc(s, func(p span) bool { return p.to-p.from > longest })
+	for i := 1; i < len(s); i++ {
+		p, length := s[i-1], s[i-1].to-s[i-1].from
+		s[i].sum, s[i].covered = p.sum+p.mean*length, p.covered+length
+	}
+	return s
+}
 
 // between returns the series with the means between neighboring points.
 func between(points []point, mean func(a, b point) float64) series {
-	var steps []float64
+	var spans []span
 	for i := 1; i < len(points); i++ {
-		if step := points[i].Time - points[i-1].Time; step > 0 {
-			steps = append(steps, step)
-		}
+		a, b := points[i-1], points[i]
+		spans = append(spans, span{from: a.Time, to: b.Time, mean: mean(a, b)})
 	}
-	var s series
-	longest := gapAfter * stats.Median(steps)
-	for i := 1; i < len(points); i++ {
-		if a, b := points[i-1], points[i]; b.Time-a.Time <= longest {
-			s = s.add(a.Time, b.Time, mean(a, b))
-		}
-	}
-	return s
+	return seriesOf(spans)
 }
 
 // samples returns the series of a power that was read at the times of the points and changes evenly
@@ -81,28 +72,21 @@ func powerOf(points []point) series {
 	})
 }
 
-// sumOf returns the sum of series, at times that all of them cover.
+// coarsest returns the series with the longest spans.
+func coarsest(all ...series) series {
+	return slices.MaxFunc(all, func(a, b series) int { return cmp.Compare(a.step(), b.step()) })
+}
+
+// sumOf returns the sum of series over the spans of the coarsest one, at times that all of them cover.
 func sumOf(all ...series) series {
-	if len(all) == 1 {
-		return all[0]
-	}
-	var times []float64
-	for _, one := range all {
-		for _, p := range one {
-			times = append(times, p.from, p.to)
-		}
-	}
-	slices.Sort(times)
-	times = slices.Compact(times)
-	var s series
-	for i := 1; i < len(times); i++ {
-		sum := 0.0
+	spans := slices.Clone(coarsest(all...))
+	for i, p := range spans {
+		spans[i].mean = 0
 		for _, one := range all {
-			sum += one.mean(times[i-1], times[i])
+			spans[i].mean += one.mean(p.from, p.to)
 		}
-		s = s.add(times[i-1], times[i], sum)
 	}
-	return s
+	return seriesOf(spans)
 }
 
 // earlier returns the series with all times earlier by seconds.
@@ -114,15 +98,7 @@ func (s series) earlier(seconds float64) series {
 	return moved
 }
 
-// ends returns the first and the last time.
-func (s series) ends() (from, to float64) {
-	if len(s) == 0 {
-		return 0, 0
-	}
-	return s[0].from, s[len(s)-1].to
-}
-
-// step returns the median length of the spans.
+// step returns the median length of the spans, NaN without spans.
 func (s series) step() float64 {
 	lengths := make([]float64, len(s))
 	for i, p := range s {

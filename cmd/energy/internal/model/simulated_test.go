@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -27,7 +29,7 @@ const began = 1_700_000_000 // seconds of Unix
 
 // simulatedPower is a machine whose true power is known.
 type simulatedPower struct {
-	packages, dram, board curve // over utilization
+	packages, dram, board model.Curve // over utilization
 	load                  func(second int) float64
 	// bmc returns what the BMC shows, given the true power of each second.
 	bmc func(history []float64) float64
@@ -46,12 +48,20 @@ type simulatedPower struct {
 	history []float64
 }
 
+// curve returns a curve through pairs of a utilization and a power.
+func curve(pairs ...float64) (c model.Curve) {
+	for pair := range slices.Chunk(pairs, 2) {
+		c = append(c, model.Point{Utilization: pair[0], Watts: pair[1]})
+	}
+	return c
+}
+
 // fleet returns a machine with a load that wanders, and with the packages of a two-socket server.
 func fleet(seed uint64) *simulatedPower {
 	s := &simulatedPower{
-		packages: curve{{0, 54.7}, {0.1, 137.9}, {0.3, 223.9}, {0.6, 343.8}, {1, 440.1}},
-		dram:     curve{{0, 40}, {0.1, 60}, {1, 85}},
-		board:    curve{{0, 90}, {1, 120}},
+		packages: curve(0, 54.7, 0.1, 137.9, 0.3, 223.9, 0.6, 343.8, 1, 440.1),
+		dram:     curve(0, 40, 0.1, 60, 1, 85),
+		board:    curve(0, 90, 1, 120),
 		bmc:      func(history []float64) float64 { return history[max(len(history)-13, 0)] },
 		every:    10, noise: 0.02, method: power.Measured, random: rand.New(rand.NewPCG(seed, 1)),
 	}
@@ -71,17 +81,17 @@ func cpuPower(wall float64) float64 { return (wall - 41) / 1.18 }
 func bmcPower(wall float64) float64 { return (wall - 3.15) / 1.05 }
 
 var (
-	kavanaghs = curve{{0, 62}, {0.3, 118}, {0.7, 151}, {1, 189}}
+	kavanaghs = curve(0, 62, 0.3, 118, 0.7, 151, 1, 189)
 	stairs    = []float64{0, 0.5, 0.1, 0.7, 0.2, 0.9, 0.3, 1, 0.6, 0.4, 0.8, 0.05}
 )
 
 // kavanagh returns a server with a power at the wall and with levels of load of so many seconds.
-func kavanagh(wall curve, seconds int, levels ...float64) *simulatedPower {
+func kavanagh(wall model.Curve, seconds int, levels ...float64) *simulatedPower {
 	s := &simulatedPower{length: seconds * len(levels), every: 5, method: power.Measured, clock: 7.3, random: rand.New(rand.NewPCG(1, 2))}
 	for _, k := range wall {
 		cpu := cpuPower(k.Watts)
-		s.packages, s.dram = append(s.packages, knot{k.Load, 0.9 * cpu}), append(s.dram, knot{k.Load, 0.1 * cpu})
-		s.board = append(s.board, knot{k.Load, k.Watts - cpu})
+		s.packages, s.dram = append(s.packages, model.Point{Utilization: k.Utilization, Watts: 0.9 * cpu}), append(s.dram, model.Point{Utilization: k.Utilization, Watts: 0.1 * cpu})
+		s.board = append(s.board, model.Point{Utilization: k.Utilization, Watts: k.Watts - cpu})
 	}
 	s.load = func(second int) float64 {
 		u := levels[min(second/seconds, len(levels)-1)]
@@ -103,7 +113,7 @@ func kavanagh(wall curve, seconds int, levels ...float64) *simulatedPower {
 
 // whole is the power at the wall.
 func (s *simulatedPower) whole(u float64) float64 {
-	return s.packages.at(u) + s.dram.at(u) + s.board.at(u)
+	return s.packages.Watts(u) + s.dram.Watts(u) + s.board.Watts(u)
 }
 
 // snapshots returns what a receiver on the machine reports.
@@ -116,9 +126,9 @@ func (s *simulatedPower) snapshots(seconds int) (all []*snapshot.Snapshot) {
 			}
 		}
 		u := s.load(second)
-		p := s.packages.at(u) * (1 + s.noise*s.random.NormFloat64())
-		s.history = append(s.history, p+s.dram.at(u)+s.board.at(u))
-		pkg, dram, bmc, busy = pkg+p, dram+s.dram.at(u), bmc+s.bmc(s.history), busy+u
+		p := s.packages.Watts(u) * (1 + s.noise*s.random.NormFloat64())
+		s.history = append(s.history, p+s.dram.Watts(u)+s.board.Watts(u))
+		pkg, dram, bmc, busy = pkg+p, dram+s.dram.Watts(u), bmc+s.bmc(s.history), busy+u
 		if (second+1)%s.every == 0 {
 			all = append(all, snapshotAt(second+1, busy/float64(s.every), s.method, pkg, dram, bmc))
 			busy = 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,19 +48,18 @@ func (r *Record) Train(maxLag time.Duration, now time.Time) (*Trained, error) {
 			methods[power.Kind(k)] = power.Method(method)
 		}
 	}
+	load := averages(r.series[utilization])
 	switch {
-	case len(r.series[utilization]) == 0:
+	case len(load) == 0:
 		return nil, errNoUtilization
 	case r.Machine == nil:
 		return nil, errNoMachine
 	case len(methods) == 0:
 		return nil, errNoZones
 	}
-	load := averages(r.series[utilization])
-	from, to := load.ends()
 	t := &Trained{
 		Model:   trained.Model{Created: now, Machine: *r.Machine, Zones: map[power.Kind]trained.Zone{}},
-		seconds: to - from,
+		seconds: load[len(load)-1].to - load[0].from,
 	}
 	for _, k := range trained.Kinds {
 		z := trainedZone{kind: k}
@@ -67,7 +67,7 @@ func (r *Record) Train(maxLag time.Duration, now time.Time) (*Trained, error) {
 		case "":
 			continue
 		case power.Measured:
-			z.train(r, load, maxLag)
+			z.err = z.train(r, load, maxLag)
 		default:
 			z.err = fmt.Errorf("it is %s, not measured", methods[k])
 		}
@@ -82,47 +82,21 @@ func (r *Record) Train(maxLag time.Duration, now time.Time) (*Trained, error) {
 }
 
 // train fits the curve of the zone.
-func (z *trainedZone) train(r *Record, load series, maxLag time.Duration) {
+func (z *trainedZone) train(r *Record, load series, maxLag time.Duration) (err error) {
 	watts := powerOf(r.series[zones(z.kind, power.Measured)])
 	if len(watts) == 0 {
-		z.err = errors.New("its meter did not count")
-		return
+		return errors.New("its meter did not count")
 	}
 	if z.kind == power.Platform { // its meter may be slow; the others are read with the CPU times
-		if z.lag, _, z.err = align(load, watts, maxLag.Seconds()); z.err != nil {
-			return
+		if watts, z.lag, _, err = align(load, watts, maxLag.Seconds()); err != nil {
+			return err
 		}
 	}
 	most := float64(power.MaxWatts(z.kind)) * float64(max(r.Machine.Sockets, 1))
-	var windows []window
-	windows, z.impossible = windowsOf(load, watts.earlier(z.lag), most)
-	z.Zone, z.bins, z.err = trainCurve(windows)
-}
-
-// windowsOf returns the load and the power of stretches of time. A window is one span of the load, or
-// as many as a span of the power needs. impossible is the number of windows that are left out
-// because their power is above most.
-func windowsOf(load, power series, most float64) (windows []window, impossible int) {
-	shortest := 0.99 * power.step()
-	for first, i := 0, 0; i < len(load); i++ {
-		if i > first && load[i].from > load[i-1].to {
-			first = i // a gap
-		}
-		from, to := load[first].from, load[i].to
-		if to-from < shortest {
-			continue
-		}
-		first = i + 1
-		w := window{to - from, load.mean(from, to), power.mean(from, to)}
-		switch {
-		case math.IsNaN(w.Load) || math.IsNaN(w.Watts):
-		case w.Watts > most:
-			impossible++
-		default:
-			windows = append(windows, w)
-		}
-	}
-	return windows, impossible
+	all := windowsOn(coarsest(load, watts), load, watts)
+	possible := slices.DeleteFunc(slices.Clone(all), func(w window) bool { return w.Watts > most })
+	z.impossible = len(all) - len(possible)
+	return z.fit(possible)
 }
 
 const (
@@ -131,59 +105,41 @@ const (
 	blocks    = 10  // of equal time, each predicted from the others
 )
 
-var (
-	errLittleTime = errors.New("too little time")
-	errUnrelated  = errors.New("the power does not follow the load")
-)
-
-// trainCurve fits a curve to the windows. Its error is the mean absolute error, relative to the mean
-// power, if each tenth of the time is predicted from the others. bins is the number of bins with
-// enough time.
-func trainCurve(windows []window) (zone trained.Zone, bins int, err error) {
-	seconds := 0.0
+// fit fits the curve to windows. Its error is the mean absolute error, relative to the mean power, if
+// each tenth of the time is predicted from the others.
+func (z *trainedZone) fit(windows []window) error {
 	for _, w := range windows {
-		seconds += w.Seconds
+		z.Seconds += w.Seconds
 	}
-	if seconds < leastTime {
-		return zone, 0, fmt.Errorf("%w: %.0f s of %d s", errLittleTime, seconds, leastTime)
+	if z.Seconds < leastTime {
+		return fmt.Errorf("too little time: %.0f s of %d s", z.Seconds, leastTime)
 	}
-	c := ofUtilization.binned(windows)
-	if err := ofUtilization.check(c, leastBins); err != nil {
-		return zone, 0, err
+	c := binned(windows)
+	if err := check(c, leastBins); err != nil {
+		return err
 	}
 	var off, joules float64
-	for i, e := range crossValidated(windows, seconds/blocks, ofUtilization.predictor) {
+	for i, e := range crossValidated(windows, z.Seconds/blocks, predictor) {
 		if w := windows[i]; w.Watts > 0 && !math.IsNaN(e) {
 			off, joules = off+w.Seconds*w.Watts*math.Abs(e), joules+w.Seconds*w.Watts
 		}
 	}
-	if off /= joules; !(off < 1) {
-		return zone, 0, fmt.Errorf("%w: the error is %.0f %%", errUnrelated, 100*off)
+	if z.Error = rounded(off/joules, 1e4); !(z.Error < 1) {
+		return fmt.Errorf("%w: the error is %.0f %%", errUnrelated, 100*z.Error)
 	}
-	zone = trained.Zone{
-		Error: rounded(off, 1e4), Seconds: math.Round(seconds),
-		Lowest: rounded(c[0].Load, 1e4), Highest: rounded(c[len(c)-1].Load, 1e4),
-	}
-	for _, k := range c.extended(1) {
-		p := model.Point{Utilization: rounded(k.Load, 1e4), Watts: rounded(k.Watts, 1e3)}
-		if n := len(zone.Curve); n == 0 || p.Utilization > zone.Curve[n-1].Utilization {
-			zone.Curve = append(zone.Curve, p)
+	z.bins, z.Seconds = len(c), math.Round(z.Seconds)
+	z.Lowest, z.Highest = rounded(c[0].Utilization, 1e4), rounded(c[len(c)-1].Utilization, 1e4)
+	for _, p := range extended(c) {
+		p = model.Point{Utilization: rounded(p.Utilization, 1e4), Watts: rounded(p.Watts, 1e3)}
+		if n := len(z.Curve); n == 0 || p.Utilization > z.Curve[n-1].Utilization {
+			z.Curve = append(z.Curve, p)
 		}
 	}
-	return zone, len(c), nil
+	return nil
 }
 
 // rounded returns a value to a part of 1.
 func rounded(v, parts float64) float64 { return math.Round(v*parts) / parts }
-
-// Write writes the file of the model.
-func (t *Trained) Write(to io.Writer) error {
-	data, err := t.Model.Encode()
-	if err == nil {
-		_, err = to.Write(data)
-	}
-	return err
-}
 
 // WriteText writes the zones that were trained.
 func (t *Trained) WriteText(out io.Writer) {
@@ -191,7 +147,7 @@ func (t *Trained) WriteText(out io.Writer) {
 	fmt.Fprintf(out, "Machine   %s, %d threads\n", m.CPU, m.Threads)
 	fmt.Fprintf(out, "Record    %v\n\n", seconds(t.seconds))
 	fmt.Fprintf(out, "%-10s%10s%10s%9s%8s%10s\n", "ZONE", "IDLE", "FULL", "ERROR", "LOADS", "TIME")
-	var notes []string
+	notes := ""
 	for i := range t.zones {
 		z := &t.zones[i]
 		if z.err != nil {
@@ -201,12 +157,10 @@ func (t *Trained) WriteText(out io.Writer) {
 		idle, full := z.Curve[0].Watts, z.Curve[len(z.Curve)-1].Watts
 		fmt.Fprintf(out, "%-10s%8.1f W%8.1f W%9s", z.kind, idle, full, percent(z.Error))
 		fmt.Fprintf(out, "%8d%10v\n", z.bins, seconds(z.Seconds))
-		for _, note := range z.notes() {
-			notes = append(notes, fmt.Sprintf("%s: %s\n", z.kind, note))
-		}
+		notes += z.notes()
 	}
-	if len(notes) > 0 {
-		fmt.Fprint(out, "\n", strings.Join(notes, ""))
+	if notes != "" {
+		fmt.Fprint(out, "\n", notes)
 	}
 }
 
@@ -219,9 +173,11 @@ const (
 	fewLoads = 8
 )
 
-// notes returns the limits of the curve.
-func (z *trainedZone) notes() (notes []string) {
-	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+// notes returns the limits of the curve, a line each.
+func (z *trainedZone) notes() (lines string) {
+	add := func(format string, args ...any) {
+		lines += fmt.Sprintf("%s: "+format+"\n", append([]any{z.kind}, args...)...)
+	}
 	if z.Lowest > notIdle {
 		add("the load was never below %.0f %%, where power rises steeply: the idle power may be far off", 100*z.Lowest)
 	}
@@ -238,5 +194,5 @@ func (z *trainedZone) notes() (notes []string) {
 		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with lag: %s in the section "+
 			"of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections, ", "))
 	}
-	return notes
+	return lines
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
@@ -31,7 +32,7 @@ func train(t *testing.T, r *Record) (*Trained, string) {
 // bounds checks the mean and the largest error of all zones over all utilizations.
 func (s *simulatedPower) bounds(t *testing.T, result *Trained) {
 	t.Helper()
-	for k, truth := range map[power.Kind]func(float64) float64{power.Package: s.packages.at, power.DRAM: s.dram.at, power.Platform: s.whole} {
+	for k, truth := range map[power.Kind]func(float64) float64{power.Package: s.packages.Watts, power.DRAM: s.dram.Watts, power.Platform: s.whole} {
 		curve, mean, worst := result.Model.Zones[k].Curve, 0.0, 0.0
 		const n = 1000
 		for i := range n + 1 {
@@ -107,7 +108,7 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 		"too little time: ":                                 {240, func(*simulatedPower) {}},
 		"the load varied too little: from 40 % to 40 %":     {3600, func(s *simulatedPower) { s.load = steps(0.4, 0, 2) }},
 		"too few different loads: 2, at least 4 are needed": {3600, func(s *simulatedPower) { s.load = func(at int) float64 { return float64(at / 600 % 2) } }},
-		"its meter did not count":                           {3600, func(s *simulatedPower) { s.packages = curve{{}, {Load: 1}} }},
+		"its meter did not count":                           {3600, func(s *simulatedPower) { s.packages = model.Curve{{}, {Utilization: 1}} }},
 	} {
 		s := fleet(1)
 		c.change(s)
@@ -153,13 +154,15 @@ func loads(from, to float64, watts func(u float64) float64) (windows []window) {
 }
 
 func TestACurveContinuesItsLinesAndIsNeverNegative(t *testing.T) {
-	z, _, err := trainCurve(loads(0.2, 0.8, func(u float64) float64 { return 50 + 200*u }))
+	z := trainedZone{}
+	err := z.fit(loads(0.2, 0.8, func(u float64) float64 { return 50 + 200*u }))
 	require.NoError(t, err)
 	for _, u := range []float64{0, 0.1, 0.35, 0.7, 0.9, 1} {
 		assert.InDelta(t, 50+200*u, z.Curve.Watts(u), 0.05, "at %v", u)
 	}
 	assert.Zero(t, z.Error)
-	z, _, err = trainCurve(loads(0.5, 1, func(u float64) float64 { return 400 * (u - 0.45) }))
+	z = trainedZone{}
+	err = z.fit(loads(0.5, 1, func(u float64) float64 { return 400 * (u - 0.45) }))
 	require.NoError(t, err)
 	assert.Zero(t, z.Curve.Watts(0))
 }
@@ -167,18 +170,20 @@ func TestACurveContinuesItsLinesAndIsNeverNegative(t *testing.T) {
 // Noise without correlation is predicted as well as can be; a drift from hour to hour is not.
 func TestTheErrorIsThatOfOtherTimes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	z, _, err := trainCurve(loads(0, 1, func(u float64) float64 { return (100 + 200*u) * (1 + 0.1*random.NormFloat64()) }))
+	z := trainedZone{}
+	err := z.fit(loads(0, 1, func(u float64) float64 { return (100 + 200*u) * (1 + 0.1*random.NormFloat64()) }))
 	require.NoError(t, err)
 	assert.InDelta(t, 0.1*math.Sqrt(2/math.Pi), z.Error, 0.01)
 	drifting := loads(0, 1, func(u float64) float64 { return 100 + 200*u })
 	for i := range drifting {
 		drifting[i].Watts *= 1 + 0.4*float64(i)/float64(len(drifting))
 	}
-	z, _, err = trainCurve(drifting)
+	z = trainedZone{}
+	err = z.fit(drifting)
 	require.NoError(t, err)
 	assert.Greater(t, z.Error, 0.08)
 
 	bursts := loads(0, 1, func(float64) float64 { return 1 + 3000*float64(random.IntN(30)/29) })
-	_, _, err = trainCurve(bursts)
+	err = (&trainedZone{}).fit(bursts)
 	require.ErrorIs(t, err, errUnrelated)
 }

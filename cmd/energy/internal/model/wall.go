@@ -100,12 +100,10 @@ const mostWatts = 1e9
 
 // parse returns the reading of a line. Its value is NaN if the reading is missing.
 func (c *columns) parse(fields []string) (point, error) {
-	at, power := 0.0, c.power
-	for i := 0; i < len(fields) && at == 0; i++ {
-		var next int
-		if at, next = c.parseTime(fields[i:]); at > 0 && power < 0 {
-			power = i + next
-		}
+	at, after := c.time(fields)
+	power := c.power
+	if power < 0 {
+		power = after
 	}
 	if at == 0 || power >= len(fields) {
 		return point{}, fmt.Errorf("%q is not a time and a power", fields)
@@ -129,19 +127,21 @@ var layouts = []string{
 // Limits of Unix times in seconds, from 2001 to 2286.
 const firstUnix, lastUnix = 1e9, 1e10
 
-// parseTime returns the time at the beginning of fields, or 0, and the number of fields of the time.
-func (c *columns) parseTime(fields []string) (at float64, taken int) {
-	if n, err := strconv.ParseFloat(fields[0], 64); err == nil {
-		for _, unit := range []float64{1, 1e3, 1e6, 1e9} {
-			if n/unit >= firstUnix && n/unit < lastUnix {
-				return n / unit, 1
+// time returns the time in one or two of the fields, or 0, and the index of the field after it.
+func (c *columns) time(fields []string) (at float64, after int) {
+	for i, field := range fields {
+		if n, err := strconv.ParseFloat(field, 64); err == nil {
+			for _, unit := range []float64{1, 1e3, 1e6, 1e9} {
+				if n/unit >= firstUnix && n/unit < lastUnix {
+					return n / unit, i + 1
+				}
 			}
 		}
-	}
-	for taken := 1; taken <= min(2, len(fields)); taken++ {
-		for _, layout := range layouts {
-			if t, err := time.ParseInLocation(layout, strings.Join(fields[:taken], " "), c.local); err == nil {
-				return float64(t.UnixNano()) / 1e9, taken
+		for after := i + 1; after <= min(i+2, len(fields)); after++ {
+			for _, layout := range layouts {
+				if t, err := time.ParseInLocation(layout, strings.Join(fields[i:after], " "), c.local); err == nil {
+					return float64(t.UnixNano()) / 1e9, after
+				}
 			}
 		}
 	}
