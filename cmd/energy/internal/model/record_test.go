@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
@@ -57,9 +57,9 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 			r := &Record{}
 			for second := range 65 {
 				n := float64(second / 10)
-				s := snapshotAt(second, 0.05*n*(1-steady), power.Measured, 100*n, 10*n, 200*n)
+				s := snapshotAt(second, 0.05*n*(1-steady), 100*n, 10*n, 200*n)
 				if s.Untimed = !own; own {
-					s = snapshotAt(second/10*10, 0.05*n*(1-steady), power.Measured, 100*n, 10*n, 200*n)
+					s = snapshotAt(second/10*10, 0.05*n*(1-steady), 100*n, 10*n, 200*n)
 				}
 				r.Add(s)
 			}
@@ -73,12 +73,12 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 
 func TestFiguresThatCannotBeUsedAreLeftOut(t *testing.T) {
 	r := &Record{}
-	partial := snapshotAt(0, 0.5, power.Measured, 1, 2, 3)
+	partial := snapshotAt(0, 0.5, 1, 2, 3)
 	partial.Partial = true
 	r.Add(partial)
 	assert.True(t, r.IsEmpty(), "energies of two collections")
 	for i, u := range []float64{1.5, math.NaN(), -1, math.Inf(1)} {
-		r.Add(snapshotAt(i, u, power.Measured, float64(i), 0, 0))
+		r.Add(snapshotAt(i, u, float64(i), 0, 0))
 	}
 	assert.Empty(t, r.series[utilization])
 }
@@ -97,13 +97,11 @@ func collect(answers func(second int) (*snapshot.Snapshot, error), meters bool) 
 
 func TestWhenARecordingEnds(t *testing.T) {
 	figures := func(second int, busy float64) *snapshot.Snapshot {
-		return snapshotAt(second, busy, power.Measured, float64(second), float64(second), float64(second))
+		return snapshotAt(second, busy, float64(second), float64(second), float64(second))
 	}
 	modeled := func(second int) (*snapshot.Snapshot, error) {
 		s := figures(second, 0.5)
-		for i := range s.Zones {
-			s.Zones[i].Method = power.Modeled
-		}
+		s.Zones = slices.DeleteFunc(s.Zones, isMeasured)
 		return s, nil
 	}
 	refused := errors.New("connection refused")

@@ -36,9 +36,7 @@ type simulatedPower struct {
 	// every is the number of seconds between two snapshots.
 	every int
 	// noise is the standard deviation of the power of the packages in a second, as a share.
-	noise float64
-	// method is that of the packages.
-	method   power.Method
+	noise    float64
 	restarts []int // seconds at which counters start at 0
 	length   int   // of the levels of load in seconds
 	// clock is the error of the clock of the wall meter in seconds.
@@ -63,7 +61,7 @@ func fleet(seed uint64) *simulatedPower {
 		dram:     curve(0, 40, 0.1, 60, 1, 85),
 		board:    curve(0, 90, 1, 120),
 		bmc:      func(history []float64) float64 { return history[max(len(history)-13, 0)] },
-		every:    10, noise: 0.02, method: power.Measured, random: rand.New(rand.NewPCG(seed, 1)),
+		every:    10, noise: 0.02, random: rand.New(rand.NewPCG(seed, 1)),
 	}
 	until, level := 0.0, 0.0
 	s.load = func(second int) float64 { // more often low than high
@@ -87,7 +85,7 @@ var (
 
 // kavanagh returns a server with a power at the wall and with levels of load of so many seconds.
 func kavanagh(wall model.Curve, seconds int, levels ...float64) *simulatedPower {
-	s := &simulatedPower{length: seconds * len(levels), every: 5, method: power.Measured, clock: 7.3, random: rand.New(rand.NewPCG(1, 2))}
+	s := &simulatedPower{length: seconds * len(levels), every: 5, clock: 7.3, random: rand.New(rand.NewPCG(1, 2))}
 	for _, k := range wall {
 		cpu := cpuPower(k.Watts)
 		s.packages, s.dram = append(s.packages, model.Point{Utilization: k.Utilization, Watts: 0.9 * cpu}), append(s.dram, model.Point{Utilization: k.Utilization, Watts: 0.1 * cpu})
@@ -130,7 +128,7 @@ func (s *simulatedPower) snapshots(seconds int) (all []*snapshot.Snapshot) {
 		s.history = append(s.history, p+s.dram.Watts(u)+s.board.Watts(u))
 		pkg, dram, bmc, busy = pkg+p, dram+s.dram.Watts(u), bmc+s.bmc(s.history), busy+u
 		if (second+1)%s.every == 0 {
-			all = append(all, snapshotAt(second+1, busy/float64(s.every), s.method, pkg, dram, bmc))
+			all = append(all, snapshotAt(second+1, busy/float64(s.every), pkg, dram, bmc))
 			busy = 0
 		}
 	}
@@ -139,7 +137,7 @@ func (s *simulatedPower) snapshots(seconds int) (all []*snapshot.Snapshot) {
 
 // snapshotAt returns a snapshot with the utilization and the energies of the packages, the memory
 // and the whole machine in joules.
-func snapshotAt(second int, busy float64, method power.Method, pkg, dram, whole float64) *snapshot.Snapshot {
+func snapshotAt(second int, busy, pkg, dram, whole float64) *snapshot.Snapshot {
 	s := &snapshot.Snapshot{At: time.Unix(began+int64(second), 0), Busy: busy}
 	zone := func(kind power.Kind, method power.Method, joules float64) {
 		active := energy(joules / 4)
@@ -150,7 +148,7 @@ func snapshotAt(second int, busy float64, method power.Method, pkg, dram, whole 
 	meter := func(id, kind string, part bool, joules float64) {
 		s.Meters = append(s.Meters, snapshot.Meter{ID: id, Type: kind, Part: part, Energy: energy(joules)})
 	}
-	zone(power.Package, method, pkg)
+	zone(power.Package, power.Measured, pkg)
 	zone(power.DRAM, power.Measured, dram)
 	zone(power.Platform, power.Measured, whole)
 	zone(power.Core, power.Modeled, pkg/2)

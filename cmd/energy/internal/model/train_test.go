@@ -3,6 +3,7 @@
 package model
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -14,8 +15,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -66,26 +65,12 @@ func steps(lowest, step float64, n int) func(int) float64 {
 	return func(second int) float64 { return lowest + step*float64(second/120*11%n) }
 }
 
-func TestATrainedModelIsPrintedAndTheReceiverReadsIt(t *testing.T) {
+func TestATrainedModelIsPrintedAndWritten(t *testing.T) {
 	result, text := train(t, fleet(1).record(t, 3*3600))
 	golden.Equal(t, "train.golden", text)
 	data, err := result.Model.Encode()
 	require.NoError(t, err)
 	golden.Equal(t, "train.json", string(data))
-	again, err := trained.Parse(data)
-	require.NoError(t, err)
-	assert.Len(t, again.Zones, 3)
-}
-
-func TestOnlyMeasuredZonesAreTrained(t *testing.T) {
-	for _, method := range []power.Method{power.Modeled, power.Reported} {
-		s := fleet(1)
-		s.method = method
-		result, text := train(t, s.record(t, 3600))
-		assert.NotContains(t, result.Model.Zones, power.Package)
-		assert.Contains(t, result.Model.Zones, power.DRAM)
-		assert.Contains(t, text, "package   not trained: it is "+string(method)+", not measured")
-	}
 }
 
 func TestExtrapolationIsReported(t *testing.T) {
@@ -105,10 +90,9 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 		seconds int
 		change  func(*simulatedPower)
 	}{
-		"too little time: ":                                 {240, func(*simulatedPower) {}},
-		"the load varied too little: from 40 % to 40 %":     {3600, func(s *simulatedPower) { s.load = steps(0.4, 0, 2) }},
-		"too few different loads: 2, at least 4 are needed": {3600, func(s *simulatedPower) { s.load = func(at int) float64 { return float64(at / 600 % 2) } }},
-		"its meter did not count":                           {3600, func(s *simulatedPower) { s.packages = model.Curve{{}, {Utilization: 1}} }},
+		"too little time: ": {240, func(*simulatedPower) {}},
+		"too few different loads: 2, at least 4 are needed": {3600, func(s *simulatedPower) { s.load = steps(0, 0.5, 2) }},
+		"its meter did not count":                           {3600, func(s *simulatedPower) { s.packages = curve(0, 0, 1, 0) }},
 	} {
 		s := fleet(1)
 		c.change(s)
@@ -119,27 +103,23 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 }
 
 func TestARecordThatCannotBeTrainedSaysWhatIsMissing(t *testing.T) {
-	for want, remove := range map[error]func(*Record){
-		errNoMachine:     func(r *Record) { r.Machine = nil },
-		errNoUtilization: func(r *Record) { delete(r.series, utilization) },
-		errNoZones: func(r *Record) {
-			for c := range r.series {
-				if c.kind == sumOfZones {
-					delete(r.series, c)
-				}
-			}
-		},
-		errUntrained: func(r *Record) {
-			for _, k := range trained.Kinds {
-				delete(r.series, zones(k, power.Measured))
-			}
-		},
+	r := fleet(1).record(t, 600)
+	for _, step := range []struct {
+		removed func(counter) bool
+		want    error
+	}{
+		{func(c counter) bool { return strings.HasSuffix(c.id, " measured") }, errUntrained},
+		{func(c counter) bool { return c.kind == sumOfZones }, errNoZones},
+		{func(c counter) bool { return c == utilization }, errNoUtilization},
 	} {
-		r := fleet(1).record(t, 600)
-		remove(r)
+		maps.DeleteFunc(r.series, func(c counter, _ []point) bool { return step.removed(c) })
 		_, err := r.Train(time.Minute, noon)
-		require.ErrorIs(t, err, want)
+		require.ErrorIs(t, err, step.want)
 	}
+	r = fleet(1).record(t, 600)
+	r.Machine = nil
+	_, err := r.Train(time.Minute, noon)
+	require.ErrorIs(t, err, errNoMachine)
 }
 
 // loads returns windows of 10 s that pass all loads from one to another, several times.

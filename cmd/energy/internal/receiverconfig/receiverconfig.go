@@ -34,33 +34,9 @@ import (
 // them, and returns their names. If storage is a directory, Load replaces it by the path of the
 // receiver's state file.
 func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, without []string, err error) {
-	conf, err := resolve(ctx, file)
-	if err == nil {
-		cfg, without, err = decode(conf, id)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, plain(err))
-	}
-	return cfg, without, nil
-}
-
-// decode returns the configuration of the receiver.
-func decode(conf *confmap.Conf, id string) (cfg *energyreceiver.Config, without []string, err error) {
-	section, receiver, err := sectionOf(conf, id)
-	if err != nil {
-		return nil, nil, err
-	}
 	cfg = energyreceiver.DefaultConfig()
-	if err := section.Unmarshal(cfg); err != nil {
-		return nil, nil, err
-	}
-	if err := confmap.Validate(cfg); err != nil {
-		return nil, nil, err
-	}
-	if cfg.RootPath != "" {
-		if _, err := os.Stat(cfg.RootPath); err != nil {
-			return nil, nil, fmt.Errorf("root_path: %w", err)
-		}
+	if id, err = read(ctx, file, id, cfg); err != nil {
+		return nil, nil, fmt.Errorf("%s: %s", file, plain(err))
 	}
 	if len(cfg.Meters.GPU.Extensions) > 0 {
 		cfg.Meters.GPU.Extensions = nil
@@ -68,7 +44,7 @@ func decode(conf *confmap.Conf, id string) (cfg *energyreceiver.Config, without 
 	}
 	switch {
 	case filepath.IsAbs(cfg.Storage):
-		cfg.Storage = energyreceiver.StateFile(cfg.Storage, receiver)
+		cfg.Storage = energyreceiver.StateFile(cfg.Storage, id)
 	case cfg.Storage != "":
 		cfg.Storage = ""
 		without = append(without, "storage")
@@ -82,17 +58,33 @@ var (
 		`retrieved value .*: yaml: |'config.Config' has `)
 	// sectionName matches the quoted name of a section.
 	sectionName = regexp.MustCompile(`'([\w:]+)'`)
+	plainWords  = strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ")
 )
 
-// plain returns an error in one line, without noise. Names of nested sections are joined.
-func plain(err error) error {
-	text := noise.ReplaceAllString(err.Error(), "")
-	if text == err.Error() {
-		return err
+// plain returns the text of an error in one line, without noise. Names of nested sections are joined.
+func plain(err error) string {
+	text := strings.ReplaceAll(noise.ReplaceAllString(err.Error(), ""), "' '", "::")
+	return plainWords.Replace(sectionName.ReplaceAllString(text, "$1"))
+}
+
+// read reads the receiver's section into cfg, and returns the receiver's ID.
+func read(ctx context.Context, file, id string, cfg *energyreceiver.Config) (receiver string, err error) {
+	conf, err := resolve(ctx, file)
+	if err != nil {
+		return "", err
 	}
-	text = sectionName.ReplaceAllString(strings.ReplaceAll(text, "' '", "::"), "$1")
-	words := strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ")
-	return errors.New(words.Replace(text))
+	if conf, receiver, err = sectionOf(conf, id); err != nil {
+		return "", err
+	}
+	if err := conf.Unmarshal(cfg); err != nil {
+		return "", err
+	}
+	if cfg.RootPath != "" {
+		if _, err := os.Stat(cfg.RootPath); err != nil {
+			return "", fmt.Errorf("root_path: %w", err)
+		}
+	}
+	return receiver, confmap.Validate(cfg)
 }
 
 func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
@@ -145,7 +137,7 @@ func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver s
 
 // Model returns the power model of a short form. The form is auto, the path of a trained model or of a
 // directory of trained models, or the power at idle and at full load in watts, such as 35-120.
-func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], error) {
+func Model(value string) (of configoptional.Optional[energyreceiver.ModelConfig], err error) {
 	var model any
 	idle, full, isPair := strings.Cut(value, "-")
 	low, lowErr := strconv.ParseFloat(idle, 64)
@@ -157,14 +149,13 @@ func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], e
 		model = map[string]any{"idle_power": low, "max_power": high}
 	default:
 		if _, err := os.Stat(value); err != nil {
-			return configoptional.None[energyreceiver.ModelConfig](),
-				fmt.Errorf("%q is neither auto, nor two powers in watts such as 35-120, nor a file of a trained model", value)
+			return of, fmt.Errorf("%q is neither auto, nor two powers in watts such as 35-120, nor a file of a trained model", value)
 		}
 		model = map[string]any{"file": value}
 	}
 	cfg := energyreceiver.DefaultConfig()
 	if err := confmap.NewFromStringMap(map[string]any{"model": model}).Unmarshal(cfg); err != nil {
-		return configoptional.None[energyreceiver.ModelConfig](), err
+		return of, err
 	}
 	return cfg.Model, cfg.Validate()
 }

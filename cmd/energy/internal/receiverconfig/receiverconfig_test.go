@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,18 +43,8 @@ func TestTheReceiversConfigurationIsFound(t *testing.T) {
 	}
 }
 
-func TestADurationOfTheEnvironmentNeedsAUnit(t *testing.T) {
-	file := write(t, "collection_interval: ${env:RECEIVERCONFIG_INTERVAL}\n")
-	t.Setenv("RECEIVERCONFIG_INTERVAL", "20s")
-	cfg, _, err := Load(t.Context(), file, "")
-	require.NoError(t, err)
-	assert.Equal(t, 20*time.Second, cfg.CollectionInterval)
-	t.Setenv("RECEIVERCONFIG_INTERVAL", "20")
-	_, _, err = Load(t.Context(), file, "")
-	require.ErrorContains(t, err, "collection_interval: 20 has no unit; write 20s")
-}
-
 func TestAConfigurationThatCannotBeTaken(t *testing.T) {
+	t.Setenv("RECEIVERCONFIG_INTERVAL", "20")
 	for want, c := range map[string]struct{ content, id string }{
 		"there is no energy receiver":       {"receivers: {otlp: {}}\n", ""},
 		"name one of energy/a, energy/b":    {"receivers: {energy/a: {}, energy/b: {}}\n", ""},
@@ -65,6 +54,7 @@ func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 		": meters::gpu: unknown settings: ": {"meters: {gpu: {nonsense: 1}}\n", ""},
 		": line 1: did not find":            {"zones: [dram\n", ""},
 		"root_path: stat /no/such: ":        {"root_path: /no/such\n", ""},
+		"no unit; write 20s":                {"collection_interval: ${env:RECEIVERCONFIG_INTERVAL}\n", ""},
 		"cannot be used as a Conf":          {"- 1\n", ""},
 		`scheme "vault" is not supported`:   {"zones: [\"${vault:x}\"]\n", ""},
 	} {
@@ -75,11 +65,11 @@ func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 		})
 	}
 	_, _, err := Load(t.Context(), "/no/such/file", "")
-	assert.ErrorIs(t, err, os.ErrNotExist)
+	require.EqualError(t, err, "/no/such/file: no such file or directory")
 }
 
 func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
-	cfg, without, err := Load(t.Context(), write(t, "meters: {gpu: {extensions: [nvml]}}\nstorage: file_storage\nattribution: {static_power: trained}\n"), "")
+	cfg, without, err := Load(t.Context(), write(t, "meters: {gpu: {extensions: [nvml]}}\nstorage: file_storage\n"), "")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"meters::gpu::extensions", "storage"}, without)
 	assert.Empty(t, cfg.Meters.GPU.Extensions)
@@ -87,15 +77,14 @@ func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
 }
 
 func TestADirectoryOfStatesBecomesTheReceiversFile(t *testing.T) {
-	for content, c := range map[string]struct{ id, file string }{
-		"storage: /var/lib/states\n":                                           {"", "/var/lib/states/energy.state"},
-		"receivers: {energy/a: {storage: /var/lib/states}}\n":                  {"", "/var/lib/states/energy%2Fa.state"},
-		"receivers: {energy/a: {storage: /a}, energy/b: {storage: /states}}\n": {"energy/b", "/states/energy%2Fb.state"},
+	for content, want := range map[string]string{
+		"storage: /states\n":                     "/states/energy.state",
+		"receivers: {energy/a: {storage: /a}}\n": "/a/energy%2Fa.state",
 	} {
-		cfg, without, err := Load(t.Context(), write(t, content), c.id)
+		cfg, without, err := Load(t.Context(), write(t, content), "")
 		require.NoError(t, err)
 		assert.Empty(t, without)
-		assert.Equal(t, c.file, cfg.Storage)
+		assert.Equal(t, want, cfg.Storage)
 	}
 }
 
