@@ -20,7 +20,7 @@ func Attach(root string, pid int) (*Group, error) {
 	}
 	t := &treeTimes{tree: tree, root: pid, foreign: map[int]bool{os.Getpid(): true}}
 	if t.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, err), tree.dir.Close())
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	g := &Group{root: root, tree: tree, counter: t}
 	if t.before, err = t.Used(); err == nil && len(t.members) == 0 {

@@ -5,6 +5,8 @@ package command
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -127,4 +129,22 @@ func TestThisProcessIsNotOfAnAttachedTree(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, g.Processes(func(pid int32) { assert.NotEqual(t, os.Getpid(), int(pid)) }))
 	require.NoError(t, g.Close())
+}
+
+func TestAllChildrenOfAThreadAreListed(t *testing.T) {
+	held, end, err := os.Pipe()
+	require.NoError(t, err)
+	const children = 1500 // the kernel returns about 580 in one read
+	parent := exec.Command("sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do read x <&3 & i=$((i+1)); done; echo; wait", children))
+	parent.ExtraFiles = []*os.File{held}
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	_, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	tree, err := newProcessTree("/")
+	require.NoError(t, err)
+	assert.Equal(t, children, len(tree.childrenOf(parent.Process.Pid)))
+	require.NoError(t, errors.Join(end.Close(), held.Close()))
+	require.NoError(t, parent.Wait())
 }

@@ -188,7 +188,7 @@ func (c *cgroup) Processes(yield func(pid int32)) error { return c.eachProcess(c
 
 // eachProcess calls yield with each process of a cgroup and of those below it.
 func (c *cgroup) eachProcess(dir string, yield func(pid int32)) error {
-	listed, err := c.list(dir + "/cgroup.procs")
+	listed, err := readWhole(dir+"/cgroup.procs", &c.buf)
 	if err != nil {
 		return err
 	}
@@ -218,28 +218,6 @@ func (c *cgroup) eachProcess(dir string, yield func(pid int32)) error {
 		}
 	}
 	return nil
-}
-
-// list reads a list of PIDs. It is valid until the next call. Files of package os would cost four times
-// as many system calls, because the Go runtime polls them.
-func (c *cgroup) list(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fd) }() // it was only read from
-	for read := 0; ; {
-		n, err := unix.Read(fd, c.buf[read:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil || n == 0:
-			return c.buf[:read], err
-		default:
-			if read += n; read == len(c.buf) {
-				c.buf = append(c.buf, make([]byte, len(c.buf))...)
-			}
-		}
-	}
 }
 
 // attempts is how often a cgroup is made that another process removes, and how often processes are

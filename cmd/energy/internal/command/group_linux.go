@@ -199,5 +199,5 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reap()
-	return errors.Join(g.counter.close(), g.tree.dir.Close())
+	return g.counter.close()
 }

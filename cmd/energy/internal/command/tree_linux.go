@@ -5,21 +5,22 @@ package command
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // processTree reads the parent-child relations of processes.
 type processTree struct {
 	proc procfs.FS
-	dir  *kernfs.Dir // of proc
+	dir  string // of proc
 	buf  []byte
 	// scan reports whether the kernel does not list a process's children (CONFIG_PROC_CHILDREN), so
 	// that the parents of all processes are read.
@@ -33,8 +34,8 @@ func newProcessTree(root string) (*processTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &processTree{proc: proc, dir: kernfs.New(dir), buf: make([]byte, 4096)}
-	t.scan = !t.dir.Has("thread-self/children")
+	_, err = os.Stat(filepath.Join(dir, "thread-self/children"))
+	t := &processTree{proc: proc, dir: dir, buf: make([]byte, 4096), scan: errors.Is(err, fs.ErrNotExist)}
 	return t, t.refresh()
 }
 
@@ -65,13 +66,12 @@ func (t *processTree) childrenOf(pid int) (children []int) {
 	if t.scan {
 		return t.children[pid]
 	}
-	var lists []string
-	_ = t.dir.EachOf(int32(pid), "task", func(thread []byte) bool {
-		lists = append(lists, "task/"+string(thread)+"/children")
-		return true
-	}) // it may have ended
-	for _, name := range lists {
-		for field := range bytes.FieldsSeq(t.read(pid, name)) {
+	threads, err := t.proc.AllThreads(pid)
+	if err != nil {
+		return nil // it has ended
+	}
+	for _, thread := range threads {
+		for field := range bytes.FieldsSeq(t.read(pid, fmt.Sprintf("task/%d/children", thread.PID))) {
 			if child, err := strconv.Atoi(string(field)); err == nil {
 				children = append(children, child)
 			}
@@ -82,12 +82,33 @@ func (t *processTree) childrenOf(pid int) (children []int) {
 
 // read returns a file of a process, nil if it cannot be read. It is valid until the next call.
 func (t *processTree) read(pid int, name string) []byte {
-	for {
-		b, err := t.dir.ReadOf(int32(pid), name, t.buf)
-		if err != nil || len(b) < len(t.buf) {
-			return b
+	text, err := readWhole(fmt.Sprintf("%s/%d/%s", t.dir, pid, name), &t.buf)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// readWhole reads a file of the kernel into a buffer, which it enlarges as needed. The kernel returns
+// one page of a list at a time. Files of package os would cost four times as many system calls,
+// because the Go runtime polls them.
+func readWhole(path string, buf *[]byte) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only read from
+	for read := 0; ; {
+		n, err := unix.Read(fd, (*buf)[read:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n == 0:
+			return (*buf)[:read], err
+		default:
+			if read += n; read == len(*buf) {
+				*buf = append(*buf, make([]byte, len(*buf))...)
+			}
 		}
-		t.buf = make([]byte, 2*len(t.buf))
 	}
 }
 
