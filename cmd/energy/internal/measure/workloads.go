@@ -86,7 +86,6 @@ const (
 type wholeMachine struct {
 	*meter
 	by     By
-	before map[workloadKind]units.Energy // until the last add
 	phases map[string]map[workloadKind]units.Energy
 }
 
@@ -99,18 +98,19 @@ type workloadKind struct {
 func openWholeMachine(ctx context.Context, cfg energyreceiver.Config, static map[power.Class]float64, o *Options) (*wholeMachine, error) {
 	cfg.Series.Processes.Max, cfg.Series.Containers.Max = 0, 0
 	m, err := openMeter(ctx, o, meterOptions{cfg: &cfg, static: static})
-	return &wholeMachine{m, o.By, map[workloadKind]units.Energy{}, map[string]map[workloadKind]units.Energy{}}, err
+	return &wholeMachine{m, o.By, map[string]map[workloadKind]units.Energy{}}, err
 }
 
 // add adds the energy since the last call to a phase. After an error the next call adds it.
 func (m *wholeMachine) add(ctx context.Context, phase string) {
-	if m.measure(ctx) == nil {
-		m.divideSince(phase)
+	last := m.account.At()
+	if m.measure(ctx) == nil && !m.account.At().Equal(last) {
+		m.addPeriod(phase)
 	}
 }
 
-// divideSince adds the gain of the account since the last call to a phase.
-func (m *wholeMachine) divideSince(phase string) {
+// addPeriod adds the energy of the account's last period to a phase.
+func (m *wholeMachine) addPeriod(phase string) {
 	of := m.phases[phase]
 	if of == nil {
 		of = map[workloadKind]units.Energy{}
@@ -120,35 +120,18 @@ func (m *wholeMachine) divideSince(phase string) {
 	if m.by == ByContainer {
 		table = m.account.Workloads(snapshot.Container)
 	}
-	used := map[workloadKind]units.Energy{}
-	zones := m.account.Zones()
-	for i, zone := range zones {
+	for i, zone := range m.account.Zones() {
+		_, idle, _ := m.account.ZoneUsed(i)
+		of[workloadKind{Idle, zone.Class}] += units.Energy(idle.Recent)
+		others := table.Active[i].Recent
 		for _, row := range table.Rows {
-			used[workloadKind{m.nameOf(&row.Identity), zone.Class}] += row.Amounts[i].Used
-		}
-		rest := workloadKind{Others, zone.Class}
-		delete(used, rest)
-		active, idle, _ := m.account.ZoneUsed(i)
-		used[workloadKind{Idle, zone.Class}] = idle.Used
-		others := m.since(workloadKind{"", zone.Class}, active.Used)
-		for row, e := range used {
-			if row.kind == zone.Class {
-				e = m.since(row, e)
-				of[row] += e
-				if row.name != Idle {
-					others -= min(others, e)
-				}
+			if name := m.nameOf(&row.Identity); name != Others {
+				of[workloadKind{name, zone.Class}] += units.Energy(row.Amounts[i].Recent)
+				others -= row.Amounts[i].Recent
 			}
 		}
-		of[rest] += others
+		of[workloadKind{Others, zone.Class}] += units.Energy(max(others, 0))
 	}
-}
-
-// since returns the energy of a row since the last call. used is its total.
-func (m *wholeMachine) since(row workloadKind, used units.Energy) units.Energy {
-	d := units.Advance(m.before[row], used)
-	m.before[row] = used
-	return d
 }
 
 // nameOf returns the name of a workload, or Others.
@@ -180,27 +163,22 @@ func (m *wholeMachine) result(into *Result) {
 }
 
 func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
-	used := m.phases[p.Name]
-	names := map[string]bool{Others: true}
+	used, names := m.phases[p.Name], map[string]bool{}
 	for row := range used {
 		names[row.name] = true
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	delete(names, Others)
+	for _, name := range append([]string{Others}, slices.Sorted(maps.Keys(names))...) {
 		rows = append(rows, Workload{name, p.Name, make([]units.Energy, len(of.Zones))})
 	}
-	others := slices.IndexFunc(rows, func(w Workload) bool { return w.Name == Others })
+	parts, weights := make([]units.Energy, len(rows)), make([]units.Energy, len(rows))
 	for z := range of.Zones {
-		division := units.Division{Amount: uint64(p.NodeUsed[z])}
-		weight := func(i int) uint64 { return uint64(used[workloadKind{rows[i].Name, zoneKind(&of.Zones[z])}]) }
 		for i := range rows {
-			division.Total += weight(i)
+			weights[i] = used[workloadKind{rows[i].Name, zoneKind(&of.Zones[z])}]
 		}
-		if division.Total == 0 {
-			rows[others].Used[z] = p.NodeUsed[z]
-			continue
-		}
+		units.Divide(parts, p.NodeUsed[z], weights) // without weights all is of others
 		for i := range rows {
-			rows[i].Used[z] = units.Energy(division.Next(weight(i)))
+			rows[i].Used[z] = parts[i]
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(w Workload) bool { return slices.Max(append(w.Used, 0)) == 0 })

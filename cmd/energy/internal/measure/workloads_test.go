@@ -70,7 +70,7 @@ func snapshotAt(second int, active, idle units.Energy) *snapshot.Snapshot {
 }
 
 func TestWorkloadsAreTheSumsOfTheirSeries(t *testing.T) {
-	m := &wholeMachine{&meter{}, ByProgram, map[workloadKind]units.Energy{}, map[string]map[workloadKind]units.Energy{}}
+	m := &wholeMachine{&meter{}, ByProgram, map[string]map[workloadKind]units.Energy{}}
 	for n := 1; n <= 3; n++ { // what was used before the first is in no phase
 		e := units.Energy(n)
 		s := snapshotAt(n, 100*e, 10*e)
@@ -79,7 +79,7 @@ func TestWorkloadsAreTheSumsOfTheirSeries(t *testing.T) {
 		series(s, snapshot.Process, 5*e, snapshot.Identity{snapshot.Executable: "sh", snapshot.Descendants: "true"})
 		m.account.Add(s)
 		if n > 1 {
-			m.divideSince("none")
+			m.addPeriod("none")
 		}
 	}
 	used := map[string]units.Energy{Others: 130, Idle: 20, "sh": 70}
