@@ -34,10 +34,10 @@ type record struct {
 	wall    time.Duration // of the command, once it has ended
 	used    units.CPUTime // until the last sample
 	phase   string
-	cut     bool   // the next collection ends a sample
-	next    string // the phase after it
-	samples []Sample
-	kinds   []kindRecord // by the index of feed.Window.Kinds
+	cut     bool         // the next collection ends a sample
+	next    string       // the phase after it
+	samples []Sample     // with energies by the index of kinds
+	kinds   []kindRecord // as in feed.Window.Kinds
 }
 
 // stage is the part of a run.
@@ -53,9 +53,8 @@ const (
 // kindRecord is a zone kind of a record.
 type kindRecord struct {
 	power.Class
-	total, open    amounts        // open is the energy since the last sample ended
-	settled        int            // the samples before this one have their energy
-	used, nodeUsed []units.Energy // by the index of samples
+	total, open amounts // open is the energy since the last sample ended
+	settled     int     // the samples before this one have their energy
 }
 
 // amounts is energy in a zone kind. used is the command's, active and idle are the node's.
@@ -117,6 +116,9 @@ func (r *record) take(w *feed.Window) {
 		for _, k := range w.Kinds {
 			r.kinds = append(r.kinds, kindRecord{Class: power.Class{Zone: power.Kind(k.Zone), Method: power.Method(k.Method)}})
 		}
+		for i := range r.samples { // no window came in their time
+			r.samples[i].Used, r.samples[i].NodeUsed = make([]units.Energy, len(r.kinds)), make([]units.Energy, len(r.kinds))
+		}
 	}
 	for i := range r.kinds {
 		active := units.Energy(w.Active[i])
@@ -147,10 +149,11 @@ func (r *record) sample(end time.Duration, used units.CPUTime) {
 	end = max(end, began)
 	r.samples = append(r.samples, Sample{
 		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,
+		Used: make([]units.Energy, len(r.kinds)), NodeUsed: make([]units.Energy, len(r.kinds)),
 	})
 	r.used = max(r.used, used)
 	for i := range r.kinds {
-		r.kinds[i].settle(r.samples)
+		r.settle(i)
 	}
 	r.cut, r.phase = false, r.next
 	if r.sampled == nil {
@@ -163,19 +166,9 @@ func (r *record) sample(end time.Duration, used units.CPUTime) {
 }
 
 // energy returns the energy of the command in all zones that are added up.
-func (r *record) energy() (used units.Energy) {
-	var names []string
-	for i := range r.kinds {
-		if r.kinds[i].total != (amounts{}) {
-			names = append(names, string(r.kinds[i].Zone))
-		}
-	}
-	for i := range r.kinds {
-		if zone.Besides(string(r.kinds[i].Zone), names) == "" {
-			used += r.kinds[i].total.used
-		}
-	}
-	return used
+func (r *record) energy() units.Energy {
+	zones, _ := r.zones(func(power.Class) bool { return false })
+	return (&Result{Zones: zones}).Used()
 }
 
 // settleLate adds the energy that meters of some kinds reported after the last sample.
@@ -183,16 +176,16 @@ func (r *record) settleLate(isLate func(power.Class) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.kinds {
-		if k := &r.kinds[i]; isLate(k.Class) {
-			k.settle(r.samples)
+		if isLate(r.kinds[i].Class) {
+			r.settle(i)
 		}
 	}
 }
 
-// settle divides the open energy among the samples without energy. A meter that reported no energy
-// may report that of these samples later.
-func (k *kindRecord) settle(samples []Sample) {
-	k.grow(len(samples))
+// settle divides the open energy of a kind among the samples without energy of it. A meter that
+// reported no energy may report that of these samples later.
+func (r *record) settle(kind int) {
+	k := &r.kinds[kind]
 	d := k.open
 	node := d.active + d.idle
 	if node == 0 {
@@ -200,93 +193,86 @@ func (k *kindRecord) settle(samples []Sample) {
 	}
 	k.total.add(d)
 	k.open = amounts{}
-	from := min(k.settled, len(samples)-1)
-	byCPU := func(i int) time.Duration { return samples[from+i].CPU }
-	byTime := func(i int) time.Duration { return samples[from+i].Wall }
-	divide(d.used, k.used[from:], byCPU, byTime)
-	divide(node, k.nodeUsed[from:], byTime, byTime)
-	k.settled = len(samples)
-}
-
-// grow adds samples without energy.
-func (k *kindRecord) grow(samples int) {
-	k.used = append(k.used, make([]units.Energy, samples-len(k.used))...)
-	k.nodeUsed = append(k.nodeUsed, make([]units.Energy, samples-len(k.nodeUsed))...)
-}
-
-// divide adds energy to the parts in proportion to the weights, or to other if they are all 0.
-func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time.Duration) {
-	for _, by := range []func(int) time.Duration{weight, other} {
-		division := units.Division{Amount: uint64(e)}
-		for i := range parts {
-			division.Total += uint64(by(i))
-		}
-		if division.Total == 0 {
-			continue
-		}
-		for i := range parts {
-			parts[i] += units.Energy(division.Next(uint64(by(i))))
-		}
-		return
+	samples := r.samples[min(k.settled, len(r.samples)-1):]
+	k.settled = len(r.samples)
+	parts, cpu, wall := make([]units.Energy, len(samples)), make([]uint64, len(samples)), make([]uint64, len(samples))
+	for i := range samples {
+		cpu[i], wall[i] = uint64(samples[i].CPU), uint64(samples[i].Wall)
 	}
-	parts[len(parts)-1] += e
+	units.Divide(parts, node, wall)
+	for i := range samples {
+		samples[i].NodeUsed[kind] += parts[i]
+	}
+	if slices.Max(cpu) == 0 {
+		cpu = wall
+	}
+	units.Divide(parts, d.used, cpu)
+	for i := range samples {
+		samples[i].Used[kind] += parts[i]
+	}
 }
 
-// result fills the zones, the samples and the phases of a result. A kind without energy is left out
-// unless it is read: another meter has taken its place.
+// zones returns the zones in the order of tables, and their indices in r.kinds. A kind without energy
+// is left out unless it is read: another meter has taken its place.
+func (r *record) zones(isRead func(power.Class) bool) (zones []Zone, kinds []int) {
+	var names []string
+	for i := range r.kinds {
+		if k := &r.kinds[i]; k.total.active+k.total.idle > 0 || isRead(k.Class) {
+			kinds, names = append(kinds, i), append(names, string(k.Zone))
+		}
+	}
+	slices.SortFunc(kinds, func(i, j int) int {
+		a, b := &r.kinds[i], &r.kinds[j]
+		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Method, b.Method))
+	})
+	for _, i := range kinds {
+		k := &r.kinds[i]
+		zones = append(zones, Zone{
+			Name: string(k.Zone), Source: string(k.Method), Besides: zone.Besides(string(k.Zone), names),
+			Used: k.total.used, Active: k.total.active, Idle: k.total.idle,
+		})
+	}
+	return zones, kinds
+}
+
+// result fills the zones, the samples and the phases of a result.
 func (r *record) result(into *Result, isRead func(power.Class) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kinds := slices.DeleteFunc(slices.Clone(r.kinds), func(k kindRecord) bool {
-		return k.total.active+k.total.idle == 0 && !isRead(k.Class)
-	})
-	slices.SortFunc(kinds, func(a, b kindRecord) int {
-		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Method, b.Method))
-	})
-	names := make([]string, len(kinds))
-	for i := range kinds {
-		names[i] = string(kinds[i].Zone)
-	}
-	into.Wall, into.Samples = r.until(), r.samples
-	for i := range kinds {
-		k := &kinds[i]
-		k.grow(len(r.samples))
-		into.Zones = append(into.Zones, Zone{
-			Name: names[i], Source: string(k.Method), Besides: zone.Besides(names[i], names),
-			Used: k.total.used, Active: k.total.active, Idle: k.total.idle,
-		})
-		for at := range into.Samples {
-			s := &into.Samples[at]
-			s.Used, s.NodeUsed = append(s.Used, k.used[at]), append(s.NodeUsed, k.nodeUsed[at])
+	zones, kinds := r.zones(isRead)
+	into.Zones, into.Wall = zones, r.until()
+	for _, s := range r.samples {
+		used, nodeUsed := s.Used, s.NodeUsed
+		s.Used, s.NodeUsed = make([]units.Energy, len(kinds)), make([]units.Energy, len(kinds))
+		for z, kind := range kinds {
+			s.Used[z], s.NodeUsed[z] = used[kind], nodeUsed[kind]
 		}
+		into.CPU += s.CPU
+		into.Samples = append(into.Samples, s)
 	}
-	for i := range into.Samples {
-		into.CPU += into.Samples[i].CPU
-	}
-	into.Phases = phasesOf(into.Samples, len(into.Zones))
+	into.Phases = phasesOf(into.Samples)
 }
 
 // phasesOf adds up the samples by their phases, in the order in which these began. It returns nil
 // if no sample is of any.
-func phasesOf(samples []Sample, zones int) (phases []Phase) {
-	marked := false
+func phasesOf(samples []Sample) (phases []Phase) {
+	index, marked := map[string]int{}, false
 	for i := range samples {
 		s := &samples[i]
 		name := cmp.Or(s.Phase, phase.None)
 		marked = marked || name != phase.None
-		at := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == name })
-		if at < 0 {
+		at, ok := index[name]
+		if !ok {
 			at = len(phases)
-			phases = append(phases, Phase{Name: name, Used: make([]units.Energy, zones), NodeUsed: make([]units.Energy, zones)})
+			index[name] = at
+			phases = append(phases, Phase{Name: name, Used: make([]units.Energy, len(s.Used)), NodeUsed: make([]units.Energy, len(s.Used))})
 		}
 		p := &phases[at]
 		p.Wall += s.Wall
 		p.CPU += s.CPU
-		for z, e := range s.Used {
-			p.Used[z] += e
-		}
-		for z, e := range s.NodeUsed {
-			p.NodeUsed[z] += e
+		for z := range s.Used {
+			p.Used[z] += s.Used[z]
+			p.NodeUsed[z] += s.NodeUsed[z]
 		}
 	}
 	if !marked {

@@ -132,11 +132,12 @@ func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 }
 
 func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
-	for want, weights := range map[[2]units.Energy][2]time.Duration{{1, 3}: {1, 3}, {0, 4}: {0, 0}} {
-		parts := make([]units.Energy, 2)
-		divide(4, parts, func(int) time.Duration { return 0 }, func(i int) time.Duration { return weights[i] })
-		assert.Equal(t, want[:], parts)
-	}
+	h := newHistory()
+	h.start(h.at, 0)
+	h.window(time.Second, 0)
+	h.window(3*time.Second, 0, amounts{4, 4, 0})
+	r := h.finish(time.Second, time.Second, amounts{1, 1, 0}).fill()
+	assert.Equal(t, []units.Energy{1, 3, 1}, []units.Energy{r.Samples[0].Used[0], r.Samples[1].Used[0], r.Samples[2].Used[0]})
 }
 
 func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
@@ -247,18 +248,15 @@ func assertSamplesAddUp(t *testing.T, r *Result) {
 	}
 }
 
-func TestARunWithoutMarksHasNoPhases(t *testing.T) {
-	assert.Nil(t, phasesOf([]Sample{{Phase: ""}, {Phase: "none"}}, 0))
-}
-
 func TestAPhaseThatComesTwiceIsOne(t *testing.T) {
-	got := phasesOf([]Sample{
-		{Wall: 1, Used: []units.Energy{1}, NodeUsed: []units.Energy{10}}, {Wall: 2, Phase: "a", Used: []units.Energy{2}, NodeUsed: []units.Energy{20}},
-		{Wall: 3, Phase: "b", Used: []units.Energy{3}}, {Wall: 4, CPU: 9, Phase: "a", Used: []units.Energy{4}, NodeUsed: []units.Energy{40}},
-	}, 1)
+	e := func(used units.Energy) []units.Energy { return []units.Energy{used} }
+	assert.Nil(t, phasesOf([]Sample{{Phase: ""}, {Phase: "none"}}), "without marks there are none")
 	assert.Equal(t, []Phase{
-		{Name: "none", Wall: 1, Used: []units.Energy{1}, NodeUsed: []units.Energy{10}},
-		{Name: "a", Wall: 6, CPU: 9, Used: []units.Energy{6}, NodeUsed: []units.Energy{60}},
-		{Name: "b", Wall: 3, Used: []units.Energy{3}, NodeUsed: []units.Energy{0}},
-	}, got)
+		{Name: "none", Wall: 1, Used: e(1), NodeUsed: e(10)},
+		{Name: "a", Wall: 6, CPU: 9, Used: e(6), NodeUsed: e(60)},
+		{Name: "b", Wall: 3, Used: e(3), NodeUsed: e(0)},
+	}, phasesOf([]Sample{
+		{Wall: 1, Used: e(1), NodeUsed: e(10)}, {Wall: 2, Phase: "a", Used: e(2), NodeUsed: e(20)},
+		{Wall: 3, Phase: "b", Used: e(3), NodeUsed: e(0)}, {Wall: 4, CPU: 9, Phase: "a", Used: e(4), NodeUsed: e(40)},
+	}))
 }
