@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 func zoneKind(z *Zone) power.Class {
@@ -32,7 +33,7 @@ func (r *run) explain() {
 	r.explainZones()
 	r.explainBaseline()
 	r.result.Notes = slices.Clone(r.result.Warnings)
-	for _, note := range r.notes.Lines() {
+	for _, note := range r.lines() {
 		if !slices.Contains(r.result.Notes, note) {
 			r.result.Notes = append(r.result.Notes, note)
 		}
@@ -61,7 +62,7 @@ func (r *run) explainZones() {
 			r.warn("The meter of %s has not reported the energy of the last %s, so the figures lack it", z.Name, figure.Seconds(z.Missing))
 		}
 	}
-	if r.notes.Denied() {
+	if slices.ContainsFunc(r.meter.notes, func(n energyreceiver.Note) bool { return n.Permission }) {
 		r.warn("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
 	}
 	if zones := unknown[StaticUnknown]; zones != nil {

@@ -17,6 +17,7 @@ import (
 func explained(static Static) *run {
 	return &run{
 		Options: &Options{Baseline: 10 * time.Second},
+		meter:   &meter{},
 		result:  &Result{Wall: 10 * time.Second, Zones: []Zone{{Name: "package", Source: "measured", Static: static}}},
 	}
 }
@@ -31,8 +32,7 @@ func TestTheBaselineSaysHowMuchTooLowTheFiguresAre(t *testing.T) {
 		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: before}
 		r.busy = 0.5 * r.result.Wall.Seconds()
 		r.explainBaseline()
-		assert.Contains(t, r.notes.Lines()[0], "Static power is that of the 10s before: package 12.0 W")
-		assert.Contains(t, r.notes.Lines()[0], "(50.0% during the command)")
+		assert.Regexp(t, `^Static power is that of the 10s before: package 12\.0 W, .* \(50\.0% during the command\)$`, r.notes[0])
 		assert.Equal(t, want, strings.Join(r.result.Warnings, ""))
 	}
 }
@@ -48,7 +48,7 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 			want: []string{"The baseline of 10s is too short for the meter of package"}},
 		"late energy": {static: StaticConfiguration, missing: 2500 * time.Millisecond, set: func(r *run) {
 			r.late = map[power.Class]time.Time{packages: {}, platform: {}}
-			r.notes.receiver = &meter{state: state{notes: []energyreceiver.Note{{Text: "denied", Permission: true}}}}
+			r.meter.notes = []energyreceiver.Note{{Text: "denied", Permission: true}}
 		}, want: []string{
 			"The meter of platform has not answered, so its energy is missing",
 			"The meter of package has not reported the energy of the last 2.500 s, so the figures lack it",

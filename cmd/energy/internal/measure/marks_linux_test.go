@@ -93,7 +93,7 @@ func TestAPhaseThatNeverEndsLastsUntilTheEnd(t *testing.T) {
 func TestMoreMarksThanARunMayHaveAreRefused(t *testing.T) {
 	r := &run{begun: maxMarks}
 	require.ErrorIs(t, r.begin(t.Context(), "one more"), errMarks)
-	assert.NotEmpty(t, r.notes.Lines())
+	assert.NotEmpty(t, r.notes)
 }
 
 // A process that the command leaves behind marks a phase after the end: that fails there and changes nothing here.

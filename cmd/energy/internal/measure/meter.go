@@ -124,68 +124,75 @@ func (m *meter) start() error {
 	case err != nil:
 		return err
 	}
-	return m.call(m.look)
+	_, err = m.call(func() (*snapshot.Snapshot, error) { return nil, nil })
+	return err
 }
 
-// look reads the state of the meters, and returns what sets it.
-func (m *meter) look() (set func()) {
-	e := m.embedded
-	now := state{e.Attributed(), e.Trained(), e.ExpectedErrors(), e.Notes(), e.Waits()}
-	return func() { m.state = now }
-}
-
-// call calls do, and then its result unless do hangs.
-func (m *meter) call(do func() (set func())) error {
-	result := make(chan func(), 1)
-	if m.guard.Call(m.ctx, func() { result <- do() }) != nil {
-		return errHangs
+// call calls do, and reads the state of the meters. A call that hangs changes nothing once it returns.
+func (m *meter) call(do func() (*snapshot.Snapshot, error)) (*snapshot.Snapshot, error) {
+	type results struct {
+		*snapshot.Snapshot
+		state
+		err error
 	}
-	(<-result)()
-	return nil
+	done := make(chan results, 1)
+	if m.guard.Call(m.ctx, func() {
+		e := m.embedded
+		s, err := do()
+		done <- results{s, state{e.Attributed(), e.Trained(), e.ExpectedErrors(), e.Notes(), e.Waits()}, err}
+	}) != nil {
+		return nil, errHangs
+	}
+	r := <-done
+	m.state = r.state
+	return r.Snapshot, r.err
+}
+
+// collect returns the newest figures. After an error the next call covers the same time.
+func (m *meter) collect(ctx context.Context) (*snapshot.Snapshot, error) {
+	at := time.Now()
+	s, err := m.call(func() (*snapshot.Snapshot, error) {
+		md, err := m.embedded.Collect(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		return snapshot.FromMetrics(md), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.busy += s.Busy * at.Sub(m.at).Seconds()
+	m.at = at
+	return s, nil
 }
 
 // measure brings the account up to date. After an error the next call covers the same time.
-func (m *meter) measure(ctx context.Context) (err error) {
-	at := time.Now()
-	if hangs := m.call(func() func() {
-		md, failed := m.embedded.Collect(context.WithoutCancel(ctx))
-		set := m.look()
-		return func() {
-			if set(); failed != nil {
-				err = failed
-				return
-			}
-			s := snapshot.FromMetrics(md)
-			m.account.Add(s)
-			m.busy += s.Busy * at.Sub(m.at).Seconds()
-			m.at = at
-		}
-	}); hangs != nil {
-		return hangs
+func (m *meter) measure(ctx context.Context) error {
+	s, err := m.collect(ctx)
+	if err == nil {
+		m.account.Add(s)
 	}
 	return err
 }
 
 // close closes what start opened, unless a call hangs.
-func (m *meter) close() (err error) {
+func (m *meter) close() error {
 	m.windows.Close(&m.reader)
-	if m.lost || m.guard.Blocked() {
+	done := make(chan error, 1)
+	if m.lost || m.guard.Blocked() ||
+		m.guard.Call(m.ctx, func() { done <- m.embedded.Shutdown(context.WithoutCancel(m.ctx)) }) != nil {
 		return errHangs
 	}
-	if hangs := m.call(func() func() {
-		failed := m.embedded.Shutdown(context.WithoutCancel(m.ctx))
-		return func() { err = failed }
-	}); hangs != nil {
-		return hangs
-	}
-	return err
+	return <-done
 }
 
-// restart makes now the start of the account.
+// restart makes now the start of the account. After an error the account is as before.
 func (m *meter) restart(ctx context.Context) error {
-	m.account = snapshot.Account{}
-	err := m.measure(ctx)
-	m.busy = 0
+	s, err := m.collect(ctx)
+	if err == nil {
+		m.account, m.busy = snapshot.Account{}, 0
+		m.account.Add(s)
+	}
 	return err
 }
 

@@ -22,13 +22,14 @@ import (
 // slow is a receiver whose calls are slow.
 type slow struct {
 	takes  time.Duration
+	fails  error
 	closed bool
 }
 
 func (s *slow) Start(context.Context) error { time.Sleep(s.takes); return nil }
 func (s *slow) Collect(context.Context) (pmetric.Metrics, error) {
 	time.Sleep(s.takes)
-	return pmetric.NewMetrics(), nil
+	return pmetric.NewMetrics(), s.fails
 }
 func (s *slow) Attributed() []power.Reading             { return make([]power.Reading, 1) }
 func (s *slow) Trained() map[power.Class]bool           { return nil }
@@ -78,4 +79,12 @@ func TestASignalEndsAStartThatHangs(t *testing.T) {
 		require.ErrorIs(t, m.close(), errHangs)
 		time.Sleep(time.Hour)
 	})
+}
+
+func TestAStartOfTheAccountThatFailsLeavesItAsItIs(t *testing.T) {
+	failed := errors.New("failed")
+	m := meterOf(t.Context(), &slow{fails: failed})
+	m.account.FromZero = true
+	require.Equal(t, failed, m.restart(t.Context()))
+	assert.True(t, m.account.FromZero, "energy counts from the start of the meter")
 }

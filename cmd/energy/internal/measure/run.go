@@ -33,7 +33,7 @@ var ErrNoMeter = errors.New("no joules are known here")
 // run is a command or a process that is measured.
 type run struct {
 	*Options
-	notes    notes
+	notes    []string // see note
 	group    *command.Group
 	process  *command.Process // nil if the process ran before
 	meter    *meter
@@ -60,7 +60,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: &o, marks: make(chan mark), phase: phase.None}
 	cfg, without := embeddedConfig(&o)
-	r.notes.texts = without
+	r.notes = without
 	if err := r.openGroup(cfg.RootPath); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer func() { _ = r.meter.close() }() // its meters were only read
-	r.notes.receiver = r.meter
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -165,7 +164,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if r.NeedsEnergy && !slices.ContainsFunc(m.attributed, func(of power.Reading) bool { return !of.At.IsZero() }) {
-		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
+		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.lines(), "; "))
 	}
 	return nil
 }
@@ -191,11 +190,11 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		}
 		defer r.process.Relay()()
 	}
-	ended := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() {
-		defer close(ended)
-		r.awaitEnd(ctx)
+		err := r.awaitEnd(ctx)
 		r.record.stop()
+		ended <- err
 	}()
 	ticker, shown := time.NewTicker(collectEvery), time.Duration(0)
 	defer ticker.Stop()
@@ -210,7 +209,10 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			}
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
-		case <-ended:
+		case err := <-ended:
+			if err != nil {
+				r.note("The end of the command was not awaited: %v", err)
+			}
 			stopMarks()
 			r.finish(ctx)
 			return r.result, nil
@@ -232,12 +234,9 @@ func (r *run) start(socket string) (err error) {
 }
 
 // awaitEnd waits for the end of the command, or of the measurement of a process.
-func (r *run) awaitEnd(ctx context.Context) {
+func (r *run) awaitEnd(ctx context.Context) error {
 	if r.process != nil {
-		if err := r.process.AwaitEnd(); err != nil {
-			r.note("The end of the command was not awaited: %v", err)
-		}
-		return
+		return r.process.AwaitEnd()
 	}
 	if r.For > 0 {
 		var stop context.CancelFunc
@@ -245,6 +244,7 @@ func (r *run) awaitEnd(ctx context.Context) {
 		defer stop()
 	}
 	r.group.AwaitEnd(ctx)
+	return nil
 }
 
 // collect ends a window of the receivers.
@@ -348,41 +348,25 @@ func (r *run) profile(ctx context.Context) {
 	if r.Profiler == nil {
 		return
 	}
-	var notes []string
-	r.result.Functions, notes = r.Profiler.End(ctx, r.result)
-	for _, text := range notes {
-		r.note("%s", text)
-	}
+	functions, notes := r.Profiler.End(ctx, r.result)
+	r.result.Functions, r.notes = functions, append(r.notes, notes...)
 }
 
-// notes are remarks on the figures.
-type notes struct {
-	texts    []string
-	receiver *meter // nil before it is open
-}
-
-// note adds a remark.
+// note adds a remark on the figures.
 func (r *run) note(format string, args ...any) {
-	r.notes.texts = append(r.notes.texts, fmt.Sprintf(format, args...))
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// Lines returns the remarks of the receiver and of the run, each on one line and without control
+// lines returns the remarks of the receiver and of the run, each on one line and without control
 // characters.
-func (n *notes) Lines() (lines []string) {
-	if n.receiver != nil {
-		for _, note := range n.receiver.notes {
-			lines = append(lines, figure.Line(note.Text))
-		}
+func (r *run) lines() (lines []string) {
+	for _, note := range r.meter.notes {
+		lines = append(lines, figure.Line(note.Text))
 	}
-	for _, text := range n.texts {
+	for _, text := range r.notes {
 		if line := figure.Line(text); !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
 	}
 	return lines
-}
-
-// Denied reports whether the receiver lacks a permission.
-func (n *notes) Denied() bool {
-	return n.receiver != nil && slices.ContainsFunc(n.receiver.notes, func(note energyreceiver.Note) bool { return note.Permission })
 }
