@@ -21,7 +21,6 @@ import (
 	"golang.org/x/term"
 
 	runner "github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
@@ -92,14 +91,19 @@ or could not write a result, and 124 if the command used more than --max-joules.
 	c.Flags().SetInterspersed(false) // the arguments of COMMAND are its own
 	c.Args = func(_ *cobra.Command, args []string) error {
 		o.Command = args
-		o.several.given = c.Flags().Changed("runs")
+		if !c.Flags().Changed("runs") {
+			o.several.runs = 1
+			if o.several.other != nil {
+				o.several.runs = runsOfTwo
+			}
+		}
 		o.silent = c.Flags().Changed("show-output") && !o.showOutput
 		return o.check()
 	}
 	c.RunE = func(*cobra.Command, []string) error { return exitError{status: o.runUntilSignal()} }
 	flagGroup(c, "What is measured", o.measuredFlags)
 	o.several.flags(c)
-	flagGroup(c, "Output", func(f *pflag.FlagSet) { o.outputOptions.flags(f); o.profile.flags(f) })
+	flagGroup(c, "Output", func(f *pflag.FlagSet) { o.outputFlags(f); o.profile.flags(f) })
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
 		f.DurationVar(&o.Wait, "wait", 30*time.Second,
@@ -160,7 +164,6 @@ func untilSignal() (_ context.Context, stop func()) {
 }
 
 func (o *measureOptions) check() error {
-	several := o.several.check()
 	used := o.several.used()
 	for _, c := range []struct {
 		is  bool
@@ -170,6 +173,8 @@ func (o *measureOptions) check() error {
 		{o.PID < 0 || o.PID > math.MaxInt32, "--pid must be the ID of a process"},
 		{len(o.Command) > 0 && o.PID != 0, "--pid and a command exclude each other"},
 		{o.For < 0 || o.For > 0 && o.PID == 0, "--for must not be below 0, and needs --pid"},
+		{o.several.runs < 1, "--runs must be at least 1"},
+		{o.several.warmup < 0, "--warmup must not be below 0"},
 		{o.PID != 0 && used, "--pid is for one run"},
 		{o.Interval < measure.MinInterval, fmt.Sprintf("--interval must be at least %v", measure.MinInterval)},
 		{o.Baseline < 0 || o.Wait < 0, "--baseline and --wait must not be below 0"},
@@ -177,15 +182,17 @@ func (o *measureOptions) check() error {
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
 		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
 		{o.profile.used() && used, "--profile and --flame are for one run: --base compares with an earlier profile"},
-		{o.base != "" && o.several.plan.Two, "--base and --vs exclude each other"},
+		{o.base != "" && o.several.other != nil, "--base and --vs exclude each other"},
 		{o.By != "" && used, "--by is for one run"},
-		{o.Node && used, "--node is for one run: with --runs, --warmup and --vs JSON and CSV have node_joules"},
+		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
+		{o.rates.Currency != "" && o.rates.Price == nil, "--currency names the currency of --price: --price is needed"},
+		{o.Node && used, "--node is for one run: JSON and CSV of several runs have node_joules"},
 	} {
 		if c.is {
 			return errors.New(c.err)
 		}
 	}
-	return errors.Join(several, o.outputOptions.check())
+	return nil
 }
 
 // takesWithin is how long what is written may block after a signal.
@@ -224,7 +231,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 		return o.failed(err)
 	}
 	defer profiler.Close()
-	o.live.next(compare.Step{})
+	o.live.next("")
 	r, err := measure.Run(ctx, o.Options)
 	if err != nil {
 		return o.failed(err)
@@ -252,7 +259,7 @@ func (o *measureOptions) hideOutput(ctx context.Context, nowhere *os.File) {
 		if err != nil || columns == 0 {
 			columns = figure.Columns
 		}
-		o.live = &live{to: patience.NewWriter(ctx, takesWithin, terminal), columns: columns, now: time.Now, plan: o.several.plan}
+		o.live = &live{to: patience.NewWriter(ctx, takesWithin, terminal), columns: columns, now: time.Now, steps: o.several.count()}
 		o.Progress = o.live.sample
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -19,19 +18,19 @@ type live struct {
 	to      io.Writer
 	columns int
 	now     func() time.Time
-	plan    compare.Plan
+	steps   int // of all commands
 	shown   bool
 
-	began   time.Time // of all runs
-	done    int       // steps
-	step    compare.Step
+	began   time.Time     // of all runs
+	done    int           // steps
+	name    string        // of the step
 	elapsed time.Duration // of this run until the last sample
 	used    units.Energy  // likewise
 	watts   float64       // of the last sample
 }
 
 // next begins a step.
-func (l *live) next(s compare.Step) {
+func (l *live) next(name string) {
 	if l == nil {
 		return
 	}
@@ -40,7 +39,7 @@ func (l *live) next(s compare.Step) {
 	} else {
 		l.done++
 	}
-	l.step, l.elapsed, l.used = s, 0, 0
+	l.name, l.elapsed, l.used = name, 0, 0
 	l.draw()
 }
 
@@ -72,17 +71,16 @@ const barColumns = 20
 // line returns the power and the time of this run and, of several, their progress.
 func (l *live) line() string {
 	parts := []string{figure.Watts(l.watts), figure.Seconds(l.elapsed)}
-	steps := l.plan.Count()
-	if steps == 1 {
+	if l.steps == 1 {
 		return strings.Join(parts, " · ")
 	}
-	full := l.done * barColumns / steps
+	full := l.done * barColumns / l.steps
 	bar := strings.Repeat("█", full) + strings.Repeat("░", barColumns-full)
-	parts = append([]string{bar + " " + l.plan.Name(l.step)}, parts...)
+	parts = append([]string{bar + " " + l.name}, parts...)
 	if l.done > 0 {
 		since := l.now().Sub(l.began)
 		each := max(0, since-l.elapsed) / time.Duration(l.done)
-		left := max(0, each*time.Duration(steps-l.done)-l.elapsed)
+		left := max(0, each*time.Duration(l.steps-l.done)-l.elapsed)
 		parts = append(parts, left.Round(time.Second).String()+" left")
 	}
 	return strings.Join(parts, " · ")

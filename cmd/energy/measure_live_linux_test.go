@@ -12,24 +12,22 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 )
 
 func TestTheLiveLineHasThePowerAndTheTimeLeft(t *testing.T) {
 	var to bytes.Buffer
 	at := time.Unix(1000, 0)
-	l := &live{to: &to, columns: 80, now: func() time.Time { return at }, plan: compare.Plan{Runs: 2, Two: true}}
+	l := &live{to: &to, columns: 80, now: func() time.Time { return at }, steps: 4}
 	shown := func() string {
 		defer to.Reset()
 		return to.String()
 	}
-	l.next(compare.Step{})
+	l.next("run 1 of 2 of A")
 	assert.Equal(t, "\r░░░░░░░░░░░░░░░░░░░░ run 1 of 2 of A · 0.00 W · 0.000 s\x1b[K", shown())
 	at = at.Add(10 * time.Second)
 	l.sample(10*time.Second, 120e6)
 	assert.Contains(t, shown(), "run 1 of 2 of A · 12.0 W · 10.0 s\x1b[K", "the time of no run is known yet")
-	l.next(compare.Step{Command: 1})
+	l.next("run 1 of 2 of B")
 	assert.Contains(t, shown(), "█████░░░░░░░░░░░░░░░ run 1 of 2 of B · 12.0 W · 0.000 s · 30s left")
 	at = at.Add(4 * time.Second)
 	l.sample(4*time.Second, 4e6)

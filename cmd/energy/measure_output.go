@@ -36,7 +36,7 @@ type outputOptions struct {
 	rates               report.Rates
 }
 
-func (o *outputOptions) flags(f *pflag.FlagSet) {
+func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
 	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv and .md select "+
 		"a format. - is standard output, and the command's goes to standard error. May be repeated")
@@ -55,16 +55,6 @@ func (o *outputOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
 	forceFlag(f, &o.force)
-}
-
-func (o *outputOptions) check() error {
-	switch {
-	case o.json && o.csv || o.csv && o.markdown || o.markdown && o.json:
-		return errors.New("--json, --csv and --markdown exclude each other")
-	case o.rates.Currency != "" && o.rates.Price == nil:
-		return errors.New("--currency names the currency of --price: --price is needed")
-	}
-	return nil
 }
 
 // setGrid sets the carbon intensity: a place, or a number of g/kWh.
@@ -243,30 +233,35 @@ func (o *output) discard() {
 func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
 	for _, to := range f.results {
-		write, extension := r.WriteText, ""
-		if to.file != nil {
-			extension = filepath.Ext(to.file.Name())
-		}
-		switch {
-		case o.csv:
-			write = r.WriteCSV
-		case o.json:
-			write = r.WriteJSON
-		case o.markdown || extension == ".md":
-			write = r.WriteMarkdown
-		case extension == ".json":
-			write = r.WriteJSON
-		case extension == ".csv":
-			write = r.WriteCSV
-		default:
-			if to.optional && o.live == nil {
-				fmt.Fprintln(to) // apart from the output of the command
-			}
-			write = func(to io.Writer) error { return r.WriteText(figure.Writer(to)) }
-		}
-		o.save("result", to, write)
+		o.save("result", to, o.format(r, to))
 	}
 	o.save("plot", f.drawing, func(to io.Writer) error { return plot.SVG(to, panels(r)...) })
+}
+
+// format returns the function that writes a report in the format of an output.
+func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) error {
+	extension := ""
+	if to.file != nil {
+		extension = filepath.Ext(to.file.Name())
+	}
+	switch {
+	case o.csv:
+		return r.WriteCSV
+	case o.json:
+		return r.WriteJSON
+	case o.markdown || extension == ".md":
+		return r.WriteMarkdown
+	case extension == ".json":
+		return r.WriteJSON
+	case extension == ".csv":
+		return r.WriteCSV
+	}
+	return func(w io.Writer) error {
+		if to.optional && o.live == nil {
+			fmt.Fprintln(w) // apart from the output of the command
+		}
+		return r.WriteText(figure.Writer(w))
+	}
 }
 
 // panels returns a drawing of each command: of several runs, of the one whose energy is the median.

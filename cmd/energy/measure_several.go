@@ -5,14 +5,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
@@ -24,55 +22,75 @@ const runsOfTwo = 10
 
 // severalOptions are the number of runs, and the other command to run in turn.
 type severalOptions struct {
-	plan  compare.Plan
-	other []string // the words of vs
-	shell bool     // other is run by a shell
-	given bool     // --runs is there
-
-	ignoreFailure bool // a run counts whatever its exit status
+	runs, warmup  int      // of each command. Warm-up runs come first, and are not counted
+	other         []string // command B, or nil
+	shell         bool     // other is run by a shell
+	ignoreFailure bool     // a run counts whatever its exit status
 }
 
 func (o *severalOptions) flags(c *cobra.Command) {
 	flagGroup(c, "Several runs", func(f *pflag.FlagSet) {
-		f.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf(
+		f.IntVar(&o.runs, "runs", 0, fmt.Sprintf(
 			"run the command `N` times, and report mean, deviation and confidence interval (default 1, with --vs %d)", runsOfTwo))
-		f.IntVar(&o.plan.Warmup, "warmup", 0, "run it `N` times before, to fill caches; these runs are not counted")
+		f.IntVar(&o.warmup, "warmup", 0, "run it `N` times before, to fill caches; these runs are not counted")
 		f.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and "+
 			"a shell runs it if its syntax needs one",
 			func(line string) (err error) {
-				o.plan.Two = true
-				o.other, o.shell, err = compare.Words(line)
+				o.other, o.shell, err = shellWords(line)
 				return err
 			})
 		f.BoolVar(&o.ignoreFailure, "ignore-failure", false, "with --runs and --vs: count runs whose exit status is not 0, too")
 	})
 }
 
-func (o *severalOptions) check() error {
-	switch {
-	case o.given && o.plan.Runs < 1:
-		return errors.New("--runs must be at least 1")
-	case o.plan.Warmup < 0:
-		return errors.New("--warmup must not be below 0")
-	}
-	if !o.given {
-		o.plan.Runs = 1
-		if o.plan.Two {
-			o.plan.Runs = runsOfTwo
-		}
-	}
-	return nil
+// used reports whether there is more than one run.
+func (o *severalOptions) used() bool { return o.other != nil || o.runs > 1 || o.warmup > 0 }
+
+// labels are the names of two commands.
+var labels = [...]string{"A", "B"}
+
+// step is one run of a command.
+type step struct {
+	command int // index of labels
+	warmup  bool
+	name    string // for people: "run 3 of 10 of A"
 }
 
-// used reports whether there is more than one run.
-func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o.plan.Warmup > 0 }
+// count returns the number of steps.
+func (o *severalOptions) count() int {
+	if o.other != nil {
+		return 2 * (o.warmup + o.runs)
+	}
+	return o.warmup + o.runs
+}
+
+// step returns the i-th step. Two commands run in pairs, in turn A B and B A: what grows steadily
+// over the runs, such as the temperature of the CPU, has the same effect on both.
+func (o *severalOptions) step(i int) (s step) {
+	if o.other != nil {
+		i, s.command = i/2, i%2
+	}
+	of := o.runs
+	if s.warmup = i < o.warmup; s.warmup {
+		s.name, of = "warm-up ", o.warmup
+	} else {
+		i -= o.warmup
+	}
+	s.name += fmt.Sprintf("run %d of %d", i+1, of)
+	if o.other != nil {
+		s.command ^= i % 2
+		s.name += " of " + labels[s.command]
+	}
+	return s
+}
 
 // runSeveral runs the command several times, or two commands in turn, and returns the exit status
 // of the first run that fails, unless failures are ignored. After a signal it reports the completed
 // runs.
 func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 	var results [2][]*measure.Result
-	for step := range o.several.plan.Steps() {
+	for i := range o.several.count() {
+		step := o.several.step(i)
 		r, err := o.runStep(ctx, step)
 		switch {
 		case ctx.Err() != nil: // the command received the signal, too
@@ -85,10 +103,10 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 			if o.live != nil {
 				text += "; --show-output shows their output"
 			}
-			o.say("%s failed with exit status %d: %s", o.several.plan.Name(step), r.Exit, text)
+			o.say("%s failed with exit status %d: %s", step.name, r.Exit, text)
 			return r.Exit
-		case !step.Warmup:
-			results[step.Command] = append(results[step.Command], r)
+		case !step.warmup:
+			results[step.command] = append(results[step.command], r)
 		}
 	}
 	report := o.report(f, results)
@@ -97,32 +115,31 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 
 // reportCompleted reports the runs that were complete when a signal came. Of two commands, it reports complete pairs.
 func (o *measureOptions) reportCompleted(f *files, results [2][]*measure.Result) {
-	plan := &o.several.plan
 	complete, name := len(results[0]), "runs"
-	if plan.Two {
+	if o.several.other != nil {
 		complete, name = min(complete, len(results[1])), "pairs of runs"
 		results[1] = results[1][:complete]
 	}
 	results[0] = results[0][:complete]
 	if complete == 0 {
-		o.say("interrupted: none of %d %s is complete", plan.Runs, name)
+		o.say("interrupted: none of %d %s is complete", o.several.runs, name)
 		return
 	}
-	o.report(f, results, fmt.Sprintf("Interrupted: %d of %d %s are complete", complete, plan.Runs, name))
+	o.report(f, results, fmt.Sprintf("Interrupted: %d of %d %s are complete", complete, o.several.runs, name))
 }
 
 // report writes and draws the results of runs.
 func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings ...string) *report.Report {
-	commands := []report.Command{{Label: compare.Label(0), Runs: results[0]}}
+	commands := []report.Command{{Label: labels[0], Runs: results[0]}}
 	switch {
-	case o.several.plan.Two:
-		commands = append(commands, report.Command{Label: compare.Label(1), Runs: results[1]})
+	case o.several.other != nil:
+		commands = append(commands, report.Command{Label: labels[1], Runs: results[1]})
 	case f.base != nil:
 		commands[0].Label = report.Now
 		commands = append(commands, *f.base)
 	}
 	r := report.New(report.Options{
-		Verbose: o.verbose, Node: o.Node, By: o.By, Rates: o.rates, Warmup: o.several.plan.Warmup,
+		Verbose: o.verbose, Node: o.Node, By: o.By, Rates: o.rates, Warmup: o.several.warmup,
 	}, commands, warnings...)
 	if o.several.shell {
 		r.Notes = append(r.Notes, "B is run by a shell, whose own energy is in that of B: a millisecond of CPU time or so")
@@ -132,15 +149,15 @@ func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings
 }
 
 // runStep runs one of the commands once. A baseline is measured once, before the first.
-func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (*measure.Result, error) {
+func (o *measureOptions) runStep(ctx context.Context, s step) (*measure.Result, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	options := o.Options
-	if s.Command == 1 {
+	if s.command == 1 {
 		options.Command = o.several.other
 	}
-	o.live.next(s)
+	o.live.next(s.name)
 	r, err := measure.Run(ctx, options)
 	if err != nil {
 		return nil, err
@@ -151,7 +168,7 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (*measure.
 		if len(r.Zones) == 0 {
 			used = "energy not available"
 		}
-		o.say("%s: %s in %s", o.several.plan.Name(s), used, figure.Seconds(r.Wall))
+		o.say("%s: %s in %s", s.name, used, figure.Seconds(r.Wall))
 	}
 	return r, nil
 }

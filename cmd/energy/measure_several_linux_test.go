@@ -196,7 +196,18 @@ func TestTwoCommandsRunTenTimesByDefault(t *testing.T) {
 	for want, args := range map[int][]string{1: {"true"}, 10: {"--vs", "false", "true"}, 4: {"--vs", "false", "--runs", "4", "true"}} {
 		o, err := parsed[measureOptions](args)
 		require.NoError(t, err)
-		assert.Equal(t, want, o.several.plan.Runs)
+		assert.Equal(t, want, o.several.runs)
 		assert.Equal(t, want > 1, o.several.used())
 	}
+}
+
+func TestTheNamesOfSteps(t *testing.T) {
+	two := severalOptions{runs: 3, warmup: 1, other: []string{"true"}}
+	assert.Equal(t, 8, two.count())
+	assert.Equal(t, "warm-up run 1 of 1 of B", two.step(1).name)
+	assert.Equal(t, "run 2 of 3 of B", two.step(4).name)
+	one := severalOptions{runs: 3, warmup: 2}
+	assert.Equal(t, 5, one.count())
+	assert.Equal(t, "warm-up run 2 of 2", one.step(1).name)
+	assert.Equal(t, "run 1 of 3", one.step(2).name)
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compare
+package main
 
 import (
 	"errors"
 	"strings"
 )
-
-// ErrNoCommand reports a command line without a word.
-var ErrNoCommand = errors.New("the command is empty")
 
 // Characters that make a line more than words, unless they are quoted (POSIX, Shell Command
 // Language, 2.2 Quoting): anywhere, or at the start of a word. In the first word, = is special,
@@ -18,22 +15,22 @@ const (
 	specialAtStart = "~#!{"
 )
 
-// Words returns what runs a command line. A line of plain and quoted words is split into these, so
-// that no shell is measured with it. A line that needs a shell, for a pipe, a variable or a
+// shellWords returns what runs a command line. A line of plain and quoted words is split into these,
+// so that no shell is measured with it. A line that needs a shell, for a pipe, a variable or a
 // pattern, is run by sh -c; byShell reports that.
-func Words(line string) (words []string, byShell bool, err error) {
-	words, ok := split(line)
+func shellWords(line string) (words []string, byShell bool, err error) {
+	words, ok := splitWords(line)
 	switch {
-	case strings.TrimSpace(line) == "" || ok && len(words) == 0:
-		return nil, false, ErrNoCommand
+	case strings.TrimSpace(line) == "":
+		return nil, false, errors.New("the command is empty")
 	case !ok:
 		return []string{"sh", "-c", line}, true, nil
 	}
 	return words, false, nil
 }
 
-// split splits a line into words as a shell does. It reports false for a line that only a shell can read.
-func split(line string) (words []string, ok bool) {
+// splitWords splits a line into words as a shell does. It reports false for a line that only a shell can read.
+func splitWords(line string) (words []string, ok bool) {
 	var word strings.Builder
 	inWord, quote := false, rune(0)
 	escaped := false
