@@ -39,26 +39,23 @@ type baseRun struct {
 // ReadBase reads the runs of a JSON document that WriteJSON wrote. If it has two commands, ReadBase
 // returns the runs of the first one.
 func ReadBase(from io.Reader) (*Command, error) {
-	var header struct {
-		Schema   int
+	var document struct {
+		baseRun
 		Commands []struct{ Runs []baseRun }
 	}
-	var run baseRun
 	text, err := io.ReadAll(from)
 	if err == nil {
-		err = json.Unmarshal(text, &header)
+		err = json.Unmarshal(text, &document)
 	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("not a result of energy measure --json: %w", err)
-	case header.Schema != SchemaVersion:
+	case document.Schema != SchemaVersion:
 		return nil, fmt.Errorf("not a result of energy measure --json with schema %d", SchemaVersion)
 	}
-	runs := []baseRun{run}
-	if len(header.Commands) > 0 {
-		runs = header.Commands[0].Runs
-	} else if err := json.Unmarshal(text, &runs[0]); err != nil {
-		return nil, err
+	runs := []baseRun{document.baseRun}
+	if len(document.Commands) > 0 {
+		runs = document.Commands[0].Runs
 	}
 	c := &Command{Label: Base}
 	for i := range runs {

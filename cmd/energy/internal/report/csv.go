@@ -58,14 +58,18 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return csv.NewWriter(w).WriteAll(records)
 }
 
-// statistics returns the statistics of a quantity. Unavailable ones are NaN.
+// statistics returns the statistics of a quantity. Unavailable ones are NaN. The error of a model
+// is that of the mean energy, and has no spread.
 func (row *Row) statistics(q Quantity) (of [len(statistics)]float64) {
 	s := row.summary(q)
 	of = [...]float64{s.Mean, s.Low, s.High, s.StdDev, s.Min, s.Max, s.Median, row.margin(q)}
 	for i := range of {
-		if s.Runs == 0 || !s.Spread() && i >= 1 && i <= 3 {
+		if s.Runs == 0 || q == Uncertainty || !s.Spread() && i >= 1 && i <= 3 {
 			of[i] = math.NaN()
 		}
+	}
+	if q == Uncertainty {
+		of[0] = row.relative()
 	}
 	return of
 }

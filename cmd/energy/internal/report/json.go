@@ -60,7 +60,7 @@ func (r *Report) command(command int) object {
 // object returns values of the whole command, its zones and its phases.
 func (r *Report) object(command int, value func(row *Row, q Quantity) any) object {
 	d := r.whole(command).object(value)
-	for name, is := range map[string]kind{"zones": isZone, "phases": isPhase} {
+	for name, is := range map[string]func(Key) bool{"zones": isZone, "phases": isPhase} {
 		rows := []object{}
 		for _, row := range r.rows(command, is) {
 			rows = append(rows, row.object(value))
@@ -152,7 +152,7 @@ func (r *Report) run(command, index int) object {
 	value := func(row *Row, q Quantity) any { return orNull(row.Values[q][index]) }
 	d, zones := r.whole(command).object(value), []object{} // of this run: the index of energies in other fields
 	for i := range run.Zones {
-		zones = append(zones, r.row(command, Key{Zone: run.Zones[i].Name, Source: run.Zones[i].Source}).object(value))
+		zones = append(zones, r.row(Key{Command: command, Zone: run.Zones[i].Name, Source: run.Zones[i].Source}).object(value))
 	}
 	programs, workloads, phases, samples, left := []object{}, []object{}, []object{}, []object{}, []object{}
 	for _, p := range run.Programs {

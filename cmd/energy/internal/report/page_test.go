@@ -34,5 +34,5 @@ func TestThePageHasEveryFieldOfTheDocuments(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(written(t, r.WriteJSON)), &d))
 		check(d)
 	}
-	assert.True(t, strings.Contains(string(page), "`"+strings.Join(csvHead(), ",")+"`"), csvHead())
+	assert.Contains(t, string(page), "`"+strings.Join(csvHead(), ",")+"`")
 }

@@ -39,7 +39,7 @@ type Report struct {
 	// Warnings are the notes that concern the validity of the figures, Notes all, the most important
 	// ones first.
 	Warnings, Notes []string
-	index           map[indexed]int
+	index           map[Key]int
 }
 
 // Command has the completed runs of a command, at least one.
@@ -56,7 +56,7 @@ const (
 
 // New returns the report of one or two commands.
 func New(o Options, commands []Command, warnings ...string) *Report {
-	r := &Report{Options: o, Commands: commands, Warnings: warnings, index: map[indexed]int{}}
+	r := &Report{Options: o, Commands: commands, Warnings: warnings, index: map[Key]int{}}
 	for i := range commands {
 		r.addRows(i)
 	}
@@ -92,7 +92,9 @@ func (r *Report) compare() {
 		ratio = stats.Unpaired
 	}
 	for _, a := range r.of(0) {
-		b := r.row(1, a.Key)
+		other := a.Key
+		other.Command = 1
+		b := r.row(other)
 		for _, q := range compared {
 			if b != nil && a.Name == "" && a.isKnown(q) && b.isKnown(q) {
 				a.Ratios[q] = ratio(a.Values[q], b.Values[q], least[q])
@@ -199,7 +201,7 @@ func (r *Report) explainRatios() {
 func (r *Report) zones(command int) string {
 	var texts []string
 	for _, row := range r.rows(command, isZone) {
-		texts = append(texts, row.Zone+" "+row.sourceText(row.Values[Uncertainty][0]))
+		texts = append(texts, row.Zone+" "+row.sourceText())
 	}
 	return strings.Join(texts, ", ")
 }

@@ -253,10 +253,12 @@ func TestTheErrorOfModelsIsInTheMarginAndNotInTheRatio(t *testing.T) {
 	modeled := New(Options{}, []Command{{"A", model(a, 0.5, 0.2)}, {"B", model(b, 0.5, 0.2)}})
 	interval := measured.whole(0).margin(Joules)
 	mean := func(zone string) float64 {
-		return modeled.row(0, Key{Zone: zone, Source: "modeled"}).value(Joules)
+		return modeled.row(Key{Zone: zone, Source: "modeled"}).value(Joules)
 	}
-	assert.InDelta(t, math.Sqrt(math.Pow(interval, 2)+math.Pow(0.5*mean("package"), 2)+math.Pow(0.2*mean("dram"), 2)), modeled.whole(0).margin(Joules), 1e-3)
+	assert.InDelta(t, math.Hypot(math.Hypot(interval, 0.5*mean("package")), 0.2*mean("dram")), modeled.whole(0).margin(Joules), 1e-3)
 	assert.InDelta(t, math.Hypot(0.5*mean("package"), 0.2*mean("dram"))/modeled.whole(0).value(Joules), modeled.whole(0).relative(), 1e-4)
+	assert.InDelta(t, modeled.whole(0).relative(), modeled.whole(0).statistics(Uncertainty)[0], 0, "CSV and JSON have one error")
+	assert.True(t, math.IsNaN(modeled.whole(0).statistics(Uncertainty)[1]), "the error of a model has no interval")
 	assert.InDelta(t, measured.whole(0).margin(Seconds), modeled.whole(0).margin(Seconds), 0)
 	assert.Equal(t, measured.whole(0).Ratios[Joules], modeled.whole(0).Ratios[Joules])
 	assert.Contains(t, modeled.verdicts(), "Energy is modeled from CPU time: its ratio is one of CPU time, and a meter may show another")
@@ -296,6 +298,9 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 	require.NoError(t, err)
 	r = New(Options{}, append(one(Now, results["server"]), *base))
 	assert.Contains(t, r.verdicts(), "One run does not show whether that is significant: --runs does")
+	r = New(Options{}, []Command{{Now, a}, *base})
+	assert.Contains(t, r.verdicts(), "The base has one run, which does not show whether that is significant")
+	r = New(Options{}, append(one(Now, results["server"]), *base))
 	var d struct {
 		Ratios struct{ Joules map[string]any }
 	}
@@ -397,9 +402,10 @@ func TestVerdicts(t *testing.T) {
 		"A used 12.3 times the energy of B (95 % confidence: 11.0 to 140)":                                  {Pairs: 5, Mean: 12.3, Low: 11, High: 140},
 		"B used 4.855 times the energy of A (95 % confidence: 2.014 to 11.7)":                               {Pairs: 5, Mean: 1 / 4.855, Low: 0.0854, High: 0.4965},
 		"No significant difference in energy: A/B is 1.010, and may be 1 (95 % confidence: 0.980 to 1.041)": {Pairs: 5, Mean: 1.01, Low: 0.98, High: 1.041},
-		"A used 10.0 % less energy than B":                                                                  {Pairs: 1, Mean: 0.9},
-		"A and B are not compared: their energy is too small":                                               {Left: 3},
-		"A and B are not compared: there is no pair of runs":                                                {},
+		"A used as much energy as B":                          {Pairs: 1, Mean: 1.0004},
+		"A used 10.0 % less energy than B":                    {Pairs: 1, Mean: 0.9},
+		"A and B are not compared: their energy is too small": {Left: 3},
+		"A and B are not compared: there is no pair of runs":  {},
 	} {
 		r := &Report{Commands: []Command{{Label: "A"}, {Label: "B"}}}
 		assert.Equal(t, want, r.verdict(ratio, "used", "energy"))

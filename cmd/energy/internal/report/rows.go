@@ -40,10 +40,11 @@ var (
 	names = [...]string{"phase", "name", "zone", "source", "static_power"}
 )
 
-// Key identifies a row of a command. The zero Key selects the whole command in all zones.
+// Key identifies a row. The zero Key selects the whole run of the first command in all zones.
 type Key struct {
-	Phase string // empty for the whole run
-	Name  string // program or container, empty for all
+	Command int    // index of Report.Commands
+	Phase   string // empty for the whole run
+	Name    string // program or container, empty for all
 	// Zone and Source are empty for all zones that are added up.
 	Zone, Source string
 }
@@ -51,7 +52,6 @@ type Key struct {
 // Row has the figures of a command in one phase, program and zone.
 type Row struct {
 	Key
-	Command int // index of Report.Commands
 	Besides string
 	Static  measure.Static
 	// Values are the quantities by run. Unavailable values are NaN. Runs without such a row have
@@ -61,12 +61,6 @@ type Row struct {
 	// unavailable quantities.
 	Ratios [numQuantities]stats.Ratio
 	runs   int // that have such a row
-}
-
-// indexed is the key of a row in a report.
-type indexed struct {
-	command int
-	Key
 }
 
 // names returns the names of a row.
@@ -97,10 +91,11 @@ func (r *Report) addRows(command int) {
 	c := &r.Commands[command]
 	for i, run := range c.Runs {
 		add := func(k Key, zone int, f figures) {
-			row := r.row(command, k)
+			k.Command = command
+			row := r.row(k)
 			if row == nil {
-				r.index[indexed{command, k}] = len(r.Rows)
-				r.Rows = append(r.Rows, Row{Key: k, Command: command})
+				r.index[k] = len(r.Rows)
+				r.Rows = append(r.Rows, Row{Key: k})
 				row = &r.Rows[len(r.Rows)-1]
 				if zone >= 0 {
 					z := &run.Zones[zone]
@@ -174,18 +169,18 @@ func sum(run *measure.Result, used []units.Energy) (joules, uncertainty float64)
 		return math.NaN(), math.NaN()
 	}
 	joules = run.Added(used).Joules()
-	squares := 0.0
+	errors := 0.0
 	for i := range run.Zones {
 		z := &run.Zones[i]
 		u := uncertaintyOf(z)
 		if z.Besides == "" && (!math.IsNaN(u) || z.Source == string(power.Modeled)) {
-			squares += math.Pow(used[i].Joules()*u, 2)
+			errors = math.Hypot(errors, used[i].Joules()*u)
 		}
 	}
-	if squares == 0 {
+	if errors == 0 {
 		return joules, math.NaN()
 	}
-	return joules, math.Sqrt(squares) / joules
+	return joules, errors / joules
 }
 
 // uncertaintyOf returns the expected error of a zone, or NaN.
@@ -196,16 +191,16 @@ func uncertaintyOf(z *measure.Zone) float64 {
 	return math.NaN()
 }
 
-// row returns the row of a command, or nil.
-func (r *Report) row(command int, k Key) *Row {
-	if i, ok := r.index[indexed{command, k}]; ok {
+// row returns the row of a key, or nil.
+func (r *Report) row(k Key) *Row {
+	if i, ok := r.index[k]; ok {
 		return &r.Rows[i]
 	}
 	return nil
 }
 
 // whole returns the row of a whole command in all zones.
-func (r *Report) whole(command int) *Row { return r.row(command, Key{}) }
+func (r *Report) whole(command int) *Row { return r.row(Key{Command: command}) }
 
 // of returns the rows of a command.
 func (r *Report) of(command int) (rows []*Row) {
@@ -217,15 +212,13 @@ func (r *Report) of(command int) (rows []*Row) {
 	return rows
 }
 
-// kind selects rows of a kind.
-type kind func(k Key) bool
-
+// The kinds of rows for Report.rows.
 func isZone(k Key) bool  { return k.Phase == "" && k.Name == "" && k.Zone != "" }
 func isPhase(k Key) bool { return k.Phase != "" && k.Name == "" && k.Zone == "" }
 func isNamed(k Key) bool { return k.Name != "" && k.Zone == "" }
 
 // rows returns the rows of a kind of a command.
-func (r *Report) rows(command int, is kind) []*Row {
+func (r *Report) rows(command int, is func(Key) bool) []*Row {
 	return slices.DeleteFunc(r.of(command), func(row *Row) bool { return !is(row.Key) })
 }
 
@@ -249,7 +242,8 @@ func (row *Row) value(q Quantity) float64 {
 
 func (row *Row) energy(q Quantity) units.Energy { return inEnergy(row.value(q)) }
 
-// relative returns the expected error of the model relative to the mean energy, or NaN. The error of the same model is the same in all runs, so that repeating does not lower it.
+// relative returns the expected error of the model relative to the mean energy, or NaN. It is the
+// same in all runs, so that more runs do not lower it.
 func (row *Row) relative() float64 {
 	absolute := 0.0
 	for i, joules := range row.Values[Joules] {
@@ -263,18 +257,20 @@ func (row *Row) relative() float64 {
 // margin returns the half-width of ±, or NaN. The half-width of the confidence interval of the mean
 // and, for an energy or a power, the expected error of the model are added in quadrature.
 func (row *Row) margin(q Quantity) float64 {
-	s := row.summary(q)
-	squares, known := 0.0, s.Spread()
-	if known {
-		squares = math.Pow(s.High-s.Mean, 2)
+	s, interval, model := row.summary(q), math.NaN(), math.NaN()
+	if s.Spread() {
+		interval = s.High - s.Mean
 	}
-	if relative := row.relative(); (q == Joules || q == Watts) && !math.IsNaN(relative) {
-		squares, known = squares+math.Pow(relative*s.Mean, 2), true
+	if q == Joules || q == Watts {
+		model = row.relative() * s.Mean
 	}
-	if !known {
-		return math.NaN()
+	switch {
+	case math.IsNaN(model):
+		return interval
+	case math.IsNaN(interval):
+		return model
 	}
-	return math.Sqrt(squares)
+	return math.Hypot(interval, model)
 }
 
 func inEnergy(joules float64) units.Energy {

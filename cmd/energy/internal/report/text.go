@@ -50,8 +50,8 @@ func percent(share float64) string {
 }
 
 // sourceText returns the method of a zone and its expected error.
-func (row *Row) sourceText(uncertainty float64) string {
-	if uncertainty > 0 {
+func (row *Row) sourceText() string {
+	if uncertainty := slices.Max(row.Values[Uncertainty]); uncertainty > 0 {
 		return strings.TrimSpace(row.Source + " ± " + percent(uncertainty))
 	}
 	return row.Source
@@ -95,6 +95,11 @@ func (r *Report) headline(command int) string {
 // for, or everything.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
+	if len(r.Commands) > 1 && !r.hasBase() && !r.Verbose {
+		for i, c := range r.Commands {
+			b.WriteString(figure.Fit(r.label(i)+figure.Command(c.Runs[0].Command), figure.Columns) + "\n")
+		}
+	}
 	for i := range r.Commands {
 		figure.Wrap(&b, r.label(i)+r.headline(i))
 	}
@@ -109,7 +114,11 @@ func (r *Report) WriteText(w io.Writer) error {
 			figure.Wrap(&b, programs)
 		}
 		if len(r.Warnings) > 0 {
-			figure.Wrap(&b, "Note: "+figure.Clean(r.Warnings[0]))
+			note := "Note: " + figure.Clean(r.Warnings[0])
+			if more := len(r.Warnings) - 1; more > 0 {
+				note += fmt.Sprintf(" (-v shows %d more)", more)
+			}
+			figure.Wrap(&b, note)
 		}
 	}
 	if r.several() {
@@ -135,7 +144,7 @@ func (r *Report) writeCommands(b *strings.Builder) {
 		line("Command", r.label(i)+figure.Command(c.Runs[0].Command))
 	}
 	if r.Warmup > 0 {
-		line("Warm-up", fmt.Sprintf("%d of the runs of each command are not in the figures", r.Warmup))
+		line("Warm-up", fmt.Sprintf("%d before the runs of each command, not in the figures", r.Warmup))
 	}
 	if run := r.Commands[0].Runs[0]; !r.several() {
 		line("CPU time", fmt.Sprintf("%s (%s)", format(CPUSeconds, run.CPU.Seconds()), run.CPUTime))
@@ -336,24 +345,23 @@ var shortStatic = map[measure.Static]string{
 
 func (r *Report) writeZones(b *strings.Builder) {
 	t := table{{"ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC"}}
-	var overlapped string
 	rows := r.rows(0, isZone)
 	if slices.ContainsFunc(rows[1:], func(row *Row) bool { return row.Besides == "" }) {
 		rows = append(rows, r.whole(0))
 	}
 	for _, row := range rows {
 		static := cmp.Or(shortStatic[row.Static], string(row.Static))
-		overlapped = cmp.Or(row.Besides, overlapped)
-		t = append(t, []string{rowName(row, Joules), row.sourceText(row.relative()), format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
+		t = append(t, []string{rowName(row, Joules), row.sourceText(), format(Joules, row.value(Joules)), format(Watts, row.value(Watts)),
 			figure.Share(row.energy(Joules), row.energy(NodeJoules)), format(NodeJoules, row.value(NodeJoules)), static})
 	}
 	t.write(b)
-	writeOverlap(b, overlapped)
+	r.writeOverlap(b, 0)
 }
 
-func writeOverlap(b *strings.Builder, zone string) {
-	if zone != "" {
-		fmt.Fprintf(b, "Zones in parentheses overlap with %s, and are not added\n", zone)
+func (r *Report) writeOverlap(b *strings.Builder, command int) {
+	zones := r.rows(command, func(k Key) bool { return isZone(k) && r.row(k).Besides != "" })
+	if len(zones) > 0 {
+		fmt.Fprintf(b, "Zones in parentheses overlap with %s, and are not added\n", zones[0].Besides)
 	}
 }
 
@@ -432,11 +440,9 @@ func (r *Report) writeSummary(b *strings.Builder, command int) {
 			}
 		}
 	}
-	overlapped := ""
 	if r.Verbose {
 		for _, row := range r.rows(command, isZone) {
 			write(row, Joules)
-			overlapped = cmp.Or(row.Besides, overlapped)
 		}
 		write(r.whole(command), compared...)
 	}
@@ -444,7 +450,9 @@ func (r *Report) writeSummary(b *strings.Builder, command int) {
 		write(row, Joules, Seconds)
 	}
 	t.write(b)
-	writeOverlap(b, overlapped)
+	if r.Verbose {
+		r.writeOverlap(b, command)
+	}
 }
 
 // spread returns a row of the summary of several runs.
@@ -471,7 +479,11 @@ func (r *Report) verdicts() []string {
 	}
 	lines := []string{energy, r.verdict(seconds, "took", "time")}
 	if seconds.Pairs > 0 && !seconds.Spread() {
-		lines = append(lines, "One run does not show whether that is significant: --runs does")
+		text := "One run does not show whether that is significant: --runs does"
+		if len(r.Commands[0].Runs) > 1 {
+			text = "The base has one run, which does not show whether that is significant"
+		}
+		lines = append(lines, text)
 	}
 	if r.modeled(0) == "modeled" && r.modeled(1) == "modeled" {
 		lines = append(lines, "Energy is modeled from CPU time: its ratio is one of CPU time, and a meter may show another")
@@ -504,6 +516,8 @@ func (r *Report) verdict(ratio stats.Ratio, verb, quantity string) string {
 	case mean <= 0.5 && !r.hasBase():
 		text = fmt.Sprintf("%s %s %s times the %s of %s", b, verb, factor(1/mean), quantity, a)
 		ratio.Low, ratio.High = 1/ratio.High, 1/ratio.Low
+	case math.Abs(mean-1) < 0.0005:
+		text = fmt.Sprintf("%s %s as much %s as %s", a, verb, quantity, b)
 	case mean < 1:
 		text = fmt.Sprintf("%s %s %.1f %% less %s than %s", a, verb, 100*(1-mean), quantity, b)
 	default:
