@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plot draws the power of measured commands over time, and the energy of functions as flame graphs.
+// Package plot draws the power of measured commands over time.
 package plot
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // Panel is one command's power over time.
 type Panel struct {
-	// Title names the command. It is cut if it is longer than the plot is wide.
+	// Title names the command.
 	Title string
 	// Note, if set, says which of several runs is drawn.
 	Note   string
@@ -28,6 +28,9 @@ const (
 	width       = 720 // of the image, in points
 	panelHeight = 330
 	margin      = 12
+	panelWidth  = width - 2*margin
+	// left, right and bottom are the edges of the area for the power in a panel. It begins below the legend.
+	left, right, bottom = 44, panelWidth - margin, panelHeight - 48
 )
 
 // SVG writes panels, at least one, below each other and with the same scales. The same panels are always the same bytes.
@@ -42,10 +45,14 @@ func SVG(w io.Writer, panels ...Panel) error {
 	}
 	x, y := commonScale(drawn)
 	var c canvas
-	c.image(width, float64(panelHeight*len(drawn)))
+	c.open(` xmlns="http://www.w3.org/2000/svg" font-family="Liberation Sans,Arimo,Arial,Helvetica,sans-serif"`,
+		0, 0, width, panelHeight*float64(len(drawn)))
+	c.rect("#FFFFFF", 0, 0, width, panelHeight*float64(len(drawn)))
 	for i, p := range drawn {
-		top := float64(panelHeight * i)
-		p.draw(&c, box{left: margin, top: top + margin, right: width - margin, bottom: top + panelHeight - margin/2}, x, y)
+		p.x, p.y = x, y
+		c.open("", margin, margin+panelHeight*float64(i), panelWidth, panelHeight-margin)
+		p.draw(&c)
+		c.close()
 	}
 	c.close()
 	_, err := w.Write(c.Bytes())
@@ -68,13 +75,7 @@ const (
 	nodeLine = `stroke="#999999" stroke-width="0.8"`
 	centered = ` text-anchor="middle"`
 	atEnd    = ` text-anchor="end"`
-	// halo makes a text legible on every color.
-	halo = ` stroke="#FFFFFF" stroke-width="2" paint-order="stroke"`
 )
-
-func dashed(color string) string {
-	return fmt.Sprintf(`stroke=%q stroke-width="1.2" stroke-dasharray="4,2"`, color)
-}
 
 // panel is a Panel with the powers by step.
 type panel struct {
@@ -84,6 +85,8 @@ type panel struct {
 	node    []float64       // watts of the node by step
 	bands   []band
 	highest float64 // power of the command, in watts
+	x, y    axis    // of time and power
+	top     float64 // edge of the area for the power
 }
 
 // layer is the power of a zone.
@@ -94,27 +97,31 @@ type layer struct {
 	watts []float64 // by step
 }
 
+func (l layer) stroke() string {
+	return fmt.Sprintf(`stroke=%q stroke-width="1.2" stroke-dasharray="4,2"`, l.color)
+}
+
 func newPanel(p Panel) *panel {
-	n := &panel{Panel: p, edges: edgesOf(p.Result.Samples), bands: bands(p.Result)}
-	n.node = make([]float64, max(0, len(n.edges)-1))
+	samples := p.Result.Samples
+	n := &panel{Panel: p, edges: edgesOf(samples), bands: bandsOf(samples)}
+	n.node = make([]float64, len(n.edges)-1)
 	total := make([]float64, len(n.node))
 	for _, line := range []bool{false, true} {
 		for i, z := range p.Result.Zones {
 			if line != (z.Besides != "") {
 				continue
 			}
-			used, node := powers(p.Result.Samples, n.edges, i)
+			used := powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.Used[i] })
 			n.layers = append(n.layers, layer{legendOf(z), palette[len(n.layers)%len(palette)], line, used})
-			for step, w := range used {
-				if !line {
-					total[step] += w
-					n.node[step] += node[step]
-					w = total[step]
-				}
-				n.highest = max(n.highest, w)
+			if line {
+				n.highest = max(n.highest, highest(used))
+				continue
 			}
+			addTo(total, used)
+			addTo(n.node, powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.NodeUsed[i] }))
 		}
 	}
+	n.highest = max(n.highest, highest(total))
 	return n
 }
 
@@ -137,169 +144,124 @@ const nodeWithin = 4
 // commonScale returns the axes of time, in seconds, and of power, in watts.
 func commonScale(panels []*panel) (x, y axis) {
 	var seconds, watts, node float64
-	headroom := 1.08
 	for _, p := range panels {
-		if len(p.edges) > 0 {
-			seconds = max(seconds, p.edges[len(p.edges)-1].Seconds())
-		}
+		seconds = max(seconds, p.edges[len(p.edges)-1].Seconds())
 		watts, node = max(watts, p.highest), max(node, highest(p.node))
-		if len(p.bands) > 0 {
-			headroom = 1.19 // for the names of phases
-		}
 	}
 	if watts == 0 || node <= nodeWithin*watts {
 		watts = max(watts, node)
 	}
+	const headroom = 1.19 // for the names of phases
 	return newAxis(seconds, unit{"ms", 1e3}, unit{"s", 1}, unit{"min", 1.0 / 60}, unit{"h", 1.0 / 3600}),
 		newAxis(watts*headroom, unit{"mW", 1e3}, unit{"W", 1}, unit{"kW", 1e-3})
 }
 
-func highest(values []float64) float64 { return slices.Max(append(values, 0)) }
-
-// area is the part of a panel with the power. Its axes are below and to the left of it.
-type area struct {
-	box
-	x, y axis
-}
-
 // at returns the point of a time, in seconds, and a power, in watts.
-func (a area) at(seconds, watts float64) point {
-	return point{a.left + a.width()*seconds/a.x.most, a.bottom - a.height()*watts/a.y.most}
+func (p *panel) at(seconds, watts float64) point {
+	return point{left + (right-left)*seconds/p.x.most, bottom - (bottom-p.top)*watts/p.y.most}
 }
 
-func (p *panel) draw(c *canvas, b box, x, y axis) {
-	c.open(b, "")
-	p.drawHead(c, b.width())
-	top := p.drawLegend(c, b.width(), y)
-	a := area{box{left: 44, top: top, right: b.width() - margin, bottom: b.height() - 30}, x, y}
-	for i, band := range p.bands {
-		if from, to := a.at(band.from.Seconds(), 0), a.at(band.to.Seconds(), 0); isVisible(from, to) {
-			c.fillBox(tints[i%len(tints)], box{left: from.x, top: a.top, right: to.x, bottom: a.bottom})
-		}
-	}
-	a.drawAxes(c, b.height())
-	p.drawPower(c, a)
-	p.nameBands(c, a)
-	c.close()
-}
-
-// isVisible reports whether a stretch of time is wide enough to be seen. There may be thousands that are not.
-func isVisible(from, to point) bool { return to.x-from.x >= 0.5 }
-
-// drawAxes draws the axes and the grid.
-func (a area) drawAxes(c *canvas, bottom float64) {
-	const mark, size = 4, 9
-	for _, t := range a.y.ticks(6) {
-		left := a.at(0, t.value)
-		c.line(gridLine, left, point{a.right, left.y})
-		c.line(axisLine, point{left.x - mark, left.y}, left)
-		c.text(point{left.x - mark - 2, left.y + 3}, size, faintInk+atEnd, t.label)
-	}
-	for _, t := range a.x.ticks(12) {
-		at := a.at(t.value, 0)
-		c.line(axisLine, at, point{at.x, at.y + mark})
-		c.text(point{at.x, at.y + mark + size}, size, faintInk+centered, t.label)
-	}
-	c.line(axisLine, point{a.left, a.top}, point{a.left, a.bottom}, point{a.right, a.bottom})
-	c.text(point{(a.left + a.right) / 2, bottom - 2}, size, faintInk+centered, "time ("+a.x.name+")")
-	c.turned(point{size, (a.top + a.bottom) / 2}, -90, size, faintInk+centered, "power ("+a.y.name+")")
-}
-
-// drawHead writes the title and below it the sums.
-func (p *panel) drawHead(c *canvas, width float64) {
-	const size, small = 12, 9.5
-	c.text(point{0, size}, size, ink+` font-weight="bold"`, fit(p.Title, size, width))
+func (p *panel) draw(c *canvas) {
+	c.text(0, 12, 12, ink+` font-weight="bold"`, p.Title)
 	used := p.Result.Used()
 	sums := fmt.Sprintf("%s in %s, %s on average",
 		figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
 	if p.Note != "" {
 		sums += "  ·  " + p.Note
 	}
-	c.text(point{0, 27}, small, faintInk, fit(sums, small, width))
+	c.text(0, 27, 9.5, faintInk, sums)
+	p.drawLegend(c)
+	p.drawBands(c)
+	p.drawAxes(c)
+	p.drawPower(c)
 }
 
-// drawLegend writes the legend in rows, and returns the height below which the panel is free.
-func (p *panel) drawLegend(c *canvas, width float64, power axis) float64 {
-	const size, row, swatch, gap = 9, 13, 18, 14
-	x, y := 0.0, 39.0
-	add := func(text string, draw func(left, right point)) {
-		text = fit(text, size, width-swatch)
-		wide := swatch + widthOf(text, size)
-		if x+wide > width && x > 0 {
-			x, y = 0, y+row
-		}
-		if draw != nil {
-			draw(point{x, y}, point{x + swatch - 4, y})
-			x += swatch
-		}
-		c.text(point{x, y + 3}, size, ink, text)
-		x += wide - swatch + gap
+// drawLegend writes the legend in three columns above the area for the power.
+func (p *panel) drawLegend(c *canvas) {
+	const columns, column, row, swatch = 3, panelWidth / 3, 13, 14
+	n := 0
+	add := func(text string, draw func(x, y float64)) {
+		x, y := column*float64(n%columns), 39+row*float64(n/columns)
+		n++
+		p.top = y + row + 14 // for the name of the axis
+		draw(x, y)
+		c.text(x+swatch+4, y+3, 9, ink, text)
 	}
 	for _, l := range p.layers {
-		add(l.name, func(left, right point) {
+		add(l.name, func(x, y float64) {
 			if l.line {
-				c.line(dashed(l.color), left, right)
+				c.line(l.stroke(), point{x, y}, point{x + swatch, y})
 			} else {
-				c.fillBox(l.color, box{left.x, y - 4, right.x, y + 4})
+				c.rect(l.color, x, y-4, swatch, 8)
 			}
 		})
 	}
-	switch node := highest(p.node); {
-	case node > power.most:
-		add("whole node: up to "+figure.Watts(node)+", above the scale", nil)
-	case node > 0:
-		add("whole node", func(left, right point) { c.line(nodeLine, left, right) })
+	text := "whole node"
+	if node := highest(p.node); node > p.y.most {
+		text += ": up to " + figure.Watts(node) + ", above the scale"
 	}
-	return y + row
+	add(text, func(x, y float64) { c.line(nodeLine, point{x, y}, point{x + swatch, y}) })
+}
+
+// drawBands draws the phases and their names.
+func (p *panel) drawBands(c *canvas) {
+	for i, b := range p.bands {
+		from, to := p.at(b.from.Seconds(), 0), p.at(b.to.Seconds(), 0)
+		if to.x-from.x < 0.5 { // there may be thousands
+			continue
+		}
+		c.open("", from.x, p.top, to.x-from.x, bottom-p.top)
+		c.rect(tints[i%len(tints)], 0, 0, to.x-from.x, bottom-p.top)
+		c.text(3, 11, 9, faintInk, b.name)
+		c.close()
+	}
+}
+
+// drawAxes draws the axes and the grid.
+func (p *panel) drawAxes(c *canvas) {
+	const mark, size = 4, 9
+	for _, t := range p.y.ticks(6) {
+		at := p.at(0, t.value)
+		c.line(gridLine, at, point{right, at.y})
+		c.line(axisLine, point{at.x - mark, at.y}, at)
+		c.text(at.x-mark-2, at.y+3, size, faintInk+atEnd, t.label)
+	}
+	for _, t := range p.x.ticks(12) {
+		at := p.at(t.value, 0)
+		c.line(axisLine, at, point{at.x, at.y + mark})
+		c.text(at.x, at.y+mark+size, size, faintInk+centered, t.label)
+	}
+	c.line(axisLine, point{left, p.top}, point{left, bottom}, point{right, bottom})
+	c.text((left+right)/2, bottom+28, size, faintInk+centered, "time ("+p.x.name+")")
+	c.text(0, p.top-8, size, faintInk, "power ("+p.y.name+")")
 }
 
 // drawPower draws the powers.
-func (p *panel) drawPower(c *canvas, a area) {
-	if len(p.edges) == 0 {
-		c.text(point{(a.left + a.right) / 2, (a.top + a.bottom) / 2}, 10, faintInk+centered, "nothing was measured")
+func (p *panel) drawPower(c *canvas) {
+	if len(p.node) == 0 {
+		c.text((left+right)/2, (p.top+bottom)/2, 10, faintInk+centered, "nothing was measured")
 		return
 	}
-	upper := make([]float64, len(p.edges)-1)
+	upper := make([]float64, len(p.node))
 	for _, l := range p.layers {
 		if l.line {
-			c.line(dashed(l.color), p.outline(a, l.watts)...)
+			c.line(l.stroke(), p.outline(l.watts)...)
 			continue
 		}
-		lower := p.outline(a, upper)
-		for i, w := range l.watts {
-			upper[i] += w
-		}
+		lower := p.outline(upper)
+		addTo(upper, l.watts)
 		slices.Reverse(lower)
-		c.fill(l.color, append(p.outline(a, upper), lower...)...)
+		c.fill(l.color, append(p.outline(upper), lower...)...)
 	}
-	if highest(p.node) <= a.y.most {
-		c.line(nodeLine, p.outline(a, p.node)...)
+	if highest(p.node) <= p.y.most {
+		c.line(nodeLine, p.outline(p.node)...)
 	}
 }
 
 // outline returns the upper edge of steps of powers.
-func (p *panel) outline(a area, watts []float64) (points []point) {
+func (p *panel) outline(watts []float64) (points []point) {
 	for i, w := range watts {
-		points = append(points, a.at(p.edges[i].Seconds(), w), a.at(p.edges[i+1].Seconds(), w))
+		points = append(points, p.at(p.edges[i].Seconds(), w), p.at(p.edges[i+1].Seconds(), w))
 	}
 	return points
-}
-
-// nameBands writes the names of phases at the top. If a phase is narrower than its name, the name runs downward.
-func (p *panel) nameBands(c *canvas, a area) {
-	const size = 9
-	free := a.left // of names, from here on
-	for _, band := range p.bands {
-		from, to := a.at(band.from.Seconds(), 0), a.at(band.to.Seconds(), 0)
-		middle := (from.x + to.x) / 2
-		switch {
-		case !isVisible(from, to):
-		case widthOf(band.name, size) <= to.x-from.x:
-			c.text(point{middle, a.top + size + 2}, size, faintInk+centered+halo, band.name)
-			free = to.x
-		case middle-size/2 >= free:
-			c.turned(point{middle - size/3, a.top + 2}, 90, size, faintInk+halo, fit(band.name, size, a.height()))
-			free = middle + size
-		}
-	}
 }

@@ -5,6 +5,7 @@ package profile
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -32,12 +33,9 @@ var errNoCollector = errors.New("profiling needs the collector with the eBPF pro
 // findCollector returns the path of the collector: next to this program, in the build directory of
 // a checkout, or in PATH.
 func findCollector() (string, error) {
-	candidates := []string{CollectorName}
-	if own, err := os.Executable(); err == nil {
-		dir := filepath.Dir(own)
-		candidates = []string{filepath.Join(dir, CollectorName), filepath.Join(dir, "profiles", "otelcol-energy"), CollectorName}
-	}
-	for _, name := range candidates {
+	own, _ := os.Executable()
+	dir := filepath.Dir(own)
+	for _, name := range []string{filepath.Join(dir, CollectorName), filepath.Join(dir, "profiles", "otelcol-energy"), CollectorName} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
@@ -66,11 +64,10 @@ service: {telemetry: {metrics: {level: none}, logs: {encoding: json}},
 
 // collector is the running collector.
 type collector struct {
-	process *exec.Cmd
 	batches *os.File
+	end     context.CancelFunc
 	ended   chan struct{} // closed when the collector has ended
 	failure string        // output that is no log message; read it after ended
-	release chan struct{}
 }
 
 // startCollector starts a collector. It ends if this program is killed.
@@ -80,43 +77,50 @@ func startCollector(path string) (*collector, error) {
 		return nil, err
 	}
 	defer func() { _ = batchesIn.Close() }()
-	c := &collector{batches: batches, ended: make(chan struct{}), release: make(chan struct{})}
-	c.process = exec.Command(path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
-	messages, err := c.process.StderrPipe()
-	if err != nil {
-		return nil, errors.Join(err, batches.Close())
-	}
-	c.process.ExtraFiles, c.process.SysProcAttr = []*os.File{batchesIn}, &syscall.SysProcAttr{
+	ctx, end := context.WithCancel(context.Background())
+	c := &collector{batches: batches, end: end, ended: make(chan struct{})}
+	process := exec.CommandContext(ctx, path, "--feature-gates=service.profilesSupport", "--config="+configuration()) //nolint:gosec // the user names it
+	process.Cancel, process.WaitDelay = func() error { return process.Process.Signal(syscall.SIGTERM) }, endsWithin
+	process.ExtraFiles, process.SysProcAttr = []*os.File{batchesIn}, &syscall.SysProcAttr{
 		Setpgid:   true, // Ctrl-C does not end it: its last samples are needed
 		Pdeathsig: syscall.SIGTERM,
 	}
 	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the child is signaled when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)
-		started <- c.process.Start()
-		<-c.release
-	}()
+	go c.run(process, started)
 	if err := <-started; err != nil {
-		close(c.release)
-		return nil, errors.Join(err, batches.Close())
+		c.close()
+		return nil, err
 	}
-	go c.watch(messages)
 	return c, nil
 }
 
 // maxFailure is the length in bytes beyond which further lines are left out: a crash prints stacks.
 const maxFailure = 500
 
-// watch reads the log until the collector ends.
-func (c *collector) watch(messages io.Reader) {
+// run runs the collector, and reads its log until it ends.
+func (c *collector) run(process *exec.Cmd, started chan<- error) {
 	defer close(c.ended)
+	runtime.LockOSThread() // the child is signaled when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)
+	messages, err := process.StderrPipe()
+	if err == nil {
+		err = process.Start()
+	}
+	if started <- err; err != nil {
+		return
+	}
+	c.watch(messages)
+	_ = process.Wait() // its exit status does not matter
+}
+
+// watch reads the log until its end.
+func (c *collector) watch(messages io.Reader) {
 	for lines := bufio.NewReader(messages); ; {
 		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 && !json.Valid(line) && len(c.failure) < maxFailure { // the error that ends it is no entry of the log
+			c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
+		}
 		if err != nil {
 			return
-		}
-		if !json.Valid(line) && len(c.failure) < maxFailure { // the error that ends it is no entry of the log
-			c.failure = strings.Join(strings.Fields(c.failure+" "+string(line)), " ")
 		}
 	}
 }
@@ -129,11 +133,8 @@ func (c *collector) why() string {
 
 // close ends the collector.
 func (c *collector) close() {
-	_ = c.process.Process.Signal(syscall.SIGTERM) // it may have ended
-	kill := time.AfterFunc(endsWithin, func() { _ = c.process.Process.Kill() })
-	_ = c.process.Wait() // its exit status does not matter any more
-	kill.Stop()
-	close(c.release)
+	c.end()
+	<-c.ended
 	_ = c.batches.Close()
 }
 

@@ -9,12 +9,10 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/google/pprof/profile"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -66,31 +64,6 @@ func functionsOf(samples []*profile.Sample) []measure.Function {
 	return slices.SortedFunc(maps.Values(byName), func(a, b measure.Function) int {
 		return cmp.Or(cmp.Compare(difference(b), difference(a)), cmp.Compare(a.Name, b.Name))
 	})
-}
-
-// stacksOf returns the stacks of samples.
-func stacksOf(samples []*profile.Sample) []*plot.Stack {
-	stacks := make([]*plot.Stack, len(samples))
-	for i, s := range samples {
-		used, base := energyOf(s)
-		stacks[i] = &plot.Stack{Used: used, Base: base, Next: framesOf(s)}
-	}
-	return stacks
-}
-
-// framesOf returns a function that returns the process and then the functions of a sample, the outermost first.
-func framesOf(s *profile.Sample) func() (name string, ok bool) {
-	left := len(s.Location) + 1
-	return func() (string, bool) {
-		left--
-		switch {
-		case left < 0:
-			return "", false
-		case left == len(s.Location):
-			return strings.Join(s.Label[processLabel], ""), true
-		}
-		return nameOf(s.Location[left]), true
-	}
 }
 
 // nameOf returns the name of the function at a location.

@@ -34,7 +34,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
@@ -57,7 +56,7 @@ const (
 type Profiler struct {
 	collector *collector
 	members   members
-	symbols   symbols
+	symbols   *symbols
 	arrived   chan struct{} // receives a value after samples of the command, or before it starts of this process
 	ended     chan struct{} // closed after the last batch
 	failure   error         // why there are no more batches; read it after ended
@@ -82,7 +81,7 @@ func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the profiler did not start: %w", err)
 	}
-	p := &Profiler{collector: c, arrived: make(chan struct{}, 1), ended: make(chan struct{}), energy: newEnergy(), base: base}
+	p := &Profiler{collector: c, arrived: make(chan struct{}, 1), ended: make(chan struct{}), symbols: newSymbols(), energy: newEnergy(), base: base}
 	go p.receive(bufio.NewReader(c.batches))
 	if err := p.awaitSamples(ctx); err != nil {
 		c.close()
@@ -115,7 +114,6 @@ func (p *Profiler) awaitSamples(ctx context.Context) error {
 // receive takes batches until the collector ends.
 func (p *Profiler) receive(from io.Reader) {
 	defer close(p.ended)
-	defer p.symbols.close()
 	for {
 		pd, err := readBatch(from)
 		if err != nil {
@@ -283,19 +281,15 @@ func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 		title += " (modeled)"
 	}
 	if p.base != nil {
-		title += ", " + change(r.Used(), p.base.samples)
+		_, base := sumOf(p.base.samples)
+		title += ", " + change(r.Used(), base)
 	}
 	title += ": " + figure.Command(r.Command)
-	return plot.Flame(w, title, filepath.Base(r.Command[0]), stacksOf(p.samples()), p.base != nil)
+	return writeFlame(w, title, filepath.Base(r.Command[0]), p.samples(), p.base != nil)
 }
 
 // change describes the change of an energy since a base, as in "+1.20 J (+14 %)".
-func change(used units.Energy, since []*profile.Sample) string {
-	var base units.Energy
-	for _, s := range since {
-		_, energy := energyOf(s)
-		base += energy
-	}
+func change(used, base units.Energy) string {
 	sign, difference := "+", used-min(used, base)
 	if used < base {
 		sign, difference = "-", base-used

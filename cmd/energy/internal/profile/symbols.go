@@ -4,6 +4,7 @@ package profile
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -17,8 +18,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // symbols names the functions of native code. The profiler reports only a file and an address for
@@ -29,10 +30,14 @@ type symbols struct {
 	paths map[string][]string   // of files that processes had mapped, by name
 	bytes int64                 // size of files and paths
 	named int                   // bytes of the names in the batch
-	maps  *stall.Guard[*mapsFile]
-	// blocked receives the result of a read that took longer than readWithin. No other file is read before.
-	blocked chan *symbolTable
-	read    func(path, hash string, most int64) *symbolTable // for tests
+	guard patience.Guard        // of reads: after one that blocks, nothing is read until it returns
+	read  func(path, hash string, most int64) *symbolTable
+}
+
+func newSymbols() *symbols {
+	return &symbols{
+		files: map[file]*symbolTable{}, paths: map[string][]string{}, guard: patience.Guard{Grace: readWithin}, read: readSymbols,
+	}
 }
 
 const (
@@ -49,7 +54,7 @@ const (
 	// maxMaps is the maximum number of bytes read of a file maps: a process may have 65,530
 	// mappings with paths of 4 KiB.
 	maxMaps = 16 << 20
-	// readWithin bounds the wait for the symbols of a file, which may be on a slow disk.
+	// readWithin bounds the wait for a file, which may be on a slow disk.
 	readWithin = 10 * time.Second
 )
 
@@ -58,13 +63,9 @@ type file struct{ name, hash string }
 
 // name adds functions to the locations of native code. It must be called while the processes run, or soon after.
 func (t *symbols) name(pd pprofile.Profiles) {
-	if t.files == nil || t.bytes > maxSymbolBytes/2 {
+	if t.bytes > maxSymbolBytes/2 {
 		t.files, t.paths, t.bytes = map[file]*symbolTable{}, map[string][]string{}, 0
 	}
-	if t.maps == nil {
-		t.maps = guardMaps("/", false)
-	}
-	t.maps.Begin(time.Now())
 	maps.DeleteFunc(t.files, func(_ file, table *symbolTable) bool { return table == nil }) // another process may have the file
 	for name, paths := range t.paths {
 		t.paths[name] = paths[len(paths)-1:] // the processes of earlier paths may have exited
@@ -85,39 +86,6 @@ func (t *symbols) name(pd pprofile.Profiles) {
 	}
 }
 
-// close ends the goroutine that reads files of processes.
-func (t *symbols) close() {
-	if t.maps != nil {
-		_ = t.maps.Close() // mapsFile.Close returns no error
-	}
-}
-
-// mapsFile reads /proc/PID/maps. It implements stall.Job.
-type mapsFile struct {
-	proc string
-	pid  int32
-	text bytes.Buffer
-}
-
-func guardMaps(root string, everywhere bool) *stall.Guard[*mapsFile] {
-	return stall.New(stall.Options[*mapsFile]{
-		Root: root, Everywhere: everywhere, New: func() *mapsFile { return &mapsFile{proc: filepath.Join(root, "proc")} },
-	})
-}
-
-// Close implements stall.Job.
-func (*mapsFile) Close() error { return nil }
-
-func (m *mapsFile) read() {
-	m.text.Reset()
-	f, err := os.Open(fmt.Sprintf("%s/%d/maps", m.proc, m.pid))
-	if err != nil {
-		return // the process may have exited
-	}
-	defer func() { _ = f.Close() }()
-	_, _ = m.text.ReadFrom(io.LimitReader(f, maxMaps)) // functions of missing mappings have no names
-}
-
 // notePaths notes the files that a process has mapped.
 func (t *symbols) notePaths(process pcommon.Resource) {
 	pid, err := strconv.ParseInt(text(process, "process.pid"), 10, 32)
@@ -127,16 +95,31 @@ func (t *symbols) notePaths(process pcommon.Resource) {
 	if path := text(process, "process.executable.path"); path != "" { // empty for kernel threads
 		t.notePath(pid, path)
 	}
-	f := t.maps.Job()
-	f.pid = int32(pid)
-	if t.maps.Run(f.pid, 0, (*mapsFile).read) != nil {
-		return
-	}
-	for line := range bytes.Lines(f.text.Bytes()) {
+	for line := range bytes.Lines(unlessBlocked(&t.guard, func() []byte { return readMaps(pid) })) {
 		if at := bytes.IndexByte(line, '/'); at >= 0 {
 			t.notePath(pid, string(bytes.TrimSpace(line[at:])))
 		}
 	}
+}
+
+// unlessBlocked calls do, and returns its result. The result is empty if do, or an earlier call, blocks.
+func unlessBlocked[T any](g *patience.Guard, do func() T) (none T) {
+	var result T
+	if g.Blocked() || g.Call(context.Background(), func() { result = do() }) != nil {
+		return none
+	}
+	return result
+}
+
+// readMaps returns the mappings of a process. Functions of missing mappings have no names.
+func readMaps(pid int64) []byte {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil // the process may have exited
+	}
+	defer func() { _ = f.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(f, maxMaps))
+	return text
 }
 
 // notePath notes a file that a process has mapped. In a container, the path is below its root directory.
@@ -186,36 +169,13 @@ func (t *symbols) table(of file) *symbolTable {
 		return table
 	}
 	for _, path := range t.paths[of.name] {
-		if table = t.readFile(path, of.hash); table != nil {
+		read, most := t.read, maxSymbolBytes-t.bytes
+		table = unlessBlocked(&t.guard, func() *symbolTable { return read(path, of.hash, most) })
+		if table != nil {
 			t.bytes += table.bytes() + int64(len(of.name)) + entryBytes
 			break
 		}
 	}
 	t.files[of] = table
 	return table
-}
-
-// readFile reads the functions of a file. It gives up after readWithin, because the file may be in
-// a user's file system.
-func (t *symbols) readFile(path, hash string) *symbolTable {
-	if t.blocked != nil {
-		select {
-		case <-t.blocked:
-			t.blocked = nil
-		default:
-			return nil
-		}
-	}
-	read, most, done := readSymbols, maxSymbolBytes-t.bytes, make(chan *symbolTable, 1)
-	if t.read != nil {
-		read = t.read
-	}
-	go func() { done <- read(path, hash, most) }()
-	select {
-	case table := <-done:
-		return table
-	case <-time.After(readWithin):
-		t.blocked = done
-		return nil
-	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
@@ -49,7 +48,9 @@ func located(hash string, locations int) samples {
 // inTable returns symbols with one function, whose name is that of the table.
 func inTable(name string) *symbols {
 	table := &symbolTable{functions: []nativeFunction{{size: 1}}, names: []byte(name + "\x00")}
-	return &symbols{files: map[file]*symbolTable{{name: "program"}: table}, paths: map[string][]string{}}
+	s := newSymbols()
+	s.files[file{name: "program"}] = table
+	return s
 }
 
 func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
@@ -75,7 +76,7 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 			for location := range profiles.DictionaryOf(s.Profiles).Stack(sampleOf(s)) {
 				location.SetAddress(c.address)
 			}
-			named(t, new(symbols), s)
+			newSymbols().name(s.Profiles)
 			stack := newEnergy().stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))
 			require.Len(t, stack, 1)
 			assert.Equal(t, c.want, stack[0].Line[0].Function.Name)
@@ -84,13 +85,6 @@ func TestFunctionsOfNativeCodeAreNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// named adds functions to the locations of samples.
-func named(t *testing.T, with *symbols, s samples) {
-	t.Helper()
-	t.Cleanup(with.close)
-	with.name(s.Profiles)
 }
 
 func sampleOf(s samples) pprofile.Sample {
@@ -104,7 +98,7 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 		mangled += "FvS" + ref + "_S" + ref + "_E"
 	}
 	s := located("", 1)
-	named(t, inTable(mangled+"EEv"), s)
+	inTable(mangled + "EEv").name(s.Profiles)
 	name := newEnergy().stack(profiles.DictionaryOf(s.Profiles), sampleOf(s))[0].Line[0].Function.Name
 	assert.Contains(t, name, "A::operator void")
 	assert.LessOrEqual(t, len(name), 1024)
@@ -112,7 +106,7 @@ func TestANameIsNoLongerThanItNeedsToBe(t *testing.T) {
 
 func TestTheNamesThatABatchGetsAreBounded(t *testing.T) {
 	s := located("", 2*maxNameBytes/maxName)
-	named(t, inTable(strings.Repeat("a", maxSymbolName-1)), s)
+	inTable(strings.Repeat("a", maxSymbolName-1)).name(s.Profiles)
 	all := 0
 	for _, text := range s.Dictionary().StringTable().All() {
 		all += len(text)
@@ -124,34 +118,15 @@ func TestTheNamesThatABatchGetsAreBounded(t *testing.T) {
 func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
 	s := newSamples()
 	s.add(strconv.Itoa(os.Getpid()), "f")
-	var own symbols
-	named(t, &own, s)
+	own := newSymbols()
+	own.name(s.Profiles)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	assert.True(t, slices.Contains(own.paths[filepath.Base(exe)], exe), own.paths)
 }
 
-func TestFunctionsAreNamedWhileAnotherProcessBlocksItsMaps(t *testing.T) {
-	root := t.TempDir()
-	for _, pid := range []string{"1", "2"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc", pid), 0o700))
-	}
-	fifo := filepath.Join(root, "proc/1/maps")
-	require.NoError(t, unix.Mkfifo(fifo, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/2/maps"), []byte("1000-2000 r-xp 0 0:0 0 /lib/libc.so\n"), 0o600))
-	s := newSamples()
-	s.add("1", "f")
-	s.add("2", "f")
-	of := symbols{maps: guardMaps(root, true)}
-	named(t, &of, s)
-	assert.Equal(t, []string{"/proc/2/root/lib/libc.so", "/lib/libc.so"}, of.paths["libc.so"])
-	end, err := os.OpenFile(fifo, os.O_RDWR, 0) // which ends the open for reading
-	require.NoError(t, err)
-	require.NoError(t, end.Close())
-}
-
 func TestMappedFilesTakeABoundedMemory(t *testing.T) {
-	of := symbols{paths: map[string][]string{}}
+	of := newSymbols()
 	for i := range 100 {
 		for range 2 {
 			of.notePath(1, fmt.Sprintf("/%d/lib.so", i))
@@ -169,7 +144,8 @@ func TestMappedFilesTakeABoundedMemory(t *testing.T) {
 func TestFunctionsHaveNoNamesIfTheFileSystemDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		of := symbols{files: map[file]*symbolTable{}, paths: map[string][]string{"slow": {"/slow"}, "fast": {"/fast"}}}
+		of := newSymbols()
+		of.paths = map[string][]string{"slow": {"/slow"}, "fast": {"/fast"}}
 		of.read = func(path, _ string, _ int64) *symbolTable {
 			if path == "/slow" {
 				<-release
@@ -188,13 +164,13 @@ func TestFunctionsHaveNoNamesIfTheFileSystemDoesNotAnswer(t *testing.T) {
 }
 
 func TestSymbolsOfAllFilesTakeABoundedMemory(t *testing.T) {
-	of := symbols{read: func(_, _ string, most int64) *symbolTable {
+	of := newSymbols()
+	of.read = func(_, _ string, most int64) *symbolTable {
 		if most < maxSymbolBytes/5 {
 			return &symbolTable{}
 		}
 		return &symbolTable{names: make([]byte, maxSymbolBytes/5)}
-	}}
-	t.Cleanup(of.close)
+	}
 	for batch := range 3 {
 		of.name(newSamples().Profiles)
 		assert.Empty(t, of.files, "the next batch begins anew")
