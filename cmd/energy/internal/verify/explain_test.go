@@ -5,6 +5,7 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -27,19 +28,24 @@ func status(name, family string, err error, inUse bool, kinds ...power.Kind) pow
 
 func TestEachMissingPermissionHasItsCommand(t *testing.T) {
 	denied := fmt.Errorf("open energy_uj: %w", fs.ErrPermission)
+	const setcap = `sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`
+	powercap := func(err error) power.Status { return status("powercap", "rapl", err, err == nil, power.Package) }
+	perf := func(err error) power.Status { return status("perf", "rapl", err, err == nil, power.Package) }
 	for name, tt := range map[string]struct {
 		status []power.Status
 		bpf    error
 		m      Machine
 		want   []string
 	}{
-		"powercap and BPF": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", denied, false)}, denied, Machine{}, []string{
-			`sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`, `sudo setcap cap_bpf,cap_dac_read_search,cap_perfmon+ep "$(command -v energy)"`}},
-		"perf in place of powercap": {[]power.Status{status("powercap", "rapl", denied, false), status("perf", "rapl", nil, true, power.Package)}, nil, Machine{}, nil},
-		"no driver": {[]power.Status{status("powercap", "rapl", fs.ErrNotExist, false), status("perf", "rapl", fs.ErrNotExist, false)}, nil, Machine{Arch: "amd64"}, []string{
-			"sudo modprobe intel_rapl_msr"}},
-		"virtual": {[]power.Status{status("powercap", "rapl", fs.ErrNotExist, false), status("perf", "rapl", fs.ErrNotExist, false)}, nil, Machine{Arch: "amd64", Virtual: true}, nil},
-		"BMC":     {[]power.Status{status("powercap", "rapl", nil, true, power.Package), status("ipmi", "", denied, false)}, nil, Machine{}, []string{`sudo setfacl -m "u:$USER:r" /dev/ipmi0`}},
+		"powercap and BPF":          {[]power.Status{powercap(denied), perf(denied)}, denied, Machine{}, []string{setcap, setcap}},
+		"perf in place of powercap": {[]power.Status{powercap(denied), perf(nil)}, nil, Machine{}, nil},
+		"no driver": {[]power.Status{powercap(fs.ErrNotExist), perf(fs.ErrNotExist)}, nil, Machine{Arch: "amd64"},
+			[]string{"sudo modprobe intel_rapl_msr"}},
+		"no driver of a virtual machine": {[]power.Status{powercap(fs.ErrNotExist), perf(fs.ErrNotExist)}, nil,
+			Machine{Arch: "amd64", Virtual: true}, nil},
+		"neither is used": {nil, nil, Machine{Arch: "amd64"}, nil},
+		"BMC": {[]power.Status{powercap(nil), status("ipmi", "", denied, false)}, nil, Machine{},
+			[]string{`sudo setfacl -m "u:$USER:r" /dev/ipmi0`}},
 	} {
 		var grants []string
 		for _, l := range lacks(tt.status, tt.bpf, &tt.m) {
@@ -85,14 +91,13 @@ func TestVersionsOfBackends(t *testing.T) {
 		"nothing there":    {"", "", Backend{Err: "it does not answer like Prometheus: HTTP status 404"}, Fault},
 		"not a web server": {"-", "", Backend{Err: "it does not answer like Prometheus: no answer"}, Fault},
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			text := map[string]string{"/metrics": tt.metrics, "/api/v1/status/buildinfo": tt.info}[r.URL.Path]
-			if text == "" {
-				http.NotFound(w, r)
-				return
+		mux := http.NewServeMux()
+		for path, text := range map[string]string{"/metrics": tt.metrics, "/api/v1/status/buildinfo": tt.info} {
+			if text != "" {
+				mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 			}
-			_, _ = w.Write([]byte(text))
-		}))
+		}
+		server := httptest.NewServer(mux)
 		if tt.metrics == "-" {
 			server.Close()
 		}

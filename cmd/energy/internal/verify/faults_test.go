@@ -51,8 +51,7 @@ func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
 }
 
 func TestSeriesWithoutValuesAreNoFault(t *testing.T) {
-	m := on("desktop, Intel")
-	o := m.observe(0)
+	o := observe("desktop, Intel")
 	clear(o.Busy)
 	o.Zones = append(o.Zones, &Zone{Meter: "powercap", Kind: power.Package, Method: power.Measured, Socket: -1, Reads: 1, Chosen: true})
 	assert.Empty(t, with(Fault, o))
@@ -60,12 +59,11 @@ func TestSeriesWithoutValuesAreNoFault(t *testing.T) {
 
 // planted is a fault of a machine or of its meters.
 type planted struct {
-	name    string
-	check   string // that finds it
-	says    string // in the verdict
-	on      string // name of the machine
-	machine func(*simulated)
-	after   func(*Observation)
+	name   string
+	check  string // that finds it
+	says   string // in the verdict
+	on     string // name of the machine
+	change func(*simulated)
 }
 
 // meter changes a meter of the machine. The meters of a healthy machine stay as they are.
@@ -96,11 +94,14 @@ func readings(plant func(*Observation)) func(*simulated) {
 	return func(m *simulated) { m.plant = plant }
 }
 
-// without removes the zones of a socket.
-func without(name string, kind power.Kind, socket int) func(*simulated) {
-	return readings(func(o *Observation) {
-		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == name && z.Kind == kind && z.Socket == socket })
-	})
+// after changes the observation.
+func after(change func(*Observation)) func(*simulated) {
+	return func(m *simulated) { m.after = change }
+}
+
+// without removes zones.
+func without(is func(*Zone) bool) func(*simulated) {
+	return readings(func(o *Observation) { o.Zones = slices.DeleteFunc(o.Zones, is) })
 }
 
 // scaled multiplies what a zone counts.
@@ -124,50 +125,26 @@ func becomes(watts func(at float64) float64) func(*Zone) {
 	}
 }
 
-// added adds a share of other zones to the zones of a meter.
-func added(name string, to, from power.Kind, share float64) func(*simulated) {
-	return readings(func(o *Observation) {
-		for _, z := range o.Zones {
-			for _, other := range o.Zones {
-				if z.Meter == name && other.Meter == name && z.Kind == to && other.Kind == from && z.Socket == other.Socket {
-					z.Raw = nil
-					for i := range z.Points {
-						z.Points[i].Value += share * valueAt(other.Points, z.Points[i].At)
-					}
-				}
-			}
-		}
-	})
-}
-
-func sums(change func(s *Sums)) func(*Observation) {
-	return func(o *Observation) {
+// sums changes the receiver's totals.
+func sums(change func(s *Sums)) func(*simulated) {
+	return after(func(o *Observation) {
 		for _, sums := range o.Sums {
 			for i := range sums {
 				change(&sums[i])
 			}
 		}
-	}
+	})
 }
 
-// packages changes the sums of measured packages.
-func packageSums(change func(s *Sums)) func(*Observation) {
-	return func(o *Observation) {
-		sums := o.Sums[power.Class{Zone: power.Package, Method: power.Measured}]
-		for i := range sums {
-			change(&sums[i])
-		}
-	}
-}
-
-func programs(change func(p *Program)) func(*Observation) {
-	return func(o *Observation) {
+// programs changes the programs of all steps.
+func programs(change func(p *Program)) func(*simulated) {
+	return after(func(o *Observation) {
 		for _, s := range o.Steps {
 			for i := range s.Programs {
 				change(&s.Programs[i])
 			}
 		}
-	}
+	})
 }
 
 const (
@@ -176,32 +153,39 @@ const (
 )
 
 var plantedFaults = []planted{
-	{"mW read as W", "unit", "0.001 times as much", "board, ARM, INA", changed("hwmon", power.Platform, scaled(1000)), nil},
-	{"mJ read as µJ", "unit", "1000 times as much", "small server, Atom", changed("powercap", power.Package, scaled(0.001)), nil},
-	{"wrong scale of the PMU", "agreement", "reads 4 times", dual, changed("perf", power.Package, scaled(4)), nil},
-	{"DRAM inside the package", "dram", "inside the package", plugged, added("powercap", power.Package, power.DRAM, 1), nil},
-	{"energy unit of DRAM", "dram", "energy unit is wrong", plugged, changed("powercap", power.DRAM, scaled(4)), nil},
-	{"DRAM counts something else", "dram", "does not follow memory", plugged, changed("powercap", power.DRAM, becomes(func(at float64) float64 { return 5 + 0.05*math.Sin(at) })), nil},
-	{"a socket missing from the cpumask", "sockets", "[1] of 2: its CPU is not in the cpumask", dual, without("perf", power.Package, 1), nil},
-	{"a socket without a zone", "sockets", "lacks socket [3]", "server, Intel, 4 sockets", without("powercap", power.Package, 3), nil},
-	{"sockets swapped", "sockets", "are swapped", plugged, changed("powercap", power.Package, func(z *Zone) { z.Socket = 1 - z.Socket }), nil},
+	{"mW read as W", "unit", "0.001 times as much", "board, ARM, INA", changed("hwmon", power.Platform, scaled(1000))},
+	{"mJ read as µJ", "unit", "1000 times as much", "small server, Atom", changed("powercap", power.Package, scaled(0.001))},
+	{"wrong scale of the PMU", "agreement", "reads 4 times", dual, changed("perf", power.Package, scaled(4))},
+	{"DRAM inside the package", "dram", "inside the package", plugged, readings(func(o *Observation) {
+		for i, z := range o.Zones[:2] {
+			z.Raw = nil
+			for at := range z.Points {
+				z.Points[at].Value += valueAt(o.Zones[4+i].Points, z.Points[at].At)
+			}
+		}
+	})},
+	{"energy unit of DRAM", "dram", "energy unit is wrong", plugged, changed("powercap", power.DRAM, scaled(4))},
+	{"DRAM counts something else", "dram", "does not follow memory", plugged, changed("powercap", power.DRAM, becomes(func(at float64) float64 { return 5 + 0.05*math.Sin(at) }))},
+	{"a socket missing from the cpumask", "sockets", "[1] of 2: its CPU is not in the cpumask", dual, without(func(z *Zone) bool { return z.Meter == "perf" && z.Kind == power.Package && z.Socket == 1 })},
+	{"a socket without a zone", "sockets", "lacks socket [3]", "server, Intel, 4 sockets", without(func(z *Zone) bool { return z.Kind == power.Package && z.Socket == 3 })},
+	{"sockets swapped", "sockets", "are swapped", plugged, changed("powercap", power.Package, func(z *Zone) { z.Socket = 1 - z.Socket })},
 	{"one counter for two sockets", "sockets", "the same counter", dual, readings(func(o *Observation) {
 		o.Zones[1].Points, o.Zones[1].Raw = o.Zones[0].Points, o.Zones[0].Raw
 		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == "perf" })
-	}), nil},
+	})},
 	{"a socket counts double", "sockets", "do not count alike", "server, Intel, 4 sockets", changed("powercap", power.Package, func(z *Zone) {
 		if z.Socket == 2 {
 			scaled(2)(z)
 		}
-	}), nil},
-	{"constant 0 as before Linux 7.0", "zero", "Before Linux 7.0", "server, AMD, perf only", changed("perf", power.Package, scaled(0)), nil},
-	{"a range that does not fit the unit", "wrap", "wraps at the wrong range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range *= 4 }), nil},
-	{"a value above the range", "wrap", "above its stated range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range /= 64 }), nil},
+	})},
+	{"constant 0 as before Linux 7.0", "zero", "Before Linux 7.0", "server, AMD, perf only", changed("perf", power.Package, scaled(0))},
+	{"a range that does not fit the unit", "wrap", "wraps at the wrong range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range *= 4 })},
+	{"a value above the range", "wrap", "above its stated range", "desktop, Intel", changed("powercap", power.Package, func(z *Zone) { z.Range /= 64 })},
 	{"a wrap at the wrong range", "wrap", "it wrapped at about 65536 J", "server, AMD, 2 sockets", changed("powercap", power.Package, func(z *Zone) {
 		for i := range z.Raw {
 			z.Raw[i].Value = math.Mod(z.Points[i].Value+60_000, 65_536)
 		}
-	}), nil},
+	})},
 	{"a reset", "wrap", "was reset", "HPC node, Cray", changed("cray", power.Platform, func(z *Zone) {
 		for i := range z.Raw {
 			z.Raw[i].Value = z.Points[i].Value
@@ -209,92 +193,89 @@ var plantedFaults = []planted{
 				z.Raw[i].Value -= z.Points[len(z.Raw)/2].Value
 			}
 		}
-	}), nil},
-	{"a lag of 5 s", "lag", "s late", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.late = 5 }), nil},
-	{"a lag of 2 s of RAPL", "lag", "s late", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.late = 2 }), nil},
-	{"a lag of 12 s of a BMC", "lag", "meters::ipmi::lag: 1", dual, meter("ipmi", power.Platform, func(m *simulatedMeter) { m.late = 12 }), nil},
+	})},
+	{"a lag of 5 s", "lag", "s late", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.late = 5 })},
+	{"a lag of 2 s of RAPL", "lag", "s late", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.late = 2 })},
+	{"a lag of 12 s of a BMC", "lag", "meters::ipmi::lag: 1", dual, meter("ipmi", power.Platform, func(m *simulatedMeter) { m.late = 12 })},
 	{"a sensor in °C", "temperature", "°C", "board, ARM, INA", readings(func(o *Observation) {
 		becomes(func(at float64) float64 { return valueAt(o.Temperatures[0], at-0.5) })(o.Zones[0])
-	}), nil},
-	{"noise of 10 %", "noise", "noise of", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
-	{"noise of 10 % of RAPL", "noise", "noise of ", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.noise = 0.1 }), nil},
+	})},
+	{"noise of 10 %", "noise", "noise of", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.noise = 0.1 })},
+	{"noise of 10 % of RAPL", "noise", "noise of ", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.noise = 0.1 })},
 	{"a counter that stops", "standstill", "stood still", "desktop, AMD, plug", changed("powercap", power.Package, func(z *Zone) {
 		for i, p := range z.Points {
 			if p.At > 150 && p.At < 200 {
 				z.Points[i].Value = z.Points[i-1].Value
 			}
 		}
-	}), nil},
-	{"a constant power", "load following", "does not follow the load", "server, ACPI power meter alone", changed("hwmon", power.Platform, becomes(func(float64) float64 { return 150 })), nil},
-	{"another machine's meter", "load following", "does not follow the load", "server, ARM, hwmon", changed("hwmon", power.Platform, becomes(func(at float64) float64 { return 150 + 10*math.Sin(at/4) })), nil},
-	{"reads that fail", "reads", "reads of", "laptop, psys", changed("powercap", power.PSys, func(z *Zone) { z.Failed = z.Reads / 20 }), nil},
-	{"the BMC of half the machine", "parts and whole", "parts exceed the whole", dual, changed("ipmi", power.Platform, scaled(0.4)), nil},
-	{"core above package", "parts and whole", "parts exceed the whole", "desktop, Intel", changed("powercap", power.Core, scaled(2)), nil},
-	{"psys below package", "parts and whole", "parts exceed the whole", "laptop, psys", changed("powercap", power.PSys, scaled(0.6)), nil},
-	{"BMC and plug disagree", "agreement", "disagree", "server, BMC and plug", changed("ipmi", power.Platform, scaled(1.35)), nil},
+	})},
+	{"a constant power", "load following", "does not follow the load", "server, ACPI power meter alone", changed("hwmon", power.Platform, becomes(func(float64) float64 { return 150 }))},
+	{"another machine's meter", "load following", "does not follow the load", "server, ARM, hwmon", changed("hwmon", power.Platform, becomes(func(at float64) float64 { return 150 + 10*math.Sin(at/4) }))},
+	{"reads that fail", "reads", "reads of", "laptop, psys", changed("powercap", power.PSys, func(z *Zone) { z.Failed = z.Reads / 20 })},
+	{"the BMC of half the machine", "parts and whole", "parts exceed the whole", dual, changed("ipmi", power.Platform, scaled(0.4))},
+	{"core above package", "parts and whole", "parts exceed the whole", "desktop, Intel", changed("powercap", power.Core, scaled(2))},
+	{"psys below package", "parts and whole", "parts exceed the whole", "laptop, psys", changed("powercap", power.PSys, scaled(0.6))},
+	{"BMC and plug disagree", "agreement", "disagree", "server, BMC and plug", changed("ipmi", power.Platform, scaled(1.35))},
 	{"the whole rises by half", "closure", "does not close", "desktop, AMD, plug", changed("http", power.Platform, func(z *Zone) {
 		scaled(0.5)(z)
 		for i := range z.Points {
 			z.Points[i].Value += 60 * z.Points[i].At
 		}
-	}), nil},
-	{"processes lack a microjoule", "sums", "-0.000001 J off the active energy", dual, nil, sums(func(s *Sums) {
+	})},
+	{"processes lack a microjoule", "sums", "-0.000001 J off the active energy", dual, sums(func(s *Sums) {
 		if s.At > 100 {
 			s.Processes--
 		}
 	})},
-	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", nil, sums(func(s *Sums) { s.Idle += s.Idle / 100 })},
-	{"the receiver misses energy", "totals", "the meter itself", "desktop, Intel", nil, packageSums(func(s *Sums) {
+	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", sums(func(s *Sums) { s.Idle += s.Idle / 100 })},
+	{"the receiver misses energy", "totals", "the meter itself", "desktop, Intel", sums(func(s *Sums) {
 		s.Idle, s.Processes, s.Unattributed = s.Idle/10*9, s.Processes/10*9, s.Unattributed/10*9
 		s.Active = s.Processes + s.Unattributed
 		s.Zones = s.Active + s.Idle
 	})},
-	{"unequal energy of equal programs", "symmetry", "CPU 2 +", "virtual machine", nil, programs(func(p *Program) {
+	{"unequal energy of equal programs", "symmetry", "CPU 2 +", "virtual machine", programs(func(p *Program) {
 		if p.CPU == 2 {
 			p.Energy[modeled] += p.Energy[modeled] / 10
 		}
 	})},
-	{"static power 30 % too low", "static power", "draws", dual, nil, packageSums(func(s *Sums) {
+	{"static power 30 % too low", "static power", "draws", dual, sums(func(s *Sums) {
 		moved := s.Idle / 10 * 3
 		s.Idle, s.Active, s.Unattributed = s.Idle-moved, s.Active+moved, s.Unattributed+moved
 	})},
-	{"a standard error that is too small", "standard error", "too small", dual, nil, packageSums(func(s *Sums) {
+	{"a standard error that is too small", "standard error", "too small", dual, sums(func(s *Sums) {
 		moved := s.Idle / 50 * 3
 		s.Idle, s.Active, s.Unattributed, s.Uncertainty = s.Idle-moved, s.Active+moved, s.Unattributed+moved, s.Uncertainty/20
 	})},
-	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", nil, programs(func(p *Program) { p.Counted["BPF"] *= 0.9 })},
-	{"the power of another GPU", "gpu", "GPU 1 draws 60.0 W", "server with a GPU", nil, func(o *Observation) {
+	{"BPF misses CPU time", "cpu time", "BPF counts", "virtual machine", programs(func(p *Program) { p.Counted["BPF"] *= 0.9 })},
+	{"the power of another GPU", "gpu", "GPU 1 draws 60.0 W", "server with a GPU", after(func(o *Observation) {
 		for i := range o.GPUs["GPU-1b9f"] {
 			o.GPUs["GPU-1b9f"][i].Watts = 60
 		}
-	}},
-	{"a CPU limit", "load", "got only 50 %", "virtual machine", readings(func(o *Observation) {
+	})},
+	{"a CPU limit", "load", "got only 50 %", "virtual machine", after(func(o *Observation) {
 		for _, cpu := range o.Busy {
 			for i := range cpu {
 				cpu[i].Value /= 2
 			}
 		}
-	}), programs(func(p *Program) {
-		p.Waited, p.Counted["BPF"], p.Counted["procfs"] = p.Waited/2, p.Counted["BPF"]/2, p.Counted["procfs"]/2
+		for _, s := range o.Steps {
+			for i := range s.Programs {
+				s.Programs[i].Waited, s.Programs[i].Counted = s.Programs[i].Waited/2, nil
+			}
+		}
 	})},
-	{"a missing permission", "permissions", "sudo setcap", dual, nil, func(o *Observation) {
+	{"a missing permission", "permissions", "sudo setcap", dual, after(func(o *Observation) {
 		o.Lacks = []Lack{{What: "The counters of perf may not be read", Grant: "sudo setcap cap_perfmon+ep energy"}}
-	}},
-	{"an old backend", "backend", "too old", dual, nil, func(o *Observation) { o.Backend = &Backend{Name: "Prometheus", Version: "2.42.0"} }},
+	})},
+	{"an old backend", "backend", "too old", dual, after(func(o *Observation) { o.Backend = &Backend{Name: "Prometheus", Version: "2.42.0"} })},
 }
 
 func TestEachPlantedFaultIsFoundByItsCheckAlone(t *testing.T) {
 	for _, p := range plantedFaults {
 		t.Run(p.name, func(t *testing.T) {
 			m := on(p.on)
-			if p.machine != nil {
-				p.machine(&m)
-			}
-			o := m.observe(0)
-			if p.after != nil {
-				p.after(o)
-			}
-			faults := with(Fault, o)
+			p.change(&m)
+			faults := with(Fault, m.observe(0))
 			for _, v := range faults {
 				assert.Equal(t, p.check, v.Check, v.Text)
 				assert.NotContains(t, v.Text, "%!")

@@ -31,6 +31,7 @@ type simulated struct {
 	virtual                 bool
 	meters                  []simulatedMeter
 	plant                   func(*Observation) // changes the readings
+	after                   func(*Observation) // changes the observation
 }
 
 // simulatedMeter is a meter of zones of a kind. The zero unit is a sensor of power.
@@ -68,26 +69,26 @@ func meters(all ...simulatedMeter) []simulatedMeter { return all }
 
 // healthy are machines without a fault, with powers of the size that such machines have.
 var healthy = []simulated{
-	{"server, Intel, 2 sockets, BMC", 2, 16, 2, 45, 12, 5, 0.2, 0.3, 8, 18, 60, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo, bmc), nil},
-	{"server, Intel, 2 sockets, plug", 2, 8, 2, 25, 8, 6, 0.2, 0.2, 6, 12, 50, 0.12, 0, 0, false, meters(packages, cores, dimms, plug), nil},
-	{"server, Intel, 1 socket, no SMT", 1, 8, 1, 20, 5, 8, 0, 0, 4, 6, 30, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil},
-	{"server, Intel, 4 sockets", 4, 12, 2, 40, 10, 6, 0.25, 0.3, 10, 20, 150, 0.08, 0, 0, false, meters(packages, cores, dimms), nil},
-	{"server, AMD, 2 sockets", 2, 32, 2, 95, 8, 3, 0.15, 0.3, 0, 0, 90, 0.08, 0, 0, false, meters(packages, cores, bmc), nil},
-	{"server, AMD, perf only", 1, 24, 2, 60, 6, 4, 0.2, 0, 0, 0, 70, 0.1, 0, 0, false, meters(onlyPerf), nil},
-	{"server, BMC and plug", 1, 16, 2, 30, 9, 4, 0.2, 0, 5, 12, 40, 0.1, 0, 0, false, meters(packages, cores, dimms, plug, bmc), nil},
-	{"server, averaging BMC", 2, 10, 2, 35, 10, 6, 0.2, 0.2, 7, 14, 70, 0.1, 0, 0, false, meters(packages, cores, dimms, slowBMC), nil},
-	{"server, ACPI power meter alone", 2, 8, 1, 30, 8, 9, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil},
-	{"server, much leakage", 2, 20, 2, 50, 10, 5, 0.2, 0, 8, 16, 80, 0.1, 0, 0.06, false, meters(packages, cores, dimms, plug), nil},
-	{"server with a GPU", 1, 16, 2, 40, 8, 5, 0.2, 0, 6, 10, 110, 0.08, 0, 0, false, meters(packages, cores, dimms, bmc), nil},
-	{"server, a little busy", 2, 16, 2, 40, 10, 5, 0.2, 0, 8, 16, 60, 0.1, 1, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil},
-	{"HPC node, Cray", 2, 64, 2, 90, 10, 2.4, 0.1, 0.2, 0, 0, 80, 0.05, 0, 0, false, meters(packages, cores, node), nil},
-	{"desktop, Intel", 1, 6, 2, 4, 9, 9, 0.15, 0.4, 0.8, 2, 25, 0.15, 0, 0, false, meters(packages, cores, dimms), nil},
-	{"desktop, AMD, plug", 1, 8, 2, 22, 15, 9, 0.1, 0.4, 0, 0, 30, 0.15, 0, 0, false, meters(packages, cores, plug), nil},
-	{"laptop, psys", 1, 4, 2, 1.5, 6, 4, 0.15, 0.5, 0.4, 1.2, 3, 0.02, 0, 0, false, meters(packages, cores, dimms, psys), nil},
-	{"small server, Atom", 1, 4, 1, 1.5, 0.6, 1.2, 0, 0, 0, 0, 8, 0.2, 0, 0, false, meters(packages, cores), nil},
-	{"board, ARM, INA", 1, 6, 1, 1.2, 0.5, 1.4, 0, 0, 0, 0, 4, 0.1, 0, 0, false, meters(ina), nil},
-	{"server, ARM, hwmon", 2, 40, 1, 30, 3, 2, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil},
-	{"virtual machine", 1, 2, 2, 5, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, true, nil, nil},
+	{"server, Intel, 2 sockets, BMC", 2, 16, 2, 45, 12, 5, 0.2, 0.3, 8, 18, 60, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo, bmc), nil, nil},
+	{"server, Intel, 2 sockets, plug", 2, 8, 2, 25, 8, 6, 0.2, 0.2, 6, 12, 50, 0.12, 0, 0, false, meters(packages, cores, dimms, plug), nil, nil},
+	{"server, Intel, 1 socket, no SMT", 1, 8, 1, 20, 5, 8, 0, 0, 4, 6, 30, 0.1, 0, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil, nil},
+	{"server, Intel, 4 sockets", 4, 12, 2, 40, 10, 6, 0.25, 0.3, 10, 20, 150, 0.08, 0, 0, false, meters(packages, cores, dimms), nil, nil},
+	{"server, AMD, 2 sockets", 2, 32, 2, 95, 8, 3, 0.15, 0.3, 0, 0, 90, 0.08, 0, 0, false, meters(packages, cores, bmc), nil, nil},
+	{"server, AMD, perf only", 1, 24, 2, 60, 6, 4, 0.2, 0, 0, 0, 70, 0.1, 0, 0, false, meters(onlyPerf), nil, nil},
+	{"server, BMC and plug", 1, 16, 2, 30, 9, 4, 0.2, 0, 5, 12, 40, 0.1, 0, 0, false, meters(packages, cores, dimms, plug, bmc), nil, nil},
+	{"server, averaging BMC", 2, 10, 2, 35, 10, 6, 0.2, 0.2, 7, 14, 70, 0.1, 0, 0, false, meters(packages, cores, dimms, slowBMC), nil, nil},
+	{"server, ACPI power meter alone", 2, 8, 1, 30, 8, 9, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil, nil},
+	{"server, much leakage", 2, 20, 2, 50, 10, 5, 0.2, 0, 8, 16, 80, 0.1, 0, 0.06, false, meters(packages, cores, dimms, plug), nil, nil},
+	{"server with a GPU", 1, 16, 2, 40, 8, 5, 0.2, 0, 6, 10, 110, 0.08, 0, 0, false, meters(packages, cores, dimms, bmc), nil, nil},
+	{"server, a little busy", 2, 16, 2, 40, 10, 5, 0.2, 0, 8, 16, 60, 0.1, 1, 0, false, meters(packages, cores, dimms, event, dimmsToo), nil, nil},
+	{"HPC node, Cray", 2, 64, 2, 90, 10, 2.4, 0.1, 0.2, 0, 0, 80, 0.05, 0, 0, false, meters(packages, cores, node), nil, nil},
+	{"desktop, Intel", 1, 6, 2, 4, 9, 9, 0.15, 0.4, 0.8, 2, 25, 0.15, 0, 0, false, meters(packages, cores, dimms), nil, nil},
+	{"desktop, AMD, plug", 1, 8, 2, 22, 15, 9, 0.1, 0.4, 0, 0, 30, 0.15, 0, 0, false, meters(packages, cores, plug), nil, nil},
+	{"laptop, psys", 1, 4, 2, 1.5, 6, 4, 0.15, 0.5, 0.4, 1.2, 3, 0.02, 0, 0, false, meters(packages, cores, dimms, psys), nil, nil},
+	{"small server, Atom", 1, 4, 1, 1.5, 0.6, 1.2, 0, 0, 0, 0, 8, 0.2, 0, 0, false, meters(packages, cores), nil, nil},
+	{"board, ARM, INA", 1, 6, 1, 1.2, 0.5, 1.4, 0, 0, 0, 0, 4, 0.1, 0, 0, false, meters(ina), nil, nil},
+	{"server, ARM, hwmon", 2, 40, 1, 30, 3, 2, 0, 0, 0, 0, 60, 0.1, 0, 0, false, meters(acpi), nil, nil},
+	{"virtual machine", 1, 2, 2, 5, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, true, nil, nil, nil},
 }
 
 // modeled is the class of a machine without meters.
@@ -126,6 +127,9 @@ func (m *simulated) observe(seed uint64) *Observation {
 		m.plant(s.o)
 	}
 	s.report()
+	if m.after != nil {
+		m.after(s.o)
+	}
 	return s.o
 }
 
