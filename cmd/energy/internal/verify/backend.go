@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
 const (
@@ -45,7 +47,8 @@ func AskBackend(ctx context.Context, url string) *Backend {
 	if err := json.Unmarshal(text, &info); err != nil || info.Data.Version == "" {
 		return &Backend{Err: "its build information is not understood"}
 	}
-	return &Backend{Name: cmp.Or(info.Data.Application, "Prometheus"), Version: info.Data.Version}
+	name := figure.Fit(cmp.Or(info.Data.Application, "Prometheus"), figure.Columns)
+	return &Backend{Name: name, Version: figure.Fit(info.Data.Version, figure.Columns)}
 }
 
 // ask returns the answer to a request, or the problem without the address, which a report does not contain.

@@ -52,10 +52,10 @@ var checks = []check{
 	{name: "unit", meter: true, on: zones(isMeasured), judge: unit, ok: "All powers are possible",
 		otherwise: "No step is long enough"},
 
-	{name: "temperature", meter: true, on: zones(isPower), judge: temperature, ok: "No power equals a temperature",
+	{name: "temperature", meter: true, on: zones(func(z *Zone) bool { return len(z.Raw) == 0 }), judge: temperature, ok: "No power equals a temperature",
 		otherwise: "No power sensor was compared with a temperature sensor"},
 
-	{name: "wrap", meter: true, on: zones(hasCounter), judge: wrap, otherwise: "No meter has a counter",
+	{name: "wrap", meter: true, on: zones(func(z *Zone) bool { return len(z.Raw) > 1 }), judge: wrap, otherwise: "No meter has a counter",
 		ok: "Counters do not step back other than by a wrap, and the range fits the resolution"},
 
 	{name: "lag", meter: true, on: zones(followsCPUs), judge: lag, ok: "No meter is late",

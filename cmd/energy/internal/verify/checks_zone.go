@@ -37,14 +37,10 @@ func followsCPUs(z *Zone) bool {
 // counts reports whether a zone always uses energy, other than graphics.
 func counts(z *Zone) bool { return followsCPUs(z) || z.Kind == power.DRAM }
 
-func hasCounter(z *Zone) bool { return len(z.Raw) > 1 }
-
 // alwaysChanges reports whether a zone uses energy all the time: cores at rest may use no energy.
 func alwaysChanges(z *Zone) bool {
 	return counts(z) && z.Kind != power.Core && len(changes(z.Points)) > 2
 }
-
-func isPower(z *Zone) bool { return len(z.Raw) == 0 }
 
 // zero checks that counters count. Many servers have a psys without a sensor.
 func zero(j *judgment) {
@@ -225,10 +221,9 @@ func (j *judgment) loadedSocket(s *Step, loaded *Zone) (own float64) {
 // pairs returns the meters of each kind with the preferred meter of the kind.
 func pairs(a *analysis) (found []*judgment) {
 	for _, kind := range power.Kinds {
-		for i, g := range a.groups(kind) {
-			if i > 0 && kind != power.GPU {
-				found = append(found, &judgment{name: g.name, zones: g.zones, other: a.groups(kind)[0]})
-			}
+		groups := a.groups(kind)
+		for i := 1; i < len(groups) && kind != power.GPU; i++ {
+			found = append(found, &judgment{name: groups[i].name, zones: groups[i].zones, other: groups[0]})
 		}
 	}
 	return found

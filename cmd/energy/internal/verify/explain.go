@@ -87,10 +87,8 @@ func firstLine(err error) string {
 // lacks returns the missing permissions. bpf is why BPF is not used, nil if it is.
 func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 	of := func(name string) (found power.Status) {
-		for i := range status {
-			if status[i].Name == name {
-				found = status[i]
-			}
+		if i := slices.IndexFunc(status, func(s power.Status) bool { return s.Name == name }); i >= 0 {
+			found = status[i]
 		}
 		return found
 	}

@@ -23,8 +23,6 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-var errNoCPUs = errors.New("this machine shows no CPUs")
-
 // release is the part of a kernel's release that does not name its builder.
 var release = regexp.MustCompile(`^\d+(\.\d+)*`)
 
@@ -62,7 +60,7 @@ func readMachine(root string, allowed []int) (Machine, error) {
 		m.CPUs = append(m.CPUs, c)
 	}
 	if len(m.CPUs) == 0 {
-		return m, errNoCPUs
+		return m, errors.New("this machine shows no CPUs")
 	}
 	slices.SortFunc(m.CPUs, func(a, b CPU) int { return a.Number - b.Number })
 	m.Sockets = max(m.Sockets, len(m.sockets()))

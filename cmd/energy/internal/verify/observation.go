@@ -4,8 +4,8 @@
 // itself.
 //
 // A run records an Observation: the readings of every meter, CPU times and the receiver's totals
-// at rest and under loads. Check derives verdicts from it. Check is a
-// pure function, so simulated machines with planted faults test it.
+// at rest and under loads. Check derives verdicts from it alone, so simulated machines with planted
+// faults test it.
 package verify
 
 import (
