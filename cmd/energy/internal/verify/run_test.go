@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,6 +122,5 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	require.NoError(t, json.Unmarshal(document, &again))
 	assert.InDelta(t, 6.104e-05, again.Zones[0]["unit_joules"], 1e-12, "four digits")
 	assert.Zero(t, again.Zones[0]["socket"])
-	psys := again.Zones[slices.IndexFunc(again.Zones, func(z map[string]any) bool { return z["kind"] == "psys" })]
-	assert.Equal(t, nil, psys["socket"])
+	assert.Contains(t, string(document), `"socket": null`)
 }
