@@ -33,6 +33,7 @@ var made atomic.Uint64 // number of groups
 // The command runs in a leaf below it. In version 2 only a cgroup without processes can have children with controllers
 // (cgroup-v2.rst, No Internal Process Constraint), and container runtimes make such children.
 type cgroup struct {
+	*hierarchy
 	parent, dir, leaf string
 	named             string   // the path of dir in the hierarchy
 	held              *os.File // dir, locked: it is in use
@@ -42,27 +43,30 @@ type cgroup struct {
 
 // hierarchy describes one kind of cgroup hierarchy.
 type hierarchy struct {
-	name    string
+	name    Method
 	isMount func(*procfs.MountInfo) bool
 	isOwn   func(*procfs.Cgroup) bool
-	counter string // the file with the CPU time
+	file    string // with the CPU time in a line
+	prefix  string // of that line
+	unit    units.CPUTime
 }
 
 var (
+	// A cpu.stat has usage_usec even where no controller is enabled (cgroup-v2.rst, cpu.stat).
 	unified = hierarchy{
-		name:    "cgroup v2",
+		name:    CgroupV2,
 		isMount: func(m *procfs.MountInfo) bool { return m.FSType == "cgroup2" },
 		isOwn:   func(c *procfs.Cgroup) bool { return c.HierarchyID == 0 },
-		counter: "cpu.stat",
+		file:    "cpu.stat", prefix: "usage_usec ", unit: units.CPUTime(time.Microsecond),
 	}
 	cpuacct = hierarchy{
-		name: "cgroup v1 cpuacct",
+		name: CgroupV1,
 		isMount: func(m *procfs.MountInfo) bool {
 			_, ok := m.SuperOptions["cpuacct"]
 			return ok && m.FSType == "cgroup"
 		},
-		isOwn:   func(c *procfs.Cgroup) bool { return slices.Contains(c.Controllers, "cpuacct") },
-		counter: "cpuacct.usage",
+		isOwn: func(c *procfs.Cgroup) bool { return slices.Contains(c.Controllers, "cpuacct") },
+		file:  "cpuacct.usage", unit: 1,
 	}
 )
 
@@ -77,11 +81,8 @@ func (h *hierarchy) own(root string) (dir, path string, err error) {
 		return "", "", err
 	}
 	cgroups, err := self.Cgroups()
-	if err != nil {
-		return "", "", err
-	}
-	mounts, err := self.MountInfo()
-	if err != nil {
+	mounts, failed := self.MountInfo()
+	if err := errors.Join(err, failed); err != nil {
 		return "", "", err
 	}
 	in := slices.IndexFunc(cgroups, func(c procfs.Cgroup) bool { return h.isOwn(&c) })
@@ -125,7 +126,10 @@ func newCgroup(h *hierarchy, root string) (c *cgroup, err error) {
 func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
 	dir := filepath.Join(parent, name)
-	c := &cgroup{parent: parent, dir: dir, leaf: filepath.Join(dir, "command"), named: filepath.Join(path, name), buf: make([]byte, 4096)}
+	c := &cgroup{
+		hierarchy: h, parent: parent, dir: dir, leaf: filepath.Join(dir, "command"), named: filepath.Join(path, name),
+		counter: kernfs.File{Path: filepath.Join(dir, h.file)}, buf: make([]byte, 4096),
+	}
 	err := os.Mkdir(c.dir, 0o750)
 	if err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
@@ -137,8 +141,7 @@ func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 		err = os.Mkdir(c.leaf, 0o750)
 	}
 	if err == nil {
-		c.counter.Path = filepath.Join(c.dir, h.counter)
-		_, err = c.counter.Read(c.buf)
+		_, err = c.Used()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("use a cgroup: %w", err), c.close())
@@ -178,10 +181,38 @@ func removeTree(dir string) error {
 	return unix.Rmdir(dir)
 }
 
+func (h *hierarchy) method() Method { return h.name }
+
 // path implements counter.
 func (c *cgroup) path() string { return c.named }
 
-func (c *cgroup) directory() string { return c.dir }
+// start implements counter. It is that of version 2.
+func (c *cgroup) start(fork func(cgroup int) error) error {
+	leaf, err := os.Open(c.leaf)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errGroup, err)
+	}
+	defer func() { _ = leaf.Close() }()
+	return fork(int(leaf.Fd()))
+}
+
+// Used implements cpu.Group.
+func (c *cgroup) Used() (units.CPUTime, error) {
+	text, err := c.counter.Read(c.buf)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if number, ok := bytes.CutPrefix(line, []byte(c.prefix)); ok {
+			n, err := kernfs.ParseUintLine(number)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
+			}
+			return units.CPUTime(n) * c.unit, nil
+		}
+	}
+	return 0, fmt.Errorf("%s: it has no %s", c.counter.Path, c.prefix)
+}
 
 // Processes implements cpu.Group.
 func (c *cgroup) Processes(yield func(pid int32)) error { return c.eachProcess(c.dir, yield) }
@@ -200,11 +231,6 @@ func (c *cgroup) eachProcess(dir string, yield func(pid int32)) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil || stat.Nlink == 2 {
 		return err // no cgroup is below it (fs/kernfs/inode.c, kernfs_refresh_inode)
-	}
-	if dir == c.dir && stat.Nlink == 3 { // only the leaf
-		if err := c.eachProcess(c.leaf, yield); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -227,11 +253,8 @@ const attempts = 20
 // close moves the processes that are in the cgroup itself or in its leaf to the one around it, and
 // removes the cgroup. Other cgroups below it stay with their processes.
 func (c *cgroup) close() error {
-	_ = c.counter.Close() // it was only read from
-	if c.held == nil {
-		return nil
-	}
-	defer func() { _ = c.held.Close(); c.held = nil }()
+	_ = c.counter.Close()                 // it was only read from
+	defer func() { _ = c.held.Close() }() // it may not be open
 	var err error
 	for range attempts {
 		if err = removeTree(c.dir); err == nil || !errors.Is(err, unix.EBUSY) {
@@ -263,49 +286,7 @@ func (c *cgroup) moveUp() (moved int) {
 	return moved
 }
 
-// cgroupV2 counts in a cgroup of version 2. Its cpu.stat has usage_usec even where no controller is enabled
-// (cgroup-v2.rst, cpu.stat).
-type cgroupV2 struct{ *cgroup }
-
-func newCgroupV2(root string) (*cgroupV2, error) {
-	c, err := newCgroup(&unified, root)
-	if err != nil {
-		return nil, err
-	}
-	return &cgroupV2{c}, nil
-}
-
-func (*cgroupV2) method() Method { return CgroupV2 }
-
-// start implements counter.
-func (c *cgroupV2) start(fork func(cgroup int) error) error {
-	leaf, err := os.Open(c.leaf)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errGroup, err)
-	}
-	defer func() { _ = leaf.Close() }()
-	return fork(int(leaf.Fd()))
-}
-
-// Used implements cpu.Group.
-func (c *cgroupV2) Used() (units.CPUTime, error) {
-	b, err := c.counter.Read(c.buf)
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(b) {
-		if text, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
-			usec, err := kernfs.ParseUintLine(text)
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
-			}
-			return units.CPUTime(usec) * units.CPUTime(time.Microsecond), nil
-		}
-	}
-	return 0, fmt.Errorf("%s: it has no usage_usec", c.counter.Path)
-}
-
-// cgroupV1 counts in a cgroup of the cpuacct hierarchy. Its cpuacct.usage is in nanoseconds.
+// cgroupV1 counts in a cgroup of the cpuacct hierarchy.
 //
 // A child is in the cgroup of the thread that forks it, so a thread of this process enters the
 // leaf. The kernel delays it by milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c). The
@@ -333,10 +314,11 @@ func newCgroupV1(root string) (*cgroupV1, error) {
 // forkInside closes known when its thread is known, enters the leaf, and calls what it is sent. The
 // thread stays locked, so it ends with the goroutine.
 func (c *cgroupV1) forkInside(known chan<- struct{}) {
+	const perThread, scheduler = 4, 2 // include/linux/posix-timers.h, make_thread_cpuclock
 	defer close(c.done)
 	runtime.LockOSThread()
 	tid := unix.Gettid()
-	c.thread = threadClock(tid)
+	c.thread = int32(^tid<<3 | perThread | scheduler)
 	c.before = clock(c.thread)
 	close(known)
 	entered := os.WriteFile(filepath.Join(c.leaf, "tasks"), []byte(strconv.Itoa(tid)), 0)
@@ -348,8 +330,6 @@ func (c *cgroupV1) forkInside(known chan<- struct{}) {
 		}
 	}
 }
-
-func (*cgroupV1) method() Method { return CgroupV1 }
 
 // start implements counter.
 func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
@@ -380,22 +360,8 @@ func (c *cgroupV1) close() error {
 	return c.cgroup.close()
 }
 
-// threadClock returns the clock of a thread's CPU time (include/linux/posix-timers.h, make_thread_cpuclock).
-func threadClock(tid int) int32 {
-	const perThread, scheduler = 4, 2
-	return int32(^tid<<3 | perThread | scheduler)
-}
-
-// Used implements cpu.Group.
+// Used implements cpu.Group. The time of the thread of this process does not count.
 func (c *cgroupV1) Used() (units.CPUTime, error) {
-	b, err := c.counter.Read(c.buf)
-	if err != nil {
-		return 0, err
-	}
-	nsec, err := kernfs.ParseUintLine(b)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
-	}
-	own := units.Advance(c.before, clock(c.thread))
-	return units.Advance(own, units.CPUTime(nsec)), nil
+	used, err := c.cgroup.Used()
+	return units.Advance(units.Advance(c.before, clock(c.thread)), used), err
 }

@@ -24,10 +24,13 @@ import (
 type Group struct {
 	root string // of the host
 
+	pidfd int // of the process of an attached group
+	pid   int
+
 	mu       sync.Mutex
 	tree     *processTree
 	counter  counter
-	children map[int]bool // that are not to be reaped here: of Start, until they are waited for, and those from before New
+	commands map[int]bool // children of Start that were not waited for
 	foreign  map[int]bool // children from before New
 	started  bool
 	untried  []Method
@@ -68,9 +71,9 @@ func newGroup(root string, methods ...Method) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{root: root, tree: tree, untried: methods, children: map[int]bool{}, foreign: map[int]bool{}}
+	g := &Group{root: root, tree: tree, untried: methods, commands: map[int]bool{}, foreign: map[int]bool{}}
 	for _, pid := range tree.childrenOf(os.Getpid()) {
-		g.children[pid], g.foreign[pid] = true, true
+		g.foreign[pid] = true
 	}
 	return g, g.countNext()
 }
@@ -78,7 +81,16 @@ func newGroup(root string, methods ...Method) (*Group, error) {
 // countNext counts by the next method that works from now on.
 func (g *Group) countNext() (err error) {
 	for len(g.untried) > 0 {
-		c, rejected := g.open(g.untried[0])
+		var c counter
+		var rejected error
+		switch g.untried[0] {
+		case CgroupV1:
+			c, rejected = newCgroupV1(g.root)
+		case CgroupV2:
+			c, rejected = newCgroup(&unified, g.root)
+		default:
+			c, rejected = newTreeTimes(g.tree, os.Getpid(), g.foreign)
+		}
 		g.untried = g.untried[1:]
 		if rejected == nil {
 			g.counter, g.used = c, 0
@@ -87,17 +99,6 @@ func (g *Group) countNext() (err error) {
 		err = errors.Join(err, rejected)
 	}
 	return err
-}
-
-func (g *Group) open(method Method) (counter, error) {
-	switch method {
-	case CgroupV1:
-		return newCgroupV1(g.root)
-	case CgroupV2:
-		return newCgroupV2(g.root)
-	default:
-		return newChildTimes(g.tree, g.foreign)
-	}
 }
 
 // Source returns a CPU time source of the group. names is a source of the whole machine that reports
@@ -185,8 +186,8 @@ func (g *Group) Processes(yield func(pid int32)) error {
 		listed[pid] = true
 		yield(pid)
 	})
-	for pid := range g.children {
-		if !g.foreign[pid] && !listed[int32(pid)] {
+	for pid := range g.commands {
+		if !listed[int32(pid)] {
 			yield(int32(pid))
 		}
 	}
@@ -199,5 +200,8 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reap()
+	if g.pid != 0 {
+		return os.NewSyscallError("close", unix.Close(g.pidfd))
+	}
 	return g.counter.close()
 }

@@ -43,6 +43,14 @@ func eachMethod(t *testing.T, test func(t *testing.T, g *Group)) {
 	}
 }
 
+// dirOf returns the directory of the cgroup of a group.
+func dirOf(g *Group) string {
+	if v1, ok := g.counter.(*cgroupV1); ok {
+		return v1.dir
+	}
+	return g.counter.(*cgroup).dir
+}
+
 func run(t testing.TB, g *Group, args ...string) int {
 	t.Helper()
 	p, err := g.Start(Command{Args: args})
@@ -224,7 +232,7 @@ func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
 			if err != nil {
 				t.Skipf("CPU time cannot be counted by %s: %v", method, err)
 			}
-			dir := g.counter.(interface{ directory() string }).directory()
+			dir := dirOf(g)
 			run(t, g, "sh", "-c", fmt.Sprintf("mkdir %s/a && echo $$ >%s/a/cgroup.procs && %s", dir, dir, loop))
 			counted := usedBy(t, g)
 			assert.Greater(t, counted, 2*units.Tick)
@@ -255,7 +263,7 @@ func TestTheCgroupItselfHasNoProcesses(t *testing.T) {
 	if err != nil {
 		t.Skipf("CPU time cannot be counted by %s: %v", CgroupV2, err)
 	}
-	c := g.counter.(*cgroupV2)
+	c := g.counter.(*cgroup)
 	pids := leave(t, g, "sleep 60 >/dev/null & echo $!")
 	require.Len(t, pids, 1)
 	own, err := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
@@ -294,7 +302,7 @@ func TestAGroupCountsByTheNextMethodWhereItsCgroupIsGone(t *testing.T) {
 	if g.Method() != CgroupV2 {
 		t.Skip("cgroups cannot be made here")
 	}
-	require.NoError(t, removeTree(g.counter.(*cgroupV2).dir))
+	require.NoError(t, removeTree(g.counter.(*cgroup).dir))
 	run(t, g, "sh", "-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
 	assert.Equal(t, ChildTimes, g.Method())
 	assert.NotZero(t, usedBy(t, g))

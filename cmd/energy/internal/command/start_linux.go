@@ -47,7 +47,7 @@ func (g *Group) Start(c Command) (*Process, error) {
 		switch {
 		case err == nil:
 			g.started = true
-			g.children[process.Pid] = true
+			g.commands[process.Pid] = true
 			return &Process{group: g, process: process}, nil
 		case !errors.Is(err, errGroup):
 			return nil, err
@@ -91,19 +91,15 @@ func refusesCgroup(err error) bool {
 
 // find returns the path of a program as execvp(3) finds it.
 func find(name string) (path string, err error) {
-	if name == "" {
-		return "", explain(name, fs.ErrNotExist)
-	}
 	path, err = exec.LookPath(name)
 	if err == nil || errors.Is(err, exec.ErrDot) {
 		return path, nil
 	}
-	if strings.Contains(name, "/") {
-		return "", explain(name, err)
-	}
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if errors.Is(isExecutable(filepath.Join(dir, name)), unix.EACCES) {
-			return "", explain(name, unix.EACCES)
+	if name != "" && !strings.Contains(name, "/") {
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			if errors.Is(isExecutable(filepath.Join(dir, name)), unix.EACCES) {
+				err = unix.EACCES
+			}
 		}
 	}
 	return "", explain(name, err)
@@ -152,7 +148,7 @@ func (p *Process) AwaitEnd() error {
 func (p *Process) Wait() (status int, err error) {
 	state, err := p.process.Wait()
 	p.group.mu.Lock()
-	delete(p.group.children, p.process.Pid)
+	delete(p.group.commands, p.process.Pid)
 	p.group.mu.Unlock()
 	if err != nil {
 		return 0, err
@@ -192,7 +188,7 @@ func (g *Group) reap() {
 		return
 	}
 	for _, pid := range g.tree.childrenOf(os.Getpid()) {
-		if !g.children[pid] {
+		if !g.commands[pid] && !g.foreign[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may run yet
 		}
 	}

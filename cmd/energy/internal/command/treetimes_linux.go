@@ -22,7 +22,7 @@ type treeTimes struct {
 	tree    *processTree
 	root    int
 	foreign map[int]bool  // processes that do not count
-	pidfd   int           // of the root, 0 if it is this process
+	own     bool          // the root is this process
 	before  units.CPUTime // the time before the group began
 	members map[int]member
 	gone    units.CPUTime // the time of members that ended and that no member waited for
@@ -36,15 +36,15 @@ type member struct {
 	used   units.CPUTime // including children that it waited for
 }
 
-// newChildTimes counts the descendants of this process from now on.
-func newChildTimes(tree *processTree, foreign map[int]bool) (t *treeTimes, err error) {
-	t = &treeTimes{tree: tree, root: os.Getpid(), foreign: foreign}
+// newTreeTimes counts the descendants of a process from now on, and the process unless it is this one.
+func newTreeTimes(tree *processTree, root int, foreign map[int]bool) (t *treeTimes, err error) {
+	t = &treeTimes{tree: tree, root: root, own: root == os.Getpid(), foreign: foreign}
 	t.before, err = t.Used()
 	return t, err
 }
 
 func (t *treeTimes) method() Method {
-	if t.pidfd == 0 {
+	if t.own {
 		return ChildTimes
 	}
 	return ProcessTree
@@ -52,15 +52,10 @@ func (t *treeTimes) method() Method {
 
 func (*treeTimes) path() string { return "" }
 
-func (t *treeTimes) close() error {
-	if t.pidfd == 0 {
-		return nil
-	}
-	return os.NewSyscallError("close", unix.Close(t.pidfd))
-}
+func (*treeTimes) close() error { return nil }
 
 // start implements counter.
-func (t *treeTimes) start(fork func(cgroup int) error) error { return fork(-1) }
+func (*treeTimes) start(fork func(cgroup int) error) error { return fork(-1) }
 
 // Processes implements cpu.Group. It yields the processes that run now.
 func (t *treeTimes) Processes(yield func(pid int32)) error {
@@ -68,7 +63,7 @@ func (t *treeTimes) Processes(yield func(pid int32)) error {
 		return err
 	}
 	for pid := range t.members {
-		if pid != t.root || t.pidfd != 0 {
+		if pid != t.root || !t.own {
 			yield(int32(pid))
 		}
 	}
@@ -145,8 +140,10 @@ func (t *treeTimes) visit(pid int, is *member) {
 	if err != nil || is != nil && stat.Starttime != is.start {
 		return // it ended
 	}
-	m := member{stat.Starttime, stat.PPID, waitedFor()}
-	if pid != t.root || t.pidfd != 0 {
+	m := member{start: stat.Starttime, parent: stat.PPID}
+	if pid == t.root && t.own {
+		m.used = waitedFor()
+	} else {
 		m.used = processTime(pid, &stat) + ticks(uint(max(stat.CUTime, 0))) + ticks(uint(max(stat.CSTime, 0)))
 	}
 	t.members[pid] = m

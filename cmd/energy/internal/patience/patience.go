@@ -55,7 +55,7 @@ type Guard struct {
 // Call calls do. It returns ErrBlocked if do or an earlier call does not return in time; do may
 // continue then. After ctx has ended it does not wait for an earlier call.
 func (g *Guard) Call(ctx context.Context, do func()) error {
-	if g.Blocked() && !g.wait(ctx.Done()) {
+	if g.Blocked() && !g.wait(ctx) {
 		return ErrBlocked
 	}
 	done := make(chan struct{})
@@ -64,28 +64,21 @@ func (g *Guard) Call(ctx context.Context, do func()) error {
 		defer close(done)
 		do()
 	}()
-	if !g.wait(nil) {
+	if !g.wait(context.Background()) {
 		return ErrBlocked
 	}
 	return nil
 }
 
 // wait waits until the current call has returned, and reports whether it did.
-func (g *Guard) wait(ended <-chan struct{}) bool {
-	timer := time.NewTimer(g.Grace)
-	defer timer.Stop()
+func (g *Guard) wait(ctx context.Context) bool {
+	ctx, stop := context.WithTimeout(ctx, g.Grace)
+	defer stop()
 	select {
 	case <-g.blocked:
-		return true
-	default:
+	case <-ctx.Done():
 	}
-	select {
-	case <-g.blocked:
-		return true
-	case <-ended:
-	case <-timer.C:
-	}
-	return false
+	return !g.Blocked()
 }
 
 // Blocked reports whether a call has not returned.
