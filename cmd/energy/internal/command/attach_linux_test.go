@@ -44,6 +44,14 @@ func startShell(t *testing.T) *shell {
 	return s
 }
 
+func attach(t *testing.T, s *shell) *Group {
+	t.Helper()
+	g, err := Attach("/", s.Process.Pid)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.Close()) })
+	return g
+}
+
 func (s *shell) run(t *testing.T, line string) {
 	t.Helper()
 	_, err := io.WriteString(s.in, line+"\n")
@@ -55,9 +63,7 @@ func (s *shell) run(t *testing.T, line string) {
 func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) {
 	s := startShell(t)
 	s.run(t, loop)
-	g, err := Attach("/", s.Process.Pid)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, g.Close()) }()
+	g := attach(t, s)
 	assert.Equal(t, s.Args, g.Args())
 	assert.Equal(t, ProcessTree, g.Method())
 
@@ -76,20 +82,17 @@ func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) 
 
 func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 	s := startShell(t)
-	g, err := Attach("/", s.Process.Pid)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, g.Close()) }()
-	file := filepath.Join(t.TempDir(), "runs")
-	fifo := file + ".fifo"
+	g := attach(t, s)
+	runs, fifo := filepath.Join(t.TempDir(), "runs"), filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, os.WriteFile(runs, nil, 0o600))
 	require.NoError(t, unix.Mkfifo(fifo, 0o600))
-	_, err = io.WriteString(s.in, "(sh -c 'touch "+file+"; while test -e "+file+"; do :; done' & echo $! >"+file+".pid; cat "+fifo+")\n")
+	script := "(sh -c 'while test -e " + runs + "; do :; done' & echo $!; cat " + fifo + ")\n"
+	_, err := io.WriteString(s.in, script)
 	require.NoError(t, err)
-	orphan := 0
-	require.Eventually(t, func() bool {
-		content, _ := os.ReadFile(file + ".pid") // the shell may not have written it
-		orphan, err = strconv.Atoi(strings.TrimSpace(string(content)))
-		return err == nil
-	}, time.Minute, time.Millisecond)
+	pid, err := s.out.ReadString('\n')
+	require.NoError(t, err)
+	orphan, err := strconv.Atoi(strings.TrimSpace(pid))
+	require.NoError(t, err)
 	usedBy(t, g) // its parent runs
 	require.NoError(t, os.WriteFile(fifo, nil, 0))
 	_, err = s.out.ReadString('\n')
@@ -101,14 +104,12 @@ func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 	var members []int32
 	require.NoError(t, g.Processes(func(pid int32) { members = append(members, pid) }))
 	assert.Contains(t, members, int32(orphan))
-	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Remove(runs))
 }
 
 func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	s := startShell(t)
-	g, err := Attach("/", s.Process.Pid)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, g.Close()) }()
+	g := attach(t, s)
 	ended, stop := context.WithCancel(t.Context())
 	stop()
 	assert.False(t, g.AwaitEnd(ended))
@@ -118,7 +119,7 @@ func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	usedBy(t, g)
 	require.ErrorContains(t, g.Lost(), "between the last measurement and its end")
 
-	_, err = Attach("/", s.Process.Pid)
+	_, err := Attach("/", s.Process.Pid)
 	assert.ErrorIs(t, err, unix.ESRCH)
 }
 
