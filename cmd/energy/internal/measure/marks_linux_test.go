@@ -5,7 +5,6 @@ package measure
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,10 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
-	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // script is the variable that has this program send marks in place of its tests: phases separated by spaces.
@@ -34,28 +31,6 @@ func TestThisProgramAsACommandThatMarksPhases(t *testing.T) {
 	}
 }
 
-// runMarked measures this program while it marks phases.
-func runMarked(t *testing.T, names string) *Result {
-	t.Helper()
-	t.Setenv(script, names)
-	return runCommand(t, os.Args[0], "-test.run=^TestThisProgramAsACommandThatMarksPhases$")
-}
-
-func runCommand(t *testing.T, args ...string) *Result {
-	t.Helper()
-	t.Setenv("TMPDIR", shortDir(t))
-	cfg := energyreceiver.DefaultConfig()
-	cfg.Meters.Use = nil
-	cfg.Model = configoptional.Some(energyreceiver.ModelConfig{Points: []energyreceiver.ModelPoint{{Power: 40}, {Utilization: 1, Power: 120}}})
-	r, err := Run(t.Context(), Options{Command: args, Config: cfg, Interval: time.Minute})
-	require.NoError(t, err)
-	left, err := os.ReadDir(os.TempDir())
-	require.NoError(t, err)
-	assert.Empty(t, left, "the socket is removed")
-	assertSamplesAddUp(t, r)
-	return r
-}
-
 // shortDir returns a directory whose path leaves room for that of a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
@@ -65,29 +40,22 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func phaseNames(r *Result) (names []string) {
+func TestACommandMarksItsPhases(t *testing.T) {
+	o := options(t, machine(t), modeled, "")
+	t.Setenv("TMPDIR", shortDir(t))
+	t.Setenv(script, "install build install none")
+	o.Command, o.Interval = []string{os.Args[0], "-test.run=^TestThisProgramAsACommandThatMarksPhases$"}, time.Minute
+	r := measured(t, o)
+	require.Zero(t, r.Exit)
+	var names []string
 	for _, p := range r.Phases {
 		names = append(names, p.Name)
 	}
-	return names
-}
-
-func TestACommandMarksItsPhases(t *testing.T) {
-	r := runMarked(t, "install build install none")
-	require.Zero(t, r.Exit)
-	assert.Equal(t, []string{phase.None, "install", "build"}, phaseNames(r))
+	assert.Equal(t, []string{phase.None, "install", "build"}, names)
 	assert.Len(t, r.Samples, 5)
-}
-
-func TestWithoutMarksARunHasNoPhases(t *testing.T) {
-	assert.Empty(t, runCommand(t, "true").Phases)
-}
-
-func TestAPhaseThatNeverEndsLastsUntilTheEnd(t *testing.T) {
-	r := runMarked(t, "build")
-	require.Len(t, r.Phases, 2)
-	assert.Equal(t, "build", r.Phases[1].Name)
-	assert.Positive(t, r.Phases[1].Wall)
+	left, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	assert.Empty(t, left, "the socket is removed")
 }
 
 func TestMoreMarksThanARunMayHaveAreRefused(t *testing.T) {
@@ -96,15 +64,16 @@ func TestMoreMarksThanARunMayHaveAreRefused(t *testing.T) {
 	assert.NotEmpty(t, r.notes)
 }
 
-// A process that the command leaves behind marks a phase after the end: that fails there and changes nothing here.
-func TestMarksAfterTheEndFindNoSocket(t *testing.T) {
-	path := filepath.Join(shortDir(t), "socket")
-	r := runCommand(t, "sh", "-c", `printf %s "$ENERGY_PHASE_SOCKET" >`+path)
-	require.Zero(t, r.Exit)
-	socket, err := os.ReadFile(path)
+func TestTheSocketIsTheCommandsAloneUntilItEnds(t *testing.T) {
+	dir := shortDir(t)
+	t.Setenv("TMPDIR", dir)
+	file := filepath.Join(dir, "socket")
+	measured(t, options(t, machine(t), nil, `printf "%s %s" "$(stat -c %a "${ENERGY_PHASE_SOCKET%/*}")" "$ENERGY_PHASE_SOCKET" >`+file))
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.NotEmpty(t, socket)
-	assert.ErrorIs(t, phase.Send(t.Context(), string(socket), phase.Mark{Phase: "late"}), phase.ErrNobody)
+	mode, socket, _ := strings.Cut(string(text), " ")
+	assert.Equal(t, "700", mode)
+	assert.ErrorIs(t, phase.Send(t.Context(), socket, phase.Mark{Phase: "late"}), phase.ErrNobody)
 }
 
 func TestAMarkThatWaitsAtTheEndIsRefused(t *testing.T) {
@@ -115,20 +84,8 @@ func TestAMarkThatWaitsAtTheEndIsRefused(t *testing.T) {
 }
 
 func TestACommandRunsWhereNoSocketCanBeMade(t *testing.T) {
+	o := options(t, machine(t), nil, "true")
 	t.Setenv("TMPDIR", filepath.Join(shortDir(t), "missing"))
-	cfg := energyreceiver.DefaultConfig()
-	r, err := Run(t.Context(), Options{Command: []string{"true"}, Config: cfg, Interval: time.Minute})
-	require.NoError(t, err)
-	assert.Contains(t, strings.Join(r.Notes, "\n"), "Phases cannot be marked")
-}
-
-func TestTheSocketIsTheCommandsAlone(t *testing.T) {
-	if _, err := exec.LookPath("stat"); err != nil {
-		t.Skip("no stat(1)")
-	}
-	path := filepath.Join(shortDir(t), "mode")
-	runCommand(t, "sh", "-c", `stat -c %a "$(dirname "$ENERGY_PHASE_SOCKET")" >`+path)
-	mode, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, "700\n", string(mode))
+	r := measured(t, o)
+	assert.True(t, noted(r, "Phases cannot be marked"), r.Notes)
 }
