@@ -183,7 +183,7 @@ func (o *measureOptions) checkUsed(whose string, r *report.Report) int {
 		o.say("%s %s, more than the %s J of --max-joules", whose, figure.Joules(used), strconv.FormatFloat(o.maxJoules, 'f', -1, 64))
 		return exitTooMuch
 	case missing:
-		o.say("--max-joules does not include energy that a meter has not reported yet")
+		o.say("--max-joules is checked without energy that a meter has not reported")
 	}
 	return 0
 }

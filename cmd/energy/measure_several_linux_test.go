@@ -34,20 +34,8 @@ func (s *severalRuns) path(name string) string { return filepath.Join(s.dir, nam
 // measure runs energy measure and returns its exit status and what was written to standard error.
 func (s *severalRuns) measure(args ...string) (status int, stderr string) {
 	s.t.Helper()
-	file, err := os.Create(s.path("stderr"))
-	require.NoError(s.t, err)
-	defer func() { _ = file.Close() }()
-	o, err := parsed[measureOptions](append([]string{"--model", "35-120", "--wait", "0"}, args...))
-	if err != nil {
-		status = exitFailed
-	} else {
-		input, err := os.Open("measure_several.go") // not empty
-		require.NoError(s.t, err)
-		defer func() { _ = input.Close() }()
-		o.Stdin, o.Stdout, o.Stderr = input, file, file
-		status = o.run(s.ctx)
-	}
-	return status, s.read("stderr")
+	status, _, stderr = measuredUntil(s.ctx, s.t, append([]string{"--model", "35-120", "--wait", "0"}, args...)...)
+	return status, stderr
 }
 
 func (s *severalRuns) read(name string) string {
@@ -192,22 +180,21 @@ func TestAPlotHasAPanelOfEachCommand(t *testing.T) {
 	}
 }
 
-func TestTwoCommandsRunTenTimesByDefault(t *testing.T) {
-	for want, args := range map[int][]string{1: {"true"}, 10: {"--vs", "false", "true"}, 4: {"--vs", "false", "--runs", "4", "true"}} {
+func TestTheNumbersAndNamesOfRuns(t *testing.T) {
+	for names, args := range map[string][]string{
+		"1: run 1 of 1":                          {"true"},
+		"20: run 1 of 10 of A, run 1 of 10 of B": {"--vs", "false", "true"},
+		"8: run 1 of 4 of A, run 1 of 4 of B":    {"--vs", "false", "--runs", "4", "true"},
+		"3: warm-up run 1 of 1, run 1 of 2":      {"--runs", "2", "--warmup", "1", "true"},
+	} {
 		o, err := parsed[measureOptions](args)
 		require.NoError(t, err)
-		assert.Equal(t, want, o.several.runs)
-		assert.Equal(t, want > 1, o.several.used())
+		count := o.several.count()
+		assert.Equal(t, count > 1, o.several.used())
+		got := fmt.Sprint(count, ": ", o.several.step(0).name)
+		if count > 1 {
+			got += ", " + o.several.step(1).name
+		}
+		assert.Equal(t, names, got)
 	}
-}
-
-func TestTheNamesOfSteps(t *testing.T) {
-	two := severalOptions{runs: 3, warmup: 1, other: []string{"true"}}
-	assert.Equal(t, 8, two.count())
-	assert.Equal(t, "warm-up run 1 of 1 of B", two.step(1).name)
-	assert.Equal(t, "run 2 of 3 of B", two.step(4).name)
-	one := severalOptions{runs: 3, warmup: 2}
-	assert.Equal(t, 5, one.count())
-	assert.Equal(t, "warm-up run 2 of 2", one.step(1).name)
-	assert.Equal(t, "run 1 of 3", one.step(2).name)
 }

@@ -109,33 +109,31 @@ func (r *Report) explain(command int) {
 	if c.Label == Base {
 		return
 	}
-	var notes []string
-	failed, left, leaving := 0, []string(nil), 0
+	var notes, left []string
+	failed, leaving, n := 0, 0, len(c.Runs)
 	for _, run := range c.Runs {
 		r.Warnings, r.Notes = merge(r.Warnings, run.Warnings), merge(r.Notes, run.Notes)
-		if run.Exit != 0 {
-			failed++
-		}
-		for _, p := range run.Left {
-			left = append(left, p.Name)
-		}
+		failed += min(run.Exit, 1)
 		leaving += min(len(run.Left), 1)
+		for _, p := range run.Left {
+			name := p.Name
+			if n == 1 {
+				name += fmt.Sprintf(" (%d)", p.PID)
+			}
+			left = append(left, name)
+		}
 	}
-	n := len(c.Runs)
-	if !r.several() {
-		r.Warnings = append(r.Warnings, leftBehind(c.Runs[0].Left)...)
-		return
-	}
-	if failed > 0 {
+	if failed > 0 && n > 1 {
 		notes = append(notes, fmt.Sprintf("%d of %d runs failed: their exit status is not 0", failed, n))
 	}
-	if leaving > 0 {
-		slices.Sort(left)
-		notes = append(notes, fmt.Sprintf("%d of %d runs left processes behind, which are no longer measured: %s",
-			leaving, n, strings.Join(slices.Compact(left), ", ")))
+	switch {
+	case leaving > 0 && n == 1:
+		notes = append(notes, "Still running, and no longer measured: "+some(left))
+	case leaving > 0:
+		notes = append(notes, fmt.Sprintf("%d of %d runs left processes behind, which are no longer measured: %s", leaving, n, some(left)))
 	}
-	for _, row := range r.of(command) {
-		if lacking := n - row.runs; row.Zone != "" && row.Phase == "" && row.Name == "" && lacking > 0 {
+	for _, row := range r.rows(command, isZone) {
+		if lacking := n - row.runs; lacking > 0 {
 			notes = append(notes, fmt.Sprintf("Zone %s is missing in %d of %d runs, which count with 0 J of it", row.Zone, lacking, n))
 		}
 	}
@@ -143,28 +141,21 @@ func (r *Report) explain(command int) {
 	notes = append(notes, outliers("energy", whole.summary(Joules))...)
 	notes = append(notes, outliers("time", whole.summary(Seconds))...)
 	for _, note := range notes {
-		if len(r.Commands) > 1 {
-			note = c.Label + ": " + note
-		}
-		r.Warnings = append(r.Warnings, note)
+		r.Warnings = append(r.Warnings, r.label(command)+note)
 	}
 }
 
-// maxLeft is the maximum number of processes that are named.
-const maxLeft = 10
+// maxNames is the maximum number of processes that a note names.
+const maxNames = 10
 
-func leftBehind(left []measure.Process) []string {
-	var names []string
-	for _, p := range left[:min(len(left), maxLeft)] {
-		names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.PID))
+// some lists names once each, and at most maxNames.
+func some(names []string) string {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if more := len(names) - maxNames; more > 0 {
+		names = append(names[:maxNames], fmt.Sprintf("%d more", more))
 	}
-	if more := len(left) - maxLeft; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	if names == nil {
-		return nil
-	}
-	return []string{"Still running, and no longer measured: " + strings.Join(names, ", ")}
+	return strings.Join(names, ", ")
 }
 
 func outliers(quantity string, s stats.Summary) []string {
@@ -231,13 +222,12 @@ func withoutNumbers(note string) string {
 func (r *Report) modeled(command int) string {
 	var zones []string
 	all := true
-	for _, row := range r.of(command) {
-		if row.Zone == "" || row.Besides != "" || row.Phase != "" || row.Name != "" {
-			continue
-		}
-		if row.Source == string(power.Modeled) {
+	for _, row := range r.rows(command, isZone) {
+		switch {
+		case row.Besides != "":
+		case row.Source == string(power.Modeled):
 			zones = append(zones, row.Zone)
-		} else {
+		default:
 			all = false
 		}
 	}
@@ -261,15 +251,16 @@ func (c *Command) Typical() int {
 	return order[(len(order)-1)/2]
 }
 
-// Used returns the mean energy of the first command, and whether a meter has not reported a part of it.
+// Used returns the mean energy of the first command, and whether all or a part of it is missing.
 func (r *Report) Used() (used units.Energy, missing bool) {
 	for _, row := range r.rows(0, isZone) {
 		missing = missing || slices.Max(row.Values[MissingSeconds]) > 0
 	}
-	if whole := r.whole(0); whole.isKnown(Joules) {
-		used = whole.energy(Joules)
+	whole := r.whole(0)
+	if !whole.isKnown(Joules) {
+		return 0, true
 	}
-	return used, missing
+	return whole.energy(Joules), missing
 }
 
 // name returns the name of a command in a sentence.
