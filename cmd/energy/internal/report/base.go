@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
@@ -73,9 +74,12 @@ func ReadBase(from io.Reader) (*Command, error) {
 
 func (d *baseRun) result() (*measure.Result, error) {
 	run := &measure.Result{Command: d.Command, Wall: inTime(d.Seconds), CPU: inTime(d.CPUSeconds)}
+	if len(run.Command) == 0 || !possible(maxSeconds, d.Seconds, d.CPUSeconds) {
+		return nil, errors.New("the result has no command, or an impossible time")
+	}
 	for _, z := range d.Zones {
-		if z.Joules < 0 || z.Active < 0 || z.Idle < 0 {
-			return nil, errors.New("an energy of the result is negative")
+		if !possible(maxJoules, z.Joules, z.Active, z.Idle) {
+			return nil, errors.New("an energy of the result is impossible")
 		}
 		run.Zones = append(run.Zones, measure.Zone{
 			Name: z.Zone, Source: z.Source, Besides: z.OverlapsWith, Uncertainty: z.Uncertainty,
@@ -83,19 +87,27 @@ func (d *baseRun) result() (*measure.Result, error) {
 		})
 	}
 	for _, p := range d.Phases {
-		if len(p.Joules) != len(d.Zones) {
-			return nil, errors.New("a phase of the result has no energy by zone")
+		if p.Phase == "" || len(p.Joules) != len(d.Zones) || !possible(maxJoules, p.Joules...) || !possible(maxSeconds, p.Seconds, p.CPUSeconds) {
+			return nil, errors.New("a phase of the result has no name, no energy by zone, or impossible figures")
 		}
 		used := make([]units.Energy, len(p.Joules))
 		for i, joules := range p.Joules {
-			used[i] = inEnergy(max(joules, 0))
+			used[i] = inEnergy(joules)
 		}
 		run.Phases = append(run.Phases, measure.Phase{Name: p.Phase, Wall: inTime(p.Seconds), CPU: inTime(p.CPUSeconds), Used: used})
 	}
-	if len(run.Command) == 0 || d.Seconds < 0 || d.CPUSeconds < 0 {
-		return nil, errors.New("the result has no command, or a negative time")
-	}
 	return run, nil
+}
+
+// The maximum figures of a result: what fits in a time.Duration and in an energy in microjoules.
+const (
+	maxSeconds = 9e9
+	maxJoules  = 9e12
+)
+
+// possible reports whether figures are not negative and at most a maximum.
+func possible(most float64, figures ...float64) bool {
+	return !slices.ContainsFunc(figures, func(v float64) bool { return v < 0 || v > most })
 }
 
 func inTime(seconds float64) time.Duration {

@@ -309,7 +309,8 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 
 	for _, wrong := range []string{"", "{}", "[]", `{"schema": 2}`, `{"schema": 1, "command": []}`,
 		`{"schema": 1, "command": ["x"], "phases": [{"joules": [1]}]}`, `{"schema": 1, "commands": [{"runs": []}]}`,
-		`{"schema": 1, "command": ["x"], "zones": [{"joules": -1}]}`} {
+		`{"schema": 1, "command": ["x"], "zones": [{"joules": -1}]}`, `{"schema": 1, "command": ["x"], "zones": [{"joules": 1e20}]}`,
+		`{"schema": 1, "command": ["x"], "seconds": 1e10}`, `{"schema": 1, "command": ["x"], "phases": [{}]}`} {
 		_, err := ReadBase(strings.NewReader(wrong))
 		assert.Error(t, err, wrong)
 	}

@@ -110,12 +110,13 @@ func (r *Report) addRows(command int) {
 				row.Values[q][i] = v
 			}
 		}
-		r.addRun(run, add)
+		addRun(run, add)
 	}
 }
 
-// addRun adds the rows of a run: the whole run, its phases, and its programs or containers.
-func (r *Report) addRun(run *measure.Result, add func(k Key, zone int, f figures)) {
+// addRun adds the rows of a run: the whole run, its phases, and the programs or containers of the
+// whole machine, or else the programs of the command.
+func addRun(run *measure.Result, add func(k Key, zone int, f figures)) {
 	var used, node []units.Energy
 	for i := range run.Zones {
 		used, node = append(used, run.Zones[i].Used), append(node, run.Zones[i].Node())
@@ -141,24 +142,18 @@ func (r *Report) addRun(run *measure.Result, add func(k Key, zone int, f figures
 	for _, p := range run.Phases {
 		addZones(Key{Phase: p.Name}, p.Wall, p.CPU, p.Used, p.NodeUsed)
 	}
-	if r.hasWorkloads(run) {
-		for _, w := range run.Workloads {
-			k, wall := Key{Name: w.Name}, run.Wall
-			if i := slices.IndexFunc(run.Phases, func(p measure.Phase) bool { return p.Name == w.Phase }); i >= 0 {
-				k.Phase, wall = w.Phase, run.Phases[i].Wall
-			}
-			addZones(k, wall, -1, w.Used, nil)
+	for _, w := range run.Workloads {
+		k, wall := Key{Name: w.Name}, run.Wall
+		if i := slices.IndexFunc(run.Phases, func(p measure.Phase) bool { return p.Name == w.Phase }); i >= 0 {
+			k.Phase, wall = w.Phase, run.Phases[i].Wall
 		}
-		return
+		addZones(k, wall, -1, w.Used, nil)
 	}
-	for _, p := range run.Programs {
-		addZones(Key{Name: p.Name}, run.Wall, -1, p.Used, nil)
+	if len(run.Workloads) == 0 {
+		for _, p := range run.Programs {
+			addZones(Key{Name: p.Name}, run.Wall, -1, p.Used, nil)
+		}
 	}
-}
-
-// hasWorkloads reports whether the named rows are programs or containers of the whole machine.
-func (r *Report) hasWorkloads(run *measure.Result) bool {
-	return len(run.Workloads) > 0 && (r.By == measure.ByProgram || r.By == measure.ByContainer)
 }
 
 // sum returns the energy of the zones that are added up in joules, and its relative uncertainty. The

@@ -229,14 +229,14 @@ func (r *Report) writeRun(b *strings.Builder) {
 	whole, node := r.whole(0).energy(Joules), r.whole(0).energy(NodeJoules)
 	named, phases := r.rows(0, isNamed), r.rows(0, isPhase)
 	switch by := strings.ToUpper(string(r.By)); {
-	case r.hasWorkloads(run) && len(phases) > 0:
+	case len(run.Workloads) > 0 && len(phases) > 0:
 		var parts []part
 		for _, phase := range phases {
 			of := slices.DeleteFunc(slices.Clone(named), func(row *Row) bool { return row.Phase != phase.Phase })
 			parts = append(parts, first(maxWorkloads, partsOf(of, Joules))...)
 		}
 		writeParts(b, node, parts, by, "ENERGY", "POWER", "SHARE", "PHASE")
-	case r.hasWorkloads(run):
+	case len(run.Workloads) > 0:
 		writeParts(b, node, first(maxWorkloads, partsOf(named, Joules)), by, "ENERGY", "POWER", "SHARE")
 	case r.By == measure.ByProgram || r.By == "" && r.Verbose && len(named) > 1:
 		writeParts(b, whole, first(maxPrograms, partsOf(named, Joules)), "PROGRAM", "ENERGY", "POWER", "SHARE")
