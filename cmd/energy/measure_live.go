@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -70,7 +71,7 @@ const barColumns = 20
 
 // line returns the power and the time of this run and, of several, their progress.
 func (l *live) line() string {
-	parts := []string{figure.Watts(l.watts), figure.Seconds(l.elapsed)}
+	parts := []string{figure.Watts(l.watts), report.Duration(l.elapsed)}
 	if l.steps == 1 {
 		return strings.Join(parts, " · ")
 	}

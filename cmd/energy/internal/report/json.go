@@ -23,7 +23,7 @@ type object map[string]any
 
 // WriteJSON writes the report, with all runs, as one JSON document.
 func (r *Report) WriteJSON(w io.Writer) error {
-	d := object{"schema": SchemaVersion, "warmup_runs": r.Warmup}
+	d := object{"schema": SchemaVersion}
 	if r.several() {
 		commands := []object{}
 		for i, c := range r.Commands {
@@ -38,7 +38,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	if len(r.Commands) > 1 {
 		d["ratios"] = r.object(0, ratioOf)
 	}
-	d["notes"] = append([]string{}, r.Notes...)
+	d["notes"], d["warmup_runs"] = append([]string{}, r.Notes...), r.Warmup
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")

@@ -4,7 +4,6 @@ package report
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -27,7 +26,7 @@ func (r Rates) texts(e units.Energy) (texts []string) {
 		texts = append(texts, figure.Grams(perKWh(e, *r.Grams))+" CO2e")
 	}
 	if r.Price != nil {
-		texts = append(texts, strings.TrimSpace(money(perKWh(e, *r.Price))+" "+r.Currency))
+		texts = append(texts, r.amount(money(perKWh(e, *r.Price))))
 	}
 	return texts
 }
@@ -42,9 +41,17 @@ func (r Rates) explain() (texts []string) {
 		texts = append(texts, text)
 	}
 	if r.Price != nil {
-		texts = append(texts, strings.TrimSpace(strconv.FormatFloat(*r.Price, 'f', -1, 64)+" "+r.Currency)+" per kWh")
+		texts = append(texts, r.amount(strconv.FormatFloat(*r.Price, 'f', -1, 64))+" per kWh")
 	}
 	return texts
+}
+
+// amount returns an amount of money with its currency, if that has a name.
+func (r Rates) amount(number string) string {
+	if r.Currency == "" {
+		return "cost " + number
+	}
+	return number + " " + r.Currency
 }
 
 // money returns an amount with two decimals, or with two digits if it is below 1. It has no exponent.

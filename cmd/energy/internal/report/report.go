@@ -73,7 +73,7 @@ func New(o Options, commands []Command, warnings ...string) *Report {
 
 // several reports whether the report has more than one run that was measured now.
 func (r *Report) several() bool {
-	return len(r.Commands[0].Runs) > 1 || len(r.Commands) > 1 && !r.hasBase() || r.Warmup > 0
+	return len(r.Commands[0].Runs) > 1 || len(r.Commands) > 1 && !r.hasBase()
 }
 
 func (r *Report) hasBase() bool { return len(r.Commands) > 1 && r.Commands[1].Label == Base }

@@ -328,6 +328,15 @@ func TestTheCSVHasProgramsIfTheyAreAskedFor(t *testing.T) {
 	assert.Contains(t, text, "\nA,1,,cc1,,,,,10,,730,")
 }
 
+func TestARunAfterWarmUpRunsIsOneRun(t *testing.T) {
+	r := New(Options{Warmup: 2, Verbose: true, Rates: Rates{Price: new(0.3)}}, one("A", results["server"]))
+	text := written(t, r.WriteText)
+	assert.Contains(t, text, "\nWarm-up   2 before")
+	assert.Contains(t, text, "\nPROGRAM ", "the tables are those of one run")
+	assert.Contains(t, text, " · cost 0.000071\n", "a price without a currency has a name")
+	assert.Contains(t, written(t, r.WriteJSON), `"warmup_runs": 2`)
+}
+
 func TestMoneyHasNoExponent(t *testing.T) {
 	for want, v := range map[string]float64{"0.00": 0, "0.0000035": 3.47e-6, "0.30": 0.3, "0.035": 0.0347, "1234.50": 1234.5, "0.10": 0.1} {
 		assert.Equal(t, want, money(v), v)

@@ -29,17 +29,19 @@ func format(q Quantity, v float64) string {
 		return figure.Joules(inEnergy(v))
 	case q == Watts:
 		return figure.Watts(v)
-	case v > 0 && v < 1:
-		return milliseconds(v)
 	}
-	return figure.Seconds(time.Duration(v * float64(time.Second)))
+	return Duration(time.Duration(v * float64(time.Second)))
 }
 
-func milliseconds(s float64) string {
-	if s < 0.1 {
-		return fmt.Sprintf("%.1f ms", 1e3*s)
+// Duration returns a time for people, in milliseconds if it is below a second.
+func Duration(d time.Duration) string {
+	switch ms := d.Seconds() * 1e3; {
+	case ms > 0 && ms < 100:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms > 0 && ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
 	}
-	return fmt.Sprintf("%.0f ms", 1e3*s)
+	return figure.Seconds(d)
 }
 
 func percent(share float64) string {
