@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,23 +54,31 @@ func older(version, than string) bool {
 // load checks that the loads ran and that the machine rested in between. Steps that did not are not
 // evaluated.
 func load(j *judgment) {
+	var restless, slow []string
 	for _, s := range j.Steps {
 		run, busy, all := 0., 100*j.busy(s, s.CPUs), 100*j.busy(s, j.Machine.all())
 		for _, p := range s.Programs {
 			run += 100 * p.Waited / (s.To - s.From) / float64(len(s.CPUs))
 		}
-		before := len(j.verdicts)
+		j.blamed[s] = true
 		switch {
 		case s.Load == Idle && all > 10:
-			j.say(Note, "The machine did not rest in step %q: other programs kept %.0f %% of its CPUs busy", s.Name, all)
+			restless = append(restless, fmt.Sprintf("%.0f %% in step %q", all, s.Name))
 		case s.Load != Idle && busy < 90:
 			j.say(Fault, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: "+
 				"a CPU limit or the hypervisor holds it back", s.Name, run, busy)
 		case s.Load != Idle && run < 90:
-			j.say(Note, "The load of step %q got only %.0f %% of its CPUs, because other programs ran: "+
-				"check the machine while it rests", s.Name, run)
+			slow = append(slow, fmt.Sprintf("%.0f %% in step %q", run, s.Name))
+		default:
+			j.blamed[s] = false
 		}
-		j.blamed[s] = len(j.verdicts) > before
+	}
+	if len(restless) > 0 {
+		j.say(Note, "The machine did not rest between the loads: other programs kept CPUs busy, %s", strings.Join(restless, ", "))
+	}
+	if len(slow) > 0 {
+		j.say(Note, "The loads got only a part of their CPUs, because other programs ran: %s. "+
+			"Check the machine while it rests", strings.Join(slow, ", "))
 	}
 	if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
 		j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)

@@ -50,6 +50,15 @@ func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
 	}
 }
 
+func TestOtherProgramsAreOneNote(t *testing.T) {
+	m := on("virtual machine")
+	m.background = 1
+	notes := with(Note, m.observe(0))
+	assert.Regexp(t, `busy, 26 % in step "rest", 26 % in step "rest after all CPUs"`, notes[0].Text)
+	assert.Contains(t, notes[1].Text, "No step shows the machine at rest")
+	assert.Len(t, notes, 2)
+}
+
 func TestSeriesWithoutValuesAreNoFault(t *testing.T) {
 	o := observe("desktop, Intel")
 	clear(o.Busy)
