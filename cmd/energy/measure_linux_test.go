@@ -226,7 +226,7 @@ func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 	status, _, stderr := measured(t, "-v", "--config", file, "--runs", "2", "true")
 	assert.Zero(t, status)
 	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy not available in ")
-	assert.NotContains(t, stderr, "0.00 J")
+	assert.NotContains(t, stderr, " J ")
 }
 
 func TestMeasureFlagsThatAreRefused(t *testing.T) {

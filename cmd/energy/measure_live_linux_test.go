@@ -23,7 +23,7 @@ func TestTheLiveLineHasThePowerAndTheTimeLeft(t *testing.T) {
 		return to.String()
 	}
 	l.next("run 1 of 2 of A")
-	assert.Equal(t, "\r░░░░░░░░░░░░░░░░░░░░ run 1 of 2 of A · 0.00 W · 0.000 s\x1b[K", shown())
+	assert.Equal(t, "\r░░░░░░░░░░░░░░░░░░░░ run 1 of 2 of A · 0 W · 0.000 s\x1b[K", shown())
 	at = at.Add(10 * time.Second)
 	l.sample(10*time.Second, 120e6)
 	assert.Contains(t, shown(), "run 1 of 2 of A · 12.0 W · 10.0 s\x1b[K", "the time of no run is known yet")

@@ -5,6 +5,8 @@ package figure
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,77 +14,42 @@ import (
 )
 
 // Watts returns a power.
-func Watts(w float64) string {
-	switch {
-	case w > 0 && w < 0.01:
-		return fmt.Sprintf("%.2f mW", 1e3*w)
-	case w > 0 && w < 1:
-		return fmt.Sprintf("%.0f mW", 1e3*w)
-	case w < 10:
-		return fmt.Sprintf("%.2f W", w)
-	default:
-		return fmt.Sprintf("%.1f W", w)
-	}
-}
+func Watts(w float64) string { return prefixed(w, "W") }
 
 // Joules returns an energy in joules.
-func Joules(e units.Energy) string {
-	switch j := e.Joules(); {
-	case j > 0 && j < 1e-5:
-		return fmt.Sprintf("%.0f µJ", 1e6*j)
-	case j > 0 && j < 0.01:
-		return fmt.Sprintf("%.2f mJ", 1e3*j)
-	case j > 0 && j < 1:
-		return fmt.Sprintf("%.0f mJ", 1e3*j)
-	case j < 100:
-		return fmt.Sprintf("%.2f J", j)
-	case j < 10_000:
-		return fmt.Sprintf("%.1f J", j)
-	case j < 10_000_000:
-		return fmt.Sprintf("%.1f kJ", j/1e3)
-	default:
-		return fmt.Sprintf("%.1f MJ", j/1e6)
-	}
-}
+func Joules(e units.Energy) string { return prefixed(e.Joules(), "J") }
 
 // WattHours returns an energy in watt-hours.
-func WattHours(e units.Energy) string {
-	switch wh := e.Joules() / 3600; {
-	case wh > 0 && wh < 1e-4:
-		return fmt.Sprintf("%.1f µWh", 1e6*wh)
-	case wh > 0 && wh < 1:
-		return digits(1e3*wh) + " mWh"
-	case wh < 1000:
-		return digits(wh) + " Wh"
-	default:
-		return digits(wh/1e3) + " kWh"
-	}
-}
+func WattHours(e units.Energy) string { return prefixed(e.Joules()/3600, "Wh") }
 
 // Grams returns a mass.
-func Grams(g float64) string {
-	switch {
-	case g > 0 && g < 1e-3:
-		return digits(1e6*g) + " µg"
-	case g > 0 && g < 1:
-		return digits(1e3*g) + " mg"
-	case g < 1000:
-		return digits(g) + " g"
-	default:
-		return digits(g/1e3) + " kg"
+func Grams(g float64) string { return prefixed(g, "g") }
+
+// Change returns the change of an energy, with its sign.
+func Change(from, to units.Energy) string {
+	if to < from {
+		return "-" + Joules(from-to)
 	}
+	return "+" + Joules(to-from)
 }
 
-// digits returns a number with about three digits: 0, or at least 0.1.
-func digits(v float64) string {
-	switch {
-	case v == 0 || v >= 99.95:
-		return fmt.Sprintf("%.0f", v)
-	case v < 9.995:
-		return fmt.Sprintf("%.2f", v)
-	default:
-		return fmt.Sprintf("%.1f", v)
+// prefixed returns a number with three digits and the prefix of its unit, from micro to mega.
+func prefixed(v float64, unit string) string {
+	if v == 0 {
+		return "0 " + unit
 	}
+	prefixes := []string{"µ", "m", "", "k", "M"}
+	for v *= 1e6; math.Abs(v) >= 999.5 && len(prefixes) > 1; v /= 1000 {
+		prefixes = prefixes[1:]
+	}
+	decimals := 2
+	switch size := math.Abs(v); {
+	case size >= 99.95:
+		decimals = 0
+	case size >= 9.995:
+		decimals = 1
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64) + " " + prefixes[0] + unit
 }
 
 // Share returns a part of a whole in percent, "-" if the whole is 0.

@@ -7,30 +7,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-func TestEnergyInWattHours(t *testing.T) {
-	for e, want := range map[units.Energy]string{
-		0:                        "0 Wh",
-		1:                        "0.0 µWh",
-		units.Joule / 1000:       "0.3 µWh",
-		359 * units.Joule / 1000: "99.7 µWh",
-		37 * units.Joule / 100:   "0.10 mWh",
-		3600 * units.Joule:       "1.00 Wh",
-		35_999 * units.Joule:     "10.0 Wh",
-		3_599_000 * units.Joule:  "1000 Wh",
-		36_000_000 * units.Joule: "10.0 kWh",
+func TestFiguresHaveThreeDigitsAndAPrefix(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0 W", 1e-6: "1.00 µW", 0.0123456: "12.3 mW", 0.5: "500 mW", 0.9994: "999 mW", 0.9996: "1.00 W", -0.5: "-500 mW", 9.994: "9.99 W",
+		9.996: "10.0 W", 99.96: "100 W", 500: "500 W", 12_345: "12.3 kW", 1e6: "1.00 MW", 12_345e6: "12345 MW",
 	} {
-		assert.Equal(t, want, WattHours(e))
+		assert.Equal(t, want, Watts(v))
 	}
-}
-
-func TestSmallEnergiesKeepADigit(t *testing.T) {
-	for e, want := range map[units.Energy]string{0: "0.00 J", 1: "1 µJ", 9: "9 µJ", 10: "0.01 mJ", 12_345: "12 mJ"} {
-		assert.Equal(t, want, Joules(e))
-	}
+	assert.Equal(t, []string{"3.60 kJ", "1.00 Wh", "1.50 mg"}, []string{Joules(3600e6), WattHours(3600e6), Grams(1.5e-3)})
+	assert.Equal(t, []string{"+1.00 J", "-1.00 J", "+0 J"}, []string{Change(0, 1e6), Change(1e6, 0), Change(5, 5)})
 }
 
 func TestACommandIsWrittenAsAShellReadsIt(t *testing.T) {

@@ -290,13 +290,9 @@ func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 
 // change describes the change of an energy since a base, as in "+1.20 J (+14 %)".
 func change(used, base units.Energy) string {
-	sign, difference := "+", used-min(used, base)
-	if used < base {
-		sign, difference = "-", base-used
-	}
-	text := sign + figure.Joules(difference)
+	text := figure.Change(base, used)
 	if base > 0 {
-		text += fmt.Sprintf(" (%s%.0f %%)", sign, 100*difference.Joules()/base.Joules())
+		text += fmt.Sprintf(" (%+.0f %%)", 100*(used.Joules()/base.Joules()-1))
 	}
 	return text
 }

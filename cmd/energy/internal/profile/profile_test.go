@@ -167,7 +167,7 @@ func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
 		{Name: "new", Used: 70}, {Name: "gone", Base: 50}, {Name: "less", Used: 90, Base: 100}, {Name: "same", Used: 1000, Base: 1000},
 	}, functionsOf(p.samples()))
 	assert.Equal(t, "[unknown]", nameOf(&profile.Location{}), "of a base that another program wrote")
-	for used, want := range map[units.Energy]string{920: "-0.23 mJ (-20 %)", 1150: "+0.00 J (+0 %)", 2300: "+1.15 mJ (+100 %)"} {
+	for used, want := range map[units.Energy]string{920: "-230 µJ (-20 %)", 1150: "+0 J (+0 %)", 2300: "+1.15 mJ (+100 %)"} {
 		assert.Equal(t, want, change(used, 1150))
 	}
 	assert.Equal(t, "+2.00 J", change(2e6, 0))

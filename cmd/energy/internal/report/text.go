@@ -332,10 +332,7 @@ func (p part) cell(column string, whole units.Energy) string {
 	case "BEFORE":
 		return figure.Joules(p.base)
 	case "CHANGE":
-		if p.used < p.base {
-			return "-" + figure.Joules(p.base-p.used)
-		}
-		return "+" + figure.Joules(p.used-p.base)
+		return figure.Change(p.base, p.used)
 	}
 	return figure.Joules(p.used)
 }

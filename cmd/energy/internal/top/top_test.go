@@ -268,7 +268,7 @@ func TestTheFilterLooksAtAllTexts(t *testing.T) {
 		}
 	}
 	got, _ := text(press(m, "/", "s", "h", "o", "p", "enter"), 80, 24)
-	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299\.0 J .* 2 matching rows$`, got)
+	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299 J .* 2 matching rows$`, got)
 	assert.NotContains(t, got, "unattributed")
 }
 
@@ -422,7 +422,7 @@ func TestRowsOfZeroAreHidden(t *testing.T) {
 	got, _ := text(m, 80, 24)
 	assert.NotContains(t, got, "nothing")
 	assert.Contains(t, got, "unattributed", "its power is not known, its energy is not 0")
-	assert.Contains(t, got, "Rows add up to the active power: 8.54 W. Not shown: 1 process, 0.00 W.")
+	assert.Contains(t, got, "Rows add up to the active power: 8.54 W. Not shown: 1 process, 0 W.")
 	f := aFrame()
 	f.Tables[Processes] = f.Tables[Processes][1:]
 	got, _ = text(processesOf(f), 80, 16)
