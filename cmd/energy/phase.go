@@ -21,7 +21,7 @@ func phaseCommand() *cobra.Command {
 	var socket string
 	var optional bool
 	var timeout time.Duration
-	var m phase.Mark
+	var name string
 	c := &cobra.Command{
 		Use: "phase [flags] begin NAME | end", Short: "begin or end a phase of a measured command",
 		Long: `Divides the energy of a command that energy measure runs into phases. begin ends the previous phase.
@@ -29,7 +29,7 @@ Phases with the same name are added up, and the time outside of all phases is ca
 It returns once the boundary was measured. The exit status is 1 if that fails.`,
 		Example: `  energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'`,
 		Args: func(_ *cobra.Command, args []string) (err error) {
-			m, err = phase.Parse(strings.Join(args, " "))
+			name, err = phase.Parse(strings.Join(args, " "))
 			return err
 		},
 	}
@@ -44,7 +44,7 @@ It returns once the boundary was measured. The exit status is 1 if that fails.`,
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%v have passed", timeout))
 		defer cancel()
-		err := phase.Send(ctx, socket, m)
+		err := phase.Send(ctx, socket, name)
 		if !errors.Is(err, phase.ErrNobody) {
 			return err
 		}

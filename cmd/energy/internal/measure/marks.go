@@ -23,8 +23,8 @@ var (
 // mark is a boundary between phases. The result is sent to done, which is buffered, once the mark
 // is measured.
 type mark struct {
-	phase.Mark
-	done chan<- error
+	phase string
+	done  chan<- error
 }
 
 // serveMarks begins to take marks, and returns the path of the socket. If that fails the path is
@@ -44,10 +44,10 @@ func (r *run) serveMarks() (stop func(), socket string) {
 }
 
 // take hands a mark to the run and waits until it is measured.
-func (r *run) take(ctx context.Context, m phase.Mark) error {
+func (r *run) take(ctx context.Context, name string) error {
 	done := make(chan error, 1)
 	select {
-	case r.marks <- mark{m, done}:
+	case r.marks <- mark{name, done}:
 	case <-ctx.Done():
 		return errEnded
 	}

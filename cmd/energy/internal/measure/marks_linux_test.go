@@ -25,7 +25,7 @@ func TestThisProgramAsACommandThatMarksPhases(t *testing.T) {
 		t.Skip("it is run by other tests")
 	}
 	for name := range strings.FieldsSeq(names) {
-		if err := phase.Send(context.Background(), os.Getenv(phase.Variable), phase.Mark{Phase: name}); err != nil {
+		if err := phase.Send(context.Background(), os.Getenv(phase.Variable), name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,14 +73,14 @@ func TestTheSocketIsTheCommandsAloneUntilItEnds(t *testing.T) {
 	require.NoError(t, err)
 	mode, socket, _ := strings.Cut(string(text), " ")
 	assert.Equal(t, "700", mode)
-	assert.ErrorIs(t, phase.Send(t.Context(), socket, phase.Mark{Phase: "late"}), phase.ErrNobody)
+	assert.ErrorIs(t, phase.Send(t.Context(), socket, "late"), phase.ErrNobody)
 }
 
 func TestAMarkThatWaitsAtTheEndIsRefused(t *testing.T) {
 	r := &run{marks: make(chan mark)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.ErrorIs(t, r.take(ctx, phase.Mark{Phase: "late"}), errEnded)
+	assert.ErrorIs(t, r.take(ctx, "late"), errEnded)
 }
 
 func TestACommandRunsWhereNoSocketCanBeMade(t *testing.T) {

@@ -208,7 +208,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 				r.Progress(now, used)
 			}
 		case m := <-r.marks:
-			m.done <- r.begin(ctx, m.Phase)
+			m.done <- r.begin(ctx, m.phase)
 		case err := <-ended:
 			if err != nil {
 				r.note("The end of the command was not awaited: %v", err)

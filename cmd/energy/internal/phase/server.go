@@ -22,11 +22,11 @@ const (
 	acceptAgain = 100 * time.Millisecond
 )
 
-// Server receives marks from the processes of one command. It answers each line with "ok" after the boundary was
+// Server receives events from the processes of one command. It answers each line with "ok" after the boundary was
 // measured, or with "error: " and the cause.
 type Server struct {
 	listener net.Listener
-	take     func(context.Context, Mark) error
+	take     func(ctx context.Context, name string) error
 	ctx      context.Context
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -34,9 +34,9 @@ type Server struct {
 
 // Listen starts a Server at a path, which must not exist. The directory of the path limits who can connect.
 //
-// The server calls take for each mark, from several goroutines. take returns after the boundary was measured. Its
+// The server calls take for each event, from several goroutines. take returns after the boundary was measured. Its
 // context is done when the server is closed.
-func Listen(path string, take func(context.Context, Mark) error) (*Server, error) {
+func Listen(path string, take func(ctx context.Context, name string) error) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes: %s has %d", maxPath, path, len(path))
 	}
@@ -46,7 +46,9 @@ func Listen(path string, take func(context.Context, Mark) error) (*Server, error
 	}
 	s := &Server{listener: listener, take: take}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.running.Go(s.accept)
+	for range maxConns {
+		s.running.Go(s.accept)
+	}
 	return s, nil
 }
 
@@ -57,35 +59,25 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// accept serves connections until the server is closed.
+// accept serves one connection after the other until the server is closed.
 func (s *Server) accept() {
-	served := make(chan struct{}, maxConns)
 	for s.ctx.Err() == nil {
-		select {
-		case served <- struct{}{}:
-		case <-s.ctx.Done():
-			return
-		}
 		conn, err := s.listener.Accept()
-		if err != nil {
-			<-served
-			select {
-			case <-time.After(acceptAgain):
-			case <-s.ctx.Done():
-			}
+		if err == nil {
+			s.serve(conn)
 			continue
 		}
-		s.running.Go(func() {
-			defer func() { <-served }()
-			defer context.AfterFunc(s.ctx, func() { _ = conn.Close() })()
-			defer func() { _ = conn.Close() }()
-			s.serve(conn)
-		})
+		select {
+		case <-time.After(acceptAgain):
+		case <-s.ctx.Done():
+		}
 	}
 }
 
 // serve answers the lines of a client until the connection is closed.
 func (s *Server) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(s.ctx, func() { _ = conn.Close() })()
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(make([]byte, maxLine), maxLine)
 	answer := func(err error) error {
@@ -97,9 +89,9 @@ func (s *Server) serve(conn net.Conn) {
 		return err
 	}
 	for lines.Scan() {
-		m, err := Parse(lines.Text())
+		name, err := Parse(lines.Text())
 		if err == nil {
-			err = s.take(s.ctx, m)
+			err = s.take(s.ctx, name)
 		}
 		if answer(err) != nil {
 			return

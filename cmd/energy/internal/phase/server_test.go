@@ -4,14 +4,13 @@ package phase
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,9 +23,9 @@ import (
 func serve(t *testing.T) (path string, s *Server, taken chan string) {
 	t.Helper()
 	path, taken = shortPath(t), make(chan string, 1000)
-	s, err := Listen(path, func(ctx context.Context, m Mark) error {
-		taken <- m.Phase
-		switch m.Phase {
+	s, err := Listen(path, func(ctx context.Context, name string) error {
+		taken <- name
+		switch name {
 		case "refused":
 			return errors.New("too many phases")
 		case "slow":
@@ -59,11 +58,11 @@ func dial(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 
 func TestAMarkIsAnsweredAfterItWasTaken(t *testing.T) {
 	path, _, taken := serve(t)
-	require.NoError(t, Send(t.Context(), path, Mark{"build"}))
+	require.NoError(t, Send(t.Context(), path, "build"))
 	assert.Equal(t, "build", <-taken)
-	require.NoError(t, Send(t.Context(), path, End))
+	require.NoError(t, Send(t.Context(), path, None))
 	assert.Equal(t, None, <-taken)
-	assert.EqualError(t, Send(t.Context(), path, Mark{"refused"}), path+": too many phases")
+	assert.EqualError(t, Send(t.Context(), path, "refused"), path+": too many phases")
 }
 
 func TestOneConnectionTakesManyLines(t *testing.T) {
@@ -81,30 +80,27 @@ func TestOneConnectionTakesManyLines(t *testing.T) {
 	assert.Error(t, err, "the connection is closed after the long line")
 }
 
-func TestClientsBeyondTheLimitWaitUntilOthersLeave(t *testing.T) {
-	path, _, taken := serve(t)
-	conns := make([]net.Conn, maxConns)
-	for i := range conns {
-		var answers *bufio.Reader
-		conns[i], answers = dial(t, path)
-		_, err := io.WriteString(conns[i], "end\n")
+func TestAClientBeyondTheLimitWaitsUntilAnotherLeaves(t *testing.T) {
+	path, _, _ := serve(t)
+	var first net.Conn
+	for range maxConns {
+		conn, answers := dial(t, path)
+		_, err := io.WriteString(conn, "end\n")
 		require.NoError(t, err)
 		_, err = answers.ReadString('\n')
 		require.NoError(t, err)
-		<-taken
+		first = cmp.Or(first, conn)
 	}
-	sent := make(chan error)
-	for i := range maxConns {
-		go func() { sent <- Send(t.Context(), path, Mark{fmt.Sprint(i)}) }()
-	}
-	require.NoError(t, conns[0].Close())
-	var got []string
-	for range maxConns {
-		require.NoError(t, <-sent)
-		got = append(got, <-taken)
-	}
-	slices.Sort(got)
-	assert.Len(t, slices.Compact(got), maxConns)
+	last, answers := dial(t, path)
+	_, err := io.WriteString(last, "begin a\n")
+	require.NoError(t, err)
+	require.NoError(t, last.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	_, err = answers.ReadString('\n')
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, first.Close())
+	_, err = answers.ReadString('\n')
+	assert.NoError(t, err)
 }
 
 func TestTheSocketIsRemovedAtTheEnd(t *testing.T) {
@@ -113,7 +109,7 @@ func TestTheSocketIsRemovedAtTheEnd(t *testing.T) {
 	require.ErrorContains(t, err, "address already in use")
 	s.Close()
 	assert.NoFileExists(t, path)
-	require.ErrorIs(t, Send(t.Context(), path, End), ErrNobody)
+	require.ErrorIs(t, Send(t.Context(), path, None), ErrNobody)
 	_, err = Listen("/"+strings.Repeat("x", 200), nil)
 	assert.ErrorContains(t, err, "at most 107 bytes")
 }
@@ -122,7 +118,7 @@ func TestCloseEndsIdleConnectionsAndTheMarkBeingTaken(t *testing.T) {
 	path, s, taken := serve(t)
 	_, answers := dial(t, path)
 	sent := make(chan error)
-	go func() { sent <- Send(t.Context(), path, Mark{"slow"}) }()
+	go func() { sent <- Send(t.Context(), path, "slow") }()
 	<-taken
 	s.Close()
 	require.Error(t, <-sent)
@@ -155,10 +151,10 @@ func TestAClientDoesNotWaitForeverAndTrustsNoAnswer(t *testing.T) {
 		"yes\n": `unexpected answer "yes"`, "": "no answer", "ok": "no answer", strings.Repeat("x", 5000): "no answer", "error: no\n": "no",
 	} {
 		answers <- answer
-		assert.ErrorContains(t, Send(t.Context(), path, End), why)
+		assert.ErrorContains(t, Send(t.Context(), path, None), why)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	answers <- "silence"
-	assert.ErrorIs(t, Send(ctx, path, End), context.DeadlineExceeded)
+	assert.ErrorIs(t, Send(ctx, path, None), context.DeadlineExceeded)
 }
