@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func manCommand() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // man pages are no secret
 				return failed(err)
 			}
-			header := doc.GenManHeader{Section: "1", Source: strings.Join(strings.Fields(version(nil))[:2], " "), Manual: "User Commands"}
+			header := doc.GenManHeader{Section: "1", Source: "energy " + cmp.Or(release, "(devel)"), Manual: "User Commands"}
 			return failed(doc.GenManTree(root, &header, args[0]))
 		},
 	}

@@ -39,26 +39,19 @@ It returns once the boundary was measured. The exit status is 1 if that fails.`,
 		f.DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the measurement")
 	})
 	c.RunE = untilDone(func(ctx context.Context) error {
-		if socket == "" {
-			return unmeasured(errNoSocket, optional)
+		err := fmt.Errorf("$%s is not set: %w", phase.Variable, phase.ErrNobody)
+		if socket != "" {
+			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%v have passed", timeout))
+			defer cancel()
+			err = phase.Send(ctx, socket, name)
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%v have passed", timeout))
-		defer cancel()
-		err := phase.Send(ctx, socket, name)
-		if !errors.Is(err, phase.ErrNobody) {
+		switch {
+		case !errors.Is(err, phase.ErrNobody):
 			return err
+		case optional:
+			return nil
 		}
-		return unmeasured(err, optional)
+		return fmt.Errorf("%w: run it in energy measure; --optional ignores this error", err)
 	})
 	return c
-}
-
-var errNoSocket = errors.New("$" + phase.Variable + " is not set")
-
-// unmeasured returns the error of a mark that no energy measure receives, nil if the mark is optional.
-func unmeasured(err error, optional bool) error {
-	if optional {
-		return nil
-	}
-	return fmt.Errorf("%w: run it in energy measure; --optional ignores this error", err)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -28,28 +27,23 @@ func versionCommand() *cobra.Command {
 
 func printVersion() error {
 	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Print(version(info))
+	_, err := fmt.Println(version(info))
 	return failed(err)
 }
 
-// version describes a build: "energy v0.1.0 (commit 76a75ac0f3b2, modified) go1.26.0 linux/amd64". info may be nil.
+// version describes a build: "energy v0.1.0 (commit 76a75ac0f3b2, modified) go1.26.0 linux/amd64".
 func version(info *debug.BuildInfo) string {
-	if info == nil {
-		info = &debug.BuildInfo{}
-	}
-	settings := map[string]string{}
+	text, commit, modified := "energy "+cmp.Or(release, info.Main.Version, "(devel)"), "", ""
 	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "energy %s", cmp.Or(release, info.Main.Version, "(devel)"))
-	if commit := settings["vcs.revision"]; commit != "" {
-		fmt.Fprintf(&b, " (commit %s", commit[:min(len(commit), 12)])
-		if settings["vcs.modified"] == "true" {
-			b.WriteString(", modified")
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = ", modified"
 		}
-		b.WriteString(")")
 	}
-	fmt.Fprintf(&b, " %s %s/%s\n", cmp.Or(info.GoVersion, runtime.Version()), runtime.GOOS, runtime.GOARCH)
-	return b.String()
+	if commit != "" {
+		text += " (commit " + commit + modified + ")"
+	}
+	return fmt.Sprintf("%s %s %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -74,7 +74,7 @@ const (
 const maxAnswer = 1024
 
 // ErrNobody means that no process listens at the socket.
-var ErrNobody = errors.New("nothing listens there")
+var ErrNobody = errors.New("no energy measure listens")
 
 // Send begins a phase at the server of a socket. It returns when the server has measured the boundary, or when ctx is
 // done.

@@ -80,48 +80,42 @@ const (
 // panel is a Panel with the powers by step.
 type panel struct {
 	Panel
-	edges   []time.Duration // of the steps of all powers
-	layers  []layer         // the zones that are added up, the lowest first, and then the others
-	node    []float64       // watts of the node by step
-	bands   []band
-	highest float64 // power of the command, in watts
-	x, y    axis    // of time and power
-	top     float64 // edge of the area for the power
+	edges  []time.Duration // of the steps of all powers
+	layers []layer         // from the bottom to the top; the power of the node is the last
+	bands  []band
+	used   float64 // highest power of the command, in watts
+	x, y   axis    // of time and power
+	top    float64 // edge of the area for the power
 }
 
-// layer is the power of a zone.
+// layer is the power of a zone or of the node.
 type layer struct {
-	name  string // in the legend
-	color string
-	line  bool      // the zone is not added to others
-	watts []float64 // by step
-}
-
-func (l layer) stroke() string {
-	return fmt.Sprintf(`stroke=%q stroke-width="1.2" stroke-dasharray="4,2"`, l.color)
+	name   string    // in the legend
+	color  string    // of an area, which is stacked onto the areas before
+	stroke string    // of a line; empty for an area
+	watts  []float64 // by step
 }
 
 func newPanel(p Panel) *panel {
 	samples := p.Result.Samples
 	n := &panel{Panel: p, edges: edgesOf(samples), bands: bandsOf(samples)}
-	n.node = make([]float64, len(n.edges)-1)
-	total := make([]float64, len(n.node))
-	for _, line := range []bool{false, true} {
-		for i, z := range p.Result.Zones {
-			if line != (z.Besides != "") {
-				continue
-			}
-			used := powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.Used[i] })
-			n.layers = append(n.layers, layer{legendOf(z), palette[len(n.layers)%len(palette)], line, used})
-			if line {
-				n.highest = max(n.highest, highest(used))
-				continue
-			}
-			addTo(total, used)
-			addTo(n.node, powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.NodeUsed[i] }))
+	total, node := make([]float64, len(n.edges)-1), make([]float64, len(n.edges)-1)
+	var lines []layer
+	for i, z := range p.Result.Zones {
+		l := layer{name: legendOf(z), color: palette[i%len(palette)]}
+		l.watts = powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.Used[i] })
+		if z.Besides != "" {
+			n.used = max(n.used, highest(l.watts))
+			l.stroke = fmt.Sprintf(`stroke=%q stroke-width="1.2" stroke-dasharray="4,2"`, l.color)
+			lines = append(lines, l)
+			continue
 		}
+		n.layers = append(n.layers, l)
+		addTo(total, l.watts)
+		addTo(node, powers(samples, n.edges, func(s measure.Sample) units.Energy { return s.NodeUsed[i] }))
 	}
-	n.highest = max(n.highest, highest(total))
+	n.used = max(n.used, highest(total))
+	n.layers = append(append(n.layers, lines...), layer{name: "whole node", stroke: nodeLine, watts: node})
 	return n
 }
 
@@ -146,7 +140,7 @@ func commonScale(panels []*panel) (x, y axis) {
 	var seconds, watts, node float64
 	for _, p := range panels {
 		seconds = max(seconds, p.edges[len(p.edges)-1].Seconds())
-		watts, node = max(watts, p.highest), max(node, highest(p.node))
+		watts, node = max(watts, p.used), max(node, highest(p.layers[len(p.layers)-1].watts))
 	}
 	if watts == 0 || node <= nodeWithin*watts {
 		watts = max(watts, node)
@@ -179,28 +173,19 @@ func (p *panel) draw(c *canvas) {
 // drawLegend writes the legend in three columns above the area for the power.
 func (p *panel) drawLegend(c *canvas) {
 	const columns, column, row, swatch = 3, panelWidth / 3, 13, 14
-	n := 0
-	add := func(text string, draw func(x, y float64)) {
-		x, y := column*float64(n%columns), 39+row*float64(n/columns)
-		n++
+	for i, l := range p.layers {
+		x, y := column*float64(i%columns), 39+row*float64(i/columns)
+		if l.stroke == "" {
+			c.rect(l.color, x, y-4, swatch, 8)
+		} else {
+			c.line(l.stroke, point{x, y}, point{x + swatch, y})
+		}
+		if most := highest(l.watts); most > p.y.most {
+			l.name += ": up to " + figure.Watts(most) + ", above the scale"
+		}
+		c.text(x+swatch+4, y+3, 9, ink, l.name)
 		p.top = y + row + 14 // for the name of the axis
-		draw(x, y)
-		c.text(x+swatch+4, y+3, 9, ink, text)
 	}
-	for _, l := range p.layers {
-		add(l.name, func(x, y float64) {
-			if l.line {
-				c.line(l.stroke(), point{x, y}, point{x + swatch, y})
-			} else {
-				c.rect(l.color, x, y-4, swatch, 8)
-			}
-		})
-	}
-	text := "whole node"
-	if node := highest(p.node); node > p.y.most {
-		text += ": up to " + figure.Watts(node) + ", above the scale"
-	}
-	add(text, func(x, y float64) { c.line(nodeLine, point{x, y}, point{x + swatch, y}) })
 }
 
 // drawBands draws the phases and their names.
@@ -236,25 +221,23 @@ func (p *panel) drawAxes(c *canvas) {
 	c.text(0, p.top-8, size, faintInk, "power ("+p.y.name+")")
 }
 
-// drawPower draws the powers.
+// drawPower draws the powers. A line above the scale is left out.
 func (p *panel) drawPower(c *canvas) {
-	if len(p.node) == 0 {
+	if len(p.edges) == 1 {
 		c.text((left+right)/2, (p.top+bottom)/2, 10, faintInk+centered, "nothing was measured")
 		return
 	}
-	upper := make([]float64, len(p.node))
+	upper := make([]float64, len(p.edges)-1)
 	for _, l := range p.layers {
-		if l.line {
-			c.line(l.stroke(), p.outline(l.watts)...)
-			continue
+		switch {
+		case l.stroke == "":
+			lower := p.outline(upper)
+			addTo(upper, l.watts)
+			slices.Reverse(lower)
+			c.fill(l.color, append(p.outline(upper), lower...)...)
+		case highest(l.watts) <= p.y.most:
+			c.line(l.stroke, p.outline(l.watts)...)
 		}
-		lower := p.outline(upper)
-		addTo(upper, l.watts)
-		slices.Reverse(lower)
-		c.fill(l.color, append(p.outline(upper), lower...)...)
-	}
-	if highest(p.node) <= p.y.most {
-		c.line(nodeLine, p.outline(p.node)...)
 	}
 }
 
