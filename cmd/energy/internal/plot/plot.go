@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -205,16 +206,17 @@ func (p *panel) drawBands(c *canvas) {
 // drawAxes draws the axes and the grid.
 func (p *panel) drawAxes(c *canvas) {
 	const mark, size = 4, 9
-	for _, t := range p.y.ticks(6) {
-		at := p.at(0, t.value)
+	label := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+	for _, v := range p.y.ticks(6) {
+		at := p.at(0, v/p.y.factor)
 		c.line(gridLine, at, point{right, at.y})
 		c.line(axisLine, point{at.x - mark, at.y}, at)
-		c.text(at.x-mark-2, at.y+3, size, faintInk+atEnd, t.label)
+		c.text(at.x-mark-2, at.y+3, size, faintInk+atEnd, label(v))
 	}
-	for _, t := range p.x.ticks(12) {
-		at := p.at(t.value, 0)
+	for _, v := range p.x.ticks(12) {
+		at := p.at(v/p.x.factor, 0)
 		c.line(axisLine, at, point{at.x, at.y + mark})
-		c.text(at.x, at.y+mark+size, size, faintInk+centered, t.label)
+		c.text(at.x, at.y+mark+size, size, faintInk+centered, label(v))
 	}
 	c.line(axisLine, point{left, p.top}, point{left, bottom}, point{right, bottom})
 	c.text((left+right)/2, bottom+28, size, faintInk+centered, "time ("+p.x.name+")")

@@ -3,7 +3,6 @@
 package plot
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -39,14 +38,8 @@ func newAxis(most float64, units ...unit) axis {
 	return a
 }
 
-// tick is a mark of an axis.
-type tick struct {
-	value float64 // in seconds or watts
-	label string
-}
-
-// ticks returns about so many marks at multiples of 1, 2 or 5 times a power of ten.
-func (a axis) ticks(about float64) (ticks []tick) {
+// ticks returns about so many multiples of 1, 2 or 5 times a power of ten, in the unit of the axis.
+func (a axis) ticks(about float64) (values []float64) {
 	rough := a.most * a.factor / about
 	step := math.Pow(10, math.Ceil(math.Log10(rough)))
 	for _, part := range []float64{5, 2} {
@@ -55,9 +48,9 @@ func (a axis) ticks(about float64) (ticks []tick) {
 		}
 	}
 	for v := 0.0; v <= a.most*a.factor*1.0001; v += step {
-		ticks = append(ticks, tick{v / a.factor, fmt.Sprintf("%.4g", v)})
+		values = append(values, v)
 	}
-	return ticks
+	return values
 }
 
 const (

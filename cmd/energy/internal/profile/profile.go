@@ -255,12 +255,8 @@ func (p *Profiler) stop() bool {
 	if divider == nil {
 		return true
 	}
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := patience.Call(now, hangsAfter, func() (struct{}, error) {
-		return struct{}{}, divider.Shutdown(context.Background())
-	})
-	return err == nil
+	guard := patience.Guard{Grace: hangsAfter}
+	return guard.Call(context.Background(), func() { _ = divider.Shutdown(context.Background()) }) == nil
 }
 
 // WritePprof writes the profile, compressed, for pprof.
