@@ -88,7 +88,7 @@ type files struct {
 	results               []*output
 	drawing, pprof, flame *output // nil if they are not written
 	base                  *report.Command
-	profileBase           *profile.Base
+	profileBase           profile.Base
 }
 
 func (f *files) all() []*output { return append(slices.Clone(f.results), f.drawing, f.pprof, f.flame) }

@@ -26,7 +26,7 @@ func (o *profileOptions) flags(f *pflag.FlagSet) {
 func (o *profileOptions) used() bool { return o.pprof != "" || o.flame != "" }
 
 // startProfiler starts the profiler, if there are files for a profile. base may be nil.
-func (o *measureOptions) startProfiler(ctx context.Context, base *profile.Base) (*profile.Profiler, error) {
+func (o *measureOptions) startProfiler(ctx context.Context, base profile.Base) (*profile.Profiler, error) {
 	if !o.profile.used() {
 		return nil, nil
 	}

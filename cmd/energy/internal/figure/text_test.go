@@ -11,44 +11,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestATextIsCutWhereItsColumnsEnd(t *testing.T) {
+func TestATextIsCutOrPaddedToItsColumns(t *testing.T) {
 	for _, tt := range []struct {
-		text  string
-		width int
-		want  string
+		text     string
+		columns  int
+		fit, pad string
 	}{
-		{"abc", 3, "abc"},
-		{"abcd", 3, "ab…"},
-		{"abcd", 1, "…"},
-		{"abcd", 0, ""},
-		{"abcd", -1, ""},
-		{"日本語", 6, "日本語"},
-		{"日本語", 5, "日本…"},
-		{"日本語", 4, "日…"},
-		{"日本語", 2, "…"},
-		{"e\u0301te\u0301", 3, "e\u0301te\u0301"},
+		{"", 4, "", "    "},
+		{"abc", 3, "abc", "abc"},
+		{"abcd", 3, "ab…", "ab…"},
+		{"abcd", 1, "…", "…"},
+		{"abcd", 0, "", ""},
+		{"日本語", 6, "日本語", "日本語"},
+		{"日本語", 5, "日本…", "日本…"},
+		{"日本語", 4, "日…", "日… "},
+		{"日本語", 2, "…", "… "},
+		{"e\u0301te\u0301", 3, "e\u0301te\u0301", "e\u0301te\u0301"},
+		{"\u202eab", 4, "\u202eab", "?ab "},
 	} {
-		assert.Equal(t, tt.want, Fit(tt.text, tt.width))
-		assert.LessOrEqual(t, Width(Fit(tt.text, tt.width)), max(tt.width, 0))
+		assert.Equal(t, tt.fit, Fit(tt.text, tt.columns))
+		assert.Equal(t, tt.pad, Pad(tt.text, tt.columns))
+		assert.Equal(t, tt.columns, Width(tt.pad))
 	}
-}
-
-func TestATextIsPaddedToItsColumns(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                   "    ",
-		"abcd":               "abcd",
-		"abcde":              "abc…",
-		"日本":                 "日本",
-		"日a":                 "日a ",
-		"e\u0301":            "e\u0301   ",
-		"日本語":                "日… ",
-		"\u202eab":           "?ab ",
-		"\u200b\u200b\u200b": "??? ",
-	} {
-		got := Pad(text, 4)
-		assert.Equal(t, want, got)
-		assert.Equal(t, 4, Width(got))
-	}
+	assert.Empty(t, Fit("abcd", -1))
 }
 
 func TestCharactersThatAreNotVisibleAreReplaced(t *testing.T) {

@@ -17,11 +17,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Base is an earlier profile to compare with. Its energies are negative, as with pprof -diff_base.
-type Base struct{ samples []*profile.Sample }
+// Base has the samples of an earlier profile to compare with, nil without one. Energies are negative, as with
+// pprof -diff_base.
+type Base []*profile.Sample
 
 // ReadBase reads an energy profile that a run wrote.
-func ReadBase(r io.Reader) (*Base, error) {
+func ReadBase(r io.Reader) (Base, error) {
 	p, err := profile.Parse(r)
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func ReadBase(r io.Reader) (*Base, error) {
 		}
 		s.Value[0] = -s.Value[0]
 	}
-	return &Base{p.Sample}, nil
+	return append(Base{}, p.Sample...), nil
 }
 
 // energyOf returns the energy of a sample, in the profile or in the base.

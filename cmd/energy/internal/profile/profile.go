@@ -64,13 +64,13 @@ type Profiler struct {
 	mu      sync.Mutex
 	divider xprocessor.Profiles // nil unless the command runs
 	energy  *energy
-	base    *Base // may be nil
-	closed  bool  // energy is complete
+	base    Base
+	closed  bool // energy is complete
 }
 
 // Start starts the profiler, and waits until it takes samples. If path is empty it looks for the
 // collector. If base is not nil, the functions of the result are compared with it.
-func Start(ctx context.Context, path string, base *Base) (*Profiler, error) {
+func Start(ctx context.Context, path string, base Base) (*Profiler, error) {
 	var err error
 	if path == "" {
 		if path, err = findCollector(); err != nil {
@@ -263,12 +263,7 @@ func (p *Profiler) stop() bool {
 func (p *Profiler) WritePprof(w io.Writer) error { return p.energy.profile.Write(w) }
 
 // samples returns the samples of the profile and of the base.
-func (p *Profiler) samples() []*profile.Sample {
-	if p.base == nil {
-		return p.energy.profile.Sample
-	}
-	return slices.Concat(p.energy.profile.Sample, p.base.samples)
-}
+func (p *Profiler) samples() []*profile.Sample { return slices.Concat(p.energy.profile.Sample, p.base) }
 
 // WriteFlame draws the profile as SVG, or the change since the base.
 func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
@@ -277,7 +272,7 @@ func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
 		title += " (modeled)"
 	}
 	if p.base != nil {
-		_, base := sumOf(p.base.samples)
+		_, base := sumOf(p.base)
 		title += ", " + change(r.Used(), base)
 	}
 	title += ": " + figure.Command(r.Command)

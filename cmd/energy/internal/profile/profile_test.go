@@ -58,7 +58,7 @@ func (e *energy) addFunction(process, name string, energy int64) {
 }
 
 // asBase returns a profile as the base that a run reads.
-func asBase(t *testing.T, e *energy) (*Base, error) {
+func asBase(t *testing.T, e *energy) (Base, error) {
 	t.Helper()
 	var file bytes.Buffer
 	require.NoError(t, e.profile.Write(&file))
