@@ -30,7 +30,7 @@ type symbols struct {
 	paths map[string][]string   // of files that processes had mapped, by name
 	bytes int64                 // size of files and paths
 	named int                   // bytes of the names in the batch
-	guard patience.Guard        // of reads: after one that blocks, nothing is read until it returns
+	guard patience.Guard        // while a read blocks, no other file is read
 	read  func(path, hash string, most int64) *symbolTable
 }
 
