@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -71,7 +70,7 @@ const barColumns = 20
 
 // line returns the power and the time of this run and, of several, their progress.
 func (l *live) line() string {
-	parts := []string{figure.Watts(l.watts), report.Duration(l.elapsed)}
+	parts := []string{figure.Watts(l.watts), figure.Seconds(l.elapsed)}
 	if l.steps == 1 {
 		return strings.Join(parts, " · ")
 	}

@@ -168,7 +168,7 @@ func (o *measureOptions) runStep(ctx context.Context, s step) (*measure.Result, 
 		if len(r.Zones) == 0 {
 			used = "energy not available"
 		}
-		o.say("%s: %s in %s", s.name, used, report.Duration(r.Wall))
+		o.say("%s: %s in %s", s.name, used, figure.Seconds(r.Wall))
 	}
 	return r, nil
 }

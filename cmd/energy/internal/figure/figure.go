@@ -60,9 +60,11 @@ func Share(part, whole units.Energy) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
 }
 
-// Seconds returns a time in seconds.
+// Seconds returns a time in seconds, or with a prefix if it is below a second.
 func Seconds(d time.Duration) string {
 	switch s := d.Seconds(); {
+	case s > 0 && s < 1:
+		return prefixed(s, "s")
 	case s < 10:
 		return fmt.Sprintf("%.3f s", s)
 	case s < 1000:

@@ -39,6 +39,7 @@ func TestSeveralLinesBecomeOne(t *testing.T) {
 func TestSharesAndTimes(t *testing.T) {
 	assert.Equal(t, "33.3%", Share(1, 3))
 	assert.Equal(t, "-", Share(1, 0))
+	assert.Equal(t, []string{"0.000 s", "12.3 ms"}, []string{Seconds(0), Seconds(12_345 * time.Microsecond)})
 	assert.Equal(t, "1.500 s", Seconds(1500*time.Millisecond))
 	assert.Equal(t, "90.0 s", Seconds(90*time.Second))
 	assert.Equal(t, "3600 s", Seconds(time.Hour))

@@ -30,18 +30,7 @@ func format(q Quantity, v float64) string {
 	case q == Watts:
 		return figure.Watts(v)
 	}
-	return Duration(time.Duration(v * float64(time.Second)))
-}
-
-// Duration returns a time for people, in milliseconds if it is below a second.
-func Duration(d time.Duration) string {
-	switch ms := d.Seconds() * 1e3; {
-	case ms > 0 && ms < 100:
-		return fmt.Sprintf("%.1f ms", ms)
-	case ms > 0 && ms < 1000:
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return figure.Seconds(d)
+	return figure.Seconds(time.Duration(v * float64(time.Second)))
 }
 
 func percent(share float64) string {
