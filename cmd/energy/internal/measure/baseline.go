@@ -5,6 +5,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -57,4 +58,26 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 	b = &Baseline{utilization: m.busy / m.at.Sub(from).Seconds()}
 	b.watts, b.unknown = watts(before, m.attributed)
 	return b, nil
+}
+
+// watts returns the mean power of each kind of measured zones since the readings before, and the
+// kinds without new readings.
+func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
+	known = map[power.Class]float64{}
+	for _, r := range after {
+		if r.Zone.Method != power.Measured {
+			continue
+		}
+		kind := kindOf(r.Zone)
+		i := slices.IndexFunc(before, func(b power.Reading) bool { return b.Zone == r.Zone && !b.At.IsZero() })
+		if i < 0 || !r.At.After(before[i].At) {
+			unknown = append(unknown, kind)
+			continue
+		}
+		known[kind] += units.Watts(units.Advance(before[i].Total, r.Total), r.At.Sub(before[i].At))
+	}
+	for _, kind := range unknown {
+		delete(known, kind)
+	}
+	return known, slices.Compact(unknown) // zones of a kind follow each other
 }

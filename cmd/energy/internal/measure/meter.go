@@ -15,9 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
-	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -49,8 +47,6 @@ type meter struct {
 	at       time.Time    // right before the last measurement
 	busy     float64      // utilization of the node times seconds, NaN if it is not available
 	id       component.ID // of the receiver
-	windows  *feed.Feed
-	reader   feed.Reader
 }
 
 // state is the state of the meters.
@@ -79,7 +75,6 @@ type meterOptions struct {
 	cfg    *energyreceiver.Config
 	static map[power.Class]float64 // static power of measured zones in watts, nil if energy need not be split
 	source cpu.Source              // of the command; nil: the whole machine is measured
-	take   func(*feed.Window)      // called with each window; may be nil
 }
 
 // opened counts meters. Each has a feed of its own, because a receiver that hung may publish later.
@@ -103,10 +98,7 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 	}
 	of := &meter{
 		meterOptions: m, embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter},
-		account: snapshot.Account{FromZero: true}, at: time.Now(), id: options.ID, windows: feed.Of(options.ID), reader: feed.Reader{Take: m.take},
-	}
-	if m.take != nil {
-		of.windows.Open(&of.reader)
+		account: snapshot.Account{FromZero: true}, at: time.Now(), id: options.ID,
 	}
 	if err := of.start(); err != nil {
 		return nil, errors.Join(err, of.close())
@@ -177,7 +169,6 @@ func (m *meter) measure(ctx context.Context) error {
 
 // close closes what start opened, unless a call hangs.
 func (m *meter) close() error {
-	m.windows.Close(&m.reader)
 	done := make(chan error, 1)
 	if m.lost || m.guard.Blocked() ||
 		m.guard.Call(m.ctx, func() { done <- m.embedded.Shutdown(context.WithoutCancel(m.ctx)) }) != nil {
@@ -239,26 +230,4 @@ func (m *meter) await(ctx context.Context, most time.Duration, done func() bool)
 // isRead reports whether a zone of a kind is attributed now and was read.
 func (m *meter) isRead(kind power.Class) bool {
 	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind && !r.At.IsZero() })
-}
-
-// watts returns the mean power of each kind of measured zones since the readings before, and the
-// kinds without new readings.
-func watts(before, after []power.Reading) (known map[power.Class]float64, unknown []power.Class) {
-	known = map[power.Class]float64{}
-	for _, r := range after {
-		if r.Zone.Method != power.Measured {
-			continue
-		}
-		kind := kindOf(r.Zone)
-		i := slices.IndexFunc(before, func(b power.Reading) bool { return b.Zone == r.Zone && !b.At.IsZero() })
-		if i < 0 || !r.At.After(before[i].At) {
-			unknown = append(unknown, kind)
-			continue
-		}
-		known[kind] += units.Watts(units.Advance(before[i].Total, r.Total), r.At.Sub(before[i].At))
-	}
-	for _, kind := range unknown {
-		delete(known, kind)
-	}
-	return known, slices.Compact(unknown) // zones of a kind follow each other
 }

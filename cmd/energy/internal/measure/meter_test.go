@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
-	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -39,7 +38,7 @@ func (s *slow) Waits() bool                             { return true }
 func (s *slow) Shutdown(context.Context) error          { s.closed = true; return nil }
 
 func meterOf(ctx context.Context, e embedded) *meter {
-	return &meter{embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter}, windows: &feed.Feed{}}
+	return &meter{embedded: e, ctx: ctx, guard: patience.Guard{Grace: hangsAfter}}
 }
 
 func TestACallThatHangsIsNotWaitedFor(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
+	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -80,11 +81,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Progress != nil {
 		r.record.sampled = make(chan units.Energy, 1)
 	}
-	r.meter, err = openMeter(ctx, &o, meterOptions{cfg, static, sourceOf(r.group, &o, cfg), r.record.take})
+	r.meter, err = openMeter(ctx, &o, meterOptions{cfg, static, sourceOf(r.group, &o, cfg)})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.meter.close() }() // its meters were only read
+	windows, reader := feed.Of(r.meter.id), &feed.Reader{Take: r.record.take}
+	windows.Open(reader)
+	defer windows.Close(reader)
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
